@@ -1,0 +1,1 @@
+"""Pure judgement: tables in, readings and verdicts out."""

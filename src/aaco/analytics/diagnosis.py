@@ -1,0 +1,87 @@
+"""Readings -> what kind of bottleneck this is, or an honest "unknown" with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aaco.analytics import rules
+from aaco.core import registry
+from aaco.core.readings import Evidence, Reading, Verdict
+
+SCHEMA_VERSION = 1
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The class that stands, the others with their evidence, and the conditions that hold beside it."""
+
+    bottleneck: Verdict | None
+    abstained_because: str
+    considered: tuple[Verdict, ...]
+    conditions: tuple[Verdict, ...]
+
+    @property
+    def label(self) -> str:
+        """The class, or unknown."""
+        return self.bottleneck.label if self.bottleneck else UNKNOWN
+
+    def document(self) -> dict[str, Any]:
+        """The content of bottleneck.json. `confidence` stays null until the rules are calibrated on labelled runs."""
+        top = self.bottleneck or (self.considered[0] if self.considered else None)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "bottleneck_class": self.label,
+            "confidence": None,
+            "confidence_why_absent": "the rules are not calibrated on labelled runs yet; the support count stands in",
+            "support": self.bottleneck.tally if self.bottleneck else None,
+            "top_evidence": [_evidence(item) for item in top.evidence] if top else [],
+            "secondary": [_verdict(verdict) for verdict in self.considered if verdict is not self.bottleneck],
+            "conditions": [_verdict(verdict) for verdict in self.conditions],
+            "optimization_priority": list(self.bottleneck.advice) if self.bottleneck else [],
+            "abstained_because": self.abstained_because or None,
+        }
+
+
+def diagnose(readings: Mapping[str, Reading]) -> Diagnosis:
+    """Judge every rule over the readings. The best-supported class that stands wins; a tie between two is no answer."""
+    registry.load(rules, "aaco.rules")
+    classes = _judge("class", readings)
+    conditions = tuple(verdict for verdict in _judge("condition", readings) if verdict.stands)
+    standing = [verdict for verdict in classes if verdict.stands]
+    if not standing:
+        return Diagnosis(None, _why_none(classes), classes, conditions)
+    if len(standing) > 1 and standing[0].support == standing[1].support:
+        names = " and ".join(verdict.label for verdict in standing if verdict.support == standing[0].support)
+        return Diagnosis(None, f"{names} are supported equally", classes, conditions)
+    return Diagnosis(standing[0], "", classes, conditions)
+
+
+def _judge(kind: str, readings: Mapping[str, Reading]) -> tuple[Verdict, ...]:
+    chosen = (rule for rule in registry.RULES.values() if rule.kind == kind)
+    verdicts = [rule.verdict(*(readings[name] for name in rule.inputs)) for rule in chosen]
+    return tuple(sorted(verdicts, key=lambda verdict: (-verdict.stands, -verdict.support, verdict.label)))
+
+
+def _why_none(classes: tuple[Verdict, ...]) -> str:
+    unknown = {item.reading.metric: item.reading.why_absent for verdict in classes for item in verdict.evidence
+               if item.essential and item.holds is None}
+    if unknown:
+        listed = "; ".join(f"{name}: {why}" for name, why in list(unknown.items())[:3])
+        return f"no class has its essential evidence ({listed})"
+    return "no class has its essential evidence: every candidate is contradicted by a reading"
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {"label": verdict.label, "stands": verdict.stands, "support": verdict.tally,
+            "evidence": [_evidence(item) for item in verdict.evidence], "advice": list(verdict.advice)}
+
+
+def _evidence(item: Evidence) -> dict[str, Any]:
+    reading = item.reading
+    return {"signal": reading.metric, "value": reading.value, "unit": reading.unit,
+            "why_absent": reading.why_absent or None, "threshold": item.threshold, "direction": item.direction,
+            "weight": item.weight, "essential": item.essential, "holds": item.holds, "because": item.because,
+            "source": reading.source}

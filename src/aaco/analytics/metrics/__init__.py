@@ -1,0 +1,1 @@
+"""The metrics, one file per subject; importing a file registers what it declares."""

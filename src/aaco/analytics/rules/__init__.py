@@ -1,0 +1,1 @@
+"""The bottleneck rules; importing a file registers what it declares."""

@@ -1,0 +1,1 @@
+"""Live sources: one file per thing that can be watched."""

@@ -1,0 +1,1 @@
+"""The nouns: everything else in AACO speaks in these words."""

@@ -1,0 +1,91 @@
+"""Numbers that know their unit and origin, claims made from them, and the reason where there is no number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+class Absent(Exception):
+    """Raised by a metric that cannot be computed; the message is the reason shown to the reader."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with the ends of its confidence interval, in the metric's unit."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A metric's value, or the reason there is none. Absent is never zero."""
+
+    metric: str
+    unit: str
+    value: float | None
+    why_absent: str = ""
+    low: float | None = None
+    high: float | None = None
+    band: str = ""
+    source: str = ""
+
+    def above(self, threshold: float, because: str, weight: float = 1.0, essential: bool = False) -> Evidence:
+        """Evidence that the value is at least `threshold`."""
+        return Evidence(self, ">=", threshold, because, weight, essential)
+
+    def below(self, threshold: float, because: str, weight: float = 1.0, essential: bool = False) -> Evidence:
+        """Evidence that the value is at most `threshold`."""
+        return Evidence(self, "<=", threshold, because, weight, essential)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison of a reading with a threshold. `holds` is None when the reading is absent."""
+
+    reading: Reading
+    direction: str
+    threshold: float
+    because: str
+    weight: float = 1.0
+    essential: bool = False
+
+    @property
+    def holds(self) -> bool | None:
+        """True, False, or None for unknown."""
+        if self.reading.value is None:
+            return None
+        if self.direction == ">=":
+            return self.reading.value >= self.threshold
+        return self.reading.value <= self.threshold
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A label with everything for it, against it and unknown."""
+
+    label: str
+    evidence: tuple[Evidence, ...]
+    advice: tuple[str, ...] = field(default=())
+
+    def count(self, outcome: bool | None) -> int:
+        """How many pieces of evidence hold (True), fail (False) or are unknown (None)."""
+        return sum(1 for item in self.evidence if item.holds is outcome)
+
+    @property
+    def support(self) -> float:
+        """Weighted share of the evidence that holds; unknown evidence counts against."""
+        total = sum(item.weight for item in self.evidence)
+        return sum(item.weight for item in self.evidence if item.holds) / total if total else 0.0
+
+    @property
+    def stands(self) -> bool:
+        """Whether every essential piece holds and the support is a clear majority (at least 0.6)."""
+        return all(item.holds for item in self.evidence if item.essential) and self.support >= 0.6
+
+    @property
+    def tally(self) -> str:
+        """The evidence in words, e.g. "2 of 3 hold, 1 unknown"."""
+        unknown = self.count(None)
+        return f"{self.count(True)} of {len(self.evidence)} hold" + (f", {unknown} unknown" if unknown else "")

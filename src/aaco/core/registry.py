@@ -1,0 +1,149 @@
+"""Extension points: what is declared here is what runs, what is documented and what is tested.
+
+The parameter names of a metric or rule are its inputs: tables, `machine`, `settings`, or other metrics.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from aaco.core.readings import Estimate, Evidence, Verdict
+
+Compute = Callable[..., float | Estimate]
+Judge = Callable[..., Iterator[Evidence]]
+_BAND = re.compile(r"^(<=|>=|<|>)\s*([-+.\deE]+)\s+(.+)$")
+_HOLDS: dict[str, Callable[[float, float], bool]] = {
+    "<=": lambda value, limit: value <= limit,
+    ">=": lambda value, limit: value >= limit,
+    "<": lambda value, limit: value < limit,
+    ">": lambda value, limit: value > limit,
+}
+
+
+@dataclass(frozen=True)
+class Band:
+    """A named region of a metric's values."""
+
+    relation: str
+    limit: float
+    label: str
+
+    @classmethod
+    def parse(cls, text: str) -> Band:
+        """From the form "<=1.2 excellent"; raises TypeError on any other."""
+        match = _BAND.match(text)
+        if not match:
+            raise TypeError(f"band {text!r}: write it as '<=1.2 label'")
+        return cls(match[1], float(match[2]), match[3])
+
+    def holds(self, value: float) -> bool:
+        """Whether the value lies in this region (the first region that holds names the value)."""
+        return _HOLDS[self.relation](value, self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.relation}{self.limit:g} {self.label}"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric's definition; its meaning is the docstring of the function that computes it."""
+
+    name: str
+    unit: str
+    better: str
+    formula: str
+    source: str
+    bands: tuple[Band, ...]
+    aliases: tuple[str, ...]
+    meaning: str
+    inputs: tuple[str, ...]
+    compute: Compute = field(repr=False)
+
+    def band(self, value: float) -> str:
+        """The label of the first band that holds, or an empty string."""
+        return next((band.label for band in self.bands if band.holds(value)), "")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A bottleneck class or condition, and the generator of evidence for it."""
+
+    label: str
+    kind: str
+    advice: tuple[str, ...]
+    source: str
+    meaning: str
+    inputs: tuple[str, ...]
+    judge: Judge = field(repr=False)
+
+    def verdict(self, *readings: object) -> Verdict:
+        """This rule's verdict over the readings of its inputs, in order."""
+        return Verdict(self.label, tuple(self.judge(*readings)), self.advice)
+
+
+METRICS: dict[str, Metric] = {}
+RULES: dict[str, Rule] = {}
+_ALIASES: dict[str, str] = {}
+
+
+def metric(*, unit: str, better: str, formula: str, source: str, bands: tuple[str, ...] = (),
+           aliases: tuple[str, ...] = ()) -> Callable[[Compute], Compute]:
+    """Register a function as the metric named after it. A second declaration of a name or alias is a TypeError."""
+
+    def register(function: Compute) -> Compute:
+        found = Metric(function.__name__, unit, better, formula, source, tuple(map(Band.parse, bands)), aliases,
+                       _meaning(function), _inputs(function), function)
+        for name in (found.name, *aliases):
+            _refuse_twice(_ALIASES, name.lower(), function)
+        _ALIASES.update({name.lower(): found.name for name in (found.name, *aliases)})
+        METRICS[found.name] = found
+        return function
+
+    return register
+
+
+def rule(*, label: str, source: str, advice: tuple[str, ...], kind: str = "class") -> Callable[[Judge], Judge]:
+    """Register a generator of Evidence as a bottleneck rule; kind is "class" or "condition"."""
+
+    def register(function: Judge) -> Judge:
+        _refuse_twice(RULES, label, function)
+        RULES[label] = Rule(label, kind, advice, source, _meaning(function), _inputs(function), function)
+        return function
+
+    return register
+
+
+def find_metric(name: str) -> Metric | None:
+    """The metric of this name or alias, in any case."""
+    return METRICS.get(_ALIASES.get(name.lower(), ""))
+
+
+def load(package: ModuleType, group: str) -> None:
+    """Import every file of `package`, then every installed plug-in of the entry-point group."""
+    for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(info.name)
+    for plugin in entry_points(group=group):
+        plugin.load()
+
+
+def _meaning(function: Callable[..., object]) -> str:
+    if not function.__doc__:
+        raise TypeError(f"{function.__qualname__}: say in a docstring what it means")
+    return " ".join(function.__doc__.split())
+
+
+def _inputs(function: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _refuse_twice(known: dict[str, object] | dict[str, str] | dict[str, Rule], name: str,
+                  function: Callable[..., object]) -> None:
+    if name in known:
+        raise TypeError(f"{name!r} is declared twice; second time in {function.__module__}")

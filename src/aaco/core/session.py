@@ -1,0 +1,200 @@
+"""A session: one folder that holds everything known about one run.
+
+The folder appears with its session.json already inside, in state `running`, and names the process that owns it. A
+session whose owner is gone without having finished is `incomplete`, whatever killed it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from aaco.core import files
+from aaco.core.errors import BadBundle, UsageError
+
+FORMAT = 1
+RECORD = "session.json"
+LATEST = "latest"
+Status = Literal["running", "complete", "incomplete", "failed"]
+
+
+class Owner(BaseModel):
+    """The process that writes the session: enough to tell whether that very process still lives."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    @classmethod
+    def current(cls) -> Owner:
+        """This process."""
+        return cls(pid=os.getpid(), start_ticks=_start_ticks(os.getpid()) or 0, boot_id=_boot_id())
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process (not a later one of the same pid, nor one before a reboot) runs here."""
+        return self.boot_id == _boot_id() and _start_ticks(self.pid) == self.start_ticks
+
+
+class Record(BaseModel):
+    """The content of session.json. Fields are added, never renamed; `schema_version` rises when meaning changes."""
+
+    model_config = ConfigDict(extra="allow")
+
+    schema_version: int = FORMAT
+    session_id: str
+    created_utc: str
+    finished_utc: str | None = None
+    status: Status = "running"
+    failure: str | None = None
+    tag: str = ""
+    plan: dict[str, Any]
+    clocks: dict[str, int] = {}
+    machine_id: str | None = None
+    config_hash: str | None = None
+    model_hash: str | None = None
+    tool_version: str
+    backend_asked: str | None = None
+    backend_ran: str | None = None
+    synthetic_weights: bool | None = None
+    owner: Owner | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session folder; its record is read from disk each time, so it is never stale."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, root: Path, plan: dict[str, Any], tag: str, tool_version: str) -> Session:
+        """A new session under root/<date>/<id>, and root/latest pointing at it. Raises StorageError."""
+        now = datetime.now(UTC)
+        name = f"{now:%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
+        day = root / f"{now:%Y-%m-%d}"
+        record = Record(session_id=name, created_utc=now.isoformat(timespec="milliseconds"), tag=tag, plan=plan,
+                        tool_version=tool_version, owner=Owner.current())
+        with files.storage(root):
+            day.mkdir(parents=True, exist_ok=True)
+            unborn = day / f".{name}"
+            unborn.mkdir()
+            files.write_json(unborn / RECORD, record.model_dump())
+            unborn.rename(day / name)
+        session = cls(day / name)
+        session._point_latest(root)
+        return session
+
+    @classmethod
+    def open(cls, folder: Path) -> Session:
+        """An existing session. Raises BadBundle where there is none, or one of a newer format."""
+        session = cls(folder.resolve())
+        session.record  # noqa: B018 - reading it is the check
+        return session
+
+    @property
+    def id(self) -> str:
+        """The session's name, unique over machines."""
+        return self.folder.name
+
+    @property
+    def record(self) -> Record:
+        """What session.json says now. Raises BadBundle."""
+        path = self.folder / RECORD
+        if not path.is_file():
+            raise BadBundle(f"{self.folder}: not a session (no {RECORD})", "aaco ls  # lists sessions")
+        document = files.read_json(path)
+        version = document.get("schema_version") if isinstance(document, dict) else None
+        if isinstance(version, int) and version > FORMAT:
+            raise BadBundle(f"{path}: bundle format {version}, this version of aaco reads up to {FORMAT}",
+                            "upgrade aaco on this machine")
+        try:
+            return Record.model_validate(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise BadBundle(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", "aaco ls") from error
+
+    @property
+    def status(self) -> Status:
+        """The recorded status, or incomplete when the owner died before it finished."""
+        record = self.record
+        if record.status == "running" and not (record.owner and record.owner.alive):
+            return "incomplete"
+        return record.status
+
+    def amend(self, **changes: Any) -> None:
+        """Change fields of session.json atomically."""
+        record = self.record.model_copy(update=changes)
+        files.write_json(self.folder / RECORD, record.model_dump())
+
+    def finish(self, status: Status, failure: str | None = None) -> None:
+        """Mark the end of the run; after this the status no longer depends on the owner."""
+        self.amend(status=status, failure=failure, finished_utc=datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+    def write_json(self, name: str, document: Any) -> None:
+        """Write one JSON file of the bundle atomically."""
+        files.write_json(self.folder / name, document)
+
+    def read_json(self, name: str) -> Any:
+        """One JSON file of the bundle. Raises BadBundle."""
+        return files.read_json(self.folder / name)
+
+    def _point_latest(self, root: Path) -> None:
+        temporary = root / f".latest-{self.id}"
+        with files.storage(root):
+            temporary.symlink_to(self.folder.relative_to(root))
+            temporary.replace(root / LATEST)
+
+
+def sessions(root: Path) -> Iterator[Session]:
+    """Every session under `root`, newest first; `latest` is a pointer, not another session."""
+    for record in sorted(root.glob(f"[0-9]*/[!.]*/{RECORD}"), reverse=True):
+        yield Session(record.parent)
+
+
+def find(reference: str, root: Path) -> Session:
+    """The session meant by a path, `latest`, an id, or the beginning of one. Raises UsageError or BadBundle."""
+    if Path(reference).is_dir():
+        return Session.open(Path(reference))
+    if reference == LATEST or Path(reference) == root / LATEST:
+        return _latest(root)
+    matches = [found for found in root.glob(f"[0-9]*/{_literal(reference)}*") if (found / RECORD).is_file()]
+    if len(matches) == 1:
+        return Session.open(matches[0])
+    if matches:
+        names = ", ".join(sorted(found.name for found in matches)[:4])
+        raise UsageError(f"session {reference!r} is ambiguous: {names}", "give more of the id")
+    raise UsageError(f"no session {reference!r} under {root}", "aaco ls  # --sessions-dir looks elsewhere")
+
+
+def _latest(root: Path) -> Session:
+    if (root / LATEST).is_dir():
+        return Session.open(root / LATEST)
+    raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
+
+
+def _literal(text: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text.replace("/", "_"))
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Start time of a live process in clock ticks since boot: field 22 of proc_pid_stat(5)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"

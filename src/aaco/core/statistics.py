@@ -1,0 +1,92 @@
+"""One definition per statistic, used everywhere: quantiles, their intervals, spread, and Student's t.
+
+Quantiles interpolate linearly between order statistics (Hyndman & Fan 1996, type 7), as numpy and DuckDB's
+quantile_cont do. Intervals for quantiles are distribution-free: the order statistics whose exact binomial coverage
+reaches the level (Conover, Practical Nonparametric Statistics, section 3.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco.core.readings import Absent, Estimate
+
+Sample = NDArray[np.float64] | Sequence[float]
+MAD_TO_SIGMA = 1.4826
+
+
+def quantile(sample: Sample, q: float, level: float = 0.95) -> Estimate:
+    """The q-quantile with its order-statistic interval.
+
+    The interval is absent (None) where no pair of order statistics reaches the level. Raises Absent when the sample
+    cannot support the quantile: fewer than one observation is expected beyond it.
+    """
+    count = len(sample)
+    needed = smallest_sample(q)
+    if count < needed:
+        raise Absent(f"p{100 * q:g} needs at least {needed} iterations, there are {count}")
+    ordered = np.sort(np.asarray(sample, dtype=np.float64))
+    ranks = interval_ranks(count, q, level)
+    low, high = (float(ordered[ranks[0]]), float(ordered[ranks[1]])) if ranks else (None, None)
+    return Estimate(float(np.quantile(ordered, q)), low, high)
+
+
+def smallest_sample(q: float) -> int:
+    """The smallest count with at least one observation expected beyond the quantile on its far side."""
+    return math.ceil(1 / min(q, 1 - q) - 1e-9)
+
+
+def interval_ranks(count: int, q: float, level: float) -> tuple[int, int] | None:
+    """0-based ranks (low, high) of the order statistics that cover the q-quantile with at least `level`.
+
+    The two ends are each trimmed by at most (1 - level) / 2; None when the sample is too small for that.
+    """
+    tail = (1 - level) / 2
+    cumulative = np.cumsum(_binomial(count, q))
+    low = int(np.searchsorted(cumulative, tail, side="right")) - 1
+    high = int(np.searchsorted(cumulative, 1 - tail, side="left"))
+    return (low, high) if low >= 0 and high < count else None
+
+
+def mean_interval(sample: Sample, level: float = 0.95) -> Estimate:
+    """The mean with its Student-t interval; the interval is None for one observation."""
+    values = np.asarray(sample, dtype=np.float64)
+    if not len(values):
+        raise Absent("no iterations")
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean)
+    half = t_quantile(0.5 + level / 2, len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def mad_sigma(sample: Sample) -> float:
+    """Median absolute deviation scaled to the standard deviation of a normal sample."""
+    values = np.asarray(sample, dtype=np.float64)
+    return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
+
+
+def t_quantile(p: float, degrees: float) -> float:
+    """The p-quantile of Student's t with `degrees` of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, p))
+
+
+def t_cdf(t: float, degrees: float) -> float:
+    """P(T <= t) for Student's t with `degrees` of freedom."""
+    from scipy.special import stdtr
+
+    return float(stdtr(degrees, t))
+
+
+def _binomial(count: int, q: float) -> NDArray[np.float64]:
+    """P(X = k), k = 0..count-1, for X ~ Binomial(count, q), through logarithms so that large counts work."""
+    k = np.arange(count, dtype=np.float64)
+    log_factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
+    chosen = log_factorials[count] - log_factorials[:count] - log_factorials[count - np.arange(count)]
+    return np.asarray(np.exp(chosen + k * math.log(q) + (count - k) * math.log1p(-q)))

@@ -1,0 +1,1 @@
+"""Pure comparison of runs: is the change larger than the noise?"""

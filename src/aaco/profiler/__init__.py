@@ -1,0 +1,1 @@
+"""Capture formats: one file per format, each with `recognises` and `parse`."""

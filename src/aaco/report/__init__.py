@@ -1,0 +1,1 @@
+"""A session as text, JSON, Markdown or HTML."""

@@ -1,0 +1,1 @@
+"""Drives a workload and times it."""

@@ -1,0 +1,59 @@
+"""The raw record of a timing run: four int64 per inference, appended as they happen, readable at any moment."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.core.errors import BadCapture
+from aaco.core.tables import INFERENCE_ITERS
+
+ROW = struct.Struct("<4q")  # iteration, phase, t_start_ns, t_end_ns
+PHASES = ("warmup", "measurement")
+
+
+def path_of(folder: Path, process: int) -> Path:
+    """The raw file of the process with this index inside a session folder."""
+    return folder / "runtime" / f"iterations-{process:03d}.i64"
+
+
+def append(descriptor: int, iteration: int, phase: int, start_ns: int, end_ns: int) -> None:
+    """Add one row. One write(2), so that a kill can cost at most the row in flight. Raises OSError."""
+    os.write(descriptor, ROW.pack(iteration, phase, start_ns, end_ns))
+
+
+def count(path: Path) -> int:
+    """Whole rows in the file so far; 0 when it does not exist yet."""
+    try:
+        return path.stat().st_size // ROW.size
+    except FileNotFoundError:
+        return 0
+
+
+def parse(folder: Path, batch: int) -> pa.Table:
+    """Every process's rows of a session folder as the inference_iters table; a torn last row is dropped.
+
+    Raises BadCapture on a row whose phase or times cannot be.
+    """
+    files = sorted(folder.glob("runtime/iterations-*.i64"))
+    blocks = [_rows(path) for path in files]
+    process = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
+    rows = np.concatenate(blocks) if blocks else np.empty((0, 4), np.int64)
+    phases = pa.DictionaryArray.from_arrays(pa.array(rows[:, 1], pa.int32()), pa.array(PHASES))
+    return INFERENCE_ITERS.build(
+        iteration=rows[:, 0], phase=phases, t_start_ns=rows[:, 2], t_end_ns=rows[:, 3],
+        latency_ms=(rows[:, 3] - rows[:, 2]) / 1e6, batch=np.full(len(rows), batch), process=process)
+
+
+def _rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    raw = path.read_bytes()
+    rows = np.frombuffer(raw[: len(raw) // ROW.size * ROW.size], "<i8").reshape(-1, 4)
+    wrong = (rows[:, 1] < 0) | (rows[:, 1] >= len(PHASES)) | (rows[:, 3] < rows[:, 2])
+    if wrong.any():
+        raise BadCapture(f"{path}: row {int(wrong.argmax())} is impossible: {rows[wrong.argmax()].tolist()}",
+                         "the file was damaged after the run; aaco info SESSION checks the hashes")
+    return rows

@@ -1,0 +1,49 @@
+"""When enough has been measured: the interval of the median is narrow, the budget is spent, or the count reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from aaco.core import statistics
+
+Reason = Literal["iterations", "precision", "budget"]
+FIRST_LOOK = 20
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The rule of one run. Looks at the precision only at growing counts (20, 25, 31, ...), so looking stays cheap.
+
+    Stopping on the width of an interval is not a test, so repeated looks cost coverage but decide nothing about
+    regressions; those are judged over processes.
+    """
+
+    iterations: int
+    budget_ns: int | None = None
+    precision_pct: float | None = None
+
+    def reason(self, latencies_ns: list[int], elapsed_ns: int) -> Reason | None:
+        """Why to stop now, or None to go on."""
+        if len(latencies_ns) >= self.iterations:
+            return "iterations"
+        if self.budget_ns is not None and elapsed_ns >= self.budget_ns:
+            return "budget"
+        if self.precision_pct is not None and _is_look(len(latencies_ns)) and self._precise(latencies_ns):
+            return "precision"
+        return None
+
+    def _precise(self, latencies_ns: list[int]) -> bool:
+        median = statistics.quantile(np.asarray(latencies_ns, np.float64), 0.5)
+        if median.low is None or median.high is None or self.precision_pct is None:
+            return False
+        return 100 * (median.high - median.low) <= self.precision_pct * median.value
+
+
+def _is_look(count: int) -> bool:
+    look = FIRST_LOOK
+    while look < count:
+        look += max(1, look // 4)
+    return look == count

@@ -1,0 +1,122 @@
+"""The measured process: loads one model in ONNX Runtime, runs it, and leaves rows behind. Started by runner.ort.
+
+It imports numpy and onnxruntime and nothing else of weight, so that what is measured is the workload. A job comes as
+JSON on stdin; the outcome goes to the job's `outcome` file. Timing and profiling are separate jobs in separate
+processes, because ONNX Runtime's node profiling adds 13-15 us per node.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aaco.core import files
+from aaco.core.errors import AacoError
+from aaco.runner import iterations, provider
+from aaco.runner.job import Job
+from aaco.runner.stopping import Reason, Stop
+
+NULL_LOOPS = 2000
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def main() -> None:
+    """Run the job on stdin. Exit code and outcome file carry any AacoError back."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed parent must not leave us measuring
+    job = Job(**json.load(sys.stdin))
+    try:
+        files.write_json(Path(job.outcome), _time(job) if job.kind == "time" else _profile(job))
+    except AacoError as error:
+        files.write_json(Path(job.outcome), {"error": {"what": error.what, "fix": error.fix}})
+        sys.exit(int(error.exit_code))
+
+
+def _time(job: Job) -> dict[str, Any]:
+    started = time.monotonic_ns()
+    session = provider.open_session(job)
+    load_ms = (time.monotonic_ns() - started) / 1e6
+    run = provider.bind(session, job)
+    with _appending(job.rows) as descriptor, _no_garbage_collection():
+        if job.warmup:
+            loop(run, descriptor, 0, Stop(job.warmup))
+        reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct))
+    return provider.describe(session) | {"load_ms": load_ms, "stopped_by": reason, "null_loop": null_loop()}
+
+
+def loop(run: Callable[[], object], descriptor: int, phase: int, stop: Stop) -> tuple[Reason, list[int]]:
+    """Call `run` until the rule says stop, appending one row each; returns the reason and the latencies in ns.
+
+    Only `run` lies between the two clock readings; the row is written after them.
+    """
+    clock = time.monotonic_ns
+    latencies: list[int] = []
+    begin = clock()
+    while not (reason := stop.reason(latencies, clock() - begin)):
+        start = clock()
+        run()
+        end = clock()
+        iterations.append(descriptor, len(latencies), phase, start, end)
+        latencies.append(end - start)
+    return reason, latencies
+
+
+def null_loop() -> dict[str, float]:
+    """Our own weight for a workload of nothing, in ns: what is inside each latency, and what a whole turn costs."""
+    with tempfile.TemporaryFile() as file:
+        begin = time.monotonic_ns()
+        _, latencies = loop(_nothing, file.fileno(), 1, Stop(NULL_LOOPS))
+        whole = time.monotonic_ns() - begin
+    return {"inside_ns": float(np.median(latencies)), "per_iteration_ns": whole / NULL_LOOPS}
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def _appending(path: str) -> Iterator[int]:
+    with files.storage(Path(path)):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _profile(job: Job) -> dict[str, Any]:
+    for level, path in job.dumps.items():
+        provider.dump_graph(job, level, path)
+    session = provider.open_session(job, profile_prefix=job.profile)
+    run = provider.bind(session, job)
+    for _ in range(job.warmup + job.iterations):
+        run()
+    start_ns = session.get_profiling_start_time_ns()
+    with files.storage(Path(job.profile)):
+        Path(session.end_profiling()).replace(job.profile)
+    return provider.describe(session) | {"profiling_start_realtime_ns": start_ns}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Everything on disk: session tables, manifests, baselines, retention."""

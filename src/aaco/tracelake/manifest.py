@@ -1,0 +1,85 @@
+"""The manifest: the hash of every file of a bundle, and the reason for every expected file that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aaco.core import files
+from aaco.core.session import RECORD, Session
+
+NAME = "manifest.json"
+SCHEMA_VERSION = 1
+
+# The files of a complete bundle (DESIGN, "The session bundle"): each is there, or the manifest says why not.
+EXPECTED = (
+    "env.json", "model/model_meta.json", "model/graph_nodes.parquet", "model/graph_edges.parquet",
+    "runtime/ort_config.json", "runtime/migraphx_partition.json", "telemetry/system_events.parquet",
+    "telemetry/gpu_events.parquet", "profiler/rocprof_raw", "profiler/rocprof_kernels.parquet",
+    "attribution/kernel_groups.parquet", "attribution/op_to_kernel_map.parquet", "metrics/inference_iters.parquet",
+    "metrics/inference_summary.json", "metrics/derived_metrics.json", "metrics/bottleneck.json",
+    "regress/baseline_ref.json", "regress/diff.json", "regress/verdict.json", "report/report.html", "report/plots",
+)
+
+
+def write(session: Session, why_absent: dict[str, str]) -> dict[str, Any]:
+    """Hash every file of the bundle and write manifest.json. Files known from before keep their reason.
+
+    `why_absent` maps an expected file to the reason it is not there. A file neither present nor explained is recorded
+    as such: that is a defect of the writer, and the contract test looks for it.
+    """
+    before = files.read_json(session.folder / NAME)["absent"] if (session.folder / NAME).is_file() else {}
+    reasons = before | why_absent
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "files": {name: _describe(session.folder / name) for name in content(session)},
+        "absent": {name: reasons.get(name, "not explained") for name in EXPECTED
+                   if not _present(session.folder / name)},
+    }
+    session.write_json(NAME, document)
+    return document
+
+
+def content(session: Session) -> list[str]:
+    """Every file of the bundle, as sorted relative names; session.json and the manifest itself are left out."""
+    found = (path for path in session.folder.rglob("*") if path.is_file() and not path.is_symlink())
+    names = (path.relative_to(session.folder).as_posix() for path in found)
+    return sorted(name for name in names if name not in (RECORD, NAME) and not Path(name).name.startswith("."))
+
+
+def check(session: Session) -> dict[str, str]:
+    """Files that are not as the manifest says: {name: what is wrong}. Empty when the bundle is whole.
+
+    Raises BadBundle when there is no manifest, which is so for a session that did not finish.
+    """
+    listed = session.read_json(NAME)["files"]
+    wrong = {name: "not in the manifest" for name in content(session) if name not in listed}
+    for name, facts in listed.items():
+        path = session.folder / name
+        if not path.is_file():
+            wrong[name] = "missing"
+        elif files.sha256(path) != facts["sha256"]:
+            wrong[name] = "changed since it was written"
+    return wrong
+
+
+def _present(path: Path) -> bool:
+    return path.is_file() or (path.is_dir() and any(path.iterdir()))
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    return {"sha256": files.sha256(path), "bytes": path.stat().st_size, "rows": _rows(path)}
+
+
+def _rows(path: Path) -> int | None:
+    if path.suffix != ".parquet":
+        return None
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):
+        return None
+
+

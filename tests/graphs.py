@@ -1,0 +1,272 @@
+"""Small ONNX graphs, seeded and without a hub, that give a runtime's optimiser real work to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import ArrayLike
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+class Builder:
+    """Nodes and weights collected one call at a time; the random weights come from one seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.random = np.random.default_rng(seed)
+
+    def weight(self, name: str, *shape: int, scale: float = 0.2) -> str:
+        """A random float32 weight."""
+        return self.const(name, (self.random.standard_normal(shape) * scale).astype(np.float32))
+
+    def positive(self, name: str, *shape: int) -> str:
+        """A random float32 weight in [0.5, 1.5], for scales and variances."""
+        return self.const(name, self.random.uniform(0.5, 1.5, shape).astype(np.float32))
+
+    def const(self, name: str, value: ArrayLike) -> str:
+        """An initializer, given once however often it is asked for."""
+        if all(known.name != name for known in self.weights):
+            self.weights.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def op(self, kind: str, inputs: list[str], name: str, **attributes: Any) -> str:
+        """A node with one output, called `<name>_out`."""
+        self.nodes.append(helper.make_node(kind, inputs, [f"{name}_out"], name=name, **attributes))
+        return f"{name}_out"
+
+    def rename(self, tensor: str, wanted: str) -> None:
+        """Give the output of a node the name that a model output needs."""
+        for node in self.nodes:
+            node.input[:] = [wanted if one == tensor else one for one in node.input]
+            node.output[:] = [wanted if one == tensor else one for one in node.output]
+
+    def model(self, inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, tuple[int, list[Any]]],
+              opset: int = 17) -> onnx.ModelProto:
+        """The finished model; inputs and outputs map a name to (element type, shape)."""
+        made = [[helper.make_tensor_value_info(name, *kind) for name, kind in side.items()] for side in (inputs, outputs)]
+        graph = helper.make_graph(self.nodes, "g", made[0], made[1], self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def resnet(stages: tuple[int, ...] = (1, 2), width: int = 8, image: int = 16) -> onnx.ModelProto:
+    """ResNet bottlenecks with Conv, BatchNormalization and Relu apart; (3, 4, 6, 3) at width 64 is ResNet-50."""
+    b = Builder()
+
+    def conv(x: str, ci: int, co: int, k: int, stride: int, name: str, relu: bool = True) -> str:
+        weight = b.weight(f"{name}.w", co, ci, k, k, scale=(2 / (ci * k * k)) ** 0.5)
+        x = b.op("Conv", [x, weight], f"{name}/Conv", kernel_shape=[k, k], strides=[stride, stride], pads=[k // 2] * 4)
+        norm = [b.positive(f"{name}.g", co), b.weight(f"{name}.b", co), b.weight(f"{name}.m", co), b.positive(f"{name}.v", co)]
+        x = b.op("BatchNormalization", [x, *norm], f"{name}/BN")
+        return b.op("Relu", [x], f"{name}/Relu") if relu else x
+
+    x = conv("input", 3, width, 7, 2, "stem")
+    x = b.op("MaxPool", [x], "stem/MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    channels = width
+    for stage, blocks in enumerate(stages):
+        inner = width << stage
+        for block in range(blocks):
+            name, stride = f"layer{stage + 1}.{block}", 2 if stage and not block else 1
+            y = conv(x, channels, inner, 1, 1, f"{name}.a")
+            y = conv(y, inner, inner, 3, stride, f"{name}.b")
+            y = conv(y, inner, inner * 4, 1, 1, f"{name}.c", relu=False)
+            x = x if block else conv(x, channels, inner * 4, 1, stride, f"{name}.down", relu=False)
+            x = b.op("Relu", [b.op("Add", [x, y], f"{name}/Add")], f"{name}/Relu")
+            channels = inner * 4
+    x = b.op("Flatten", [b.op("GlobalAveragePool", [x], "gap")], "flatten")
+    b.op("Gemm", [x, b.weight("fc.w", 10, channels), b.weight("fc.b", 10)], "fc", transB=1)
+    return b.model({"input": (FLOAT, ["N", 3, image, image])}, {"fc_out": (FLOAT, ["N", 10])})
+
+
+def _linear(b: Builder, x: str, inner: int, outer: int, name: str) -> str:
+    product = b.op("MatMul", [x, b.weight(f"{name}.w", inner, outer)], f"{name}/MatMul")
+    return b.op("Add", [product, b.weight(f"{name}.b", outer)], f"{name}/Add")
+
+
+def gpt2(layers: int = 2, width: int = 32, heads: int = 4, vocabulary: int = 50) -> onnx.ModelProto:
+    """A GPT-2 decoder with its KV cache as inputs and outputs, in plain operators."""
+    b = Builder()
+    head = width // heads
+    b.const("split", np.array([0, 0, heads, head], np.int64))
+    b.const("join", np.array([0, 0, width], np.int64))
+    b.const("scale", np.float32(head**-0.5))
+    words = b.weight("wte", vocabulary, width)
+    x = b.op("Add", [b.op("Gather", [words, "input_ids"], "embed"),
+                     b.op("Gather", [b.weight("wpe", 64, width), "position_ids"], "pos")], "embed/Add")
+
+    def norm(x: str, name: str) -> str:
+        return b.op("LayerNormalization", [x, b.positive(f"{name}.g", width), b.weight(f"{name}.b", width)], f"{name}/LN")
+
+    for layer in range(layers):
+        n = f"h.{layer}"
+        y = norm(x, f"{n}.ln1")
+        part = {}
+        for t in "qkv":
+            split = b.op("Reshape", [_linear(b, y, width, width, f"{n}.{t}"), "split"], f"{n}.{t}/Reshape")
+            part[t] = b.op("Transpose", [split], f"{n}.{t}/Transpose", perm=[0, 2, 1, 3])
+        for t in "kv":
+            b.rename(b.op("Concat", [f"past_{layer}_{t}", part[t]], f"{n}.{t}/Concat", axis=2), f"present_{layer}_{t}")
+        turned = b.op("Transpose", [f"present_{layer}_k"], f"{n}.kT", perm=[0, 1, 3, 2])
+        score = b.op("Mul", [b.op("MatMul", [part["q"], turned], f"{n}/QK"), "scale"], f"{n}/Scale")
+        score = b.op("Softmax", [b.op("Add", [score, "mask"], f"{n}/Mask")], f"{n}/Softmax", axis=-1)
+        o = b.op("MatMul", [score, f"present_{layer}_v"], f"{n}/PV")
+        o = b.op("Reshape", [b.op("Transpose", [o], f"{n}.o/Transpose", perm=[0, 2, 1, 3]), "join"], f"{n}.o/Reshape")
+        x = b.op("Add", [x, _linear(b, o, width, width, f"{n}.o")], f"{n}/res1")
+        y = _linear(b, norm(x, f"{n}.ln2"), width, 4 * width, f"{n}.fc")
+        y = b.op("Gelu", [y], f"{n}.gelu", approximate="tanh")
+        x = b.op("Add", [x, _linear(b, y, 4 * width, width, f"{n}.proj")], f"{n}/res2")
+    b.op("MatMul", [norm(x, "ln_f"), b.op("Transpose", [words], "wteT", perm=[1, 0])], "lm_head")
+    cache = {f"{when}_{layer}_{t}": (FLOAT, ["B", heads, f"{when}_len", head])
+             for when in ("past", "present") for layer in range(layers) for t in "kv"}
+    inputs = {"input_ids": (INT64, ["B", "S"]), "position_ids": (INT64, ["B", "S"]), "mask": (FLOAT, ["B", 1, "S", "total"])}
+    return b.model(inputs | {k: v for k, v in cache.items() if k.startswith("past")},
+                   {"lm_head_out": (FLOAT, ["B", "S", vocabulary])} | {k: v for k, v in cache.items() if k.startswith("present")},
+                   opset=20)
+
+
+def bert(layers: int = 2, width: int = 32, heads: int = 4, gelu: str = "erf") -> onnx.ModelProto:
+    """A BERT encoder as older exporters write it: LayerNorm, Gelu, attention and mask spelled out in small operators."""
+    b = Builder()
+    head = width // heads
+    for name, value in (("two", 2.0), ("half", 0.5), ("one", 1.0), ("sqrt2", 2**0.5), ("eps", 1e-6), ("scale", head**0.5),
+                        ("minus", -10000.0), ("cubic", 0.044715), ("root", (2 / np.pi) ** 0.5), ("three", 3.0)):
+        b.const(name, np.float32(value))
+    b.const("split", np.array([0, 0, heads, head], np.int64))
+    b.const("join", np.array([0, 0, width], np.int64))
+    b.const("axis1", np.array([1], np.int64))
+    b.const("axis2", np.array([2], np.int64))
+
+    def norm(x: str, n: str) -> str:
+        centred = b.op("Sub", [x, b.op("ReduceMean", [x], f"{n}/mean", axes=[-1])], f"{n}/Sub")
+        spread = b.op("ReduceMean", [b.op("Pow", [centred, "two"], f"{n}/Pow")], f"{n}/var", axes=[-1])
+        root = b.op("Sqrt", [b.op("Add", [spread, "eps"], f"{n}/eps")], f"{n}/Sqrt")
+        x = b.op("Mul", [b.op("Div", [centred, root], f"{n}/Div"), b.positive(f"{n}.g", width)], f"{n}/Mul")
+        return b.op("Add", [x, b.weight(f"{n}.b", width)], f"{n}/Add")
+
+    def erf_gelu(x: str, n: str) -> str:
+        y = b.op("Add", [b.op("Erf", [b.op("Div", [x, "sqrt2"], f"{n}/Div")], f"{n}/Erf"), "one"], f"{n}/Add")
+        return b.op("Mul", [b.op("Mul", [x, y], f"{n}/Mul"), "half"], f"{n}/Half")
+
+    def tanh_gelu(x: str, n: str) -> str:
+        y = b.op("Mul", [b.op("Pow", [x, "three"], f"{n}/Pow"), "cubic"], f"{n}/Cubic")
+        y = b.op("Mul", [b.op("Add", [x, y], f"{n}/Add"), "root"], f"{n}/Root")
+        y = b.op("Add", [b.op("Tanh", [y], f"{n}/Tanh"), "one"], f"{n}/One")
+        return b.op("Mul", [b.op("Mul", [x, "half"], f"{n}/Half"), y], f"{n}/Mul")
+
+    mask = b.op("Unsqueeze", [b.op("Unsqueeze", ["mask", "axis1"], "mask/1"), "axis2"], "mask/2")
+    mask = b.op("Sub", ["one", b.op("Cast", [mask], "mask/Cast", to=FLOAT)], "mask/Sub")
+    mask = b.op("Mul", [mask, "minus"], "mask/Mul")
+    x = b.op("Add", [b.op("Gather", [b.weight("word", 50, width), "input_ids"], "word/Gather"),
+                     b.op("Gather", [b.weight("type", 2, width), "type_ids"], "type/Gather")], "embed/Add1")
+    x = norm(b.op("Add", [x, b.weight("position", 1, 8, width)], "embed/Add2"), "embed/ln")
+    for layer in range(layers):
+        n = f"l.{layer}"
+        part = {}
+        for t, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+            y = b.op("Reshape", [_linear(b, x, width, width, f"{n}.{t}"), "split"], f"{n}.{t}/Reshape")
+            part[t] = b.op("Transpose", [y], f"{n}.{t}/Transpose", perm=perm)
+        y = b.op("Div", [b.op("MatMul", [part["q"], part["k"]], f"{n}/QK"), "scale"], f"{n}/Scale")
+        y = b.op("Softmax", [b.op("Add", [y, mask], f"{n}/Mask")], f"{n}/Softmax", axis=-1)
+        y = b.op("Transpose", [b.op("MatMul", [y, part["v"]], f"{n}/PV")], f"{n}.o/Transpose", perm=[0, 2, 1, 3])
+        y = _linear(b, b.op("Reshape", [y, "join"], f"{n}.o/Reshape"), width, width, f"{n}.o")
+        x = norm(b.op("Add", [y, x], f"{n}/res1"), f"{n}.ln1")
+        y = _linear(b, x, width, 4 * width, f"{n}.fc")
+        y = (erf_gelu if gelu == "erf" else tanh_gelu)(y, f"{n}.gelu")
+        x = norm(b.op("Add", [_linear(b, y, 4 * width, width, f"{n}.proj"), x], f"{n}/res2"), f"{n}.ln2")
+    b.rename(x, "hidden")
+    ids: dict[str, tuple[int, list[Any]]] = {name: (INT64, ["B", 8]) for name in ("input_ids", "type_ids", "mask")}
+    return b.model(ids, {"hidden": (FLOAT, ["B", 8, width])}, opset=14)
+
+
+def mobilenet(blocks: int = 3, width: int = 8, image: int = 16) -> onnx.ModelProto:
+    """MobileNet blocks: depthwise Conv, Clip, squeeze-and-excite, HardSwish both as one operator and spelled out."""
+    b = Builder()
+    b.const("zero", np.float32(0))
+    b.const("six", np.float32(6))
+    b.const("three", np.float32(3))
+
+    def conv(x: str, ci: int, co: int, k: int, name: str, group: int = 1) -> str:
+        x = b.op("Conv", [x, b.weight(f"{name}.w", co, ci // group, k, k)], f"{name}/Conv", kernel_shape=[k, k],
+                 pads=[k // 2] * 4, group=group)
+        norm = [b.positive(f"{name}.g", co), b.weight(f"{name}.b", co), b.weight(f"{name}.m", co), b.positive(f"{name}.v", co)]
+        return b.op("BatchNormalization", [x, *norm], f"{name}/BN")
+
+    def activate(x: str, kind: int, name: str) -> str:
+        if kind == 0:
+            return b.op("Clip", [x, "zero", "six"], f"{name}/Clip")
+        if kind == 1:
+            return b.op("HardSwish", [x], f"{name}/HardSwish")
+        gate = b.op("Clip", [b.op("Add", [x, "three"], f"{name}/Add"), "zero", "six"], f"{name}/Clip")
+        return b.op("Div", [b.op("Mul", [x, gate], f"{name}/Mul"), "six"], f"{name}/Div")
+
+    x = activate(conv("input", 3, width, 3, "stem"), 1, "stem")
+    for block in range(blocks):
+        n, wide = f"b{block}", width * 4
+        y = activate(conv(x, width, wide, 1, f"{n}.expand"), block % 3, f"{n}.expand")
+        y = activate(conv(y, wide, wide, 3, f"{n}.depth", group=wide), block % 3, f"{n}.depth")
+        s = b.op("GlobalAveragePool", [y], f"{n}.se/Pool")
+        s = b.op("Relu", [b.op("Conv", [s, b.weight(f"{n}.se1.w", 8, wide, 1, 1), b.weight(f"{n}.se1.b", 8)], f"{n}.se1/Conv")],
+                 f"{n}.se/Relu")
+        s = b.op("Conv", [s, b.weight(f"{n}.se2.w", wide, 8, 1, 1), b.weight(f"{n}.se2.b", wide)], f"{n}.se2/Conv")
+        y = b.op("Mul", [y, b.op("HardSigmoid", [s], f"{n}.se/HardSigmoid", alpha=1 / 6)], f"{n}.se/Mul")
+        x = b.op("Add", [x, conv(y, wide, width, 1, f"{n}.project")], f"{n}/Add")
+    x = b.op("Squeeze", [b.op("GlobalAveragePool", [x], "gap"), b.const("axes", np.array([2, 3], np.int64))], "squeeze")
+    b.rename(b.op("Dropout", [_linear(b, x, width, 10, "head")], "dropout"), "scores")
+    return b.model({"input": (FLOAT, [1, 3, image, image])}, {"scores": (FLOAT, [1, 10])})
+
+
+def shapes() -> onnx.ModelProto:
+    """Chains that compute shapes (Shape, Gather, Unsqueeze, Concat, Reshape), constants, identities, a duplicate and dead code."""
+    b = Builder()
+    for axis in (0, 1):
+        b.const(f"i{axis}", np.int64(axis))
+    b.const("axis0", np.array([0], np.int64))
+    b.const("four", np.array([4], np.int64))
+    b.const("minus1", np.array([-1], np.int64))
+
+    def dim(x: str, axis: int, name: str) -> str:
+        picked = b.op("Gather", [b.op("Shape", [x], f"{name}/Shape"), f"i{axis}"], f"{name}/Gather", axis=0)
+        return b.op("Unsqueeze", [picked, "axis0"], f"{name}/Unsqueeze")
+
+    x = _linear(b, "input", 16, 16, "first")
+    wanted = b.op("Concat", [dim(x, 0, "d0"), dim(x, 1, "d1"), "four", "minus1"], "shape/Concat", axis=0)
+    y = b.op("Transpose", [b.op("Reshape", [x, wanted], "split")], "turn", perm=[0, 2, 1, 3])
+    y = b.op("Identity", [y], "same")
+    constant = b.op("Mul", [b.weight("c1", 4, 4), b.weight("c2", 4, 4)], "c/Mul")
+    y = b.op("MatMul", [y, b.op("Transpose", [constant], "c/Transpose", perm=[1, 0])], "product")
+    y = b.op("Add", [b.op("Relu", [y], "relu1"), b.op("Relu", [y], "relu2")], "twice")
+    b.op("Exp", [y], "dead")
+    y = b.op("Transpose", [y], "turn_back", perm=[0, 2, 1, 3])
+    flat = b.op("Concat", [dim(x, 0, "e0"), dim("input", 1, "e1"), "minus1"], "flat/Concat", axis=0)
+    b.rename(b.op("Reshape", [y, flat], "join"), "result")
+    return b.model({"input": (FLOAT, ["B", "S", 16])}, {"result": (FLOAT, ["B", "S", 16])})
+
+
+def control_flow() -> onnx.ModelProto:
+    """An If and a Loop (which holds an If) whose bodies have work to fuse."""
+    b = Builder()
+    x = _linear(b, "input", 8, 8, "outer")
+
+    def branch(name: str, kind: str) -> onnx.GraphProto:
+        inner = Builder(len(name))
+        y = inner.op(kind, [_linear(inner, x, 8, 8, name)], f"{name}/act")
+        return helper.make_graph(inner.nodes, name, [], [helper.make_tensor_value_info(y, FLOAT, ["B", 8])], inner.weights)
+
+    choice = b.op("If", ["flag"], "if", then_branch=branch("then", "Relu"), else_branch=branch("else", "Sigmoid"))
+    body = Builder(5)
+    y = body.op("Add", [_linear(body, "carried", 8, 8, "body"), choice], "body/skip")
+    small = [helper.make_graph([helper.make_node(kind, [y], [f"in_{kind}"], name=f"nested/{kind}")], kind, [],
+                               [helper.make_tensor_value_info(f"in_{kind}", FLOAT, ["B", 8])]) for kind in ("Tanh", "Relu")]
+    y = body.op("If", ["keep_going"], "nested", then_branch=small[0], else_branch=small[1])
+    again = body.op("Identity", ["keep_going"], "again")
+    info = helper.make_tensor_value_info
+    loop = helper.make_graph(body.nodes, "body", [info("step", INT64, []), info("keep_going", BOOL, []), info("carried", FLOAT, ["B", 8])],
+                             [info(again, BOOL, []), info(y, FLOAT, ["B", 8])], body.weights)
+    b.const("three", np.int64(3))
+    y = b.op("Loop", ["three", "flag", choice], "loop", body=loop)
+    b.rename(b.op("Relu", [_linear(b, y, 8, 8, "last")], "final"), "result")
+    return b.model({"input": (FLOAT, ["B", 8]), "flag": (BOOL, [])}, {"result": (FLOAT, ["B", 8])})
