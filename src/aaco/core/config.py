@@ -28,6 +28,7 @@ class Profiling(_Section):
     profile_iterations: int = Field(default=10, ge=1, description="iterations of the separate profiled pass")
     budget_s: float | None = Field(default=None, gt=0, description="stop measuring after this long, per process")
     precision_pct: float | None = Field(default=None, gt=0, description="stop at this width of the median's interval")
+    calibrate: bool = Field(default=True, description="measure this machine's ceilings when none are cached")
 
 
 class Analysis(_Section):

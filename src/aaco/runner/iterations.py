@@ -6,11 +6,14 @@ import os
 import struct
 from pathlib import Path
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pyarrow as pa
 
 from aaco.core.errors import BadCapture
-from aaco.core.tables import INFERENCE_ITERS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROW = struct.Struct("<4q")  # iteration, phase, t_start_ns, t_end_ns
 PHASES = ("warmup", "measurement")
@@ -39,6 +42,10 @@ def parse(folder: Path, batch: int) -> pa.Table:
 
     Raises BadCapture on a row whose phase or times cannot be.
     """
+    import pyarrow as pa  # here, because the measured process imports this module and must stay light
+
+    from aaco.core.tables import INFERENCE_ITERS
+
     files = sorted(folder.glob("runtime/iterations-*.i64"))
     blocks = [_rows(path) for path in files]
     process = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from aaco.core import files
-from aaco.core.errors import AacoError
+from aaco.core.errors import AacoError, ModelError
 from aaco.runner import iterations, provider
 from aaco.runner.job import Job
 from aaco.runner.stopping import Reason, Stop
@@ -106,8 +106,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _profile(job: Job) -> dict[str, Any]:
-    for level, path in job.dumps.items():
-        provider.dump_graph(job, level, path)
+    dumped, refused = _dump(job)
     session = provider.open_session(job, profile_prefix=job.profile)
     run = provider.bind(session, job)
     for _ in range(job.warmup + job.iterations):
@@ -115,7 +114,18 @@ def _profile(job: Job) -> dict[str, Any]:
     start_ns = session.get_profiling_start_time_ns()
     with files.storage(Path(job.profile)):
         Path(session.end_profiling()).replace(job.profile)
-    return provider.describe(session) | {"profiling_start_realtime_ns": start_ns}
+    return provider.describe(session) | {
+        "profiling_start_realtime_ns": start_ns, "dumped": dumped, "stages_absent": refused}
+
+
+def _dump(job: Job) -> tuple[list[str], str | None]:
+    """Write the optimised graph of each level; a provider that compiled subgraphs cannot, and says why."""
+    for level, path in job.dumps.items():
+        try:
+            provider.dump_graph(job, level, path)
+        except ModelError as error:
+            return [], error.what
+    return list(job.dumps), None
 
 
 if __name__ == "__main__":

@@ -10,19 +10,10 @@ import pyarrow.parquet as pq
 
 from aaco.core import files
 from aaco.core.session import RECORD, Session
+from aaco.tracelake.layout import EXPECTED
 
 NAME = "manifest.json"
 SCHEMA_VERSION = 1
-
-# The files of a complete bundle (DESIGN, "The session bundle"): each is there, or the manifest says why not.
-EXPECTED = (
-    "env.json", "model/model_meta.json", "model/graph_nodes.parquet", "model/graph_edges.parquet",
-    "runtime/ort_config.json", "runtime/migraphx_partition.json", "telemetry/system_events.parquet",
-    "telemetry/gpu_events.parquet", "profiler/rocprof_raw", "profiler/rocprof_kernels.parquet",
-    "attribution/kernel_groups.parquet", "attribution/op_to_kernel_map.parquet", "metrics/inference_iters.parquet",
-    "metrics/inference_summary.json", "metrics/derived_metrics.json", "metrics/bottleneck.json",
-    "regress/baseline_ref.json", "regress/diff.json", "regress/verdict.json", "report/report.html", "report/plots",
-)
 
 
 def write(session: Session, why_absent: dict[str, str]) -> dict[str, Any]:

@@ -1,0 +1,27 @@
+"""`aaco analyze`: the second half of a run, on evidence recorded before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aaco.cli import options
+
+
+@click.command()
+@options.session_reference()
+@options.config_file
+@options.sessions_dir
+def analyze(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None) -> None:
+    """Derive SESSION's tables, answers and report anew from its raw evidence, and seal it.
+
+    Use it on a session of a run that was killed, or of an older version. Its status stays what it was.
+    """
+    from aaco import pipeline
+    from aaco.core.session import find
+    from aaco.report import terminal
+
+    settings = options.settings(config_file, sessions_dir)
+    found = find(session or named or "latest", settings.config.storage.sessions_dir)
+    click.echo(terminal.render(pipeline.seal(found, settings)), nl=False)

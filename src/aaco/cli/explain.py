@@ -1,0 +1,45 @@
+"""`aaco explain`: the definition behind a number."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from aaco.cli import options
+from aaco.core.errors import AacoError, UsageError
+
+
+@click.command()
+@click.argument("metric")
+@options.session_reference()
+@options.config_file
+@options.sessions_dir
+def explain(metric: str, session: str | None, named: str | None, config_file: object, sessions_dir: object) -> None:
+    """Say what METRIC means (name or alias, such as KAR), and its value in SESSION, by default the latest."""
+    from aaco.analytics import metrics
+    from aaco.core import registry
+    from aaco.report import definition
+
+    registry.load(metrics, "aaco.metrics")
+    found = registry.find_metric(metric)
+    if found is None:
+        names = [*registry.METRICS, *(alias for item in registry.METRICS.values() for alias in item.aliases)]
+        close = difflib.get_close_matches(metric, names, n=3, cutoff=0.4)
+        raise UsageError(f"no metric {metric!r}", f"near it: {', '.join(close) or 'nothing; see docs/reference'}")
+    click.echo(definition.render(found, _reading(found.name, session or named, config_file, sessions_dir)), nl=False)
+
+
+def _reading(name: str, reference: str | None, config_file: object, sessions_dir: object) -> object:
+    """The value in the session; a definition needs none, so without any session there is simply no value."""
+    from aaco import pipeline
+    from aaco.core.session import find
+
+    settings = options.settings(config_file, sessions_dir)  # type: ignore[arg-type]
+    try:
+        chosen = find(reference or "latest", settings.config.storage.sessions_dir)
+    except AacoError:
+        if reference:
+            raise
+        return None
+    return pipeline.explain(chosen, settings).readings[name]

@@ -1,0 +1,174 @@
+"""A plan becomes evidence: the model, the environment, the clean passes, the profiled pass, the telemetry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from aaco import __version__
+from aaco.calibration import card, cpu
+from aaco.collectors import environment, machine
+from aaco.collectors.procfs import Sampler
+from aaco.core import clocks, files
+from aaco.core.config import Settings
+from aaco.core.errors import UsageError
+from aaco.core.plan import Plan
+from aaco.core.session import Session
+from aaco.runner import inputs, model_file, ort, registry
+from aaco.runner.ort import Workload
+from aaco.tracelake import layout
+
+SCHEMA_VERSION = 1
+OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "telemetry")
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where talk goes while work goes on: a line per step, and (done, total) while something is counted."""
+
+    step: Callable[[str], None] = lambda text: None
+    progress: Callable[[int, int], None] = lambda done, total: None
+
+
+SILENT = Show()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan whose model, backend and inputs exist: nothing about it can be misspelt any more."""
+
+    plan: Plan
+    workload: Workload
+    model: Any  # onnx.ModelProto without weight data
+    identity: model_file.ModelIdentity
+
+
+def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan:
+    """The plan for a model: what is given, else the settings, else the model's registry entry, else Plan's default."""
+    profiling, storage = settings.config.profiling, settings.config.storage
+    entry = registry.models([storage.models_file]).get(model)
+    wanted: dict[str, Any] = {"warmup": entry.warmup, "iterations": entry.iterations} if entry else {}
+    chosen = profiling.model_dump(include=set(Plan.model_fields))
+    wanted |= {name: value for name, value in (chosen | given).items() if value is not None}
+    try:
+        return Plan(model=model, **wanted)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "aaco run --help") from error
+
+
+def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared:
+    """Find or build the model, find the backend, make the inputs. Raises ModelError, UsageError or Missing."""
+    storage = settings.config.storage
+    show.step(f"model {plan.model}")
+    found = registry.resolve_model(plan.model, registry.models([storage.models_file]),
+                                   storage.cache_dir.expanduser() / "models")
+    backend = registry.backend(plan.backend, registry.backends([storage.backends_file]))
+    model = model_file.load(found.path, weights=False)
+    arrays = inputs.for_model(model, found.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
+                              npz=Path(plan.inputs) if plan.inputs else None)
+    workload = Workload(found.path, backend, arrays, found.synthetic)
+    return Prepared(plan, workload, model, model_file.identity(found.path))
+
+
+def begin(prepared: Prepared, settings: Settings) -> Session:
+    """The session's folder, with its first facts. Raises StorageError."""
+    plan, host = prepared.plan, machine.identify()
+    session = Session.create(settings.config.storage.sessions_dir, plan.model_dump(), plan.tag, __version__)
+    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, config_hash=_config_hash(prepared),
+                  model_hash=prepared.identity.sha256, backend_asked=prepared.workload.backend.provider,
+                  synthetic_weights=prepared.workload.synthetic_weights)
+    return session
+
+
+def record(session: Session, prepared: Prepared, settings: Settings, show: Show = SILENT) -> None:
+    """Keep the model's graph and the environment, then time and profile the workload. Raises AacoError."""
+    _keep_model(session, prepared)
+    _keep_environment(session, settings, show)
+    runtime = _time(session, prepared, show)
+    session.amend(backend_ran=runtime["providers"][0])
+    if prepared.plan.profile:
+        show.step(f"profiling {prepared.plan.profile_iterations} iterations in a separate process")
+        runtime["profile"] = ort.profile_pass(session.folder, prepared.workload, prepared.plan)
+        session.write_json(layout.ORT_CONFIG, runtime)
+
+
+def _keep_model(session: Session, prepared: Prepared) -> None:
+    graph = model_file.strip_weights(prepared.model).SerializeToString()
+    files.write_atomically(session.folder / layout.SOURCE_GRAPH, lambda file: file.write(graph))
+    session.write_json(layout.MODEL_META, {
+        "schema_version": SCHEMA_VERSION, "name": prepared.plan.model, **asdict(prepared.identity),
+        "synthetic_weights": prepared.workload.synthetic_weights})
+
+
+def _keep_environment(session: Session, settings: Settings, show: Show) -> None:
+    host = machine.identify()
+    show.step("environment")
+    found = environment.capture(Path.cwd())
+    session.write_json(layout.ENVIRONMENT, found | {"machine": asdict(host) | {"card": _card(host.id, settings, show)}})
+
+
+def _card(machine_id: str, settings: Settings, show: Show) -> dict[str, Any] | None:
+    """This machine's measured ceilings, from the cache or measured now."""
+    if not settings.config.profiling.calibrate:
+        return None
+    cache = settings.config.storage.cache_dir.expanduser()
+    found = card.load(cache, machine_id)
+    if found is None:
+        show.step("measuring this machine's ceilings (once a day)")
+        found = card.MachineCard(machine_id=machine_id, ceilings=cpu.measure())
+        card.save(found, cache)
+    return found.model_dump()
+
+
+def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:
+    """All clean passes, one fresh process after the other; the runtime's facts are kept after each."""
+    plan, workload = prepared.plan, prepared.workload
+    total = plan.warmup + plan.iterations
+    runtime: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION, "backend": plan.backend, "provider": workload.backend.provider,
+        "provider_options": workload.backend.provider_options, "session_options": workload.backend.session_options,
+        "fed": [{"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+                for name, array in workload.inputs.items()], "passes": []}
+    session.write_json(layout.ORT_CONFIG, runtime)
+    for process in range(plan.processes):
+        show.step(f"timing {plan.iterations} iterations after {plan.warmup} of warm-up "
+                  f"(process {process + 1} of {plan.processes})")
+        facts = _time_once(session, prepared, process, lambda rows: show.progress(rows, total))
+        runtime["passes"].append({name: facts.pop(name) for name in OF_A_PASS})
+        runtime |= facts
+        session.write_json(layout.ORT_CONFIG, runtime)
+    return runtime
+
+
+def _time_once(session: Session, prepared: Prepared, process: int, progress: Callable[[int], None]) -> dict[str, Any]:
+    sampler: list[Sampler] = []
+
+    def watch(pid: int) -> None:
+        if prepared.plan.telemetry:
+            raw = session.folder / layout.PROCFS_RAW / f"procfs-{process:03d}.bin"
+            sampler.append(Sampler(pid, raw=raw))
+            sampler[0].start()
+
+    try:
+        facts = ort.time_pass(session.folder, prepared.workload, prepared.plan, process, progress=progress,
+                              started=watch)
+    finally:
+        for running in sampler:
+            running.stop()
+    return facts | {"telemetry": sampler[0].overhead if sampler else None}
+
+
+def _config_hash(prepared: Prepared) -> str:
+    """What must be equal for two runs to be the same experiment; the model and the machine have hashes of their own."""
+    plan, backend = prepared.plan, prepared.workload.backend
+    fed = {name: [str(array.dtype), list(array.shape)] for name, array in prepared.workload.inputs.items()}
+    facts = {"provider": backend.provider, "provider_options": backend.provider_options,
+             "session_options": backend.session_options, "batch": plan.batch, "inputs": fed}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

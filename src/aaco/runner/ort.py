@@ -1,0 +1,156 @@
+"""ONNX Runtime passes in fresh processes: the clean timing passes, and the profiled one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from aaco.core import files
+from aaco.core.errors import BY_EXIT_CODE, AacoError
+from aaco.core.plan import Plan
+from aaco.runner import iterations, model_file
+from aaco.runner.job import Job
+from aaco.runner.registry import BackendEntry
+from aaco.tracelake import layout
+
+PROFILE_WARMUP = 2
+POLL_S = 0.05
+
+Progress = Callable[[int], None]
+Started = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model file, the backend to run it on, and one array per input."""
+
+    model: Path
+    backend: BackendEntry
+    inputs: dict[str, np.ndarray]
+    synthetic_weights: bool
+
+
+def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, progress: Progress = lambda rows: None,
+              started: Started = lambda pid: None) -> dict[str, Any]:
+    """Time the workload in one fresh process; its rows land in the session folder as they happen.
+
+    progress gets the rows so far, started the process id. Returns what the process reports of itself. Raises the
+    AacoError the process met, or one that says how it died.
+    """
+    rows = iterations.path_of(folder, process)
+    with files.storage(rows):
+        rows.parent.mkdir(parents=True, exist_ok=True)
+    with _scratch(workload) as scratch:
+        job = Job(kind="time", rows=str(rows.resolve()), warmup=plan.warmup, iterations=plan.iterations,
+                  budget_ns=None if plan.budget_s is None else int(plan.budget_s * 1e9),
+                  precision_pct=plan.precision_pct, **_common(workload, scratch))
+        return _run(job, scratch, lambda: progress(iterations.count(rows)), started)
+
+
+def profile_pass(folder: Path, workload: Workload, plan: Plan) -> dict[str, Any]:
+    """Profile the workload in one fresh process: ORT's node profile, and the graph as optimised at each stage.
+
+    A backend that compiles whole subgraphs cannot write its graph; then `stages_absent` says so and the profile still
+    counts. The graphs are kept without their weights.
+    """
+    with _scratch(workload) as scratch:
+        common = _common(workload, scratch) | {"profile": str(scratch / "profile.json"), "rows": ""}
+        job = Job(kind="profile", warmup=PROFILE_WARMUP, iterations=plan.profile_iterations,
+                  dumps={level: str(scratch / f"{level}.onnx") for level in layout.STAGE_GRAPHS}, **common)
+        outcome = _run(job, scratch, lambda: None, lambda pid: None)
+        _keep_profile(scratch / "profile.json", folder / layout.ORT_PROFILE)
+        for level in outcome["dumped"]:
+            _keep_graph(Path(job.dumps[level]), folder / layout.STAGE_GRAPHS[level])
+    return outcome | {"warmup": job.warmup, "iterations": job.iterations}
+
+
+@contextmanager
+def _scratch(workload: Workload) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="aaco-") as name, files.storage(Path(name)):
+        np.savez(Path(name) / "inputs.npz", **workload.inputs)  # type: ignore[arg-type]
+        yield Path(name)
+
+
+def _common(workload: Workload, scratch: Path) -> dict[str, Any]:
+    backend = workload.backend
+    return {"model": str(workload.model.resolve()), "provider": backend.provider,
+            "provider_options": backend.provider_options, "session_options": backend.session_options,
+            "install": backend.install, "inputs": str(scratch / "inputs.npz"), "outcome": str(scratch / "outcome.json")}
+
+
+def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started) -> dict[str, Any]:
+    with (scratch / "stderr").open("w+b") as stderr:
+        worker = subprocess.Popen([sys.executable, "-P", "-m", "aaco.runner.worker"], stdin=subprocess.PIPE,
+                                  stdout=stderr, stderr=stderr)
+        try:
+            started(worker.pid)
+            _tell(worker, job)
+            _wait(worker, poll)
+        finally:
+            worker.kill()
+            worker.wait()
+        return _outcome(worker.returncode, Path(job.outcome), stderr)
+
+
+def _tell(worker: subprocess.Popen[bytes], job: Job) -> None:
+    assert worker.stdin is not None
+    try:
+        with worker.stdin:
+            worker.stdin.write(json.dumps(asdict(job)).encode())
+    except BrokenPipeError:
+        pass  # it died before it listened; its exit status says more than the broken pipe
+
+
+def _wait(worker: subprocess.Popen[bytes], poll: Callable[[], None]) -> None:
+    while True:
+        try:
+            worker.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            poll()
+        else:
+            poll()
+            return
+
+
+def _outcome(code: int, path: Path, stderr: IO[bytes]) -> dict[str, Any]:
+    found: dict[str, Any] = files.read_json(path) if path.is_file() else {}
+    if code == 0 and found:
+        return found
+    if "error" in found:
+        raise BY_EXIT_CODE[code](found["error"]["what"], found["error"]["fix"])
+    stderr.seek(0)
+    said = stderr.read().decode(errors="replace").strip().splitlines()
+    raise AacoError(f"the measured process {_died(code)}" + (f": {said[-1]}" if said else ""),
+                    "run it again; if it was killed, look for the kernel's out-of-memory killer in dmesg")
+
+
+def _died(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+    return f"was killed by {name}"
+
+
+def _keep_profile(raw: Path, kept: Path) -> None:
+    def fill(target: IO[bytes]) -> None:
+        with raw.open("rb") as source, gzip.GzipFile(filename="", fileobj=target, mode="wb", mtime=0) as zipped:
+            shutil.copyfileobj(source, zipped)
+
+    files.write_atomically(kept, fill)
+
+
+def _keep_graph(dump: Path, kept: Path) -> None:
+    model = model_file.strip_weights(model_file.load(dump, weights=False))
+    files.write_atomically(kept, lambda target: target.write(model.SerializeToString()))

@@ -1,0 +1,32 @@
+"""Where each thing lies inside a session's folder: the bundle contract, in one place. Tables name their own file."""
+
+from __future__ import annotations
+
+from aaco.core import tables
+
+ENVIRONMENT = "env.json"
+MODEL_META = "model/model_meta.json"
+SOURCE_GRAPH = "model/source.onnx"
+STAGE_GRAPHS = {"extended": "model/optimized_extended.onnx", "all": "model/optimized_all.onnx"}
+ORT_CONFIG = "runtime/ort_config.json"
+MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
+ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
+ROCPROF_RAW = "profiler/rocprof_raw"
+GPU_EVENTS = "telemetry/gpu_events.parquet"
+PROCFS_RAW = "telemetry/raw"
+SUMMARY = "metrics/inference_summary.json"
+DERIVED_METRICS = "metrics/derived_metrics.json"
+BOTTLENECK = "metrics/bottleneck.json"
+BASELINE_REF = "regress/baseline_ref.json"
+DIFF = "regress/diff.json"
+VERDICT = "regress/verdict.json"
+HTML_REPORT = "report/report.html"
+PLOTS = "report/plots"
+
+# What a complete bundle holds. Each is there, or manifest.json says why it is not.
+EXPECTED = (
+    ENVIRONMENT, MODEL_META, tables.GRAPH_NODES.file, tables.GRAPH_EDGES.file, ORT_CONFIG, MIGRAPHX_PARTITION,
+    tables.SYSTEM_EVENTS.file, GPU_EVENTS, ROCPROF_RAW, tables.KERNELS.file, tables.KERNEL_GROUPS.file,
+    tables.OP_TO_KERNEL_MAP.file, tables.INFERENCE_ITERS.file, SUMMARY, DERIVED_METRICS, BOTTLENECK, BASELINE_REF, DIFF,
+    VERDICT, HTML_REPORT, PLOTS,
+)

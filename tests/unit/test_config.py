@@ -1,0 +1,68 @@
+"""Configuration: precedence, origins, refusals."""
+
+from pathlib import Path
+
+import pytest
+
+from aaco.core import config
+from aaco.core.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+
+
+def write(text):
+    Path("aaco.yaml").write_text(text)
+
+
+def test_defaults_know_that_they_are_defaults():
+    settings = config.resolve(environment={})
+    assert settings.config.storage.sessions_dir == Path("sessions")
+    assert set(settings.origins.values()) == {"default"}
+
+
+def test_command_line_beats_environment_beats_preset_beats_file():
+    write("storage: {sessions_dir: from-file, max_sessions: 7}\nprofiling: {warmup: 1, iterations: 2}")
+    environment = {"AACO_SESSION_DIR": "from-environment"}
+    settings = config.resolve(preset="quick", overrides={"profiling": {"iterations": 9}}, environment=environment)
+    assert str(settings.config.storage.sessions_dir) == "from-environment"
+    assert settings.config.storage.max_sessions == 7
+    assert (settings.config.profiling.warmup, settings.config.profiling.iterations) == (5, 9)
+    assert settings.origins["storage.sessions_dir"] == "environment AACO_SESSION_DIR"
+    assert settings.origins["storage.max_sessions"] == "file aaco.yaml"
+    assert settings.origins["profiling.warmup"] == "preset quick"
+    assert settings.origins["profiling.iterations"] == "command line"
+
+
+def test_the_named_file_is_used_instead_of_the_searched_ones(tmp_path):
+    write("storage: {max_sessions: 1}")
+    other = tmp_path / "other.yaml"
+    other.write_text("storage: {max_sessions: 2}")
+    assert config.resolve(environment={"AACO_CONFIG": str(other)}).config.storage.max_sessions == 2
+    assert config.resolve(file=Path("aaco.yaml"), environment={"AACO_CONFIG": str(other)}).config.storage.max_sessions == 1
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("storage: {sesions_dir: x}", "did you mean 'sessions_dir'"),
+    ("storge: {}", "did you mean 'storage'"),
+    ("profiling: {iterations: 0}", "profiling.iterations"),
+    ("profiling: {iterations: many}", "profiling.iterations"),
+    ("- a list", "sections"),
+    ("storage: 3", "sections"),
+    ("a: [unclosed", "not valid YAML"),
+    ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+])
+def test_what_is_not_known_is_refused_with_file_and_key(text, said):
+    write(text)
+    with pytest.raises(UsageError) as caught:
+        config.resolve(environment={})
+    assert said in str(caught.value)
+    assert "aaco.yaml" in str(caught.value)
+
+
+def test_a_missing_named_file_is_a_usage_error():
+    with pytest.raises(UsageError, match=r"nowhere\.yaml"):
+        config.resolve(file=Path("nowhere.yaml"), environment={})

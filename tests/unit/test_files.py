@@ -1,0 +1,56 @@
+"""Atomic writes: the whole new file or the whole old one."""
+
+import os
+import subprocess
+
+import pytest
+
+from aaco.core import files
+from aaco.core.errors import BadBundle, StorageError
+
+
+def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    files.write_json(path, {"old": 1})
+
+    def fill(file):
+        file.write(b"half")
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError):
+        files.write_atomically(path, fill)
+    assert files.read_json(path) == {"old": 1}
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_nan_is_refused_because_absent_is_null(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        files.write_json(tmp_path / "a.json", {"value": float("nan")})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_what_is_not_json_is_a_bad_bundle(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(BadBundle, match=r"a\.json"):
+        files.read_json(tmp_path / "a.json")
+
+
+def test_a_full_disk_is_a_storage_error_with_a_remedy(tmp_path):
+    """On a real full file system of its own: a 64 KiB tmpfs, where the machine lets us mount one."""
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
+    try:
+        with pytest.raises(StorageError, match="No space left") as caught:
+            files.write_atomically(tmp_path / "big", lambda file: file.write(b"x" * 1_000_000))
+        assert "free some space" in caught.value.fix
+        assert os.listdir(tmp_path) == []
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_sha256_is_the_tools(tmp_path):
+    (tmp_path / "f").write_bytes(os.urandom(300_000))
+    expected = subprocess.run(["sha256sum", tmp_path / "f"], capture_output=True, text=True, check=True).stdout.split()[0]
+    assert files.sha256(tmp_path / "f") == expected

@@ -1,0 +1,91 @@
+"""Session folders: creation, status, lookup, damage."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from aaco.core.errors import BadBundle, StorageError, UsageError
+from aaco.core.session import FORMAT, Session, find, sessions
+
+
+@pytest.fixture
+def session(tmp_path):
+    return Session.create(tmp_path, {"model": "m"}, "tagged", "0")
+
+
+def test_a_new_session_is_running_and_latest(tmp_path, session):
+    assert session.status == "running"
+    assert find("latest", tmp_path) == Session(session.folder.resolve())
+    assert [found.id for found in sessions(tmp_path)] == [session.id]  # the pointer is not listed again
+
+
+def test_the_folder_is_never_seen_without_its_record(tmp_path, session):
+    assert (session.folder / "session.json").is_file()
+    assert not [path for path in session.folder.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_finish_and_amend_round_trip(session):
+    session.amend(machine_id="abc", note_of_a_later_version=3)
+    session.finish("complete")
+    record = Session.open(session.folder).record
+    assert (record.status, record.machine_id, record.model_extra) == ("complete", "abc", {"note_of_a_later_version": 3})
+
+
+def test_a_session_of_a_dead_process_is_incomplete(tmp_path):
+    code = ("import sys, pathlib\nfrom aaco.core.session import Session\n"
+            "print(Session.create(pathlib.Path(sys.argv[1]), {}, '', '0').folder)")
+    folder = subprocess.run([sys.executable, "-c", code, str(tmp_path)], text=True, capture_output=True, check=True)
+    assert Session.open(tmp_path / folder.stdout.strip()).status == "incomplete"
+
+
+def test_a_reused_pid_is_not_the_owner(session):
+    owner = session.record.owner
+    session.amend(owner=owner.model_copy(update={"start_ticks": owner.start_ticks + 1}))
+    assert session.status == "incomplete"
+
+
+def test_a_reboot_ends_the_owner(session):
+    session.amend(owner=session.record.owner.model_copy(update={"boot_id": "another"}))
+    assert session.status == "incomplete"
+
+
+def test_found_by_path_id_prefix_and_latest(tmp_path, session):
+    assert find(str(session.folder), tmp_path).id == session.id
+    assert find(session.id, tmp_path).id == session.id
+    assert find(session.id[:-2], tmp_path).id == session.id
+    assert find(str(tmp_path / "latest"), tmp_path).id == session.id
+
+
+def test_unknown_and_ambiguous_references_are_usage_errors(tmp_path, session):
+    other = Session.create(tmp_path, {}, "", "0")
+    shared = os.path.commonprefix([session.id, other.id])
+    with pytest.raises(UsageError, match="ambiguous"):
+        find(shared, tmp_path)
+    for reference in ("nothing", "*", "../..", "[a"):
+        with pytest.raises((UsageError, BadBundle)):
+            find(reference, tmp_path)
+    with pytest.raises(UsageError, match="no session yet"):
+        find("latest", tmp_path / "empty")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 1}', "\x00\xff", '"text"'])
+def test_a_damaged_record_is_a_bad_bundle(session, content):
+    (session.folder / "session.json").write_text(content)
+    with pytest.raises(BadBundle):
+        Session.open(session.folder)
+
+
+def test_a_newer_format_says_so(session):
+    document = json.loads((session.folder / "session.json").read_text()) | {"schema_version": FORMAT + 1}
+    (session.folder / "session.json").write_text(json.dumps(document))
+    with pytest.raises(BadBundle, match="upgrade"):
+        Session.open(session.folder)
+
+
+def test_no_room_to_create_is_a_storage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file"):
+        Session.create(tmp_path / "file" / "sessions", {}, "", "0")
