@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from aaco import __version__
+from aaco.analytics import roofline
 from aaco.calibration import card, cpu
 from aaco.collectors import environment, machine
 from aaco.collectors.procfs import Sampler
@@ -77,11 +79,12 @@ def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared:
     return Prepared(plan, workload, model, model_file.identity(found.path))
 
 
-def begin(prepared: Prepared, settings: Settings) -> Session:
-    """The session's folder, with its first facts. Raises StorageError."""
+def begin(prepared: Prepared, settings: Settings, session: Session | None = None) -> Session:
+    """A session's folder (a new one, unless given) with the first facts of the run. Raises StorageError."""
     plan, host = prepared.plan, machine.identify()
-    session = Session.create(settings.config.storage.sessions_dir, plan.model_dump(), plan.tag, __version__)
-    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, config_hash=_config_hash(prepared),
+    if session is None:
+        session = Session.create(settings.config.storage.sessions_dir, plan.model_dump(), plan.tag, __version__)
+    session.amend(plan=plan.model_dump(), clocks=asdict(clocks.snapshot()), machine_id=host.id, config_hash=_config_hash(prepared),
                   model_hash=prepared.identity.sha256, backend_asked=prepared.workload.backend.provider,
                   synthetic_weights=prepared.workload.synthetic_weights)
     return session
@@ -90,7 +93,7 @@ def begin(prepared: Prepared, settings: Settings) -> Session:
 def record(session: Session, prepared: Prepared, settings: Settings, show: Show = SILENT) -> None:
     """Keep the model's graph and the environment, then time and profile the workload. Raises AacoError."""
     _keep_model(session, prepared)
-    _keep_environment(session, settings, show)
+    _keep_environment(session, prepared, settings, show)
     runtime = _time(session, prepared, show)
     session.amend(backend_ran=runtime["providers"][0])
     if prepared.plan.profile:
@@ -107,24 +110,37 @@ def _keep_model(session: Session, prepared: Prepared) -> None:
         "synthetic_weights": prepared.workload.synthetic_weights})
 
 
-def _keep_environment(session: Session, settings: Settings, show: Show) -> None:
-    host = machine.identify()
+def _keep_environment(session: Session, prepared: Prepared, settings: Settings, show: Show) -> None:
     show.step("environment")
-    found = environment.capture(Path.cwd())
-    session.write_json(layout.ENVIRONMENT, found | {"machine": asdict(host) | {"card": _card(host.id, settings, show)}})
+    host, ceilings = machine.identify(), None
+    if settings.config.profiling.calibrate:
+        threads = prepared.workload.backend.session_options.get("intra_op_num_threads") or None
+        ceilings = _ceilings(host.id, threads, settings, show)
+        host = replace(host, ceilings={item.name: item.value for item in ceilings.ceilings})
+    session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {
+        "machine": asdict(host) | {"card": ceilings.model_dump(mode="json") if ceilings else None}})
 
 
-def _card(machine_id: str, settings: Settings, show: Show) -> dict[str, Any] | None:
-    """This machine's measured ceilings, from the cache or measured now."""
-    if not settings.config.profiling.calibrate:
-        return None
+def calibrate(settings: Settings) -> tuple[card.MachineCard, list[card.Drift]]:
+    """Measure this machine's ceilings now and keep them; also what moved since the card in the cache, however old."""
+    cache, host = settings.config.storage.cache_dir.expanduser(), machine.identify()
+    before = card.load(cache, host.id, max_age_s=float("inf"))
+    found = card.MachineCard(machine_id=host.id, ceilings=cpu.measure())
+    card.save(found, cache)
+    return found, card.drift(before, found) if before else []
+
+
+def _ceilings(machine_id: str, threads: int | None, settings: Settings, show: Show) -> card.MachineCard:
+    """This machine's ceilings at a thread count (None: all CPUs), from the cache or, where it has none, measured now."""
     cache = settings.config.storage.cache_dir.expanduser()
-    found = card.load(cache, machine_id)
-    if found is None:
+    kept = card.load(cache, machine_id, tell=show.step)
+    wanted = threads or len(os.sched_getaffinity(0))
+    if kept is None or all(item.threads != wanted for item in kept.ceilings if item.name == roofline.PEAK):
         show.step("measuring this machine's ceilings (once a day)")
-        found = card.MachineCard(machine_id=machine_id, ceilings=cpu.measure())
-        card.save(found, cache)
-    return found.model_dump()
+        others = kept.ceilings if kept else []
+        kept = card.MachineCard(machine_id=machine_id, ceilings=[*cpu.measure(wanted), *others])
+        card.save(kept, cache)
+    return kept.model_copy(update={"ceilings": [item for item in kept.ceilings if item.threads == wanted or item.name == "dispatch_ns"]})
 
 
 def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aaco.cli import options
 from aaco.core.errors import AacoError, UsageError
+
+if TYPE_CHECKING:
+    from aaco.core.readings import Reading
 
 
 @click.command()
@@ -15,7 +20,8 @@ from aaco.core.errors import AacoError, UsageError
 @options.session_reference()
 @options.config_file
 @options.sessions_dir
-def explain(metric: str, session: str | None, named: str | None, config_file: object, sessions_dir: object) -> None:
+def explain(metric: str, session: str | None, named: str | None, config_file: Path | None,
+            sessions_dir: Path | None) -> None:
     """Say what METRIC means (name or alias, such as KAR), and its value in SESSION, by default the latest."""
     from aaco.analytics import metrics
     from aaco.core import registry
@@ -30,12 +36,12 @@ def explain(metric: str, session: str | None, named: str | None, config_file: ob
     click.echo(definition.render(found, _reading(found.name, session or named, config_file, sessions_dir)), nl=False)
 
 
-def _reading(name: str, reference: str | None, config_file: object, sessions_dir: object) -> object:
+def _reading(name: str, reference: str | None, config_file: Path | None, sessions_dir: Path | None) -> Reading | None:
     """The value in the session; a definition needs none, so without any session there is simply no value."""
     from aaco import pipeline
     from aaco.core.session import find
 
-    settings = options.settings(config_file, sessions_dir)  # type: ignore[arg-type]
+    settings = options.settings(config_file, sessions_dir)
     try:
         chosen = find(reference or "latest", settings.config.storage.sessions_dir)
     except AacoError:

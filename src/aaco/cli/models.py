@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aaco.cli import options
+
+if TYPE_CHECKING:
+    from aaco.runner.registry import ModelEntry
 
 
 @click.command()
@@ -26,9 +30,17 @@ def models(config_file: Path | None, as_json: bool) -> None:
                                "backends": {name: entry.model_dump(mode="json") for name, entry in backends.items()}},
                               indent=2))
         return
-    click.echo(f"{'model':<16}{'from':<28}inputs")
+    click.echo(f"{'model':<16}{'from':<44}inputs")
     for name, entry in entries.items():
-        click.echo(f"{name:<16}{entry.origin:<28}{entry.shapes_text}")
-    click.echo(f"\n{'backend':<16}{'provider':<28}install")
+        shapes = ", ".join(f"{item.name} {'x'.join(map(str, item.shape))}" for item in entry.inputs)
+        click.echo(f"{name:<16}{_origin(name, entry):<44}{shapes}")
+    click.echo(f"\n{'backend':<16}{'provider':<44}install")
     for name, backend in backends.items():
-        click.echo(f"{name:<16}{backend.provider:<28}{backend.install}")
+        click.echo(f"{name:<16}{backend.provider:<44}{backend.install}")
+
+
+def _origin(name: str, entry: ModelEntry) -> str:
+    """The file where it exists, else the recipe that builds the model with seeded weights."""
+    if entry.path and Path(entry.path).is_file():
+        return entry.path
+    return f"built, synthetic weights ({entry.zoo or name})"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aaco.core import config
-from aaco.core.config import PRESETS, Settings
+from aaco.core.presets import PRESETS
+
+if TYPE_CHECKING:
+    from aaco.core.config import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +34,8 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
 def settings(config_file: Path | None = None, sessions_dir: Path | None = None, preset: str | None = None,
              **sections: dict[str, Any]) -> Settings:
     """Resolve the configuration with what the command line says on top; None on the command line means not given."""
+    from aaco.core import config  # pydantic and YAML: not for commands that need no settings
+
     if sessions_dir is not None:
         sections.setdefault("storage", {})["sessions_dir"] = sessions_dir
     given = {name: {key: value for key, value in keys.items() if value is not None}

@@ -52,7 +52,7 @@ def run(model: str | None, named: str | None, quiet: bool, ebpf: bool, as_json: 
     plan = pipeline.plan(settings, model=chosen, shapes=_shapes(given.pop("shapes")),
                          inputs=_text(given.pop("inputs")), **given)
     with talk(quiet) as show:
-        _, explanation = pipeline.run(plan, settings, show)
+        explanation = pipeline.run(plan, settings, show).explanation
     if as_json:
         click.echo(json.dumps(document.render(explanation), indent=2, allow_nan=False))
         return

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aaco.core.errors import UsageError
+from aaco.core.presets import PRESETS, Layer
 
 
 class _Section(BaseModel):
@@ -58,18 +59,11 @@ class Config(_Section):
     storage: Storage = Storage()
 
 
-# Presets of the mission: a named set of settings between the file and the environment.
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "quick": {"profiling": {"warmup": 5, "iterations": 20}},
-    "performance": {"profiling": {"warmup": 50, "iterations": 500}},
-    "ci": {"profiling": {"iterations": 50, "budget_s": 600.0}},
-}
 ENVIRONMENT = {
     "AACO_SESSION_DIR": ("storage", "sessions_dir"),
     "AACO_BASELINE_DIR": ("storage", "baselines_dir"),
     "AACO_CACHE_DIR": ("storage", "cache_dir"),
 }
-Layer = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

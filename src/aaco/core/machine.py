@@ -78,7 +78,7 @@ def _gib(size: int | None) -> int | None:
 
 def _label(cpu_model: str | None, cores: int | None, memory_bytes: int | None, gpus: tuple[Gpu, ...]) -> str:
     """For people: "AMD EPYC 9654, 96 cores, 1 TiB, 8x MI300X"."""
-    parts = [" ".join(_NOISE.sub(" ", cpu_model or "unknown CPU").split())]
+    parts = [" ".join(_NOISE.sub(" ", cpu_model).split()) if cpu_model else "unknown CPU"]
     if cores:
         parts.append(f"{cores} core{'s' if cores > 1 else ''}")
     if memory_bytes:

@@ -198,3 +198,14 @@ def _boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "unknown"
+
+
+class SessionManager:
+    """The mission's name for making a session from Python."""
+
+    @staticmethod
+    def create_session(root: Path | str = "sessions", tag: str = "") -> Session:
+        """A new, empty session; hand it to a runner, or write to it and call `finish`."""
+        from aaco import __version__
+
+        return Session.create(Path(root), {}, tag, __version__)

@@ -1,0 +1,84 @@
+"""`aaco baseline`: named runs to compare with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from aaco.cli import options
+
+baselines_dir = click.option("--baselines-dir", type=click.Path(path_type=Path), help="Where baselines are kept.")
+
+
+@click.group()
+def baseline() -> None:
+    """Save, list and show baselines."""
+
+
+@baseline.command()
+@click.argument("name")
+@click.argument("sessions", nargs=-1)
+@click.option("--session", "named", multiple=True, metavar="SESSION", help="The same as SESSIONS, as an option.")
+@click.option("--replace", is_flag=True, help="Start the baseline anew instead of adding to it.")
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: bool, baselines_dir: Path | None,
+         config_file: Path | None, sessions_dir: Path | None) -> None:
+    """Keep the samples of SESSIONS (by default the latest) as baseline NAME; more sessions make it sharper."""
+    from aaco import compare, pipeline
+    from aaco.core.session import find
+
+    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+    storage = settings.config.storage
+    found = [find(reference, storage.sessions_dir) for reference in (*sessions, *named) or ("latest",)]
+    sides = [compare.side(pipeline.explain(session, settings)) for session in found]
+    saved = compare.save_baseline(storage.baselines_dir, name, sides, replace)
+    held = sum(len(replicate.processes) for replicate in saved.baseline.replicates)
+    click.echo(f"{saved.path}: {len(saved.added)} sessions added, {len(saved.known)} already there; "
+               f"{len(saved.baseline.replicates)} sessions, {held} processes in all")
+
+
+@baseline.command("list")
+@baselines_dir
+@options.config_file
+@options.as_json
+def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+    """List the baselines."""
+    from aaco.tracelake import baselines
+
+    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
+    found = baselines.list_all(store)
+    if as_json:
+        rows = [{"file": str(item.path), "problem": item.problem or None,
+                 "name": item.baseline.name if item.baseline else None,
+                 "session_ids": list(item.baseline.session_ids) if item.baseline else []} for item in found]
+        click.echo(json.dumps({"schema_version": 1, "baselines": rows}, indent=2))
+        return
+    for item in found:
+        if item.baseline is None:
+            click.echo(f"{item.path.stem:<24}unreadable: {item.problem}")
+            continue
+        first = item.baseline.replicates[0]
+        click.echo(f"{item.baseline.name:<24}{first.model or '':<16}{first.backend or '':<28}"
+                   f"{len(item.baseline.replicates)} sessions  {item.baseline.updated_utc}")
+    if not found:
+        click.echo(f"no baseline under {store}", err=True)
+
+
+@baseline.command()
+@click.argument("name")
+@baselines_dir
+@options.config_file
+def show(name: str, baselines_dir: Path | None, config_file: Path | None) -> None:
+    """Print baseline NAME as JSON, without the single latencies."""
+    from aaco.tracelake import baselines
+
+    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
+    document = baselines.load(store, name).model_dump(mode="json")
+    for replicate in document["replicates"]:
+        for process in replicate["processes"]:
+            process.pop("latencies_ms")
+    click.echo(json.dumps(document, indent=2))

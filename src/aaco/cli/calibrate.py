@@ -1,0 +1,28 @@
+"""`aaco calibrate`: this machine's ceilings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from aaco.cli import options
+
+
+@click.command()
+@options.config_file
+@options.as_json
+def calibrate(config_file: Path | None, as_json: bool) -> None:
+    """Measure this machine's ceilings now, keep them for a day, and say what moved since the last time."""
+    from aaco import record
+
+    found, drift = record.calibrate(options.settings(config_file))
+    if as_json:
+        click.echo(json.dumps(found.model_dump(mode="json"), indent=2))
+        return
+    for item in found.ceilings:
+        converged = "" if item.converged else "  (did not converge)"
+        click.echo(f"{item.name:<24}{item.value:>14.4g} {item.unit:<10}[{item.low:.4g}, {item.high:.4g}]{converged}")
+    for change in drift:
+        click.echo(f"moved: {change}")

@@ -1,0 +1,66 @@
+"""`aaco diff`: is it slower, beyond the noise?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from aaco.cli import options
+from aaco.cli.baseline import baselines_dir
+from aaco.core.errors import UsageError
+
+
+@click.command()
+@click.argument("references", nargs=-1, metavar="[BASELINE] [SESSION]")
+@click.option("--baseline", help="A baseline's name or file, or another session.")
+@click.option("--session", help="The session to judge.  [default: latest]")
+@click.option("--threshold", "tolerance", metavar="5%", help="Tolerated slowdown.  [default: analysis.tolerance_pct]")
+@click.option("--force", is_flag=True, help="Compare even what did not measure the same thing.")
+@click.option("--strict", is_flag=True, help="Exit with 4 when the answer is inconclusive or there is no baseline.")
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def diff(references: tuple[str, ...], baseline: str | None, session: str | None, tolerance: str | None, force: bool,
+         strict: bool, baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
+         as_json: bool) -> None:
+    """Judge SESSION against BASELINE; exits with 3 on a confirmed regression.
+
+    The verdict, with the smallest change it could have shown, is also kept in the session under regress/.
+    """
+    baseline, session = _sides(references, baseline, session)
+    from aaco import pipeline
+    from aaco.compare import Request
+    from aaco.core.session import find
+    from aaco.governance.verdict import exit_code
+    from aaco.report import terminal
+
+    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+    request = Request(settings.config.analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force)
+    verdict = pipeline.diff(baseline, find(session, settings.config.storage.sessions_dir), settings, request)
+    document = verdict.model_dump(mode="json")
+    text = json.dumps(document, indent=2) + "\n" if as_json else terminal.render_verdict(document)
+    click.echo(text, nl=False)
+    sys.exit(exit_code(verdict, strict))
+
+
+def _sides(references: tuple[str, ...], baseline: str | None, session: str | None) -> tuple[str, str]:
+    given = list(references)
+    baseline = baseline or (given.pop(0) if given else None)
+    session = session or (given.pop(0) if given else "latest")
+    if baseline is None or given:
+        raise UsageError("name one baseline and at most one session", "aaco diff BASELINE SESSION; aaco baseline list")
+    return baseline, session
+
+
+def _per_cent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1000:
+        raise UsageError(f"--threshold {text}: not a percentage above 0", "--threshold 5%")
+    return value

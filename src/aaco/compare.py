@@ -1,0 +1,90 @@
+"""A session against a baseline: what each side measured, the verdict, and the files it leaves in the session."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aaco import __version__
+from aaco.analytics.explanation import Explanation
+from aaco.collectors import environment
+from aaco.core.errors import UsageError
+from aaco.core.session import Session, find
+from aaco.governance import compare as statistics
+from aaco.governance import verdict
+from aaco.governance.compare import Side
+from aaco.governance.verdict import RegressionVerdict
+from aaco.tracelake import baselines, layout
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to judge by: the tolerated slowdown, and whether unlike things may be compared."""
+
+    tolerance_pct: float
+    force: bool = False
+
+
+def side(explained: Explanation) -> Side:
+    """What a session measured. Raises UsageError for one that is not complete or has no measured inferences."""
+    record, plan = explained.record, explained.record["plan"]
+    if explained.status != "complete" or "inference_iters" not in explained.tables:
+        raise UsageError(f"session {explained.session_id} is {explained.status}: it cannot stand for its run",
+                         "aaco ls  # which sessions are complete")
+    git = explained.environment.get("git") or {}
+    facts = {"session_id": explained.session_id, "created_utc": record["created_utc"],
+             "machine_id": record["machine_id"], "backend": record["backend_ran"], "model": plan["model"],
+             "model_hash": record["model_hash"], "config_hash": record["config_hash"], "batch": plan["batch"],
+             "git_commit": git.get("commit"), "git_branch": git.get("branch"), "tool_version": record["tool_version"],
+             "environment": environment.flatten(explained.environment)}
+    return statistics.side_from_tables(explained.tables["inference_iters"], explained.tables.get("kernels"), facts,
+                                       explained.absent.get("kernels", "no kernels recorded"))
+
+
+def save_baseline(store: Path, name: str, sides: Sequence[Side], replace: bool = False) -> baselines.Saved:
+    """Keep the sides' samples under a name. Raises UsageError when they are not comparable with what is there."""
+    return baselines.save(store, name, [item for one in sides for item in one.replicates], replace)
+
+
+def reference_side(reference: str, store: Path, root: Path, explain: Any) -> Side:
+    """The baseline of this name or path or, where there is none, the session of this reference. Raises UsageError."""
+    if baselines.locate(store, reference).is_file():
+        found = baselines.load(store, reference)
+        return Side(found.name, found.replicates)
+    try:
+        return side(explain(find(reference, root)))
+    except UsageError as error:
+        raise UsageError(f"{reference!r} is neither a baseline in {store} nor a session: {error.what}",
+                         "aaco baseline list; aaco ls") from error
+
+
+def judge(baseline: Side, current: Side, request: Request) -> RegressionVerdict:
+    """The verdict on `current`. Raises UsageError when the sides did not measure the same thing, unless forced."""
+    differences = statistics.differences(baseline, current)
+    if not request.force:
+        statistics.require_comparable(differences)
+    return verdict.judge(baseline, current, statistics.compare(baseline, current, request.tolerance_pct), differences,
+                         __version__, _command(baseline, current, request))
+
+
+def keep(session: Session, baseline: Side, found: RegressionVerdict) -> None:
+    """Write regress/{baseline_ref,diff,verdict}.json into the judged session. Raises StorageError."""
+    document = found.model_dump(mode="json")
+    samples = [replicate.model_dump(mode="json", include={"session_id", "created_utc", "machine_id", "config_hash"})
+               for replicate in baseline.replicates]
+    session.write_json(layout.BASELINE_REF, {"schema_version": SCHEMA_VERSION, "name": baseline.label,
+                                             "medians_ms": baseline.medians_ms.tolist(), "sessions": samples})
+    session.write_json(layout.DIFF, {"schema_version": SCHEMA_VERSION,
+                                     **{name: document[name] for name in ("effect_pct", "ci", "env_diff", "causes")}})
+    session.write_json(layout.VERDICT, document)
+
+
+def _command(baseline: Side, current: Side, request: Request) -> str:
+    words = ["aaco", "diff", "--baseline", baseline.label, "--session", current.label,
+             "--threshold", f"{request.tolerance_pct:g}%", *(["--force"] if request.force else [])]
+    return shlex.join(words)

@@ -1,0 +1,61 @@
+"""The program as a user runs it: a fresh process in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+Outcome = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Aaco:
+    """Runs `aaco` in a folder, with a cache of its own so that nothing of the user's is read or written."""
+
+    folder: Path
+    cache: Path
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AACO_")}
+        return kept | {"AACO_CACHE_DIR": str(self.cache), "XDG_CONFIG_HOME": str(self.folder / ".config"), **extra}
+
+    def command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-m", "aaco", *map(str, arguments)]
+
+    def __call__(self, *arguments: object, expect: int = 0, **extra: str) -> Outcome:
+        done = subprocess.run(self.command(*arguments), cwd=self.folder, env=self.environment(**extra), text=True,
+                              capture_output=True, timeout=240)
+        assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    @property
+    def latest(self) -> Path:
+        return (self.folder / "sessions" / "latest").resolve()
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def aaco(tmp_path: Path, cache: Path) -> Aaco:
+    return Aaco(tmp_path, cache)
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Aaco:
+    """A folder with one real session of a small model; tests must not change it."""
+    made = Aaco(tmp_path_factory.mktemp("recorded"), cache)
+    made("run", "--model", "gpt2-tiny", "--warmup", 5, "--iterations", 120, "--telemetry", "--tag", "recorded")
+    return made
+
+
+RunAaco = Callable[..., Outcome]

@@ -1,0 +1,143 @@
+"""Commands as an interface: what they print, what they import, what they exit with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from aaco.cli import COMMANDS
+
+HEAVY = ("numpy", "pyarrow", "duckdb", "onnx", "onnxruntime", "pydantic", "rich", "jinja2", "scipy", "yaml")
+
+
+def imported_by(*arguments):
+    code = ("import sys\nsys.argv = ['aaco', *sys.argv[1:]]\nfrom aaco.cli import main\n"
+            "try:\n    main()\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)")
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stderr.split()}
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("doctor", "--help")])
+def test_help_imports_nothing_heavy(arguments):
+    assert imported_by(*arguments).isdisjoint(HEAVY)
+
+
+def test_info_and_doctor_import_no_runtime():
+    assert imported_by("doctor").isdisjoint({"numpy", "pyarrow", "onnxruntime", "onnx", "duckdb", "scipy"})
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import aaco, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()}.isdisjoint(HEAVY)
+
+
+def test_the_measured_process_imports_only_what_it_runs():
+    code = "import aaco.runner.worker, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {name.partition(".")[0] for name in done.stdout.split()}
+    assert found.isdisjoint({"pyarrow", "duckdb", "pydantic", "rich", "jinja2", "scipy", "click"})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(aaco, name):
+    assert aaco(name, "--help").stdout.startswith("Usage: aaco " + name)
+
+
+def test_version_and_rocm_perf(aaco):
+    assert aaco("--version").stdout.startswith("aaco, version ")
+    code = "from aaco.cli.rocm_perf import main; main()"
+    for arguments, expect in ((["--version"], 0), (["--help"], 0), (["replay"], 2)):
+        assert subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True).returncode == expect
+
+
+def test_ls_filters_and_limits(recorded, aaco):
+    shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
+    assert len(json.loads(aaco("ls", "--json").stdout)["sessions"]) == 1  # latest is not listed twice
+    assert json.loads(aaco("ls", "--json", "--tag", "recorded").stdout)["sessions"]
+    for wanted in (("--tag", "other"), ("--model", "resnet50"), ("--backend", "cuda")):
+        assert not json.loads(aaco("ls", "--json", *wanted).stdout)["sessions"]
+    assert "gpt2-tiny" in aaco("ls").stdout
+
+
+def test_a_session_is_accepted_in_every_spelling(recorded):
+    name = recorded.latest.name
+    for reference in ("latest", name, name[:-3], "sessions/latest", recorded.latest):
+        assert name in recorded("report", reference).stdout
+    assert name in recorded("report", "--session", "sessions/latest").stdout
+    assert name in recorded("report").stdout
+
+
+def test_reports_are_valid_in_every_form(recorded, tmp_path):
+    document = json.loads(recorded("report", "--format", "json").stdout)
+    assert document["schema_version"] == 1
+    assert recorded("report", "--format", "markdown").stdout.startswith("# ")
+    page = tmp_path / "page.html"
+    recorded("report", "--format", "html", "--output", page)
+    assert page.read_text().startswith("<!doctype html>")
+    assert page.stat().st_size < 1_000_000
+
+
+def test_explain_by_name_alias_and_without_a_session(recorded, aaco):
+    for name in ("kernel_amplification_ratio", "KAR", "kar"):
+        assert "executed graph nodes" in recorded("explain", name).stdout
+    assert "kernel_amplification_ratio" in aaco("explain", "KAR").stdout
+
+
+def test_config_show_tells_origins(aaco):
+    (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 3}")
+    rows = json.loads(aaco("config", "show", "--json").stdout)["settings"]
+    assert rows["storage.max_sessions"] == {"value": 3, "origin": "file aaco.yaml"}
+    assert rows["storage.cache_dir"]["origin"] == "environment AACO_CACHE_DIR"
+    (aaco.folder / "aaco.yaml").write_text("storage: {max_session: 3}")
+    assert "did you mean 'max_sessions'" in aaco("config", "show", expect=2).stderr
+
+
+def test_gc_removes_what_it_said_and_keeps_a_baselines_sessions(recorded, aaco):
+    root = aaco.folder / "sessions"
+    shutil.copytree(recorded.folder / "sessions", root, symlinks=True)
+    day = next(root.glob("2*"))
+    original = next(day.iterdir())
+    for index in range(3):
+        shutil.copytree(original, day / f"20000101_00000{index}_aaaaaa")
+    (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
+    assert aaco("gc", "--dry-run").stdout.count("beyond the newest 1") == 3
+    assert len(list(day.iterdir())) == 4
+    aaco("baseline", "save", "kept", str(day / "20000101_000001_aaaaaa"))
+    aaco("gc")
+    assert {path.name for path in day.iterdir()} == {original.name, "20000101_000001_aaaaaa"}
+
+
+def test_env_diff_of_a_session_with_itself_is_empty(recorded):
+    assert json.loads(recorded("env", "diff", "latest", "latest", "--json").stdout)["differences"] == []
+
+
+def test_models_lists_both_registries(aaco):
+    text = aaco("models").stdout
+    assert "resnet50" in text and "MIGraphXExecutionProvider" in text
+
+
+def test_output_piped_into_head_is_no_error(recorded):
+    line = f"{sys.executable} -m aaco report | head -1"
+    done = subprocess.run(["bash", "-c", line], cwd=recorded.folder, env=recorded.environment(), capture_output=True,
+                          text=True)
+    assert done.stderr == ""
+
+
+def test_secrets_of_the_environment_stay_out_of_the_bundle(aaco):
+    aaco("run", "gpt2-tiny", "--iterations", 3, "--warmup", 0, "--quiet", AWS_SECRET_ACCESS_KEY="pLaNtEd1",
+         HF_TOKEN="pLaNtEd2", OMP_SECRET="pLaNtEd3", NCCL_TOKEN="pLaNtEd4")
+    for path in aaco.latest.rglob("*"):
+        assert path.is_dir() or b"pLaNtEd" not in path.read_bytes(), path
+
+
+def test_adaptive_stop_and_budget(aaco):
+    aaco("run", "gpt2-tiny", "--iterations", 100_000, "--budget", 1.0, "--no-profile", "--quiet")
+    passes = json.loads((aaco.latest / "runtime/ort_config.json").read_text())["passes"]
+    assert passes[0]["stopped_by"] == "budget"
+    manifest = json.loads((aaco.latest / "manifest.json").read_text())
+    assert "--no-profile" in manifest["absent"]["profiler/rocprof_kernels.parquet"]

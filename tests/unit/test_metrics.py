@@ -1,0 +1,181 @@
+"""Readings over small tables with planted answers."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from aaco.analytics import measure as measuring
+from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.steadiness import settled_at
+from aaco.core import registry, tables
+from aaco.core.config import Analysis
+from aaco.core.readings import Absent
+
+
+def iterations(latencies, warmup=(), batch=1):
+    """Latencies in ms, back to back from 0."""
+    everything = np.array([*warmup, *latencies], float)
+    end = np.cumsum(everything * 1e6).astype(int)
+    phases = ["warmup"] * len(warmup) + ["measurement"] * len(latencies)
+    return tables.INFERENCE_ITERS.build(
+        iteration=[*range(len(warmup)), *range(len(latencies))], phase=phases, t_start_ns=[0, *end[:-1]], t_end_ns=end,
+        latency_ms=everything, batch=[batch] * len(everything), process=[0] * len(everything))
+
+
+def kernels(spans, device=None, iteration=0):
+    """Kernels from (start_us, end_us) pairs."""
+    start, end = 1000 * np.array(spans).T
+    count = len(spans)
+    return tables.KERNELS.build(kernel_id=range(count), kernel_name=["K"] * count, t_start_ns=start, t_end_ns=end,
+                                dur_ns=end - start, iteration=[iteration] * count, executed_node=["n"] * count,
+                                device_id=[device] * count)
+
+
+def run_call(start_us, end_us):
+    return tables.API_CALLS.build(call_id=[0], name=["model_run"], domain=["ort"], t_start_ns=[1000 * start_us],
+                                  t_end_ns=[1000 * end_us], dur_ns=[1000 * (end_us - start_us)])
+
+
+def executed(count):
+    names = [f"n{index}" for index in range(count)]
+    return tables.EXECUTED_NODES.build(executed_id=range(count), name=names, op_type=["Conv"] * count)
+
+
+def measure(machine=None, **found):
+    return measuring.measure(found, machine, Analysis())
+
+
+def test_an_empty_session_has_no_value_and_every_reason():
+    readings = measure()
+    assert set(readings) == set(registry.METRICS)
+    assert all(reading.value is None and reading.why_absent for reading in readings.values())
+    assert diagnose(readings).label == "unknown"
+
+
+def test_latency_statistics_equal_numpys():
+    sample = np.random.default_rng(3).lognormal(3, 0.1, 400)
+    readings = measure(inference_iters=iterations(sample, warmup=[99, 98], batch=4))
+    for q in (50, 90, 95, 99):
+        assert readings[f"latency_p{q}_ms"].value == pytest.approx(np.percentile(sample, q))
+    assert readings["latency_std_ms"].value == pytest.approx(sample.std(ddof=1))
+    assert readings["throughput_per_s"].value == pytest.approx(4000 / sample.mean())
+    assert readings["warmup_effect_pct"].value == pytest.approx(100 * (98.5 / np.median(sample) - 1))
+    assert readings["latency_p50_ms"].low < np.median(sample) < readings["latency_p50_ms"].high
+
+
+def test_p99_of_fifty_is_absent():
+    reading = measure(inference_iters=iterations(np.ones(50)))["latency_p99_ms"]
+    assert (reading.value, reading.why_absent) == (None, "p99 needs at least 100 iterations, there are 50")
+
+
+def test_amplification_divides_by_inferences_not_by_the_whole_run():
+    many = pa.concat_tables([kernels([(0, 20), (30, 50)], iteration=0), kernels([(100, 120), (130, 150)], iteration=1)])
+    calls = pa.concat_tables([run_call(0, 60), run_call(100, 160)])
+    readings = measure(kernels=many, api_calls=calls, executed_nodes=executed(2))
+    assert readings["kernel_amplification_ratio"].value == 1.0
+    assert readings["kernel_amplification_ratio"].band == "excellent"
+    assert readings["launch_rate_hz"].value == pytest.approx(4 / 120e-6)
+
+
+def test_active_ratio_is_the_union_and_never_passes_one():
+    overlapping = kernels([(0, 80), (10, 90), (20, 60)], device=0)
+    readings = measure(kernels=overlapping, api_calls=run_call(0, 100))
+    assert readings["gpu_active_ratio"].value == pytest.approx(0.9)
+    assert readings["gpu_concurrency"].value == pytest.approx((80 + 80 + 40) / 90)
+
+
+def test_host_kernels_give_no_gpu_reading():
+    readings = measure(kernels=kernels([(0, 80)]), api_calls=run_call(0, 100))
+    assert "host CPU" in readings["gpu_active_ratio"].why_absent
+    assert "host CPU" in readings["launch_tax_score"].why_absent
+    assert readings["closure_ratio"].value == pytest.approx(0.8)
+
+
+def test_microkernels_are_counted_per_execution():
+    readings = measure(kernels=kernels([(0, 9), (10, 19), (20, 29), (30, 130)]), api_calls=run_call(0, 200))
+    assert readings["microkernel_pct"].value == 75
+    assert readings["microkernel_time_pct"].value == pytest.approx(100 * 27 / 127)
+
+
+def test_launch_tax_counts_gaps_up_to_the_launch_latency():
+    readings = measure({"launch_latency_ns": 5000.0}, kernels=kernels([(0, 10), (12, 20), (50, 60)], device=0),
+                       api_calls=run_call(0, 100))
+    assert readings["launch_tax_pct"].value == pytest.approx(100 * (2 + 5) / 100)
+
+
+def nodes(providers):
+    partition, index = [], -1
+    for position, provider in enumerate(providers):
+        index += position == 0 or provider != providers[position - 1]
+        partition.append(index)
+    return tables.GRAPH_NODES.build(node_id=range(len(providers)), provider=providers, partition=partition)
+
+
+def test_partition_fragmentation():
+    assert measure(graph_nodes=nodes("AAAA"))["partition_fragmentation"].value == 0
+    assert measure(graph_nodes=nodes("AABB"))["partition_fragmentation"].value == pytest.approx(0.5)
+    edges = tables.GRAPH_EDGES.build(src_node=[0, 1, 2, None], dst_node=[1, 2, 3, 0], tensor=list("abcd"))
+    assert measure(graph_nodes=nodes("AABB"), graph_edges=edges)["ep_transitions"].value == 1
+
+
+def test_health_needs_sixty_per_cent_of_its_weight():
+    readings = measure(inference_iters=iterations(np.ones(50)))
+    assert "insufficient data" in readings["compute_health_index"].why_absent
+
+
+@pytest.mark.parametrize(("latencies", "expected"), [
+    (np.full(100, 5.0), 0),
+    (np.r_[np.full(20, 9.0), np.full(80, 5.0)], 20),
+    (np.r_[np.full(50, 5.0), 400.0, np.full(49, 5.0)], 0),  # one interruption is not a warm-up
+])
+def test_the_end_of_the_warm_up(latencies, expected):
+    noisy = latencies + np.random.default_rng(1).normal(0, 0.01, len(latencies))
+    assert abs(settled_at(noisy) - expected) <= 5
+
+
+def test_a_series_that_never_settles_is_absent():
+    with pytest.raises(Absent, match="not settled"):
+        settled_at(np.linspace(10, 1, 100))
+
+
+def roofline_tables(flops, moved, time_us):
+    source = tables.GRAPH_NODES.build(node_id=[0], name=["n"], flops=[flops], bytes=[moved])
+    edges = tables.GRAPH_EDGES.build(src_node=[None], dst_node=[0], tensor=["x"], bytes=[moved])
+    ran = tables.EXECUTED_NODES.build(executed_id=[0], name=["n"], op_type=["Conv"], source_nodes=[[0]])
+    return {"graph_nodes": source, "graph_edges": edges, "executed_nodes": ran,
+            "kernels": kernels([(0, time_us)]), "api_calls": run_call(0, time_us)}
+
+
+ROOFS = {"fp32_flops": 1e12, "dram_bytes_per_s": 1e11}
+
+
+def test_utilization_is_ideal_time_over_time():
+    readings = measure(ROOFS, **roofline_tables(flops=5 * 10**8, moved=1000, time_us=1000))
+    assert readings["hardware_envelope_utilization"].value == pytest.approx(0.5)
+    assert readings["compute_side_pct"].value == 100
+    assert diagnose(readings).label == "compute_bound"
+
+
+def test_few_flops_per_byte_is_memory_bound():
+    readings = measure(ROOFS, **roofline_tables(flops=1000, moved=8 * 10**7, time_us=1000))
+    assert readings["hardware_envelope_utilization"].value == pytest.approx(0.8)
+    assert diagnose(readings).label == "memory_bound"
+
+
+def test_far_below_both_roofs_the_diagnosis_abstains():
+    readings = measure(ROOFS, **roofline_tables(flops=10**6, moved=1000, time_us=1000))
+    diagnosis = diagnose(readings)
+    assert diagnosis.label == "unknown"
+    assert "contradicted" in diagnosis.abstained_because
+
+
+def test_without_ceilings_the_diagnosis_says_what_is_missing():
+    readings = measure(None, **roofline_tables(flops=10**9, moved=1000, time_us=1000))
+    assert "aaco calibrate" in diagnose(readings).abstained_because
+
+
+def test_a_roof_that_is_beaten_is_shown_not_clipped():
+    readings = measure(ROOFS, **roofline_tables(flops=2 * 10**9, moved=1000, time_us=1000))
+    reading = readings["hardware_envelope_utilization"]
+    assert reading.value == pytest.approx(2.0)
+    assert "stale" in reading.band
