@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -270,3 +271,68 @@ def control_flow() -> onnx.ModelProto:
     y = b.op("Loop", ["three", "flag", choice], "loop", body=loop)
     b.rename(b.op("Relu", [_linear(b, y, 8, 8, "last")], "final"), "result")
     return b.model({"input": (FLOAT, ["B", 8]), "flag": (BOOL, [])}, {"result": (FLOAT, ["B", 8])})
+
+
+def random_graph(choose: Callable[[int], int], steps: int) -> onnx.ModelProto:
+    """A random graph; `choose(n)` gives a number below n. Tensors are [1, C, H, W]; some are outputs, some nodes are dead."""
+    b = Builder(choose(1000))
+    shapes: dict[str, tuple[int, ...]] = {"input": (1, 4, 6, 6)}
+    for step in range(steps):
+        shapes |= _random_step(b, choose, shapes, f"n{step}")
+    made = [name for name in shapes if name != "input"] or ["input"]
+    results = {made[-1], *(name for name in made[:-1] if not choose(6))}
+    if choose(3) == 0:
+        for node in b.nodes:
+            node.name = ""
+    return b.model({"input": (FLOAT, [1, 4, 6, 6])}, {name: (FLOAT, list(shapes[name])) for name in made if name in results})
+
+
+def _random_step(b: Builder, choose: Callable[[int], int], shapes: dict[str, tuple[int, ...]], n: str) -> dict[str, tuple[int, ...]]:
+    """One or a few nodes on a random earlier tensor (mostly a recent one)."""
+    names = list(shapes)
+    x = names[-1 - min(choose(len(names)), choose(len(names)))]
+    shape = _, c, h, w = shapes[x]
+    same = [name for name in names if shapes[name] == shape]
+    other = same[choose(len(same))]
+    kind = choose(24)
+    if kind < 4:
+        k, out = (1, 3)[choose(2)], (4, 8)[choose(2)]
+        group = c if kind == 3 and out % c == 0 else 1
+        inputs = [x, b.weight(f"{n}.w", out, c // group, k, k)] + [b.weight(f"{n}.b", out)] * choose(2)
+        return {b.op("Conv", inputs, n, kernel_shape=[k, k], pads=[k // 2] * 4, group=group): (1, out, h, w)}
+    if kind == 4:
+        norm = [b.positive(f"{n}.g", c), b.weight(f"{n}.b", c), b.weight(f"{n}.m", c), b.positive(f"{n}.v", c)]
+        return {b.op("BatchNormalization", [x, *norm], n): shape}
+    if kind < 8:
+        unary = ("Relu", "Sigmoid", "Identity", "HardSwish", "Dropout", "Tanh", "LeakyRelu", "Softmax", "Neg")
+        return {b.op(unary[choose(len(unary))], [x], n): shape}
+    if kind < 12:
+        return {b.op(("Add", "Mul", "Sub", "Add")[kind - 8], [x, other], n): shape}
+    if kind < 14:
+        value = np.float32((0, 1, 0.5, 3)[choose(4)]) if choose(2) else b.random.standard_normal((c, 1, 1)).astype(np.float32)
+        return {b.op(("Add", "Mul", "Div", "Sub")[choose(4)], [x, b.const(f"{n}.c", value if np.all(value) else np.float32(2))], n): shape}
+    if kind == 14:
+        return {b.op("MatMul", [x, b.weight(f"{n}.w", w, 6)], n): (1, c, h, 6)}
+    if kind < 17:
+        perm = ([0, 2, 3, 1], [0, 3, 1, 2], [0, 1, 3, 2], [0, 2, 1, 3])[choose(4)]
+        return {b.op("Transpose", [x], n, perm=perm): tuple(shape[axis] for axis in perm)}
+    if kind == 17:
+        flat = b.op("Reshape", [x, b.const("flat", np.array([1, -1], np.int64))], f"{n}/flat")
+        return {b.op("Reshape", [flat, b.const(f"{n}.s", np.array(shape, np.int64))], n): shape}
+    if kind == 18:
+        size = b.op("Concat", [b.const("lead", np.array([1], np.int64)), b.op("Slice", [
+            b.op("Shape", [x], f"{n}/Shape"), b.const("from1", np.array([1], np.int64)), b.const("to9", np.array([9], np.int64))],
+            f"{n}/Slice")], f"{n}/Concat", axis=0)
+        return {b.op("Reshape", [other, size], n): shape}
+    if kind == 19:
+        return {b.op("Concat", [x, other], n, axis=1): (1, 2 * c, h, w)} if c <= 8 else {b.op("Relu", [x], n): shape}
+    if kind == 20:
+        return {b.op("MaxPool", [x], n, kernel_shape=[3, 3], pads=[1] * 4): shape}
+    if kind == 21:
+        mean = b.op("ReduceMean", [x], f"{n}/mean", axes=[2, 3], keepdims=1)
+        return {b.op("Mul", [x, b.op("Sigmoid", [mean], f"{n}/gate")], n): shape}
+    if kind == 22:
+        wide = b.op("Unsqueeze", [x, b.const("axis0", np.array([0], np.int64))], f"{n}/un")
+        return {b.op("Squeeze", [wide, "axis0"], n): shape}
+    scale, zero = b.const("q.scale", np.float32(0.05)), b.const("q.zero", np.uint8(128))
+    return {b.op("DequantizeLinear", [b.op("QuantizeLinear", [x, scale, zero], f"{n}/Q"), scale, zero], n): shape}

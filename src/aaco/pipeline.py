@@ -51,7 +51,8 @@ def explain(session: Session, settings: Settings | None = None) -> Explanation:
 def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, session: Session | None = None) -> Run:
     """Record the plan, explain it, and seal the bundle with answers and report inside. Raises AacoError.
 
-    session: an empty session to record into; by default a new one. A run that fails leaves its bundle marked failed, with whatever evidence it had; a killed one is incomplete.
+    session: an empty session to record into; by default a new one. A run that fails leaves its bundle marked failed,
+    with whatever evidence it had; a killed one is incomplete.
     """
     settings = settings or resolve()
     prepared = record.prepare(plan, settings, show)

@@ -53,11 +53,11 @@ class Prepared:
 
 def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan:
     """The plan for a model: what is given, else the settings, else the model's registry entry, else Plan's default."""
-    profiling, storage = settings.config.profiling, settings.config.storage
-    entry = registry.models([storage.models_file]).get(model)
-    wanted: dict[str, Any] = {"warmup": entry.warmup, "iterations": entry.iterations} if entry else {}
-    chosen = profiling.model_dump(include=set(Plan.model_fields))
-    wanted |= {name: value for name, value in (chosen | given).items() if value is not None}
+    entry = registry.models(_files(settings, "models_file")).get(model)
+    registered = entry.model_dump(include={"warmup", "iterations"}) if entry else {}
+    chosen = settings.config.profiling.model_dump(include=set(Plan.model_fields))
+    layers = (registered, chosen, given)
+    wanted = {name: value for layer in layers for name, value in layer.items() if value is not None}
     try:
         return Plan(model=model, **wanted)
     except ValidationError as error:
@@ -67,16 +67,23 @@ def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan
 
 def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared:
     """Find or build the model, find the backend, make the inputs. Raises ModelError, UsageError or Missing."""
-    storage = settings.config.storage
     show.step(f"model {plan.model}")
-    found = registry.resolve_model(plan.model, registry.models([storage.models_file]),
-                                   storage.cache_dir.expanduser() / "models")
-    backend = registry.backend(plan.backend, registry.backends([storage.backends_file]))
+    entries = registry.models(_files(settings, "models_file"))
+    found = registry.resolve_model(plan.model, entries, settings.config.storage.cache_dir.expanduser() / "models")
+    backend = registry.backend(plan.backend, registry.backends(_files(settings, "backends_file")))
     model = model_file.load(found.path, weights=False)
     arrays = inputs.for_model(model, found.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
                               npz=Path(plan.inputs) if plan.inputs else None)
     workload = Workload(found.path, backend, arrays, found.synthetic)
-    return Prepared(plan, workload, model, model_file.identity(found.path))
+    return Prepared(plan, workload, model, model_file.identity(found.path, model))
+
+
+def _files(settings: Settings, key: str) -> list[Path]:
+    """The user's registry file; the default one may be missing, one that was named may not."""
+    path: Path = getattr(settings.config.storage, key)
+    if settings.origins[f"storage.{key}"] != "default" and not path.is_file():
+        raise UsageError(f"storage.{key}: {path} does not exist", "aaco config show  # where the setting comes from")
+    return [path]
 
 
 def begin(prepared: Prepared, settings: Settings, session: Session | None = None) -> Session:
@@ -84,8 +91,9 @@ def begin(prepared: Prepared, settings: Settings, session: Session | None = None
     plan, host = prepared.plan, machine.identify()
     if session is None:
         session = Session.create(settings.config.storage.sessions_dir, plan.model_dump(), plan.tag, __version__)
-    session.amend(plan=plan.model_dump(), clocks=asdict(clocks.snapshot()), machine_id=host.id, config_hash=_config_hash(prepared),
-                  model_hash=prepared.identity.sha256, backend_asked=prepared.workload.backend.provider,
+    session.amend(plan=plan.model_dump(), clocks=asdict(clocks.snapshot()), machine_id=host.id,
+                  config_hash=_config_hash(prepared), model_hash=prepared.identity.sha256,
+                  backend_asked=prepared.workload.backend.provider,
                   synthetic_weights=prepared.workload.synthetic_weights)
     return session
 
@@ -131,7 +139,7 @@ def calibrate(settings: Settings) -> tuple[card.MachineCard, list[card.Drift]]:
 
 
 def _ceilings(machine_id: str, threads: int | None, settings: Settings, show: Show) -> card.MachineCard:
-    """This machine's ceilings at a thread count (None: all CPUs), from the cache or, where it has none, measured now."""
+    """This machine's ceilings at a thread count (None: all CPUs), from the cache or, where it has none, measured."""
     cache = settings.config.storage.cache_dir.expanduser()
     kept = card.load(cache, machine_id, tell=show.step)
     wanted = threads or len(os.sched_getaffinity(0))
@@ -140,7 +148,8 @@ def _ceilings(machine_id: str, threads: int | None, settings: Settings, show: Sh
         others = kept.ceilings if kept else []
         kept = card.MachineCard(machine_id=machine_id, ceilings=[*cpu.measure(wanted), *others])
         card.save(kept, cache)
-    return kept.model_copy(update={"ceilings": [item for item in kept.ceilings if item.threads == wanted or item.name == "dispatch_ns"]})
+    fitting = [item for item in kept.ceilings if item.threads == wanted or item.name == "dispatch_ns"]
+    return kept.model_copy(update={"ceilings": fitting})
 
 
 def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:
@@ -169,8 +178,9 @@ def _time_once(session: Session, prepared: Prepared, process: int, progress: Cal
     def watch(pid: int) -> None:
         if prepared.plan.telemetry:
             raw = session.folder / layout.PROCFS_RAW / f"procfs-{process:03d}.bin"
-            sampler.append(Sampler(pid, raw=raw))
-            sampler[0].start()
+            started = Sampler(pid, raw=raw)
+            started.start()
+            sampler.append(started)
 
     try:
         facts = ort.time_pass(session.folder, prepared.workload, prepared.plan, process, progress=progress,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -47,16 +48,16 @@ def map_nodes(kernels: pa.Table, executed_nodes: pa.Table, graph_nodes: pa.Table
 
 def group(kernels: pa.Table, window_ns: int | None) -> pa.Table:
     """The kernel_groups table over the kernels given, largest total first."""
-    window = window_ns or None
-    found = duckdb.execute("""
+    found: Any = duckdb.sql("""
         SELECT family, kernel_name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS mean_ns,
                quantile_cont(dur_ns, 0.5) AS p50_ns,
                CASE WHEN count(*) >= 100 THEN quantile_cont(dur_ns, 0.99) END AS p99_ns,
                min(dur_ns) AS min_ns, max(dur_ns) AS max_ns, stddev_samp(dur_ns) AS std_ns,
                100 * sum(dur_ns) / nullif(sum(sum(dur_ns)) OVER (), 0) AS pct_of_kernel_time,
-               100 * sum(dur_ns) / ?::DOUBLE AS pct_of_window
-        FROM kernels GROUP BY ALL ORDER BY total_ns DESC, kernel_name""", [window]).to_arrow_table()
-    return KERNEL_GROUPS.conform(found, "kernel groups")
+               100 * sum(dur_ns) / $window AS pct_of_window
+        FROM kernels GROUP BY ALL ORDER BY total_ns DESC, kernel_name""",
+        params={"window": float(window_ns) if window_ns else None})
+    return KERNEL_GROUPS.conform(found.to_arrow_table(), "kernel groups")
 
 
 _UNATTRIBUTED: tuple[list[int | None], list[float], str] = ([None], [1.0], "unattributed")

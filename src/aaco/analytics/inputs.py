@@ -60,6 +60,17 @@ def gpu_window(window: Window) -> Window:
     return Window(on_device, window.inferences, window.wall_ns, window.run_ns)
 
 
+def measured_events(system_events: pa.Table, inference_iters: pa.Table) -> pa.Table:
+    """The operating-system events while inferences were measured: loading and warm-up of each process left out."""
+    chosen = inference_iters.filter(pc.equal(inference_iters["phase"].cast(pa.string()), "measurement"))
+    spans = chosen.group_by("process").aggregate([("t_start_ns", "min"), ("t_end_ns", "max")])
+    at = system_events["t_ns"].to_numpy()
+    inside = np.zeros(len(at), bool)
+    for first, last in zip(spans["t_start_ns_min"].to_pylist(), spans["t_end_ns_max"].to_pylist(), strict=True):
+        inside |= (at > first) & (at <= last)
+    return system_events.filter(pa.array(inside))
+
+
 def union_ns(start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
     """Length of the union of half-open intervals, in ns."""
     order = np.argsort(start, kind="stable")
@@ -76,4 +87,4 @@ def _phase(inference_iters: pa.Table, phase: str) -> NDArray[np.float64]:
     return np.asarray(chosen["latency_ms"].to_numpy())
 
 
-VIEWS = {view.__name__: view for view in (latencies_ms, warmup_ms, window, gpu_window)}
+VIEWS = {view.__name__: view for view in (latencies_ms, warmup_ms, window, gpu_window, measured_events)}

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx
 import pyarrow as pa
 
+from aaco.analytics import flow
+from aaco.analytics.flow import IDENTITY, NOBODY, Flow
+from aaco.analytics.graph import inline
+from aaco.analytics.operators.inference import bodies
 from aaco.core.tables import EXECUTED_NODES
 
-NOBODY = -1
-IDENTITY = frozenset({"Identity", "Dropout"})
-# Nodes a runtime puts in to change layout, element type or device; the value stays what it was.
-LAYOUT = {"ReorderInput": "Transpose", "ReorderOutput": "Transpose", "Transpose": "Transpose", "Cast": "Cast",
-          "MemcpyToHost": "Memcpy", "MemcpyFromHost": "Memcpy"}
-SMALL_BYTES = 1024
-# ONNX Runtime's marks on the names it makes (Graph::GenerateNodeArgName, NchwcTransformer, EnsureUniqueDQForNodeUnit,
-# PropagateCastOps, InsertCastTransformer); what is left names the tensor or node the new one stands for.
-MARKS = re.compile(r"(_token_\d+|/duplicated|_nchwc)+$")
-KINDS = re.compile(r"^(Fused|Nhwc|QLinear|Q(?=[A-Z]))+")
+# What a runtime puts in, moves or cancels, and what that changes: the order of the numbers, their encoding, their place.
+RELAY = {"ReorderInput": "order", "ReorderOutput": "order", "Transpose": "order", "Cast": "encoding",
+         "QuantizeLinear": "encoding", "DequantizeLinear": "encoding", "MemcpyToHost": "place", "MemcpyFromHost": "place"}
+# These read their data first; what else they read is sizes.
+SHAPING = frozenset({"Reshape", "Expand", "Slice", "Pad", "Tile", "Squeeze", "Unsqueeze"})
+# The marks ONNX Runtime (1.31) puts on names it makes; without them they name the tensor or node they stand for.
+# Graph::GenerateNodeArgName, EnsureUniqueDQForNodeUnit, QDQPropagationTransformer; PropagateCastOps; NchwcTransformer.
+MARKS = re.compile(r"(_token_\d+|/duplicated|_q_to_dq|_pre_q\d*|_post_dq\d*)+$")
 CAST_MARK = "InsertedPrecisionFreeCast_"
+BLOCKED_MARKS = ("_nchwc", "_bn_nchwc", "_mul_nchwc")
+KINDS = re.compile(r"^(Fused|Nhwc|QLinear|Q(?=[A-Z]))+")
 
 
 @dataclass(frozen=True)
 class Lowering:
     """Where every original node went; the lists follow the original graph's node_id.
 
-    `fate` is kept (one executed node computes it alone), fused (an executed node computes it and others) or eliminated;
-    `why` says of an eliminated node which: constant_folded, identity, layout, duplicate, dead, or unmatched (not decided).
+    `fate` is kept (one executed node computes it alone), fused (an executed node computes it and others) or eliminated.
+    `why` gives the reason of an elimination: constant_folded; identity (it made no difference, or the runtime goes round
+    it); layout (a transpose or conversion cancelled, or moved and then listed as inserted); duplicate; dead; or
+    unmatched: not decided. Every node is in the source_nodes of one executed node or eliminated, never both.
     """
 
     executed: pa.Table
@@ -39,31 +45,20 @@ class Lowering:
     why: list[str | None]
 
 
-def numbered_nodes(graph: onnx.GraphProto, path: str = "") -> Iterator[tuple[str, onnx.NodeProto]]:
-    """Each node with the path of its subgraph; its position is its node_id.
-
-    Main-graph nodes come in order, a control-flow node's subgraphs directly after it, in attribute order. The path is
-    empty in the main graph and `<node>/<attribute>` (joined by `/`) below.
-    """
-    for node in graph.node:
-        yield path, node
-        for name, body in _bodies(node):
-            yield from numbered_nodes(body, f"{path}/{node.name or node.op_type}/{name}".lstrip("/"))
-
-
 def lower(original: onnx.ModelProto, stages: Sequence[onnx.ModelProto]) -> Lowering:
-    """Map every original node through the runtime's dumps, in the order it made them; the last is what it executed.
+    """Map every original node through the runtime's dumps, in the order it makes them; the last is what it executes.
 
     Each stage is matched with the one before by tensor cones: a tensor whose name survives is an anchor, and an executed
-    node owns what lies between its output's anchor and the anchors above. A chain of stages keeps the cones small: the
-    EXTENDED dump still has the tensor names that the NCHWc layout of the ALL dump replaces. Where several executed nodes
-    compute a node (a shared transpose fused into two products), the first that reads one of its inputs owns it.
+    node owns what lies between the anchors of its outputs and those above. A chain of stages keeps cones small: the
+    EXTENDED dump still has the tensor names that the blocked layout of the ALL dump replaces. A node that several
+    executed nodes compute (a transpose fused into two products) belongs to one: who runs the same operator before who
+    reads one of its inputs before the others, the first in executed order. Weights need no data, but small ones help.
     """
-    first = fine = _flatten(original.graph)
-    home = list(range(len(first.nodes)))
+    fine = flow.read(inline(original))
+    home = list(range(len(fine.nodes)))
     why: list[str | None] = [None] * len(home)
     for stage in stages:
-        coarse = _flatten(stage.graph)
+        coarse = flow.read(stage)
         owner, reason = _Stage(fine, coarse).solve()
         why = [old if at == NOBODY else reason[at] for at, old in zip(home, why, strict=True)]
         home = [at if at == NOBODY else owner[at] for at in home]
@@ -71,7 +66,7 @@ def lower(original: onnx.ModelProto, stages: Sequence[onnx.ModelProto]) -> Lower
     return _report(fine, home, why)
 
 
-def _report(executed: _Flat, home: list[int], why: list[str | None]) -> Lowering:
+def _report(executed: Flow, home: list[int], why: list[str | None]) -> Lowering:
     sources: list[list[int]] = [[] for _ in executed.nodes]
     for node, at in enumerate(home):
         if at != NOBODY:
@@ -79,216 +74,410 @@ def _report(executed: _Flat, home: list[int], why: list[str | None]) -> Lowering
     names = [node.name or f"{node.op_type}_{i}" for i, node in enumerate(executed.nodes)]
     table = EXECUTED_NODES.build(
         executed_id=list(range(len(names))), name=names, op_type=[node.op_type for node in executed.nodes],
-        domain=[node.domain for node in executed.nodes],
-        origin=[("inserted", "original")[len(some)] if len(some) < 2 else "fused" for some in sources], source_nodes=sources)
+        domain=[node.domain for node in executed.nodes], source_nodes=sources,
+        origin=["inserted" if not some else "original" if len(some) == 1 else "fused" for some in sources])
     fate = ["eliminated" if at == NOBODY else "kept" if len(sources[at]) == 1 else "fused" for at in home]
     return Lowering(table, [None if at == NOBODY else names[at] for at in home], fate, why)
 
 
-def _bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.name, attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from ((f"{attribute.name}[{i}]", body) for i, body in enumerate(attribute.graphs))
-
-
-
-@dataclass
-class _Flat:
-    """A graph and its subgraphs as one flow of integer tensors; a control-flow node also reads what its bodies return.
-
-    `order` is the order of the flow (bodies before their node), `keys` names each tensor by scope and name, where the
-    scope is the first output of the control-flow node, which optimisers keep. An input that is left out is NOBODY.
-    """
-
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    scopes: list[str] = field(default_factory=list)
-    parents: list[tuple[int, str]] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)
-    ins: list[list[int]] = field(default_factory=list)
-    outs: list[list[int]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    producer: list[int] = field(default_factory=list)
-    consumers: list[list[int]] = field(default_factory=list)
-    weights: dict[int, onnx.TensorProto] = field(default_factory=dict)
-    results: set[int] = field(default_factory=set)
-
-    def add_tensor(self, key: str) -> int:
-        """A new tensor."""
-        self.keys.append(key)
-        self.producer.append(NOBODY)
-        self.consumers.append([])
-        return len(self.keys) - 1
-
-    def reads(self, node: int) -> list[int]:
-        """The tensors a node reads."""
-        return [tensor for tensor in self.ins[node] if tensor != NOBODY]
-
-    def op(self, node: int) -> str:
-        """A node's operator."""
-        return str(self.nodes[node].op_type)
-
-
-def _flatten(graph: onnx.GraphProto) -> _Flat:
-    flat = _Flat()
-    flat.results.update(_read_graph(flat, graph, "", {}, (NOBODY, "")))
-    for node in range(len(flat.nodes)):
-        for tensor in flat.reads(node):
-            flat.consumers[tensor].append(node)
-    return flat
-
-
-def _read_graph(flat: _Flat, graph: onnx.GraphProto, scope: str, outer: dict[str, int], parent: tuple[int, str]) -> list[int]:
-    """Append a (sub)graph that can see the tensors `outer`; returns the tensors it returns."""
-    seen = dict(outer)
-    free = [info.name for info in graph.input]
-    seen.update({name: flat.add_tensor(scope + name) for name in free})
-    for weight in [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]:
-        if weight.name not in free:  # an initializer that is also an input can be overridden: nothing is folded into it
-            seen[weight.name] = flat.add_tensor(scope + weight.name)
-            flat.weights[seen[weight.name]] = weight
-    for node in graph.node:
-        seen.update({name: flat.add_tensor(scope + name) for name in node.output if name})
-    for node in graph.node:
-        _read_node(flat, node, scope, seen, parent)
-    return [seen[info.name] for info in graph.output if info.name in seen]
-
-
-def _read_node(flat: _Flat, node: onnx.NodeProto, scope: str, seen: dict[str, int], parent: tuple[int, str]) -> None:
-    at = len(flat.nodes)
-    for name in node.input:
-        if name and name not in seen:
-            seen[name] = flat.add_tensor(scope + name)
-    flat.nodes.append(node)
-    flat.scopes.append(scope)
-    flat.parents.append(parent)
-    flat.ins.append([seen[name] if name else NOBODY for name in node.input])
-    flat.outs.append([seen[name] for name in node.output if name])
-    for tensor in flat.outs[at]:
-        flat.producer[tensor] = at
-    for name, body in _bodies(node):
-        flat.ins[at] += _read_graph(flat, body, f"{scope}{''.join(node.output[:1])}>{name}>", seen, (at, name))
-    flat.order.append(at)
-
-
-def _same_values(graph: _Flat) -> list[int]:
-    """For each tensor the first tensor sure to hold the same value: identities, equal small weights, repeated nodes."""
-    same = list(range(len(graph.keys)))
-    known: dict[tuple[object, ...], list[int]] = {}
-    for tensor, weight in graph.weights.items():
-        if 0 < weight.ByteSize() <= SMALL_BYTES and _has_data(weight):
-            values = (weight.data_type, tuple(weight.dims), onnx.numpy_helper.to_array(weight).tobytes())
-            same[tensor] = known.setdefault(values, [tensor])[0]
-    for node in graph.order:
-        if graph.op(node) in IDENTITY and graph.ins[node]:
-            same[graph.outs[node][0]] = same[graph.ins[node][0]]
-        elif (twin := _signature(graph, node, same)) is not None:
-            first = known.setdefault(twin, [same[tensor] for tensor in graph.outs[node]])
-            for tensor, value in zip(graph.outs[node], first, strict=False):
-                same[tensor] = value
-    return same
-
-
-def _has_data(weight: onnx.TensorProto) -> bool:
-    return weight.HasField("raw_data") or bool(
-        len(weight.float_data) + len(weight.int64_data) + len(weight.int32_data) + len(weight.double_data))
-
-
-def _signature(graph: _Flat, node: int, same: list[int]) -> tuple[object, ...] | None:
-    proto = graph.nodes[node]
-    if any(True for _ in _bodies(proto)) or (not proto.input and proto.ByteSize() > SMALL_BYTES):
-        return None
-    inputs = tuple(same[tensor] if tensor != NOBODY else NOBODY for tensor in graph.ins[node])
-    return proto.domain, proto.op_type, len(proto.output), inputs, *_attributes(proto)
-
-
-def _attributes(node: onnx.NodeProto) -> list[bytes]:
-    return sorted(attribute.SerializeToString() for attribute in node.attribute)
-
-
 class _Stage:
-    """Matches the nodes of one graph with those of the next, coarser one. Each step of `solve` says its rule."""
+    """Matches the nodes of one graph with those of the next, coarser one; `solve` names the rules in order."""
 
-    def __init__(self, fine: _Flat, coarse: _Flat) -> None:
+    def __init__(self, fine: Flow, coarse: Flow) -> None:
         self.fine, self.coarse = fine, coarse
-        self.same = _same_values(fine)
-        self.image: dict[int, int] = {}  # coarse tensor -> the fine tensor whose value it holds
-        self.loose: dict[int, str] = {}  # coarse tensor -> operator (Transpose, Cast) that may lie between the two
+        numbers = flow.number_values(fine)
+        self.same, self.passed = numbers.same, numbers.passed
+        self.alike = flow.number_values(fine, IDENTITY | {"Transpose"}).same  # the same numbers, perhaps in another order
+        self.constant = flow.constants(fine)
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        for tensor, users in enumerate(fine.consumers):
+            self.readers[self.alike[tensor]].update(users)
+        self.named = {fine.scopes[node] + proto.name: node for node, proto in enumerate(fine.nodes) if proto.name}
+        self.tensors = _tensors_by_key(fine)
+        self.image: dict[int, int] = {}  # coarse tensor -> the fine tensor whose numbers it holds
+        self.loose: dict[int, str] = {}  # coarse tensor -> in what they may differ: order, encoding or place
         self.owner = [NOBODY] * len(fine.nodes)
+        self.ends: set[int] = set()  # fine nodes owned because an executed node hands on their result
         self.why: list[str | None] = [None] * len(fine.nodes)
+        self.found_same: dict[int, int] = {}  # values that the runtime treats as equal
 
     def solve(self) -> tuple[list[int], list[str | None]]:
         """For each fine node its coarse node, or NOBODY and why."""
         self.anchor_by_name()
-        self.see_through_layout()
+        self.see_through_relays()
         self.own_anchored()
         self.walk_forward()
         self.claim_cones()
-        self.release_folded()
+        self.release_constants()
         self.release_idle()
         self.explain_unowned()
         return self.owner, self.why
 
-    # -- anchors: which fine tensor does a coarse tensor hold?
+    # Anchors: the fine tensor whose numbers a coarse tensor holds.
 
     def anchor_by_name(self) -> None:
-        """A tensor keeps its name; else the name without the runtime's marks is that of a tensor, or of the node it came from."""
-        tensors = self.fine_tensors()
-        made = {self.fine.scopes[n] + node.name: n for n, node in reversed(list(enumerate(self.fine.nodes))) if node.name}
+        """A tensor keeps its name; or its name without the runtime's marks is that of a tensor, or of the node it came from."""
+        contents = {flow.content(weight): tensor for tensor, weight in self.fine.weights.items() if flow.is_small(weight)}
         for tensor, key in enumerate(self.coarse.keys):
-            if key in tensors:
-                self.image[tensor] = tensors[key]
-                continue
-            if self.coarse.producer[tensor] == NOBODY:
-                continue
-            scope, _, name = key.rpartition(">")
-            base = f"{scope}>" * bool(scope) + MARKS.sub("", name.removeprefix(CAST_MARK))
-            if base in tensors:
-                self.hold(tensor, tensors[base], "Cast" if name.startswith(CAST_MARK) else "Transpose")
-            elif base in made and len(self.fine.outs[made[base]]) == 1 and self.akin(self.coarse.producer[tensor], made[base]):
-                self.hold(tensor, self.fine.outs[made[base]][0], "Transpose")
+            if key in self.tensors:
+                self.image[tensor] = self.tensors[key]
+            elif (weight := self.coarse.weights.get(tensor)) is not None:
+                if flow.is_small(weight) and flow.content(weight) in contents:
+                    self.image[tensor] = contents[flow.content(weight)]
+            elif (maker := self.coarse.producer[tensor]) != NOBODY:
+                self.anchor_by_marks(tensor, self.coarse.scopes[maker], key.removeprefix(self.coarse.scopes[maker]))
 
-    def fine_tensors(self) -> dict[str, int]:
-        """Fine tensors by key, and those of a branch also by the key it gets when its If is dissolved into the graph around."""
-        keys: dict[str, int] = {}
-        for node, outs in enumerate(self.fine.outs):
-            holder, branch = self.fine.parents[node]
-            if holder != NOBODY:
-                prefix = f"{self.fine.scopes[holder]}_{self.fine.nodes[holder].name}_{branch}_"
-                keys.update({prefix + self.fine.keys[t].removeprefix(self.fine.scopes[node]): t for t in outs})
-        return keys | {key: tensor for tensor, key in enumerate(self.fine.keys)}
+    def anchor_by_marks(self, tensor: int, scope: str, name: str) -> None:
+        """The tensor of that name without marks; or (the transpose optimiser's choice) the output of the node of that name."""
+        base, cast = scope + MARKS.sub("", name.removeprefix(CAST_MARK)), name.startswith(CAST_MARK)
+        held, node = self.tensors.get(base, NOBODY), self.named.get(base, NOBODY)
+        if held != NOBODY and (cast or self.fine.producer[held] != NOBODY):
+            self.hold(tensor, held, "encoding")
+        elif node != NOBODY and len(self.fine.outs[node]) == 1:
+            self.hold(tensor, self.fine.outs[node][0], "order")
 
     def hold(self, tensor: int, value: int, loose: str) -> None:
-        """A coarse tensor holds a fine one's value, up to what the operator `loose` changes."""
+        """A coarse tensor holds a fine one's numbers, in another order, encoding or place."""
         self.image[tensor], self.loose[tensor] = value, loose
+
+    def see_through_relays(self) -> None:
+        """What a relay was put in to make is there before it already: its input holds the numbers of its output."""
+        for node in reversed(self.coarse.order):
+            if self.is_inserted(node) and self.coarse.outs[node][0] in self.image:
+                source, value = self.coarse.ins[node][0], self.above(node, self.image[self.coarse.outs[node][0]])
+                if source not in self.image or (source in self.loose and value < self.image[source]):
+                    self.hold(source, value, RELAY[self.coarse.op(node)])  # of several, what the graph computes first
+
+    def above(self, node: int, value: int) -> int:
+        """What a ReorderOutput reads when it does the work of a Transpose too (its channels_last attribute)."""
+        maker = self.fine.producer[value]
+        transposes = self.coarse.op(node) == "ReorderOutput" and maker != NOBODY and self.fine.op(maker) == "Transpose"
+        return self.fine.ins[maker][0] if transposes else value
+
+    def is_inserted(self, node: int) -> bool:
+        """Did the runtime put this relay in, or is it one of the finer graph?"""
+        kind = RELAY.get(self.coarse.op(node))
+        if kind is None:
+            return False
+        source, result = self.image.get(self.coarse.ins[node][0]), self.image.get(self.coarse.outs[node][0])
+        if result is None:
+            return self.seed_by_name(node) == NOBODY
+        values = self.same if kind == "order" else self.alike
+        if source is not None and values[source] != values[result]:
+            return False
+        makers = self.makers(result)
+        return not makers or self.fine.op(makers[-1 if source is None else 0]) != self.coarse.op(node)
+
+    def makers(self, tensor: int) -> list[int]:
+        """The node that computes a fine tensor, after those that merely pass it on."""
+        chain = [self.fine.producer[tensor]]
+        while tensor in self.passed:
+            tensor = self.passed[tensor]
+            chain.append(self.fine.producer[tensor])
+        return [node for node in chain if node != NOBODY]
+
+    # Ownership: which coarse node computes a fine node.
 
     def akin(self, coarse: int, fine: int) -> bool:
         """Is it the same operator, apart from a fused, quantised or re-laid-out variant?"""
         return KINDS.sub("", self.coarse.op(coarse)) == KINDS.sub("", self.fine.op(fine))
 
-    def see_through_layout(self) -> None:
-        """What a re-layout node was put in to make exists already before it: its input holds the value of its output."""
-        for node in reversed(self.coarse.order):
-            if self.is_inserted(node) and self.coarse.outs[node][0] in self.image:
-                source = self.coarse.ins[node][0]
-                if source not in self.image:
-                    self.hold(source, self.image[self.coarse.outs[node][0]], LAYOUT[self.coarse.op(node)])
+    def own_anchored(self) -> None:
+        """Who hands on a fine tensor owns the node that computes it; exact names before marked ones, then executed order."""
+        for exact in (True, False):
+            for node, outs in enumerate(self.coarse.outs):
+                for tensor in outs:
+                    if tensor in self.image and (tensor not in self.loose) == exact and not self.is_inserted(node):
+                        self.own(node, self.image[tensor])
 
-    def is_inserted(self, node: int) -> bool:
-        """Was this re-layout node put in by the runtime (or else: is it a Transpose or Cast of the original graph)?"""
-        if self.coarse.op(node) not in LAYOUT:
-            return False
-        source, result = self.image.get(self.coarse.ins[node][0]), self.image.get(self.coarse.outs[node][0])
-        if result is None:
-            return self.named_seed(node) == NOBODY
+    def own(self, node: int, tensor: int) -> None:
+        """Give a coarse node the maker of a fine tensor, and the identities it made superfluous."""
+        for maker in self.makers(tensor):
+            if self.owner[maker] != NOBODY:
+                return
+            self.owner[maker] = node
+            self.ends.add(maker)
+            if self.fine.op(maker) == self.coarse.op(node):
+                return
+
+    def seed_by_name(self, node: int) -> int:
+        """The fine node a coarse node was made from, by its name: the node's own, or (blocked) that of the tensor it made."""
+        scope, name = self.coarse.scopes[node], self.coarse.nodes[node].name
+        if (made := self.blocked_result(node)) != NOBODY:
+            return self.fine.producer[made]
+        seeds = [self.named.get(scope + base, NOBODY) for base in (name, MARKS.sub("", name)) if base]
+        return next((seed for seed in seeds if seed != NOBODY and self.akin(node, seed)), NOBODY)
+
+    def blocked_result(self, node: int) -> int:
+        """The fine tensor that a node of the blocked layout was first put in to make; NOBODY for other nodes."""
+        name = self.coarse.nodes[node].name
+        made = (self.tensors.get(self.coarse.scopes[node] + name.removesuffix(mark), NOBODY)
+                for mark in BLOCKED_MARKS if name.endswith(mark))
+        return next((tensor for tensor in made if tensor != NOBODY), NOBODY)
+
+    def walk_forward(self) -> None:
+        """Where no tensor name survives (inside the blocked layout), walk both graphs together from the tensors known above."""
+        unknown = {node: None for node in self.coarse.order if self.image.keys().isdisjoint(self.coarse.outs[node])}
+        seeds = {node: self.seed_by_name(node) for node in range(len(self.coarse.nodes))
+                 if node in unknown or self.blocked_result(node) != NOBODY}
+        for node, seed in seeds.items():
+            if seed != NOBODY:
+                self.own(node, self.fine.outs[seed][0])
+        for node in unknown:
+            if self.is_inserted(node):
+                self.pass_on(node)
+            elif self.coarse.outs[node]:
+                seed = seeds[node] if seeds[node] != NOBODY else self.seed_by_inputs(node)
+                if seed != NOBODY and self.owner[seed] in (node, NOBODY):
+                    self.hold(self.coarse.outs[node][0], self.absorb(node, seed), "order")
+
+    def pass_on(self, node: int) -> None:
+        """What an inserted relay makes holds the numbers it reads."""
+        source = self.image.get(self.coarse.ins[node][0])
         if source is not None:
-            return self.same[source] == self.same[result]
-        return self.fine.op(self.maker(result)) != self.coarse.op(node)
+            self.hold(self.coarse.outs[node][0], source, RELAY[self.coarse.op(node)])
 
-    def maker(self, tensor: int) -> int:
-        """The node that computes a fine tensor's value, identities passed by."""
-        node = self.fine.producer[tensor]
-        while node != NOBODY and self.fine.op(node) in IDENTITY and self.fine.producer[self.fine.ins[node][0]] != NOBODY:
-            node = self.fine.producer[self.fine.ins[node][0]]
-        return node
+    def known_inputs(self, node: int, values: list[int]) -> set[int]:
+        """The fine values a coarse node reads."""
+        return {values[self.image[tensor]] for tensor in self.coarse.reads(node) if tensor in self.image}
+
+    def flow_inputs(self, node: int, values: list[int]) -> set[int]:
+        """The values a fine node reads, constants left out."""
+        return {values[tensor] for tensor in self.fine.reads(node) if tensor not in self.constant}
+
+    def seed_by_inputs(self, node: int) -> int:
+        """The unowned fine node of the same operator that reads most of what a coarse node reads; the first of equals."""
+        known = self.known_inputs(node, self.alike)
+        votes = Counter(user for value in known for user in self.readers[value]
+                        if self.may_be(node, user) and known.issuperset(self.flow_inputs(user, self.alike)))
+        return max(votes, key=lambda user: (votes[user], -user), default=NOBODY)
+
+    def may_be(self, node: int, user: int) -> bool:
+        """Could an executed node be this fine one, with or without more? A plain operator needs all its inputs."""
+        if self.owner[user] != NOBODY or not self.akin(node, user):
+            return False
+        reads = {tensor for tensor in self.coarse.reads(node) if tensor not in self.coarse.weights}
+        plain = (self.coarse.op(node), self.coarse.nodes[node].domain) == (self.fine.op(user), self.fine.nodes[user].domain)
+        return not plain or len(reads) == len(self.flow_inputs(user, self.alike))
+
+    def absorb(self, node: int, seed: int) -> int:
+        """Own the seed and what follows from it and the coarse node's inputs alone; the tensor that leaves."""
+        inside, known = {seed}, self.known_inputs(node, self.alike)
+        known.update(self.alike[tensor] for tensor in self.fine.outs[seed])
+        ahead = deque(user for tensor in self.fine.outs[seed] for user in self.fine.consumers[tensor])
+        while ahead:
+            user = ahead.popleft()
+            if user not in inside and self.may_absorb(node, user) and known.issuperset(self.flow_inputs(user, self.alike)):
+                inside.add(user)
+                for tensor in self.fine.outs[user]:
+                    known.add(self.alike[tensor])
+                    ahead.extend(self.fine.consumers[tensor])
+        leaving = [tensor for member in sorted(inside) for tensor in self.fine.outs[member]
+                   if tensor in self.fine.results or not inside.issuperset(self.fine.consumers[tensor])]
+        if len({self.alike[tensor] for tensor in leaving}) != 1:
+            inside, leaving = {seed}, self.fine.outs[seed]
+        for member in inside:
+            self.owner[member] = node
+        self.ends.add(seed)
+        return leaving[0]
+
+    def may_absorb(self, node: int, user: int) -> bool:
+        """Not what another executed node computes, nor what the next, nameless one will be matched with."""
+        following = (after for tensor in self.coarse.outs[node] for after in self.coarse.consumers[tensor])
+        return self.owner[user] == NOBODY and not any(self.may_be(after, user) for after in following)
+
+    def claim_cones(self) -> None:
+        """Upwards: a node no one owns belongs to who owns its readers, unless they can read its value elsewhere."""
+        stops = {self.same[value] for value in self.image.values() if not self.is_passing(value)}
+        moved = {self.alike[value] for tensor, value in self.image.items() if self.loose.get(tensor) == "order"}
+        for node in reversed(self.fine.order):
+            if self.owner[node] == NOBODY:
+                claimers = {self.owner[user] for tensor in self.fine.outs[node] if self.same[tensor] not in stops
+                            for user in self.fine.consumers[tensor] if self.owner[user] != NOBODY
+                            and not self.is_at_hand(self.owner[user], node, self.alike[tensor], moved)}
+                if claimers:
+                    self.owner[node] = self.choose(node, sorted(claimers))
+
+    def is_passing(self, value: int) -> bool:
+        """Is it handed on by an executed identity, which itself must read it from somewhere?"""
+        maker = self.fine.producer[value]
+        return value in self.passed and self.owner[maker] != NOBODY and self.fine.op(maker) == self.coarse.op(self.owner[maker])
+
+    def is_at_hand(self, claimer: int, node: int, value: int, moved: set[int]) -> bool:
+        """Does the claimer read the numbers of this node's result, made by another node in another order?"""
+        return self.fine.op(node) not in RELAY and value in moved and value in self.known_inputs(claimer, self.alike)
+
+    def choose(self, node: int, claimers: list[int]) -> int:
+        """Who runs the same operator before who reads an input of this node before the others; the first in executed order."""
+        reads = {self.same[tensor] for tensor in self.fine.reads(node)}
+        return min(claimers, key=lambda one: (
+            not self.akin(one, node), reads.isdisjoint(self.known_inputs(one, self.same)), one))
+
+    # Release: what an executed node owns by its cone and yet does not compute.
+
+    def release(self, node: int, why: str) -> None:
+        """No executed node computes this one."""
+        self.owner[node], self.why[node] = NOBODY, why
+
+    def release_constants(self) -> None:
+        """A node of constants alone was folded, unless its owner reads those constants, or hands on its result."""
+        for node in self.fine.order:
+            if self.constant.issuperset(self.fine.outs[node]) and node not in self.ends:
+                reads, owner = self.fine.reads(node), self.owner[node]
+                below = any(self.owner[self.fine.producer[one]] == owner for one in reads if self.fine.producer[one] != NOBODY)
+                if owner == NOBODY or not (below or {self.same[one] for one in reads} & self.known_inputs(owner, self.same)):
+                    self.release(node, "constant_folded")
+
+    def release_idle(self) -> None:
+        """Of several nodes owned together, let go those the executed node does not compute."""
+        members: dict[int, list[int]] = defaultdict(list)
+        for node in self.fine.order:
+            members[self.owner[node]].append(node)
+        for owner in self.coarse.order:
+            for node in members[owner]:
+                if len(members[owner]) > 1:
+                    self.release_relabelled(owner, node)
+            group = {node for node in members[owner] if self.owner[node] == owner}
+            if len(group) > 1 or (group and self.coarse.op(owner) == "Transpose"):
+                self.release_beside_twin(owner, group)
+
+    def release_relabelled(self, owner: int, node: int) -> None:
+        """Identities, a relay that a tensor of the executed node does without, and a dissolved If."""
+        op = self.fine.op(node)
+        if op == self.coarse.op(owner):
+            return
+        if op in IDENTITY:
+            self.release(node, "identity")
+        elif op in RELAY and RELAY[op] in map(self.loose.get, self.coarse.reads(owner) + self.coarse.outs[owner]):
+            self.release(node, "layout")
+        elif any(True for _ in bodies(self.fine.nodes[node])):
+            self.release_dissolved(node)
+
+    def release_dissolved(self, control: int) -> None:
+        """An If of constant condition gives way to one of its branches, whose nodes are then named after it; the other is dead."""
+        proto, heir = self.fine.nodes[control], self.coarse.nodes[self.owner[control]].name
+        branches, told = [name for name, _ in bodies(proto)], flow.truth(self.fine, self.fine.ins[control][0])
+        alive = {"then_branch" if told else "else_branch"} if told is not None else {
+            branch for branch in branches if _dissolved("", branch) in heir}
+        self.release(control, "constant_folded" if len(alive) == 1 else "unmatched")
+        for branch in branches:
+            inside = flow.body_scope(self.fine.scopes[control], proto, branch)
+            for node, scope in enumerate(self.fine.scopes):
+                if {branch} != alive and scope.startswith(inside):
+                    self.release(node, "dead" if len(alive) == 1 else "unmatched")
+
+    def release_beside_twin(self, owner: int, group: set[int]) -> None:
+        """If the executed node is one member unchanged, the others made no difference, or only fed what is now a constant."""
+        twin = next((node for node in sorted(group) if self.is_twin(owner, node, group)), NOBODY)
+        if twin == NOBODY and self.coarse.op(owner) != "Transpose":  # one without a twin repeats another's
+            return
+        for end in (self.image[tensor] for tensor in self.coarse.outs[owner][:1] if tensor in self.image and twin != NOBODY):
+            self.found_same[self.same[end]] = self.same[self.fine.outs[twin][0]]
+        chain = self.main_chain(owner, twin, group)
+        for node in group - {twin}:
+            if not self.fine.op(node) == self.coarse.op(owner) == "Transpose":
+                self.release(node, "identity" if node in chain else "constant_folded")
+
+    def is_twin(self, owner: int, node: int, group: set[int]) -> bool:
+        """Same operator and attributes, and the same inputs, or inputs that come through a chain of other members."""
+        ours, theirs = self.fine.nodes[node], self.coarse.nodes[owner]
+        if (ours.op_type, ours.domain, len(ours.input)) != (theirs.op_type, theirs.domain, len(theirs.input)):
+            return False
+        pairs = zip(self.fine.ins[node], self.coarse.ins[owner], strict=False)
+        return ours.op_type == "Transpose" or (  # which computes nothing else, though it may be several in one
+            all(self.is_same_input(a, b, group) for a, b in pairs) and flow.same_attributes(ours, theirs))
+
+    def is_same_input(self, ours: int, theirs: int, group: set[int]) -> bool:
+        """Does a coarse input hold the fine one, perhaps from before some members, or a constant in its place?"""
+        while ours != NOBODY and theirs != NOBODY:
+            if theirs in self.image and self.value(self.image[theirs]) == self.value(ours):
+                return True
+            maker = self.fine.producer[ours]
+            if maker in group and theirs in self.coarse.weights:
+                return True
+            if maker == NOBODY or (maker not in group and self.fine.op(maker) not in RELAY):
+                return False
+            through = self.fine.ins[maker][:1] if self.fine.op(maker) in SHAPING else self.flow_inputs(maker, self.same)
+            if len(through) != 1:
+                return False
+            ours, = through
+        return ours == theirs  # both left out
+
+    def value(self, tensor: int) -> int:
+        """The value number of a fine tensor, as far as the runtime tells values apart."""
+        value = self.same[tensor]
+        while self.found_same.get(value, value) != value:
+            value = self.found_same[value]
+        return value
+
+    def main_chain(self, owner: int, twin: int, group: set[int]) -> set[int]:
+        """The members that data passes through before and behind the twin; the rest only made constants, such as shapes."""
+        ahead = [self.image[tensor] for tensor in self.coarse.outs[owner] if tensor in self.image]
+        if twin != NOBODY:
+            pairs = zip(self.fine.ins[twin], self.coarse.ins[owner], strict=False)
+            ahead += [ours for ours, theirs in pairs if theirs not in self.coarse.weights]
+        found: set[int] = set()
+        while ahead:
+            node = self.fine.producer[ahead.pop()]
+            if node in group and node not in found | {twin}:
+                found.add(node)
+                ahead += self.fine.ins[node][:1] if self.fine.op(node) in SHAPING else self.fine.reads(node)
+        return found
+
+    def explain_unowned(self) -> None:
+        """Why no executed node computes a node: it passes on, was folded, repeats one accounted for, or is not needed."""
+        accounted = [tensor for tensor, maker in enumerate(self.fine.producer) if tensor not in self.passed
+                     and (maker == NOBODY or self.owner[maker] != NOBODY or self.why[maker])]
+        equal, alike = {self.same[tensor] for tensor in accounted}, {self.alike[tensor] for tensor in accounted}
+        folded = {self.same[self.image[tensor]] for tensor in self.coarse.weights if tensor in self.image}
+        for node in reversed(self.fine.order):
+            if self.owner[node] == NOBODY and self.why[node] is None:
+                outs, relay = self.fine.outs[node], self.fine.op(node) in RELAY
+                if self.passed.keys() & outs:
+                    self.why[node] = "layout" if relay else "identity"
+                elif not folded.isdisjoint(self.same[tensor] for tensor in outs):
+                    self.why[node] = "constant_folded"
+                elif any(self.same[tensor] in equal for tensor in outs):
+                    self.why[node] = "duplicate"
+                elif any(self.alike[tensor] in alike for tensor in outs):
+                    self.why[node] = "layout" if relay else "duplicate"
+                else:
+                    self.why[node] = self.explain_idle(node)
+
+    def explain_idle(self, node: int) -> str:
+        """Why no one needs a result that nothing else holds; unmatched where that is not known."""
+        users = self.users(node)
+        fates = {self.why[user] if self.owner[user] == NOBODY else "executed" for user in users}
+        if self.fine.results.intersection(self.fine.outs[node]) or "unmatched" in fates:
+            return "unmatched"
+        if fates <= {"dead"}:
+            return "dead"
+        sizes = all(self.why[user] == "dead" or self.fine.op(user) in ("Shape", "Size") for user in users)
+        return "unmatched" if not fates <= {"dead", "constant_folded"} else "dead" if sizes else "constant_folded"
+
+    def users(self, node: int) -> set[int]:
+        """Who reads a node's results, past eliminated nodes that merely pass them on."""
+        found, ahead = set[int](), list(self.fine.outs[node])
+        while ahead:
+            for user in self.fine.consumers[ahead.pop()]:
+                if self.owner[user] == NOBODY and self.passed.keys() & self.fine.outs[user]:
+                    ahead += self.fine.outs[user]
+                else:
+                    found.add(user)
+        return found
+
+
+def _tensors_by_key(graph: Flow) -> dict[str, int]:
+    """Tensors by key; those of a branch also by the key they get when their If is dissolved into the graph around it."""
+    keys: dict[str, int] = {}
+    for node, outs in enumerate(graph.outs):
+        holder, branch = graph.parents[node]
+        if holder != NOBODY:
+            prefix = _dissolved(graph.scopes[holder], branch)
+            keys.update({prefix + graph.keys[tensor].removeprefix(graph.scopes[node]): tensor for tensor in outs})
+    return keys | {key: tensor for tensor, key in enumerate(graph.keys)}
+
+
+def _dissolved(scope: str, branch: str) -> str:
+    """How ONNX Runtime's names begin for what was in a branch of an If (Graph::InlineIfSubgraph)."""
+    return f"{scope}_if_{branch}_"

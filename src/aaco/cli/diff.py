@@ -36,15 +36,14 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
     from aaco.compare import Request
     from aaco.core.session import find
     from aaco.governance.verdict import exit_code
-    from aaco.report import terminal
+    from aaco.report import verdict
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     request = Request(settings.config.analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force)
-    verdict = pipeline.diff(baseline, find(session, settings.config.storage.sessions_dir), settings, request)
-    document = verdict.model_dump(mode="json")
-    text = json.dumps(document, indent=2) + "\n" if as_json else terminal.render_verdict(document)
-    click.echo(text, nl=False)
-    sys.exit(exit_code(verdict, strict))
+    judged = pipeline.diff(baseline, find(session, settings.config.storage.sessions_dir), settings, request)
+    document = judged.model_dump(mode="json")
+    click.echo(json.dumps(document, indent=2) + "\n" if as_json else verdict.render(document), nl=False)
+    sys.exit(exit_code(judged, strict))
 
 
 def _sides(references: tuple[str, ...], baseline: str | None, session: str | None) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -64,8 +64,9 @@ def _store(path: Path, graph: builder.Graph, seed: int, metadata: dict[str, str]
     try:
         write_atomically(path, lambda file: builder.write(graph, seed, metadata, file))
     except StorageError as error:
-        size = sum(weight.size for weight in graph.weights) * 4
-        raise StorageError(error.what, f"free {size / 1e6:.0f} MB there, or choose another cache folder") from error
+        megabytes = sum(weight.size for weight in graph.weights) * 4 / 1e6
+        fix = f"free {megabytes:.0f} MB there, or choose another folder: AACO_CACHE_DIR=DIR"
+        raise StorageError(error.what, fix) from error
 
 
 def _digest(graph: builder.Graph, metadata: dict[str, str]) -> str:

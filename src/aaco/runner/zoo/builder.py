@@ -85,7 +85,7 @@ class Graph:
 
     def number(self, value: float) -> str:
         """A float32 scalar."""
-        return self.constant(f"number/{value:.9g}", np.float32(value)[()].reshape(()))
+        return self.constant(f"number/{value:.9g}", np.array(value, np.float32))
 
     def integer(self, value: int) -> str:
         """An int64 scalar."""
@@ -151,8 +151,8 @@ def write(graph: Graph, seed: int, metadata: Mapping[str, str], file: IO[bytes])
 
 def _tensor_head(weight: Weight) -> bytes:
     """A TensorProto up to where its raw bytes begin."""
-    tensor = TensorProto(name=weight.name, dims=weight.shape, data_type=FLOAT)
-    return tensor.SerializeToString() + _length_prefix(TensorProto.RAW_DATA_FIELD_NUMBER, 4 * weight.size)
+    head: bytes = TensorProto(name=weight.name, dims=weight.shape, data_type=FLOAT).SerializeToString()
+    return head + _length_prefix(TensorProto.RAW_DATA_FIELD_NUMBER, 4 * weight.size)
 
 
 def _length_prefix(field_number: int, length: int) -> bytes:

@@ -1,0 +1,16 @@
+"""The mission's name for the diagnosis from Python: `BottleneckClassifier().classify(metrics)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aaco.analytics.diagnosis import Diagnosis, diagnose
+from aaco.core.readings import Reading
+
+
+class BottleneckClassifier:
+    """Judges readings; `aaco.analytics.diagnosis.diagnose` under the mission's name."""
+
+    def classify(self, metrics: Mapping[str, Reading]) -> Diagnosis:
+        """The diagnosis of a run's readings, such as `ORTRunner.run().metrics`."""
+        return diagnose(metrics)

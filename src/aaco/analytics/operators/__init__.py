@@ -1,0 +1,53 @@
+"""What an operator costs: FLOPs, compulsory bytes and kernel family, from its shapes and attributes alone.
+
+The conventions are in the files of the families, the operators in `table.TABLE`. A multiply-add counts 2 FLOPs; integer
+operations count as floating-point ones. Bytes are compulsory traffic: each distinct input and each output once, as if
+caches were perfect; views move nothing. A fused operator costs the FLOPs of what it fuses, and moves only what crosses
+its border. Control flow costs nothing itself: its body's nodes are counted by whoever walks the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aaco.analytics.operators.table import TABLE
+from aaco.analytics.operators.terms import Call, Cost, Rule, TensorType
+
+__all__ = ["TABLE", "Call", "Cost", "Rule", "TensorType", "cost", "family", "modelled"]
+
+
+def cost(op_type: str, domain: str, attributes: Mapping[str, Any], inputs: Sequence[TensorType | None],
+         outputs: Sequence[TensorType | None], names: Sequence[str] = ()) -> Cost | None:
+    """The cost of one execution; None when the operator is not modelled or a shape it needs is not known.
+
+    None among inputs and outputs is an operand that is not given. Attribute strings are str. `names` are the inputs'
+    tensor names, so that a tensor given twice is read once; without them all inputs are distinct. Operands that break
+    the operator's own contract (a rank, a missing attribute) have no cost either.
+    """
+    rule = _find(op_type, domain)
+    if rule is None or rule.flops is None:
+        return None
+    repeated = frozenset(index for index, name in enumerate(names) if name in names[:index])
+    call = Call(attributes, inputs, outputs, repeated)
+    try:
+        # A reduction over an empty axis has fewer inputs than outputs, and no work.
+        return Cost(max(0, rule.flops(call)), rule.traffic(call))
+    except (ValueError, LookupError, ZeroDivisionError):
+        return None
+
+
+def family(op_type: str, domain: str = "") -> str:
+    """The operator's kernel family, or "unknown"."""
+    rule = _find(op_type, domain)
+    return rule.family if rule else "unknown"
+
+
+def modelled(op_type: str, domain: str = "") -> bool:
+    """Whether `cost` knows this operator, given the shapes."""
+    rule = _find(op_type, domain)
+    return rule is not None and rule.flops is not None
+
+
+def _find(op_type: str, domain: str) -> Rule | None:
+    return TABLE.get(("" if domain == "ai.onnx" else domain, op_type))

@@ -1,0 +1,246 @@
+"""The type of every tensor in a model: ONNX's shape inference, helped by constant arithmetic and declarations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+
+from aaco.analytics.operators import standins
+from aaco.analytics.operators.terms import TensorType
+
+Values = dict[str, NDArray[Any]]
+UNKNOWN = TensorType("", None)
+SMALL = 1024  # elements; larger tensors are data, not shapes
+# What exporters compute shapes with, beyond the few operators that ONNX's own data propagation follows.
+_SHAPE_MATH = """Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Flatten Floor Gather Greater
+    GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum
+    Reshape Slice Squeeze Sub Tile Transpose Unsqueeze Where"""
+SHAPE_MATH = frozenset(_SHAPE_MATH.split())
+_SPELLED = {"float": "float32", "double": "float64", "undefined": ""}  # where ONNX's name is not numpy's
+_NAMES = {code: _SPELLED.get(name.lower(), name.lower()) for name, code in TensorProto.DataType.items()}
+_CODES = {name: code for code, name in _NAMES.items()}
+_DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_REFUSALS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError)
+
+
+def tensor_type(proto: TypeProto) -> TensorType:
+    """The type of a dense or sparse tensor; UNKNOWN for sequences, maps and optionals."""
+    kind = proto.WhichOneof("value")
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        return UNKNOWN
+    tensor = getattr(proto, kind)
+    sizes = (dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in tensor.shape.dim)
+    return TensorType(_NAMES.get(tensor.elem_type, ""), tuple(sizes) if tensor.HasField("shape") else None)
+
+
+def weight_types(graph: GraphProto) -> dict[str, TensorType]:
+    """The graph's own initializers; a sparse one has the shape it stands for."""
+    dense = {tensor.name: weight_type(tensor) for tensor in graph.initializer}
+    return dense | {sparse.values.name: TensorType(_NAMES.get(sparse.values.data_type, ""), tuple(sparse.dims))
+                    for sparse in graph.sparse_initializer}
+
+
+def weight_type(tensor: TensorProto) -> TensorType:
+    """The type of a tensor that is part of the model."""
+    return TensorType(_NAMES.get(tensor.data_type, ""), tuple(tensor.dims))
+
+
+def graph_types(graph: GraphProto) -> dict[str, TensorType]:
+    """What the graph says of its inputs, outputs, inner tensors and initializers; bodies of its nodes not included."""
+    infos = itertools.chain(graph.value_info, graph.input, graph.output)
+    return {info.name: tensor_type(info.type) for info in infos} | weight_types(graph)
+
+
+def infer(model: ModelProto, given: Mapping[str, TensorType]) -> tuple[ModelProto, str]:
+    """The model with the types that could be found, node for node in the same order, and why inference was refused.
+
+    `given` types are taken as true. Inference goes before the model's own declarations of inner tensors, which may be
+    older than a bound input; they fill in what it leaves open (outputs of custom operators). Weights need no data. A
+    node that computes a shape may come back as the Constant it amounts to, another as its stand-in.
+    """
+    known = ModelProto()
+    known.CopyFrom(model)
+    known.functions.extend(standins.functions(_nodes(known.graph)))
+    _import_missing(known)
+    declared = graph_types(model.graph)
+    _forget(known.graph)
+    _state(known.graph, given)
+    unused = {name: kind for name, kind in declared.items() if name not in given}
+    try:
+        while True:
+            inferred = onnx.shape_inference.infer_shapes(known, data_prop=True)
+            found = graph_types(inferred.graph)
+            if not (_fold(known, found) or _carry(known.graph, inferred.graph, found)
+                    or _declare(known.graph, found, unused)):
+                return inferred, ""
+    except _REFUSALS as error:
+        return model, " ".join(str(error).split())
+
+
+def _import_missing(model: ModelProto) -> None:
+    """Custom operators without an operator-set import are an error to ONNX, even where their types are not asked."""
+    imported = {entry.domain for entry in model.opset_import}
+    for domain in {node.domain for node in _nodes(model.graph)} - imported - {"ai.onnx"}:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for _, body in bodies(node):
+            yield from _nodes(body)
+
+
+def bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
+    """The subgraphs of a control-flow node in attribute order, each with its attribute's name."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.name, attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from ((f"{attribute.name}[{index}]", body) for index, body in enumerate(attribute.graphs))
+
+
+def _forget(graph: GraphProto) -> None:
+    """Drop what the main graph says of its inner tensors and of its outputs' shapes."""
+    graph.ClearField("value_info")
+    for output in graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+
+
+def _state(graph: GraphProto, types: Mapping[str, TensorType]) -> None:
+    """Write types into the main graph: of inputs and outputs in their place, of others among the inner tensors."""
+    made = {name: helper.make_tensor_value_info(name, _CODES.get(kind.dtype, 0), kind.shape)
+            for name, kind in types.items()}
+    for info in (*graph.input, *graph.output):
+        if info.name in made:
+            info.CopyFrom(made.pop(info.name))
+    kept = [info for info in graph.value_info if info.name not in made]
+    graph.ClearField("value_info")
+    graph.value_info.extend([*kept, *made.values()])
+
+
+def _carry(graph: GraphProto, inferred: GraphProto, found: Mapping[str, TensorType]) -> bool:
+    """A Loop returns a carried tensor as it came in, where its body takes and returns the very same shape.
+
+    ONNX leaves such outputs open, for a body may change their shape from one iteration to the next.
+    """
+    carried: dict[str, TensorType] = {}
+    stated = {info.name for info in graph.value_info}
+    stated |= {info.name for info in graph.output if tensor_type(info.type).shape is not None}
+    for node in inferred.node:
+        for _, body in bodies(node) if node.op_type == "Loop" else ():
+            for out, first, before, after in zip(node.output, node.input[2:], body.input[2:], body.output[1:],
+                                                 strict=False):
+                kinds = {found.get(first, UNKNOWN), tensor_type(before.type), tensor_type(after.type)}
+                if len(kinds) == 1 and (kind := kinds.pop()).elements is not None and out not in stated:
+                    carried[out] = kind
+    _state(graph, carried)
+    return bool(carried)
+
+
+def _declare(graph: GraphProto, found: Mapping[str, TensorType], unused: dict[str, TensorType]) -> bool:
+    """Take the declared type of each tensor that inference left open; each declaration is used once."""
+    merged = {name: _merge(found.get(name, UNKNOWN), kind) for name, kind in unused.items()}
+    taken = {name: kind for name, kind in merged.items() if kind.dtype and kind != found.get(name, UNKNOWN)}
+    for name in taken:
+        del unused[name]
+    _state(graph, taken)
+    return bool(taken)
+
+
+def _merge(found: TensorType, declared: TensorType) -> TensorType:
+    """What is found, with the dimensions it lacks from a declaration of the same rank."""
+    dtype = found.dtype or declared.dtype
+    if found.shape is None or declared.shape is None or len(found.shape) != len(declared.shape):
+        return TensorType(dtype, declared.shape if found.shape is None else found.shape)
+    pairs = zip(found.shape, declared.shape, strict=True)
+    return TensorType(dtype, tuple(said if size is None else size for size, said in pairs))
+
+
+def _fold(model: ModelProto, found: Mapping[str, TensorType]) -> bool:
+    """Replace the main graph's shape arithmetic on known values by Constant nodes; whether there was any.
+
+    Only looked for while some tensor is open, which is seldom.
+    """
+    nodes = model.graph.node
+    if all(found.get(name, UNKNOWN).elements is not None for node in nodes for name in node.output if name):
+        return False
+    values = _known_values(model.graph, found)
+    known, chosen = set(values), []
+    for node in nodes:
+        if _foldable(node, known, found):
+            known.add(node.output[0])
+            chosen.append(node)
+    values |= _evaluate(chosen, values, {entry.domain: entry.version for entry in model.opset_import})
+    folded = [node for node in nodes if node.op_type != "Constant" and node.output and node.output[0] in values]
+    for node in folded:
+        name, out = node.name, node.output[0]
+        node.CopyFrom(helper.make_node("Constant", [], [out], name, value=numpy_helper.from_array(values[out], out)))
+    return bool(folded)
+
+
+def _known_values(graph: GraphProto, found: Mapping[str, TensorType]) -> Values:
+    """Small values by tensor name: initializers and Constant nodes whose data is there, and shapes that are found."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if readable(tensor)}
+    for node in graph.node:
+        value = _constant(node) if node.op_type == "Constant" else _shape_of(node, found)
+        if value is not None:
+            values[node.output[0]] = value
+    return values
+
+
+def _constant(node: NodeProto) -> NDArray[Any] | None:
+    """The value of a Constant node, where it is numeric, small and there."""
+    for attribute in node.attribute:
+        if attribute.name == "value" and readable(attribute.t):
+            return np.asarray(numpy_helper.to_array(attribute.t))
+        if attribute.name in ("value_int", "value_ints"):
+            return np.array(helper.get_attribute_value(attribute), np.int64)
+        if attribute.name in ("value_float", "value_floats"):
+            return np.array(helper.get_attribute_value(attribute), np.float32)
+    return None
+
+
+def _shape_of(node: NodeProto, found: Mapping[str, TensorType]) -> NDArray[Any] | None:
+    """The value of a Shape node whose input is known."""
+    shape = found.get(node.input[0], UNKNOWN).shape if node.op_type == "Shape" else None
+    if shape is None or None in shape:
+        return None
+    ends = {attribute.name: attribute.i for attribute in node.attribute}
+    return np.array(shape, np.int64)[ends.get("start"):ends.get("end")]
+
+
+def readable(tensor: TensorProto) -> bool:
+    """Whether the tensor is small and its data is in the model."""
+    size = weight_type(tensor).elements or 0
+    there = tensor.data_location != TensorProto.EXTERNAL and any(len(getattr(tensor, name)) for name in _DATA)
+    return there and size <= SMALL
+
+
+def _foldable(node: NodeProto, known: set[str], found: Mapping[str, TensorType]) -> bool:
+    """Whether a node computes one small tensor from known values by shape arithmetic."""
+    if node.domain or node.op_type not in SHAPE_MATH or len(node.output) != 1 or node.output[0] in known:
+        return False
+    size = found.get(node.output[0], UNKNOWN).elements
+    return size is not None and size <= SMALL and all(name in known for name in node.input if name)
+
+
+def _evaluate(nodes: list[NodeProto], values: Values, opsets: dict[str, int]) -> Values:
+    """What these nodes compute, by ONNX's reference; nothing when it refuses (a model whose arithmetic is wrong)."""
+    from onnx.reference import ReferenceEvaluator  # takes its time to load, and is seldom needed
+
+    outs = [node.output[0] for node in nodes]
+    inputs, outputs = ([onnx.ValueInfoProto(name=name) for name in names] for names in (values, outs))
+    graph = helper.make_graph(nodes, "shapes", inputs, outputs)
+    try:
+        results = ReferenceEvaluator(graph, opsets=opsets).run(None, values)
+    except (ValueError, TypeError, IndexError, RuntimeError, ZeroDivisionError):
+        return {}
+    return dict(zip(outs, map(np.asarray, results), strict=True))

@@ -1,0 +1,89 @@
+"""Shapes for operators ONNX does not know: each stands for standard operators whose result has the same type.
+
+Only types matter here, so a stand-in may leave the arithmetic out. ONNX's inference reads them as local functions.
+Where a result depends on attributes beyond what a function can say (packed operands, a cache buffer, NCHWc blocks),
+there is none and the shape stays open. Source: ONNX Runtime's ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from onnx import FunctionProto, NodeProto, helper, parser
+
+MICROSOFT = "com.microsoft"
+_CONV = ("auto_pad: string = @auto_pad, dilations: ints = @dilations, group: int = @group, "
+         "kernel_shape: ints = @kernel_shape, pads: ints = @pads, strides: ints = @strides")
+_GEMM = "transA: int = @transA, transB: int = @transB"
+_SAME = "Y = Identity(X)"
+_SKIP = "Y = Identity(X) S = Identity(X)"
+# (domain, operator): inputs, outputs, body.
+_BODIES: dict[tuple[str, str], tuple[str, str, str]] = {
+    ("", "SimplifiedLayerNormalization"): ("X, scale", "Y", _SAME),
+    ("", "LayerNormalization"): ("X, scale, b", "Y, mean, inverse", _SAME),  # ONNX Runtime's own, below opset 17
+    **{(MICROSOFT, name): ("X", "Y", _SAME) for name in ("Gelu", "QuickGelu")},
+    **{(MICROSOFT, name): ("X, b", "Y", _SAME) for name in ("BiasGelu", "FastGelu", "BiasSoftmax")},
+    (MICROSOFT, "BiasAdd"): ("X, b, skip", "Y", _SAME),
+    (MICROSOFT, "RotaryEmbedding"): ("X, position, cos, sin", "Y", _SAME),
+    (MICROSOFT, "GroupNorm"): ("X, scale, b", "Y", _SAME),
+    (MICROSOFT, "MoE"): ("X, router, w1, b1, w2, b2, w3, b3", "Y", _SAME),
+    (MICROSOFT, "SkipLayerNormalization"): ("X, skip, scale, beta, b", "Y, mean, inverse, S", _SKIP),
+    (MICROSOFT, "SkipSimplifiedLayerNormalization"): ("X, skip, scale, b", "Y, mean, inverse, S", _SKIP),
+    (MICROSOFT, "EmbedLayerNormalization"): ("ids, segments, words, places, kinds, scale, b, mask, positions",
+                                             "Y, index, S", "Y = Gather(words, ids) S = Identity(Y)"),
+    (MICROSOFT, "FusedConv"): ("X, W, b, Z", "Y", f"Y = Conv <{_CONV}> (X, W)"),
+    (MICROSOFT, "FusedGemm"): ("A, B, C", "Y", f"Y = Gemm <{_GEMM}> (A, B)"),
+    (MICROSOFT, "GemmFastGelu"): ("A, B, b", "Y", "Y = MatMul(A, B)"),
+    (MICROSOFT, "MatMulNBits"): ("A, B, scale, zero, group, b", "Y", """
+        B_like = CastLike(B, A) Y = Einsum <equation = "...k,nbs->...n"> (A, B_like)"""),
+    (MICROSOFT, "DynamicQuantizeMatMul"): ("A, B, scale, zero, b", "Y", """
+        B_like = CastLike(B, A) Y = MatMul(A, B_like)"""),
+    (MICROSOFT, "MatMulIntegerToFloat"): ("A, B, a_scale, b_scale, a_zero, b_zero, b", "Y", """
+        P = MatMulInteger(A, B) Y = CastLike(P, a_scale)"""),
+    **{(MICROSOFT, name): ("A, a_scale, a_zero, B, b_scale, b_zero, y_scale, y_zero", "Y", "Y = Add(A, B)")
+       for name in ("QLinearAdd", "QLinearMul")},
+    (MICROSOFT, "MultiHeadAttention"): ("Q, K, V, b, padding, bias, past_k, past_v, past, beams", "Y, k, v, qk", """
+        Y = Einsum <equation = "bsh,blv->bsv"> (Q, V)"""),
+    (MICROSOFT, "GroupQueryAttention"): ("Q, K, V, past_k, past_v, lengths, total, cos, sin, positions, bias, sink, "
+                                         "k_scale, v_scale, q_norm, k_norm", "Y, k, v, qk", """
+        Y = Einsum <equation = "bsh,blk->bsh"> (Q, K)"""),
+    (MICROSOFT, "Attention"): ("X, W, b, mask, past, bias, filled", "Y, present", """
+        P = MatMul(X, W) Y, key, value = Split <axis = -1, num_outputs = 3> (P)"""),
+}
+_REFERENCE = re.compile(r"@(\w+)")
+_UNEQUAL = "qkv_hidden_sizes"  # an Attention whose projection is not cut into thirds
+
+
+def functions(nodes: Iterator[NodeProto]) -> list[FunctionProto]:
+    """The stand-ins that these nodes call for; a product with transposed operands becomes an Einsum in its place."""
+    needed: dict[tuple[str, str], None] = {}
+    for node in nodes:
+        if node.domain == MICROSOFT and node.op_type in ("FusedMatMul", "TransposeMatMul"):
+            _spell_out_product(node)
+        elif (node.domain, node.op_type) in _BODIES and all(item.name != _UNEQUAL for item in node.attribute):
+            needed[node.domain, node.op_type] = None
+            _, outputs, _ = _BODIES[node.domain, node.op_type]
+            missing = outputs.count(",") + 1 - len(node.output)  # ONNX wants a place for each output of a function
+            node.output.extend([""] * missing)
+    return [_function(*key) for key in needed]
+
+
+def _spell_out_product(node: NodeProto) -> None:
+    flags = {item.name: item.i for item in node.attribute}
+    left, right = (_operand(pair, flags.get(f"trans{side}", 0), flags.get(f"transBatch{side}", 0))
+                   for side, pair in (("A", "mk"), ("B", "kn")))
+    product = helper.make_node("Einsum", node.input, node.output, node.name, equation=f"{left},{right}->...mn")
+    node.CopyFrom(product)
+
+
+def _operand(pair: str, turned: int, batched: int) -> str:
+    first, second = (pair[1], pair[0]) if turned else (pair[0], pair[1])
+    return f"{first}...{second}" if batched else f"...{first}{second}"
+
+
+def _function(domain: str, name: str) -> FunctionProto:
+    inputs, outputs, body = _BODIES[domain, name]
+    attributes = f"<{', '.join(_REFERENCE.findall(body))}>" if "@" in body else ""
+    head = f'<domain: "{domain}", opset_import: ["" : 18]> {name} {attributes} ({inputs}) => ({outputs})'
+    return parser.parse_function(f"{head} {{ {body} }}")

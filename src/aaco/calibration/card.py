@@ -1,0 +1,136 @@
+"""The machine card: a machine's measured ceilings, each with the conditions it was measured in, kept for a day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+
+from aaco.core import files
+
+DAY_S = 86_400.0
+BUSY_PCT = 10.0  # ours: with half of two CPUs lost to others, a measured memory roof had settled at half its height
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Utc = Annotated[AwareDatetime, PlainSerializer(lambda time: time.isoformat(timespec="milliseconds"), return_type=str)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Conditions(_Record):
+    """What else was going on while a ceiling was measured. What could not be read is null."""
+
+    cpu_mhz_before: float | None = Field(description="mean clock; a virtual machine often shows its nominal one")
+    cpu_mhz_after: float | None
+    load_average: float | None = Field(description="over the last minute, before the measurement")
+    others_cpu_pct: float | None = Field(description="share of all CPUs' time that went to others, hypervisor included")
+
+
+class Ceiling(_Record):
+    """One measured limit: the best sustained value, and what the repeats of it were like.
+
+    For a rate `low` and `high` are the 10th percentile and the best of the repeats; for a cost the best repeat is
+    `low` and the 90th percentile `high`. A wide gap says that the machine was not quiet.
+    """
+
+    name: str
+    value: Positive
+    unit: str
+    low: Positive
+    high: Positive
+    samples: int = Field(ge=1)
+    converged: bool = Field(description="false: time ran out while the best value was still improving")
+    how: str
+    threads: int = Field(ge=1)
+    conditions: Conditions
+
+
+class MachineCard(_Record):
+    """Every ceiling measured on one machine at one time."""
+
+    schema_version: Literal[1] = 1
+    machine_id: str
+    measured_utc: Utc = Field(default_factory=lambda: datetime.now(UTC))
+    ceilings: list[Ceiling]
+
+    @property
+    def others_cpu_pct(self) -> float | None:
+        """The median over the ceilings, because a short one sees few ticks of the kernel's clock; None: not known."""
+        known = [share for item in self.ceilings if (share := item.conditions.others_cpu_pct) is not None]
+        return median(known) if known else None
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How a ceiling moved between two cards of one machine: `relative` is new / old - 1."""
+
+    name: str
+    threads: int
+    old: float
+    new: float
+
+    @property
+    def relative(self) -> float:
+        """+0.1 is 10 % more."""
+        return self.new / self.old - 1
+
+
+def load(cache: Path, machine_id: str, max_age_s: float = DAY_S,
+         tell: Callable[[str], object] = lambda reason: None) -> MachineCard | None:
+    """The card kept in the folder `cache`, or None after `tell` was given the reason why it cannot be used.
+
+    Reasons: there is none, it cannot be read, it is damaged or of another format, it is of another machine, it is
+    older than `max_age_s`, it is dated in the future (the clock was moved, so its age is unknown), or the machine was
+    busy when it was measured.
+    """
+    path = _path(cache, machine_id)
+    try:
+        found = MachineCard.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        tell(f"{path}: not calibrated yet")
+    except OSError as error:
+        tell(f"{path}: cannot be read: {error.strerror}")
+    except ValidationError as error:
+        first = error.errors()[0]
+        tell(f"{path}: not a machine card: {'.'.join(map(str, first['loc']))} {first['msg']}")
+    else:
+        unusable = _why_unusable(found, machine_id, max_age_s)
+        if not unusable:
+            return found
+        tell(f"{path}: {unusable}")
+    return None
+
+
+def save(card: MachineCard, cache: Path) -> None:
+    """Keep the card in the folder `cache`, in place of this machine's last one. Raises StorageError."""
+    files.write_json(_path(cache, card.machine_id), card.model_dump(mode="json"))
+
+
+def drift(old: MachineCard, new: MachineCard) -> list[Drift]:
+    """The change of every ceiling that both cards have for the same number of threads, in the new card's order."""
+    before = {(ceiling.name, ceiling.threads): ceiling.value for ceiling in old.ceilings}
+    return [Drift(ceiling.name, ceiling.threads, before[ceiling.name, ceiling.threads], ceiling.value)
+            for ceiling in new.ceilings if (ceiling.name, ceiling.threads) in before]
+
+
+def _path(cache: Path, machine_id: str) -> Path:
+    return cache / f"machine-{machine_id}.json"
+
+
+def _why_unusable(card: MachineCard, machine_id: str, max_age_s: float) -> str:
+    if card.machine_id != machine_id:
+        return f"of another machine ({card.machine_id})"
+    age = datetime.now(UTC) - card.measured_utc
+    if age < timedelta(0):
+        return "dated in the future: the clock was moved"
+    if age.total_seconds() > max_age_s:
+        return f"{age.total_seconds() / 3600:.1f} h old, which is more than {max_age_s / 3600:g} h"
+    if card.others_cpu_pct is not None and card.others_cpu_pct > BUSY_PCT:
+        return f"measured while others used {card.others_cpu_pct:.0f} % of the CPUs, so its roofs may be too low"
+    return ""

@@ -1,0 +1,497 @@
+"""Measures this machine's CPU ceilings in a fresh process: arithmetic, memory and cache bandwidth, cost of a call.
+
+A roof is useful when real kernels stay below it, so each ceiling is the best of several kernels of different make:
+for arithmetic numpy's BLAS and the kernels of ONNX Runtime, for bandwidth four access patterns. A kernel may still come
+out above its roof: a Winograd-like convolution does fewer operations than its definition counts, and data that stays
+in a cache outruns memory. Such a utilisation (above 1.05) is to be reported as it is, never clipped.
+
+Bandwidth is counted as STREAM counts it (McCalpin 1995): bytes the program reads and writes. The line that a store
+must first fetch (write-allocate) is not counted, so a kernel that writes where it has not read shows less than the bus
+carries. The update pattern (read and write in place) fetches nothing uncounted. STREAM's scale and triad move the
+same bytes as its copy and add and are left out: numpy has no fused multiply-add that could show a difference.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from aaco.calibration.card import Ceiling, Conditions
+from aaco.core.errors import BY_EXIT_CODE, AacoError, Missing, UsageError
+
+Array = NDArray[np.float32]
+Burst = Callable[[], list[float]]  # measures for a short while: the rate of each repeat, in work per second
+
+BUDGET_S = 2.0
+WINDOW, TOLERANCE = 3, 0.01  # settled: the best value rose by less than 1 % over the last 3 rounds
+REPEAT_S, BURST_S = 0.002, 0.015  # a repeat is far longer than a clock's step, a burst far longer than a repeat
+SUSTAINED = 0.9  # a burst's rate is this quantile of its repeats, so that a single lucky one does not set a roof
+# Parts of the budget. The caches' and the call's rates settle in a few hundredths of a second.
+FLOPS_PART, MEMORY_PART, CACHE_PART, CALL_PART = 0.5, 0.3, 0.08, 0.04
+
+MIB = 1 << 20
+LINE = 64  # bytes: no CPU that numpy is built for has shorter cache lines with a higher bandwidth
+LLC_MULTIPLE = 4  # STREAM's rule: work on at least four times the last-level cache
+SMALLEST_RING, UNKNOWN_RING = 256 * MIB, 1024 * MIB
+CACHE_TRAFFIC = 128 * MIB  # per thread and repeat: some milliseconds
+MAX_PASSES = 64
+CALLS = 20_000
+SYSTEM = Path("/sys/devices/system/cpu")
+
+
+def measure(threads: int | None = None, budget_s: float = BUDGET_S) -> list[Ceiling]:
+    """This machine's ceilings for work on `threads` threads (default: every CPU this process may use).
+
+    `fp32_flops` (FLOP/s), `dram_bytes_per_s`, `dispatch_ns` (one thread), and `l2_bytes_per_s`, `l3_bytes_per_s` where
+    the kernel tells the caches' sizes. `budget_s` is the time spent measuring; starting the process and first touching
+    the memory come on top (about a second). The process inherits the CPU affinity and no thread setting of the caller.
+    Raises UsageError for a senseless request, Missing when the machine cannot be measured so.
+    """
+    usable = len(os.sched_getaffinity(0))
+    threads = usable if threads is None else threads
+    if threads < 1 or not budget_s > 0:
+        raise UsageError(f"{threads} threads, {budget_s} s: neither may be zero or less", "aaco calibrate --help")
+    if threads > usable:
+        raise Missing(f"{threads} threads asked for, but this process may use {usable} CPUs",
+                      f"ask for at most {usable}, or start it with a wider affinity (taskset -c)")
+    child = subprocess.run([sys.executable, "-P", "-m", "aaco.calibration.cpu", str(threads), str(budget_s)],
+                           env=os.environ | _thread_settings(threads), stdin=subprocess.DEVNULL, capture_output=True,
+                           text=True, check=False)
+    return [Ceiling.model_validate(item) for item in _answer(child)]
+
+
+def settled(best: Sequence[float], window: int = WINDOW, tolerance: float = TOLERANCE) -> bool:
+    """Whether the running best of the rounds (higher is better) rose by less than `tolerance` in the last `window`."""
+    if len(best) <= window:
+        return False
+    before, now = max(best[:-window]), max(best)
+    return now - before < tolerance * now
+
+
+@dataclass(frozen=True)
+class Series:
+    """What rounds over several kernels found: each one's best sustained rate, and the repeats of the fastest."""
+
+    best: Mapping[str, float]
+    repeats: Sequence[float]
+    converged: bool
+
+    @property
+    def winner(self) -> str:
+        """The kernel that sets the roof."""
+        return max(self.best, key=lambda name: self.best[name])
+
+
+def repeat(kernels: Mapping[str, Burst], budget_s: float) -> Series:
+    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one)."""
+    deadline = time.perf_counter() + budget_s
+    rounds: list[dict[str, list[float]]] = []
+    while True:
+        rounds.append({name: burst() for name, burst in kernels.items()})
+        converged = settled([max(map(_sustained, found.values())) for found in rounds])
+        if converged or time.perf_counter() >= deadline:
+            break
+    best = {name: max(_sustained(found[name]) for found in rounds) for name in kernels}
+    winner = max(best, key=lambda name: best[name])
+    return Series(best, [rate for found in rounds for rate in found[winner]], converged)
+
+
+def _sustained(rates: Sequence[float]) -> float:
+    return float(np.quantile(rates, SUSTAINED))
+
+
+def _bursts(call: Callable[[], object], work: float) -> Burst:
+    """Bursts of a call that does `work`; short calls are grouped into repeats of REPEAT_S."""
+    call()  # the first call pays for page faults and thread starts
+    inner = 1 + int(REPEAT_S / _seconds(call, 1))
+
+    def burst() -> list[float]:
+        rates: list[float] = []
+        end = time.perf_counter() + BURST_S
+        while not rates or time.perf_counter() < end:
+            rates.append(work * inner / _seconds(call, inner))
+        return rates
+
+    return burst
+
+
+def _seconds(call: Callable[[], object], times: int) -> float:
+    start = time.perf_counter()
+    for _ in itertools.repeat(None, times):
+        call()
+    return time.perf_counter() - start
+
+
+# Arithmetic
+
+
+def flops(threads: int, budget_s: float) -> tuple[Series, str]:
+    """fp32 FLOP/s (a multiply-add counts 2) of matrix products and, for ONNX Runtime, a convolution; and how."""
+    kernels = {f"numpy sgemm {edge}": _sgemm(edge) for edge in _edges(threads)}
+    try:
+        kernels |= _ort_kernels(threads)
+        note = ""
+    except ImportError as error:
+        note = f"; without ONNX Runtime's kernels ({error})"
+    series = repeat(kernels, budget_s)
+    return series, f"set by {series.winner}, the fastest of (GFLOP/s) {_ranking(series)}{note}"
+
+
+def _edges(threads: int) -> tuple[int, ...]:
+    """Square matrices that fit the caches, that reach the plateau, and that feed many threads."""
+    return (384, 1536, 3072) if threads >= 8 else (384, 1536)
+
+
+def _sgemm(edge: int) -> Burst:
+    left, right = _random(edge, edge), _random(edge, edge)
+    return _bursts(partial(np.matmul, left, right, out=np.empty_like(left)), 2.0 * edge**3)
+
+
+def _ort_kernels(threads: int) -> dict[str, Burst]:
+    """A constant right-hand matrix and filter, as in models: ONNX Runtime packs them once, when the session opens.
+
+    The convolution is 3 x 3 over 256 channels without padding, so that its definition counts no operation that is not
+    done; MLAS computes it directly. Raises ImportError.
+    """
+    products = {f"ONNX Runtime MatMul {edge}": _ort("MatMul", (edge, edge), (edge, edge), 2.0 * edge**3, threads)
+                for edge in _edges(threads)}
+    convolution = _ort("Conv", (1, 256, 58, 58), (256, 256, 3, 3), 2.0 * 256 * 256 * 9 * 56 * 56, threads)
+    return products | {"ONNX Runtime Conv 3x3x256": convolution}
+
+
+def _ort(operator: str, data: tuple[int, ...], weight: tuple[int, ...], work: float, threads: int) -> Burst:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    # Idle workers that spin would take the CPUs from the next kernel of the round.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(_model(operator, data, weight), options, providers=["CPUExecutionProvider"])
+    return _bursts(partial(session.run, None, {"x": _random(*data)}), work)
+
+
+def _model(operator: str, data: tuple[int, ...], weight: tuple[int, ...]) -> bytes:
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph([helper.make_node(operator, ["x", "w"], ["y"])], "ceiling",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, data)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(_random(*weight), "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _random(*shape: int) -> Array:
+    return np.random.default_rng(0).random(shape, dtype=np.float32)
+
+
+# Bandwidth
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An access pattern over `lanes` arrays of one size; a pass reads and writes `moved` times that size."""
+
+    lanes: int
+    moved: int
+    run: Callable[[Sequence[Array]], object]
+
+
+def _update(lanes: Sequence[Array]) -> None:
+    for row in lanes[0]:  # row by row: of overlapping rows as output, numpy would make a copy first
+        np.multiply(row, np.float32(1), out=row)
+
+
+STREAMS = {
+    "read": Stream(1, 1, lambda lanes: np.maximum.reduce(lanes[0], axis=1)),
+    "update": Stream(1, 2, _update),
+    "copy": Stream(2, 2, lambda lanes: np.copyto(lanes[1], lanes[0])),
+    "add": Stream(3, 3, lambda lanes: np.add(lanes[0], lanes[1], out=lanes[2])),
+}
+
+
+class Team:
+    """Threads that start together; each streams through memory that it was the first to touch, hence on its node.
+
+    Every stream has a segment of its own of each thread's memory. Where a round over all segments exceeds the caches,
+    no segment is still in them when its turn comes again.
+    """
+
+    def __init__(self, threads: int, segment_bytes: int) -> None:
+        self._threads = threads
+        self._count = segment_bytes // 4
+        self._own = threading.local()
+        self._start = threading.Barrier(threads)
+        self._pool = ThreadPoolExecutor(threads, initializer=self._touch)
+        list(self._pool.map(lambda _: self._start.wait(), range(threads)))  # all are here, the memory is touched
+
+    def _touch(self) -> None:
+        self._own.memory = np.ones(self._count * len(STREAMS), np.float32)
+
+    def rates(self, name: str, passes: int, turns: int) -> list[float]:
+        """One repeat: bytes per second of all threads, from the first one's start to the last one's end."""
+        found = list(self._pool.map(lambda _: self._stream(name, passes, turns), range(self._threads)))
+        starts, ends, moved = zip(*found, strict=True)
+        return [sum(moved) / (max(ends) - min(starts))]
+
+    def _stream(self, name: str, passes: int, turns: int) -> tuple[float, float, int]:
+        stream, first = STREAMS[name], list(STREAMS).index(name) * self._count
+        lanes = overlapping_rows(self._own.memory[first:first + self._count], stream.lanes, passes)
+        self._start.wait()
+        start = time.perf_counter()
+        for _ in range(turns):
+            stream.run(lanes)
+        return start, time.perf_counter(), turns * stream.moved * lanes[0].size * 4
+
+    def close(self) -> None:
+        """End the threads, even those that wait for one that failed, and free their memory."""
+        self._start.abort()
+        self._pool.shutdown()
+
+
+def overlapping_rows(memory: Array, lanes: int, passes: int) -> list[Array]:
+    """`lanes` disjoint arrays (passes, n) in the flat `memory`, each row one cache line further than the last.
+
+    One call over such an array goes through the same memory `passes` times without returning to the interpreter,
+    whose lock would otherwise be what several threads measure.
+    """
+    span, step = len(memory) // lanes, LINE // 4
+    count = span - step * (passes - 1)
+    return [as_strided(memory[lane * span:], (passes, count), (LINE, 4)) for lane in range(lanes)]
+
+
+def bandwidth(threads: int, segment_bytes: int, passes: int, turns: int, budget_s: float) -> Series:
+    """Bytes per second of each stream, on `threads` threads with a segment of `segment_bytes` per stream each."""
+    team = Team(threads, segment_bytes)
+    try:
+        return repeat({name: partial(team.rates, name, passes, turns) for name in STREAMS}, budget_s)
+    finally:
+        team.close()
+
+
+def memory_bandwidth(threads: int, caches: Mapping[int, int], budget_s: float) -> tuple[Series, str]:
+    """Bandwidth over a ring of memory of four times the last-level cache, and how. Raises Missing without the room."""
+    ring, relation = ring_bytes(caches, available_memory())
+    series = bandwidth(threads, ring // len(STREAMS) // threads, 1, 1, budget_s)
+    return series, (f"set by {series.winner}, the fastest of (GB/s) {_ranking(series)}, over {ring / 1e9:.2f} GB "
+                    f"({relation}), counted without write-allocate")
+
+
+def ring_bytes(caches: Mapping[int, int], available: int | None) -> tuple[int, str]:
+    """How much memory to go round in, and how that relates to the last-level cache. At most half of what is available.
+
+    Raises Missing when that is not clearly more than the cache, so that the cache would be measured instead.
+    """
+    llc = caches[max(caches)] if caches else None
+    wanted = max(LLC_MULTIPLE * llc, SMALLEST_RING) if llc else UNKNOWN_RING
+    ring = wanted if available is None else min(wanted, available // 2)
+    if ring < wanted / 2:
+        raise Missing(f"memory bandwidth needs {wanted / 1e9:.2f} GB to exceed the caches; there is {ring / 1e9:.2f}",
+                      "free some memory, or raise the container's memory limit")
+    return ring, f"{ring / llc:.1f} x the last-level cache" if llc else "the caches' sizes are not known"
+
+
+def cache_bandwidth(threads: int, segment_bytes: int, budget_s: float) -> tuple[Series, str]:
+    """Bandwidth of data that stays in a cache level, and how."""
+    passes = max(1, min(MAX_PASSES, CACHE_TRAFFIC // segment_bytes))
+    turns = max(1, CACHE_TRAFFIC // (passes * segment_bytes))
+    series = bandwidth(threads, segment_bytes, passes, turns, budget_s)
+    return series, (f"set by {series.winner}, the fastest of (GB/s) {_ranking(series)}, "
+                    f"over {segment_bytes / 1024:.0f} KiB per thread")
+
+
+def working_sets(caches: Mapping[int, int], cpus: int) -> dict[int, int]:
+    """Bytes per thread that stay in each level (2 and up) but not in the one inside it.
+
+    Four times the inner level's share of a CPU, but at most half of this level's own; a level whose half share is not
+    at least twice the inner one cannot be told apart and is left out. `caches` holds the bytes by level.
+    """
+    found = {}
+    for inner, level in itertools.pairwise(sorted(caches)):
+        below, half = caches[inner] // cpus, caches[level] // cpus // 2
+        if half >= 2 * below:
+            found[level] = min(4 * below, half)
+    return found
+
+
+def read_caches(cpus: set[int], root: Path = SYSTEM) -> dict[int, int]:
+    """Bytes of data cache by level that `cpus` reach, a shared cache counted once; empty when the kernel hides it."""
+    sizes: dict[tuple[int, str], int] = {}
+    for folder in (index for cpu in sorted(cpus) for index in root.glob(f"cpu{cpu}/cache/index*")):
+        facts = {name: _text(folder / name) for name in ("level", "type", "size", "shared_cpu_list")}
+        if all(facts.values()) and facts["type"] in ("Data", "Unified"):
+            sizes[int(facts["level"]), facts["shared_cpu_list"]] = _bytes(facts["size"])
+    levels = sorted({level for level, _ in sizes})
+    return {level: sum(size for (of, _), size in sizes.items() if of == level) for level in levels}
+
+
+def available_memory() -> int | None:
+    """Bytes this process can still get: the kernel's estimate, or its control group's limit where that is lower."""
+    lines = dict(line.split(":", 1) for line in _text(Path("/proc/meminfo")).splitlines())
+    bounds = [int(lines["MemAvailable"].split()[0]) * 1024] if "MemAvailable" in lines else []
+    group = Path("/sys/fs/cgroup")
+    limit, used = _text(group / "memory.max"), _text(group / "memory.current")
+    if limit.isdigit() and used.isdigit():
+        bounds.append(int(limit) - int(used))
+    return min(bounds, default=None)
+
+
+def _bytes(size: str) -> int:
+    """"2048K" as the kernel writes it (drivers/base/cacheinfo.c: always in K)."""
+    return int(size.removesuffix("K")) * 1024
+
+
+def _text(path: Path) -> str:
+    """A kernel file's text; empty where this kernel does not have it."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _ranking(series: Series) -> str:
+    ordered = sorted(series.best.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {rate / 1e9:.1f}" for name, rate in ordered)
+
+
+# Calls
+
+
+def _nothing() -> None:
+    pass
+
+
+def calls(budget_s: float) -> tuple[Series, str]:
+    """Calls per second of a Python function that does nothing, and how."""
+    burst = _bursts(partial(_seconds, _nothing, CALLS), CALLS)
+    return repeat({"call": burst}, budget_s), "a call of a Python function that does nothing, in a loop, loop included"
+
+
+# The fresh process
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The machine's state at one instant; None where the kernel does not tell."""
+
+    cpu_mhz: float | None
+    load: float | None
+    jiffies: tuple[int, int] | None  # busy and all, of every CPU, since boot
+    own: float  # jiffies of this process
+
+
+def snapshot() -> Snapshot:
+    """Read the clocks and the accounts of all CPUs."""
+    load = _text(Path("/proc/loadavg")).split()
+    used = os.times()
+    return Snapshot(_mhz(), float(load[0]) if load else None, _jiffies(_text(Path("/proc/stat"))),
+                    (used.user + used.system) * os.sysconf("SC_CLK_TCK"))
+
+
+def conditions(before: Snapshot, after: Snapshot) -> Conditions:
+    """What happened between two snapshots."""
+    return Conditions(cpu_mhz_before=before.cpu_mhz, cpu_mhz_after=after.cpu_mhz, load_average=before.load,
+                      others_cpu_pct=_others(before, after))
+
+
+def _others(before: Snapshot, after: Snapshot) -> float | None:
+    if before.jiffies is None or after.jiffies is None or after.jiffies[1] <= before.jiffies[1]:
+        return None
+    busy, total = (late - early for early, late in zip(before.jiffies, after.jiffies, strict=True))
+    return round(max(0.0, 100 * (busy - (after.own - before.own)) / total), 1)
+
+
+def _jiffies(stat: str) -> tuple[int, int] | None:
+    """Busy (stolen by the hypervisor included) and all, from the first line of proc_stat(5)."""
+    if not stat.startswith("cpu "):
+        return None
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.splitlines()[0].split()[1:9])
+    busy = user + nice + system + irq + softirq + steal
+    return busy, busy + idle + iowait
+
+
+def _mhz() -> float | None:
+    kilohertz = [_text(path) for path in SYSTEM.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")]
+    clocks = [int(value) / 1e3 for value in kilohertz if value.isdigit()] or _nominal_mhz()
+    return round(float(np.mean(clocks)), 1) if clocks else None
+
+
+def _nominal_mhz() -> list[float]:
+    lines = _text(Path("/proc/cpuinfo")).splitlines()
+    return [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
+
+
+def _ceilings(threads: int, budget_s: float) -> list[Ceiling]:
+    cpus = os.sched_getaffinity(0)
+    caches = read_caches(cpus)
+    memory = partial(memory_bandwidth, threads, caches, MEMORY_PART * budget_s)
+    inside = {level: partial(cache_bandwidth, threads, size, CACHE_PART * budget_s)
+              for level, size in working_sets(caches, len(cpus)).items()}
+    return [_rate("fp32_flops", "FLOP/s", threads, partial(flops, threads, FLOPS_PART * budget_s)),
+            _rate("dram_bytes_per_s", "B/s", threads, memory),
+            *(_rate(f"l{level}_bytes_per_s", "B/s", threads, run) for level, run in inside.items()),
+            _cost(_rate("dispatch_ns", "ns", 1, partial(calls, CALL_PART * budget_s)))]
+
+
+def _rate(name: str, unit: str, threads: int, run: Callable[[], tuple[Series, str]]) -> Ceiling:
+    before = snapshot()
+    series, how = run()
+    return Ceiling(name=name, value=max(series.best.values()), unit=unit, low=float(np.quantile(series.repeats, 0.1)),
+                   high=max(series.repeats), samples=len(series.repeats), converged=series.converged, how=how,
+                   threads=threads, conditions=conditions(before, snapshot()))
+
+
+def _cost(rate: Ceiling) -> Ceiling:
+    """A rate per second as nanoseconds each: the highest rate is the lowest cost."""
+    return rate.model_copy(update={"value": 1e9 / rate.value, "low": 1e9 / rate.high, "high": 1e9 / rate.low})
+
+
+def _thread_settings(threads: int) -> dict[str, str]:
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+    # OpenBLAS's workers spin 2^26 cycles after a product unless told otherwise, in the way of the next kernel.
+    return dict.fromkeys(names, str(threads)) | {"OPENBLAS_THREAD_TIMEOUT": "4"}
+
+
+def _answer(child: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """The ceilings that the process printed. Raises the error it printed, or Missing when it died without one."""
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        raise Missing(f"the calibration was killed by {name}", "free some memory: SIGKILL can mean there was none")
+    if not child.stdout:
+        said = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise AacoError(f"the calibration ended with status {child.returncode}: {said}",
+                        f"{sys.executable} -m aaco.calibration.cpu 1 2  # shows all it says")
+    answer = json.loads(child.stdout.splitlines()[-1])
+    if child.returncode:
+        raise BY_EXIT_CODE[child.returncode](answer["what"], answer["fix"])
+    return list(answer)
+
+
+def main() -> None:
+    """Measure in this process, for the two arguments threads and budget in s; ceilings or error as JSON on stdout."""
+    try:
+        print(json.dumps([ceiling.model_dump() for ceiling in _ceilings(int(sys.argv[1]), float(sys.argv[2]))]))
+    except AacoError as error:
+        print(json.dumps({"what": error.what, "fix": error.fix}))
+        sys.exit(int(error.exit_code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""What can be measured on this host, and for what cannot: why not, and what to do about it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from aaco.collectors import environment, machine
+from aaco.collectors.machine import Host, known, number, text
+from aaco.core.machine import GIB
+from aaco.core.readings import Absent
+
+TOOL_TIMEOUT_S = 3.0
+SPARE_BYTES = GIB  # a profiled session of a large model stays well under it
+# Bits of CapEff in proc_pid_status(5), from include/uapi/linux/capability.h.
+CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 21, 38, 39
+
+Probe = Callable[[Host], str]
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One thing that is here (`detail`), or is not (`why_not`, and `fix`, the next thing to try)."""
+
+    group: str
+    name: str
+    available: bool
+    detail: str = ""
+    why_not: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """How one capability is found out: `probe` returns the detail or raises Absent."""
+
+    group: str
+    name: str
+    probe: Probe
+    fix: str
+
+    def answer(self, host: Host) -> Capability:
+        """The capability as it is on this host."""
+        try:
+            return Capability(self.group, self.name, True, self.probe(host))
+        except Absent as reason:
+            return Capability(self.group, self.name, False, why_not=str(reason), fix=self.fix)
+
+
+def examine(sessions: Path = Path("sessions"), host: Host | None = None) -> list[Capability]:
+    """Every capability, in order of its group. Runs the tools it finds, all at once, to see whether they work.
+
+    Takes at most about as long as the slowest tool, and no tool gets more than TOOL_TIMEOUT_S.
+    """
+    host = host or Host()
+    disk = Question("host", "disk space", partial(_disk, sessions), "aaco gc, or point AACO_SESSION_DIR elsewhere")
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(lambda question: question.answer(host), (*QUESTIONS, disk)))
+
+
+def _python(_: Host) -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def _distribution(name: str) -> Probe:
+    def probe(_: Host) -> str:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            raise Absent(f"the package {name} is not installed") from None
+    return probe
+
+
+def _onnxruntime(host: Host) -> str:
+    installed = environment.onnxruntime(host)["distributions"]
+    named = ", ".join(f"{name} {version}" for name, version in installed.items())
+    if len(installed) > 1:
+        raise Absent(f"{named} are all installed and overwrite each other's files")
+    return named or "of unknown version"
+
+
+def _provider(name: str, needs: Probe | None = None) -> Probe:
+    """Whether the provider's library is installed, and what it needs is there; the library is not loaded."""
+    def probe(host: Host) -> str:
+        found = environment.onnxruntime(host)["providers"]
+        if name not in found:
+            raise Absent(f"the installed ONNX Runtime brings only {', '.join(found) or 'no provider'}")
+        return f"library installed; {needs(host)}" if needs else "library installed"
+    return probe
+
+
+def _tool(name: str, *options: str) -> Probe:
+    """Whether a tool is on PATH and answers; its version where one can be recognised."""
+    def probe(_: Host) -> str:
+        answer = machine.ask([name, *options], TOOL_TIMEOUT_S)
+        version = re.search(r"\d+\.\d+(\.\d+)*", answer)
+        return f"{version[0] if version else 'version not recognised'} at {shutil.which(name)}"
+    return probe
+
+
+def _device(path: str) -> Probe:
+    def probe(host: Host) -> str:
+        node = host.root / path
+        if not node.exists():
+            raise Absent(f"{node} is missing")
+        if not os.access(node, os.R_OK | os.W_OK):
+            raise Absent(f"{node} is not readable and writable by this user")
+        return f"{node} is accessible"
+    return probe
+
+
+def _amd(host: Host) -> str:
+    return _counted([gpu.name for gpu in machine.amd_gpus(host)])
+
+
+def _nvidia(host: Host) -> str:
+    return _counted([gpu.name for gpu in machine.nvidia_gpus(host)])
+
+
+def _counted(names: list[str]) -> str:
+    return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
+
+
+def _rocm(host: Host) -> str:
+    return text(environment.rocm_folder(host) / ".info/version")
+
+
+def _libcuda(_: Host) -> str:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise Absent(str(error)) from error
+    return "libcuda.so.1 loads"
+
+
+def _cupti(host: Host) -> str:
+    toolkit = host.root / os.environ.get("CUDA_HOME", "/usr/local/cuda").lstrip("/")
+    spec = PathFinder.find_spec("nvidia", host.python_path)
+    wheels = [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
+    bundled = [folder for wheel in wheels for folder in sorted(wheel.glob("*/lib"))]
+    folders = [toolkit / "extras/CUPTI/lib64", toolkit / "lib64", *bundled]
+    found = next((path for folder in folders for path in sorted(folder.glob("libcupti.so*"))), None)
+    if not found:
+        raise Absent(f"no libcupti.so in {', '.join(map(str, folders))}")
+    return str(found)
+
+
+def _capable(host: Host, *bits: int) -> bool:
+    """Whether this process holds all these capabilities, or CAP_SYS_ADMIN, which includes them."""
+    found = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
+    held = int(found[1], 16) if found else 0
+    return all(held >> bit & 1 for bit in bits) or bool(held >> CAP_SYS_ADMIN & 1)
+
+
+def _perf_events(host: Host) -> str:
+    """Level 2 and below lets a user watch his own processes (Documentation/admin-guide/perf-security.rst)."""
+    level = number(host.proc / "sys/kernel/perf_event_paranoid")
+    if level > 2 and not _capable(host, CAP_PERFMON):
+        raise Absent(f"perf_event_paranoid is {level} and this process has no CAP_PERFMON")
+    whole = level < 1 or _capable(host, CAP_PERFMON)
+    return f"perf_event_paranoid {level}: {'the whole system' if whole else 'own processes'}"
+
+
+def _hardware_counters(host: Host) -> str:
+    """A `cpu` (x86; two on hybrids) or `armv*` event source stands for the core's own counters."""
+    sources = host.sys / "bus/event_source/devices"
+    found = sorted(path.name for pattern in ("cpu", "cpu_*", "armv*") for path in sources.glob(pattern))
+    if not found:
+        raise Absent(f"{sources}: no processor event source")
+    return ", ".join(found)
+
+
+def _bpf(host: Host) -> str:
+    if not _capable(host, CAP_BPF, CAP_PERFMON):
+        raise Absent("this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN")
+    if not (host.sys / "kernel/btf/vmlinux").exists():
+        raise Absent(f"{host.sys / 'kernel/btf/vmlinux'} is missing: the kernel has no type information")
+    if "[confidentiality]" in (known(text, host.sys / "kernel/security/lockdown") or ""):
+        raise Absent("kernel lockdown is in confidentiality mode, which keeps BPF from reading kernel memory")
+    return "CAP_BPF and CAP_PERFMON held, BTF present"
+
+
+def _tracefs(host: Host) -> str:
+    folders = [host.sys / "kernel/tracing", host.sys / "kernel/debug/tracing"]
+    readable = [folder for folder in folders if os.access(folder / "available_events", os.R_OK)]
+    if not readable:
+        raise Absent(f"{folders[0]}: not mounted, or not readable by this user")
+    return str(readable[0])
+
+
+def _pressure(host: Host) -> str:
+    return text(host.proc / "pressure/cpu").splitlines()[0]
+
+
+def _schedstat(host: Host) -> str:
+    """A running process that has not run says that the kernel does not count."""
+    ran, waited, _ = text(host.proc / "self/schedstat").split()
+    if ran == waited == "0":
+        raise Absent(f"{host.proc / 'self/schedstat'}: all zero: the kernel keeps no account")
+    return "run-queue wait per thread"
+
+
+def _governor(host: Host) -> str:
+    policies = sorted((host.cpus / "cpufreq").glob("policy*/scaling_governor"))
+    if not policies:
+        raise Absent(f"{host.cpus / 'cpufreq'}: no policy: the kernel does not scale the frequency here")
+    if not all(os.access(policy, os.W_OK) for policy in policies):
+        raise Absent(f"{policies[0]} is not writable by this user")
+    return _counted([text(policy) for policy in policies])
+
+
+def _cgroup_v2(host: Host) -> str:
+    """A plain folder of that name is no control group: its files are looked at."""
+    folders = [host.sys / "fs/cgroup", host.sys / "fs/cgroup/unified"]
+    mounted = [folder for folder in folders if (folder / "cgroup.controllers").exists()]
+    if not mounted:
+        raise Absent(f"{folders[0]}: version 2 is not mounted")
+    controllers = text(mounted[0] / "cgroup.controllers").split()
+    lacking = [name for name in ("cpu", "cpuset", "memory") if name not in controllers]
+    if lacking:
+        raise Absent(f"{mounted[0]} does not govern {', '.join(lacking)}")
+    if not os.access(mounted[0] / "cgroup.procs", os.W_OK):
+        raise Absent(f"{mounted[0]} is not writable by this user")
+    return f"{mounted[0]}: {' '.join(controllers)}"
+
+
+def _huge_pages(host: Host) -> str:
+    content = text(host.sys / "kernel/mm/transparent_hugepage/enabled")
+    if "[never]" in content:
+        raise Absent("transparent_hugepage/enabled is never")
+    return content
+
+
+def _numa(host: Host) -> str:
+    nodes = len(list((host.sys / "devices/system/node").glob("node[0-9]*")))
+    if not nodes:
+        raise Absent(f"{host.sys / 'devices/system/node'}: no node: a kernel without NUMA")
+    return f"{nodes} node{'s' if nodes > 1 else ''}"
+
+
+def _clock(host: Host) -> str:
+    """Other sources cost a system call or a trip to the hypervisor for each reading."""
+    source = text(host.sys / "devices/system/clocksource/clocksource0/current_clocksource")
+    if source not in ("tsc", "arch_sys_counter"):
+        raise Absent(f"the clock source is {source}: reading the time is slow")
+    return source
+
+
+def _bare_metal(host: Host) -> str:
+    container = known(environment.container, host)
+    if environment.hypervisor(host):
+        raise Absent("virtual machine" + (f", in a container ({container})" if container else ""))
+    return f"in a container ({container})" if container else "no hypervisor, no container"
+
+
+def _compiler(host: Host) -> str:
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return _tool(name, "--version")(host)
+    raise Absent("none of cc, gcc, clang is on PATH")
+
+
+def _disk(sessions: Path, _: Host) -> str:
+    folder = next(path for path in (sessions.absolute(), *sessions.absolute().parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise Absent(f"{folder} is not writable by this user")
+    if free < SPARE_BYTES:
+        raise Absent(f"{folder}: {free / GIB:.2f} GiB free")
+    return f"{folder}: {free / GIB:.0f} GiB free"
+
+
+_ALONE = "on a host with the driver, in an environment of its own: pip install "
+_ROCM = "install ROCm and put its bin folder on PATH: https://rocm.docs.amd.com"
+_CUDA = "install the CUDA toolkit and put its bin folder on PATH"
+QUESTIONS = (
+    Question("python", "Python", _python, ""),
+    Question("python", "aaco", _distribution("aaco"), "pip install . in aaco's own folder"),
+    Question("python", "onnx", _distribution("onnx"), "pip install onnx"),
+    Question("runtime", "ONNX Runtime", _onnxruntime, "pip uninstall them all, then pip install exactly one of "
+             "onnxruntime, onnxruntime-gpu, onnxruntime-migraphx, onnxruntime-openvino"),
+    Question("runtime", "CPUExecutionProvider", _provider("CPUExecutionProvider"), "pip install onnxruntime"),
+    Question("runtime", "MIGraphXExecutionProvider", _provider("MIGraphXExecutionProvider", _device("dev/kfd")),
+             _ALONE + "onnxruntime-migraphx"),
+    Question("runtime", "ROCMExecutionProvider", _provider("ROCMExecutionProvider", _device("dev/kfd")),
+             "ONNX Runtime 1.23 dropped it: use MIGraphXExecutionProvider"),
+    Question("runtime", "CUDAExecutionProvider", _provider("CUDAExecutionProvider", _libcuda),
+             _ALONE + "onnxruntime-gpu"),
+    Question("runtime", "TensorrtExecutionProvider", _provider("TensorrtExecutionProvider", _libcuda),
+             _ALONE + "onnxruntime-gpu tensorrt"),
+    Question("runtime", "OpenVINOExecutionProvider", _provider("OpenVINOExecutionProvider"),
+             "in an environment of its own: pip install onnxruntime-openvino"),
+    Question("amd", "AMD GPU", _amd, "load the amdgpu driver; in a container pass --device /dev/kfd --device /dev/dri"),
+    Question("amd", "/dev/kfd", _device("dev/kfd"), "join the groups render and video, or pass --device /dev/kfd"),
+    Question("amd", "ROCm", _rocm, "install ROCm, or set ROCM_PATH to where it is"),
+    Question("amd", "rocprofv3", _tool("rocprofv3", "--version"), _ROCM),
+    Question("amd", "rocprof", _tool("rocprof", "--version"), "prefer rocprofv3, its successor"),
+    Question("amd", "amd-smi", _tool("amd-smi", "version"), _ROCM),
+    Question("amd", "rocm-smi", _tool("rocm-smi", "--version"), "prefer amd-smi, its successor"),
+    Question("amd", "migraphx-driver", _tool("migraphx-driver", "--version"), "install the package migraphx of ROCm"),
+    Question("nvidia", "NVIDIA GPU", _nvidia, "load the nvidia driver; in a container pass --gpus all"),
+    Question("nvidia", "nvidia-smi", _tool("nvidia-smi", "--version"), "it comes with the driver: put it on PATH"),
+    Question("nvidia", "libcuda", _libcuda, "it comes with the driver; in a container pass --gpus all"),
+    Question("nvidia", "CUPTI", _cupti, "install the CUDA toolkit, or set CUDA_HOME to where it is"),
+    Question("nvidia", "ncu", _tool("ncu", "--version"), _CUDA),
+    Question("nvidia", "nsys", _tool("nsys", "--version"), _CUDA),
+    Question("kernel", "perf events", _perf_events, "sudo sysctl kernel.perf_event_paranoid=2"),
+    Question("kernel", "hardware counters", _hardware_counters, "a virtual machine must be given a PMU by its host"),
+    Question("kernel", "BPF", _bpf, "run as root, or grant CAP_BPF and CAP_PERFMON"),
+    Question("kernel", "tracefs", _tracefs, "sudo mount -t tracefs tracefs /sys/kernel/tracing"),
+    Question("kernel", "pressure (PSI)", _pressure, "boot with psi=1"),
+    Question("kernel", "schedstat", _schedstat, "needs a kernel with CONFIG_SCHED_INFO"),
+    Question("quiet", "frequency governor", _governor, "run as root; in a virtual machine the host decides"),
+    Question("quiet", "cgroup v2", _cgroup_v2, "boot with systemd.unified_cgroup_hierarchy=1, and run as root"),
+    Question("quiet", "transparent huge pages", _huge_pages,
+             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
+    Question("quiet", "NUMA", _numa, "needs a kernel with CONFIG_NUMA"),
+    Question("quiet", "clock source", _clock, "boot with clocksource=tsc where the processor's is reliable"),
+    Question("quiet", "bare metal", _bare_metal, "compare interleaved runs here; take absolute numbers on bare metal"),
+    Question("host", "git", _tool("git", "--version"), "install git: sessions then know their commit"),
+    Question("host", "C compiler", _compiler, "install gcc or clang"),
+)

@@ -1,0 +1,495 @@
+"""The environment lockbox: everything about a host that a measurement may depend on, and nothing that is secret.
+
+What is kept is named here; all else stays out. Command-line tokens and environment variables are allow-listed by name,
+and even then a value that could be a credential is replaced by `<withheld>`. Every fact that could not be read is None,
+with the reason under the same key in `why_absent`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from aaco.collectors import machine
+from aaco.collectors.machine import Host, cgroup, known, number, text
+from aaco.core.machine import GIB, Gpu
+from aaco.core.readings import Absent
+
+SCHEMA_VERSION = 1
+WITHHELD = "<withheld>"
+
+# Kernel parameters that change performance (Documentation/admin-guide/kernel-parameters.txt).
+KERNEL_PARAMETERS = frozenset((
+    "isolcpus", "nohz", "nohz_full", "rcu_nocbs", "rcu_nocb_poll", "irqaffinity", "mitigations", "spectre_v2", "nosmt",
+    "maxcpus", "nr_cpus", "transparent_hugepage", "hugepages", "hugepagesz", "default_hugepagesz", "numa",
+    "numa_balancing", "intel_pstate", "amd_pstate", "processor.max_cstate", "intel_idle.max_cstate", "idle",
+    "cpuidle.off", "cpufreq.off", "cpufreq.default_governor", "clocksource", "tsc", "hpet", "preempt", "threadirqs",
+    "skew_tick", "nmi_watchdog", "nowatchdog", "iommu", "amd_iommu", "intel_iommu", "iommu.passthrough",
+    "iommu.strict", "pci", "pcie_aspm", "cgroup_disable", "cgroup_enable", "cgroup_no_v1", "cgroup_memory",
+    "systemd.unified_cgroup_hierarchy", "swapaccount", "psi", "delayacct", "schedstats", "mem", "init_on_alloc",
+    "init_on_free", "page_poison",
+))
+KERNEL_MODULES = ("amdgpu.", "amdkfd.", "nvidia.", "nvidia_uvm.", "nvidia_drm.", "kvm.", "kvm_amd.", "kvm_intel.")
+
+# Variables that steer threads, allocators, devices and the libraries in between; each is documented by its project.
+VARIABLES = frozenset((
+    "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "NUMEXPR_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "LD_PRELOAD",
+    "LD_BIND_NOW", "GLIBC_TUNABLES", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "PYTHONDEVMODE", "ROCM_PATH",
+    "HIP_VISIBLE_DEVICES", "HIP_LAUNCH_BLOCKING", "HIP_FORCE_DEV_KERNARG", "GPU_MAX_HW_QUEUES", "GPU_DEVICE_ORDINAL",
+    "AMD_LOG_LEVEL", "AMD_SERIALIZE_KERNEL", "AMD_SERIALIZE_COPY", "AMD_DIRECT_DISPATCH", "CUDA_VISIBLE_DEVICES",
+    "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",
+    "CUDA_CACHE_DISABLE", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+))
+VARIABLE_FAMILIES = (
+    "AACO_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "ORT_MIGRAPHX_", "ORT_TENSORRT_", "ORT_CUDA_", "ORT_ROCM_",
+    "ORT_OPENVINO_", "MIGRAPHX_", "HSA_", "ROCR_", "NCCL_", "RCCL_", "MIOPEN_", "ROCBLAS_", "HIPBLASLT_", "TENSILE_",
+)
+
+# Instruction sets that decide which kernels a library picks.
+CPU_FLAGS = re.compile(r"^(sse4_2|avx|avx2|avx_\w+|avx512\w+|amx\w+|fma|f16c|bf16|i8mm|asimd\w*|sve\w*|sme"
+                       r"|sme[2bfi]\w*)$")
+ORT_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-migraphx", "onnxruntime-rocm", "onnxruntime-openvino",
+                "onnxruntime-training", "onnxruntime-qnn", "onnxruntime-directml")
+ORT_LIBRARIES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider",
+                 "migraphx": "MIGraphXExecutionProvider", "rocm": "ROCMExecutionProvider",
+                 "openvino": "OpenVINOExecutionProvider"}
+CPU_PROVIDER = "CPUExecutionProvider"
+
+# What must be equal for two runs to be comparable. Left out: time and load, which never are; the code under test (git);
+# the host's own name, because equal machines compare; measured ceilings; AACO_*, which say where files are kept.
+COMPARABLE = ("os", "kernel", "cpu", "clock", "memory", "numa", "virtualization", "cgroup", "process",
+              "gpu", "python", "onnxruntime", "packages", "variables")
+VOLATILE = ("captured_utc", "load", "machine.card", "machine.ceilings", "why_absent")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact that two environments do not share; None where it is absent."""
+
+    key: str
+    a: Any
+    b: Any
+
+
+def capture(cwd: Path, host: Host | None = None) -> dict[str, Any]:
+    """The environment now, as env.json keeps it. `cwd` is the folder whose git state counts.
+
+    Runs git, and nvidia-smi where there is one; nothing else is started. Never raises for a fact it cannot read.
+    """
+    host = host or Host()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    facts: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "captured_utc": now}
+    why_absent = {}
+    readers: dict[str, Callable[[Host], Any]] = {**FACTS, "git": lambda _: git_state(cwd)}
+    for key, read in readers.items():
+        try:
+            value = read(host)
+        except Absent as reason:
+            value, why_absent[key] = None, str(reason)
+        _plant(facts, key, value)
+    return facts | {"why_absent": why_absent}
+
+
+def digest(env: Mapping[str, Any]) -> str:
+    """12 hex digits over the comparable facts: equal digests mean that only the code or the noise differ."""
+    facts = comparable(env)
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def comparable(env: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts under COMPARABLE by dotted key, memory in GiB: what two runs should share to be compared."""
+    facts = {key: value for key, value in flatten(env).items()
+             if _under(key, COMPARABLE) and not key.startswith("variables.AACO_")}
+    if "memory.total_bytes" in facts:  # a boot may leave a few pages more or less
+        facts["memory.total_bytes"] = round(facts["memory.total_bytes"] / GIB)
+    return facts
+
+
+def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """Every fact that differs, by dotted key, without those that always do (VOLATILE)."""
+    left, right = flatten(a), flatten(b)
+    keys = sorted(key for key in left.keys() | right.keys() if not _under(key, VOLATILE))
+    return [Difference(key, left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key)]
+
+
+def flatten(env: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves by dotted key. A list of objects is numbered; a list of plain values is one leaf; absent facts are out."""
+    return dict(_leaves("", env))
+
+
+def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        value = dict(enumerate(value))
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(f"{prefix}{key}.", item)
+    elif value is not None:
+        yield prefix.removesuffix("."), value
+
+
+def _under(key: str, branches: tuple[str, ...]) -> bool:
+    return any(key == branch or key.startswith(f"{branch}.") for branch in branches)
+
+
+def _plant(tree: dict[str, Any], key: str, value: Any) -> None:
+    *branches, leaf = key.split(".")
+    for branch in branches:
+        tree = tree.setdefault(branch, {})
+    tree[leaf] = value
+
+
+# --- what may be kept of names and values -----------------------------------------------------------------------------
+
+_SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASS|PWD|CRED|AUTH|COOKIE|PRIVATE|SIGNATURE|BEARER|CERT|LICENSE|WEBHOOK"
+                          r"|DSN|HOSTID|COMM_ID", re.IGNORECASE)
+_SECRET_VALUE = re.compile(
+    r"@|://\S*\?|-----BEGIN|\bbearer\s|\b(sk|pk|hf|gh[a-z]|glpat|xox[a-z]|npm|pypi)[-_]\w{6}|\bAKIA|\bAIza|\beyJ"
+    r"|(token|secret|passw\w*|pwd|credential\w*|api[_-]?key)\s*[=:\s]"
+    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_DEVICE = re.compile(r"\b(GPU|MIG)-[0-9a-f-]{16,36}\b", re.IGNORECASE)
+_LONG = re.compile(r"[A-Za-z0-9+_~.-]{12,}")
+_UNBROKEN = re.compile(r"[A-Za-z0-9]{24,}|[A-Z0-9]{16,}|[a-f0-9]{16,}")
+_MASK = re.compile(r"(0x)?[0f]+|\d+", re.IGNORECASE)
+_JUMP = re.compile(r"(?=[a-z][A-Z0-9]|[A-Z]{2}[a-z]|[0-9][A-Za-z]|[A-Z][0-9])")
+
+
+def shareable(name: str, value: str) -> str:
+    """The value, or WITHHELD where the name or the value looks like a credential. It rather withholds too much."""
+    # The UUID of a device, where one is expected, opens nothing.
+    looks = _DEVICE.sub("", value) if name.endswith("_VISIBLE_DEVICES") else value
+    if _SECRET_NAME.search(name) or _SECRET_VALUE.search(looks) or any(map(_random, _words(looks))):
+        return WITHHELD
+    return value
+
+
+def _words(value: str) -> Iterator[str]:
+    """Stretches long enough to be a key. A path is taken apart at its slashes; base64 uses them as letters."""
+    for part in re.split(r"[\s,;:=\"]+", value):
+        pieces = part.split("/") if part.startswith(("/", "~", ".")) else [part.replace("/", "")]
+        yield from (word for piece in pieces for word in _LONG.findall(piece))
+
+
+def _random(word: str) -> bool:
+    """Whether a stretch changes between lower case, upper case and digits as words do not, or is too long for one."""
+    if _MASK.fullmatch(word):
+        return False
+    return len(_JUMP.findall(word)) >= max(4, len(word) / 5) or bool(_UNBROKEN.search(word))
+
+
+def _home_hidden(value: str) -> str:
+    home = str(Path.home())
+    return value.replace(home, "~") if len(home) > 1 else value
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The allow-listed environment variables, credentials withheld, home folders as `~`, LD_PRELOAD without folders."""
+    chosen = {name: value for name, value in sorted(environ.items())
+              if name in VARIABLES or name.startswith(VARIABLE_FAMILIES)}
+    if chosen.get("LD_PRELOAD"):
+        chosen["LD_PRELOAD"] = ":".join(Path(item).name for item in re.split(r"[\s:]+", chosen["LD_PRELOAD"]))
+    return {name: shareable(name, _home_hidden(value)) for name, value in chosen.items()}
+
+
+def kernel_parameters(cmdline: str) -> tuple[list[str], int]:
+    """The allow-listed tokens of a kernel command line, in order, and how many were left out.
+
+    What follows `--` belongs to the init program and is left out.
+    """
+    tokens = re.findall(r'(?:[^\s"]|"[^"]*")+', cmdline)
+    kept = []
+    for token in tokens[:tokens.index("--")] if "--" in tokens else tokens:
+        name, equals, value = token.partition("=")
+        plain = name.replace("-", "_")
+        if plain in KERNEL_PARAMETERS or plain.startswith(KERNEL_MODULES):
+            kept.append(name + equals + shareable(name, value))
+    return kept, len(tokens) - tokens.count("--") - len(kept)
+
+
+# --- the facts --------------------------------------------------------------------------------------------------------
+
+def _gpus(read: Callable[[Host], tuple[Gpu, ...]]) -> Callable[[Host], list[dict[str, Any]]]:
+    return lambda host: [asdict(gpu) for gpu in read(host)]
+
+
+def _host_id(host: Host) -> str:
+    """Tells hosts apart without naming them (machine-id(5) asks for it to be hashed)."""
+    identity = text(host.root / "etc/machine-id")
+    if not identity:
+        raise Absent(f"{host.root / 'etc/machine-id'}: empty")
+    return hashlib.sha256(identity.encode()).hexdigest()[:12]
+
+
+def _os_name(host: Host) -> str:
+    release = text(host.root / "etc/os-release")
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
+    if not name:
+        raise Absent(f"{host.root / 'etc/os-release'}: has no PRETTY_NAME")
+    return name[1]
+
+
+def _caches(host: Host) -> dict[str, int]:
+    """Size in bytes of each cache that the first CPU reaches: l1_data, l1_instruction, l2_unified, ..."""
+    sizes = {}
+    for index in sorted((host.cpus / "cpu0/cache").glob("index*")):
+        size = text(index / "size")
+        name = f"l{text(index / 'level')}_{text(index / 'type').lower()}_bytes"
+        sizes[name] = int(size.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(size[-1], 0)
+    if not sizes:
+        raise Absent(f"{host.cpus / 'cpu0/cache'}: missing")
+    return sizes
+
+
+def _cpu_flags(host: Host) -> list[str]:
+    info = machine.cpu_info(host)
+    flags = info.get("flags") or info.get("Features")
+    if not flags:
+        raise Absent(f"{host.proc / 'cpuinfo'}: lists no flags")
+    return sorted(filter(CPU_FLAGS.match, flags.split()))
+
+
+def _microcode(host: Host) -> str:
+    found = machine.cpu_info(host).get("microcode")
+    if not found:
+        raise Absent(f"{host.proc / 'cpuinfo'}: has no microcode")
+    return found
+
+
+def _policies(name: str) -> Callable[[Host], dict[str, int]]:
+    """How many cpufreq policies hold each value of this setting."""
+    def read(host: Host) -> dict[str, int]:
+        policies = sorted((host.cpus / "cpufreq").glob("policy*"))
+        if not policies:
+            raise Absent(f"{host.cpus / 'cpufreq'}: no policy: the kernel does not scale the frequency here")
+        return dict(Counter(text(policy / name) for policy in policies))
+    return read
+
+
+def _boost(host: Host) -> bool:
+    if (host.cpus / "intel_pstate/no_turbo").exists():
+        return not number(host.cpus / "intel_pstate/no_turbo")
+    return bool(number(host.cpus / "cpufreq/boost"))
+
+
+def _chosen(path: str) -> Callable[[Host], str]:
+    """The value in brackets of a sysfs file that lists all possible ones."""
+    def read(host: Host) -> str:
+        content = text(host.sys / path)
+        chosen = re.search(r"\[(.+?)\]", content)
+        return chosen[1] if chosen else content
+    return read
+
+
+def _file(tree: str, path: str) -> Callable[[Host], str]:
+    return lambda host: text(host.root / tree / path)
+
+
+def _meminfo(name: str) -> Callable[[Host], int]:
+    def read(host: Host) -> int:
+        found = machine.memory(host)
+        if name not in found:
+            raise Absent(f"{host.proc / 'meminfo'}: has no {name}")
+        return found[name]
+    return read
+
+
+def _huge_pages(host: Host) -> dict[str, int]:
+    pools = sorted((host.sys / "kernel/mm/hugepages").glob("hugepages-*"))
+    if not pools:
+        raise Absent(f"{host.sys / 'kernel/mm/hugepages'}: no pool")
+    return {pool.name.removeprefix("hugepages-"): number(pool / "nr_hugepages") for pool in pools}
+
+
+def _numa_nodes(host: Host) -> dict[str, dict[str, str]]:
+    nodes = sorted((host.sys / "devices/system/node").glob("node[0-9]*"), key=lambda node: int(node.name[4:]))
+    if not nodes:
+        raise Absent(f"{host.sys / 'devices/system/node'}: no node: a kernel without NUMA")
+    return {node.name: {"cpus": text(node / "cpulist"), "distances": text(node / "distance")} for node in nodes}
+
+
+def hypervisor(host: Host) -> bool:
+    """Whether the CPU says that it is a guest's. Raises Absent where it cannot say (only x86 has that flag)."""
+    info = machine.cpu_info(host)
+    if "flags" not in info:
+        raise Absent(f"{host.proc / 'cpuinfo'}: this architecture does not tell")
+    return "hypervisor" in info["flags"].split()
+
+
+def container(host: Host) -> str:
+    """Which kind of container this process is in. Raises Absent where nothing says that it is in one."""
+    for path, kind in (("run/.containerenv", "podman"), (".dockerenv", "docker")):
+        if (host.root / path).exists():
+            return kind
+    found = re.search(r"kubepods|docker|lxc|containerd", known(text, host.proc / "1/cgroup") or "")
+    if not found:
+        raise Absent("no sign of one")
+    return found[0]
+
+
+def _cpu_limit(host: Host) -> float:
+    """CPUs' worth of time that this process may use."""
+    found = cgroup(host, "cpu")
+    if found.version == 2:
+        pairs = [value.split() for value in found.settings("cpu.max")]
+    else:
+        quotas, periods = found.settings("cpu.cfs_quota_us"), found.settings("cpu.cfs_period_us")
+        pairs = [list(pair) for pair in zip(quotas, periods, strict=True)]
+    shares = [int(quota) / int(period) for quota, period in pairs if quota not in ("max", "-1")]
+    if not shares:
+        raise Absent("no limit is set")
+    return min(shares)
+
+
+def _memory_limit(host: Host) -> int:
+    found = cgroup(host, "memory")
+    values = found.settings("memory.max" if found.version == 2 else "memory.limit_in_bytes")
+    # A v1 group without a limit holds the largest page-aligned number instead of a word.
+    limits = [int(value) for value in values if value != "max" and int(value) < 1 << 62]
+    if not limits:
+        raise Absent("no limit is set")
+    return min(limits)
+
+
+def _affinity(host: Host) -> str:
+    found = re.search(r"Cpus_allowed_list:\s*(\S+)", text(host.proc / "self/status"))
+    if not found:
+        raise Absent(f"{host.proc / 'self/status'}: has no Cpus_allowed_list")
+    return found[1]
+
+
+def _load(host: Host) -> list[float]:
+    return [float(value) for value in text(host.proc / "loadavg").split()[:3]]
+
+
+def _nvidia(host: Host) -> list[dict[str, Any]]:
+    """Each device with its settings; without nvidia-smi only what the driver's files tell."""
+    try:
+        return [{"vendor": "NVIDIA", **row} for row in machine.nvidia_settings()]
+    except Absent:
+        return _gpus(machine.nvidia_gpus)(host)
+
+
+def _nvidia_driver(host: Host) -> str:
+    version = text(host.proc / "driver/nvidia/version")
+    found = re.search(r"\d{3,}\.\d+(\.\d+)?", version)
+    if not found:
+        raise Absent(f"{host.proc / 'driver/nvidia/version'}: names no version")
+    return found[0]
+
+
+def _amdgpu_driver(host: Host) -> str:
+    """The version of ROCm's own driver package; the driver inside the kernel has that of the kernel."""
+    if not (host.sys / "module/amdgpu").is_dir():
+        raise Absent(f"{host.sys / 'module/amdgpu'}: missing: the amdgpu driver is not loaded")
+    return known(text, host.sys / "module/amdgpu/version") or "in the kernel"
+
+
+def rocm_folder(host: Host) -> Path:
+    """Where ROCm is, or would be."""
+    return host.root / os.environ.get("ROCM_PATH", "/opt/rocm").lstrip("/")
+
+
+def git_state(cwd: Path) -> dict[str, Any]:
+    """Commit, branch and whether tracked files were changed (never the remote: its URL may hold a password)."""
+    answer = machine.ask(["git", "-C", str(cwd), "status", "--porcelain=v2", "--branch", "--untracked-files=no"])
+    lines = answer.splitlines()
+    head = dict(line.removeprefix("# branch.").split(" ", 1) for line in lines if line.startswith("# branch."))
+    commit, branch = head.get("oid"), head.get("head")
+    return {"commit": None if commit == "(initial)" else commit, "branch": None if branch == "(detached)" else branch,
+            "dirty": any(line[:2] in ("1 ", "2 ", "u ") for line in lines)}
+
+
+def packages(host: Host) -> dict[str, str]:
+    """Version by name of every installed distribution."""
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions(**_python_path(host)):
+        facts = distribution.metadata
+        if facts["Name"] and facts["Version"]:
+            found.setdefault(facts["Name"], facts["Version"])
+    return dict(sorted(found.items()))
+
+
+def onnxruntime(host: Host) -> dict[str, Any]:
+    """The installed distributions of ONNX Runtime and the providers whose libraries they brought; imports nothing.
+
+    More than one distribution means a broken installation, since all of them write the same module. Raises Absent.
+    """
+    installed = {name: found.version for name in ORT_PACKAGES
+                 for found in metadata.distributions(name=name, **_python_path(host))}
+    spec = PathFinder.find_spec("onnxruntime", host.python_path)
+    if not spec or not spec.submodule_search_locations:
+        raise Absent("the module onnxruntime is not installed")
+    libraries = Path(next(iter(spec.submodule_search_locations))) / "capi"
+    providers = [name for stem, name in ORT_LIBRARIES.items()
+                 if (libraries / f"libonnxruntime_providers_{stem}.so").is_file()]
+    if any(libraries.glob("onnxruntime_pybind11_state*")):
+        providers.append(CPU_PROVIDER)
+    return {"distributions": installed, "providers": providers}
+
+
+def _python_path(host: Host) -> dict[str, Any]:
+    return {} if host.python_path is None else {"path": list(host.python_path)}
+
+
+# Dotted key in env.json -> how it is read.
+FACTS: Mapping[str, Callable[[Host], Any]] = {
+    "host.id": _host_id,
+    "os.name": _os_name,
+    "kernel.release": _file("proc", "sys/kernel/osrelease"),
+    "kernel.build": _file("proc", "sys/kernel/version"),
+    "kernel.architecture": lambda _: platform.machine(),
+    "kernel.parameters": lambda host: kernel_parameters(text(host.proc / "cmdline"))[0],
+    "kernel.parameters_left_out": lambda host: kernel_parameters(text(host.proc / "cmdline"))[1],
+    "cpu.model": machine.cpu_model,
+    "cpu.sockets": lambda host: machine.topology(host)[0],
+    "cpu.cores": lambda host: machine.topology(host)[1],
+    "cpu.threads": lambda host: machine.topology(host)[2],
+    "cpu.online": _file("sys", "devices/system/cpu/online"),
+    "cpu.isolated": _file("sys", "devices/system/cpu/isolated"),
+    "cpu.smt": _file("sys", "devices/system/cpu/smt/control"),
+    "cpu.caches": _caches,
+    "cpu.flags": _cpu_flags,
+    "cpu.microcode": _microcode,
+    "cpu.boost": _boost,
+    "cpu.idle_driver": _file("sys", "devices/system/cpu/cpuidle/current_driver"),
+    "cpu.frequency.drivers": _policies("scaling_driver"),
+    "cpu.frequency.governors": _policies("scaling_governor"),
+    "cpu.frequency.min_khz": _policies("scaling_min_freq"),
+    "cpu.frequency.max_khz": _policies("scaling_max_freq"),
+    "clock.source": _file("sys", "devices/system/clocksource/clocksource0/current_clocksource"),
+    "memory.total_bytes": machine.memory_bytes,
+    "memory.swap_bytes": _meminfo("SwapTotal"),
+    "memory.transparent_huge_pages": _chosen("kernel/mm/transparent_hugepage/enabled"),
+    "memory.transparent_huge_page_defrag": _chosen("kernel/mm/transparent_hugepage/defrag"),
+    "memory.huge_pages": _huge_pages,
+    "memory.numa_balancing": lambda host: number(host.proc / "sys/kernel/numa_balancing"),
+    "numa.nodes": _numa_nodes,
+    "virtualization.hypervisor": hypervisor,
+    "virtualization.product": _file("sys", "class/dmi/id/product_name"),
+    "virtualization.container": container,
+    "cgroup.version": lambda host: cgroup(host, "cpu").version,
+    "cgroup.cpus": _cpu_limit,
+    "cgroup.memory_bytes": _memory_limit,
+    "process.affinity": _affinity,
+    "load.average": _load,
+    "gpu.nvidia": _nvidia,
+    "gpu.nvidia_driver": _nvidia_driver,
+    "gpu.amd": _gpus(machine.amd_gpus),
+    "gpu.amdgpu_driver": _amdgpu_driver,
+    "gpu.rocm": lambda host: text(rocm_folder(host) / ".info/version"),
+    "python.version": lambda _: platform.python_version(),
+    "python.implementation": lambda _: platform.python_implementation(),
+    "onnxruntime": onnxruntime,
+    "packages": packages,
+    "variables": lambda _: variables(os.environ),
+}

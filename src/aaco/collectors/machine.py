@@ -1,0 +1,306 @@
+"""Reads what hardware this is, and holds the two ways to look at a host: its files and its tools."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from aaco.core.machine import Gpu, Machine
+from aaco.core.readings import Absent
+
+P = ParamSpec("P")
+T = TypeVar("T")
+OUTPUT_LIMIT = 1 << 20
+AMD_NAMES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
+# Our names for columns of `nvidia-smi --help-query-gpu`: what identifies the device, and its settings.
+NVIDIA_COLUMNS = {"model": "name", "vram_mib": "memory.total", "vbios": "vbios_version", "power_limit_w": "power.limit",
+                  "sm_clock_max_mhz": "clocks.max.sm", "persistence": "persistence_mode", "ecc": "ecc.mode.current",
+                  "compute_mode": "compute_mode", "mig": "mig.mode.current"}
+# It starts the driver when no other process holds it open, which takes seconds on a machine of many GPUs.
+NVIDIA_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where to look: the real system, or a copy of one under `root`."""
+
+    root: Path = Path("/")
+    python_path: tuple[str, ...] | None = None  # folders of Python packages; None: sys.path
+
+    @property
+    def proc(self) -> Path:
+        """The proc(5) tree."""
+        return self.root / "proc"
+
+    @property
+    def sys(self) -> Path:
+        """The sysfs(5) tree."""
+        return self.root / "sys"
+
+    @property
+    def cpus(self) -> Path:
+        """Documentation/ABI/testing/sysfs-devices-system-cpu."""
+        return self.sys / "devices/system/cpu"
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """A mounted hierarchy of control groups: this process's own group in it, and the top that it can see."""
+
+    version: int
+    own: Path
+    top: Path
+
+    def settings(self, name: str) -> list[str]:
+        """A setting's value in the own group and in every group above that has it, since each of them binds."""
+        above = (folder for folder in self.own.parents if folder.is_relative_to(self.top))
+        values = (known(text, folder / name) for folder in (self.own, *above))
+        return [value for value in values if value is not None]
+
+
+def identify(host: Host | None = None) -> Machine:
+    """This machine's hardware. What cannot be read is None; on a machine with NVIDIA GPUs this runs nvidia-smi."""
+    host = host or Host()
+    sockets, cores, threads = known(topology, host) or (None, None, None)
+    found = [*(known(amd_gpus, host) or ()), *(known(nvidia_gpus, host) or ())]
+    return Machine.of(known(cpu_model, host), sockets, cores, threads, known(memory_bytes, host),
+                      tuple(found))
+
+
+def known(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """What `read` returns, or None where it raises Absent."""
+    try:
+        return read(*args, **kwargs)
+    except Absent:
+        return None
+
+
+def text(path: Path) -> str:
+    """The file's text, stripped. Raises Absent with the reason."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError as error:
+        raise Absent(f"{path}: {error.strerror}") from error
+
+
+def number(path: Path) -> int:
+    """The whole number a file holds. Raises Absent."""
+    content = text(path)
+    try:
+        return int(content, 0)
+    except ValueError:
+        raise Absent(f"{path}: {content[:40]!r} is not a number") from None
+
+
+def ask(command: Sequence[str], timeout_s: float = 5.0) -> str:
+    """What a tool prints (both streams). Raises Absent when it is not there, fails, hangs or floods.
+
+    A tool that does not answer is killed with all it started.
+    """
+    path = shutil.which(command[0])
+    if path is None:
+        raise Absent(f"{command[0]} is not on PATH")
+    environment = os.environ | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        process = subprocess.Popen([path, *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True, env=environment)
+    except OSError as error:
+        raise Absent(f"{path}: {error.strerror}") from error
+    with process:
+        output = _listen(process, command[0], timeout_s)
+    answer = output.decode(errors="replace")
+    if process.returncode:
+        ending = "exits with" if process.returncode > 0 else "was killed by signal"
+        raise Absent(f"{command[0]} {ending} {abs(process.returncode)}: {_first_line(answer)}")
+    return answer
+
+
+def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> bytes:
+    """All it prints until it has closed its output and ended; else it is killed."""
+    assert process.stdout
+    deadline = time.monotonic() + timeout_s
+    output, poll = bytearray(), select.poll()
+    poll.register(process.stdout)
+    try:
+        while poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
+            block = os.read(process.stdout.fileno(), 1 << 16)
+            output += block
+            if not block:
+                process.wait(max(0.0, deadline - time.monotonic()))
+                return bytes(output)
+            if len(output) > OUTPUT_LIMIT:
+                raise Absent(f"{name} printed more than {OUTPUT_LIMIT >> 20} MiB")
+        raise Absent(f"{name} gave no answer in {timeout_s:g} s")
+    except subprocess.TimeoutExpired:
+        raise Absent(f"{name} gave no answer in {timeout_s:g} s") from None
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _first_line(answer: str) -> str:
+    lines = ("".join(filter(str.isprintable, line)).strip() for line in answer.splitlines())
+    return next(filter(None, lines), "no message")[:120]
+
+
+def cpu_list(listed: str) -> list[int]:
+    """The numbers of a kernel CPU list: "0-2,8" is 0, 1, 2, 8 (Documentation/admin-guide/cputopology.rst)."""
+    spans = [part.split("-") for part in listed.split(",") if part]
+    return [cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)]
+
+
+def cgroup(host: Host, controller: str) -> Cgroup:
+    """Where this process's group of a controller is (cgroups(7), proc_pid_mountinfo(5)). Raises Absent."""
+    groups = [line.split(":", 2) for line in text(host.proc / "self/cgroup").splitlines()]
+    for mount in (line.split() for line in text(host.proc / "self/mountinfo").splitlines()):
+        version = _governs(host, mount, controller)
+        if version:
+            wanted = "" if version == 2 else controller
+            own = next((path for _, names, path in groups if wanted in names.split(",")), "/")
+            top = host.root / mount[4].lstrip("/")
+            return Cgroup(version, top / own.removeprefix(mount[3].rstrip("/")).lstrip("/"), top)
+    raise Absent(f"{host.proc / 'self/mountinfo'}: no control group governs {controller}")
+
+
+def _governs(host: Host, mount: list[str], controller: str) -> int | None:
+    kind = mount[mount.index("-") + 1]
+    if kind == "cgroup" and controller in mount[-1].split(","):
+        return 1
+    offered = known(text, host.root / mount[4].lstrip("/") / "cgroup.controllers") or ""
+    return 2 if kind == "cgroup2" and controller in offered.split() else None
+
+
+def cpu_info(host: Host) -> dict[str, str]:
+    """The first processor of /proc/cpuinfo: one is enough, and asking for all disturbs every core."""
+    try:
+        with (host.proc / "cpuinfo").open(errors="replace") as file:
+            block = file.read(1 << 14).partition("\n\n")[0]
+    except OSError as error:
+        raise Absent(f"{host.proc / 'cpuinfo'}: {error.strerror}") from error
+    pairs = (line.partition(":") for line in block.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def cpu_model(host: Host) -> str:
+    """The CPU's model name; on Arm, which has none there, its implementer and part numbers."""
+    info = cpu_info(host)
+    if "model name" in info:
+        return info["model name"]
+    if "CPU part" in info:
+        return f"{info.get('CPU implementer', '?')}:{info['CPU part']}"
+    raise Absent(f"{host.proc / 'cpuinfo'}: names no model")
+
+
+def topology(host: Host) -> tuple[int, int, int]:
+    """Sockets and cores with a CPU online, and logical CPUs present. Raises Absent."""
+    present = cpu_list(text(host.cpus / "present"))
+    folders = [host.cpus / f"cpu{cpu}" / "topology" for cpu in present]
+    online = [folder for folder in folders if folder.is_dir()]
+    packages = {text(folder / "physical_package_id") for folder in online}
+    cores = {text(folder / "thread_siblings_list") for folder in online}
+    if not cores:
+        raise Absent(f"{host.cpus}: no CPU tells its topology")
+    return len(packages), len(cores), len(present)
+
+
+def memory(host: Host) -> dict[str, int]:
+    """/proc/meminfo: sizes in bytes, counts as they are."""
+    pairs = (line.split() for line in text(host.proc / "meminfo").splitlines())
+    return {pair[0].rstrip(":"): int(pair[1]) * (1024 if pair[-1] == "kB" else 1) for pair in pairs if len(pair) > 1}
+
+
+def memory_bytes(host: Host) -> int:
+    """Memory the kernel manages. Raises Absent."""
+    found = memory(host)
+    if "MemTotal" not in found:
+        raise Absent(f"{host.proc / 'meminfo'}: has no MemTotal")
+    return found["MemTotal"]
+
+
+def amd_gpus(host: Host) -> tuple[Gpu, ...]:
+    """The GPUs that KFD, the AMD compute driver, offers to this process. Raises Absent.
+
+    Fields: include/uapi/linux/kfd_sysfs.h. A GPU that a container may not use has an unreadable node and is left out.
+    """
+    nodes = host.sys / "class/kfd/kfd/topology/nodes"
+    if not nodes.is_dir():
+        raise Absent(f"{nodes}: missing: no AMD GPU driver (amdgpu with KFD)")
+    found = [_amd_gpu(host, node) for node in sorted(nodes.glob("[0-9]*"), key=lambda node: int(node.name))]
+    gpus = tuple(gpu for gpu in found if gpu)
+    if not gpus:
+        raise Absent(f"{nodes}: no GPU this process may use")
+    return gpus
+
+
+def _amd_gpu(host: Host, node: Path) -> Gpu | None:
+    facts = known(_properties, node / "properties")
+    if not facts or not facts.get("simd_count"):
+        return None
+    version = facts.get("gfx_target_version", 0)
+    arch = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else None
+    units = facts["simd_count"] // facts["simd_per_cu"] if facts.get("simd_per_cu") else None
+    banks = [known(_properties, bank) for bank in node.glob("mem_banks/*/properties")]
+    # Heap types 1 and 2 are the device's own memory, visible to the host or not.
+    vram = sum(bank.get("size_in_bytes", 0) for bank in banks if bank and bank.get("heap_type") in (1, 2))
+    return Gpu("AMD", _amd_name(host, facts), arch, units, vram or None)
+
+
+def _properties(path: Path) -> dict[str, int]:
+    pairs = (line.split() for line in text(path).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+
+
+def _amd_name(host: Host, facts: dict[str, int]) -> str | None:
+    """The marketing name: from the board's own memory, else by PCI id from libdrm's list where that is installed."""
+    device = host.sys / f"class/drm/renderD{facts.get('drm_render_minor')}/device"
+    named = known(text, device / "product_name")
+    revision = known(number, device / "revision")
+    if named or revision is None:
+        return named or None
+    key = f"{facts.get('device_id', 0):X},{revision:02X},"
+    lines = (line for path in AMD_NAMES for line in (known(text, host.root / path) or "").splitlines())
+    names = (line.split(",", 2)[2].strip() for line in lines if "".join(line.split()).upper().startswith(key))
+    return next(names, None)
+
+
+def nvidia_gpus(host: Host) -> tuple[Gpu, ...]:
+    """The NVIDIA GPUs; where nvidia-smi does not answer, from the driver alone, without memory sizes. Raises Absent."""
+    try:
+        rows = nvidia_settings()
+    except Absent:
+        return tuple(Gpu("NVIDIA", model, None, None, None) for model in _nvidia_models(host))
+    return tuple(Gpu("NVIDIA", row["model"], None, None, _mebibytes(row["vram_mib"])) for row in rows)
+
+
+def nvidia_settings() -> list[dict[str, str | None]]:
+    """NVIDIA_COLUMNS of every GPU as nvidia-smi prints them; None where it says N/A. Raises Absent."""
+    answer = ask(["nvidia-smi", f"--query-gpu={','.join(NVIDIA_COLUMNS.values())}", "--format=csv,noheader,nounits"],
+                 NVIDIA_TIMEOUT_S)
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
+    whole = [row for row in rows if len(row) == len(NVIDIA_COLUMNS)]
+    if not whole:
+        raise Absent(f"nvidia-smi names no GPU: {_first_line(answer)}")
+    return [{name: None if re.match(r"\[?(N/A|Not Supported|Unknown)", cell) else cell
+             for name, cell in zip(NVIDIA_COLUMNS, row, strict=True)} for row in whole]
+
+
+def _nvidia_models(host: Host) -> list[str]:
+    folder = host.proc / "driver/nvidia/gpus"
+    found = [re.search(r"^Model:\s*(.+)$", text(path), re.MULTILINE) for path in sorted(folder.glob("*/information"))]
+    models = [match[1].strip() for match in found if match]
+    if not models:
+        raise Absent(f"{folder}: missing: no NVIDIA GPU driver")
+    return models
+
+
+def _mebibytes(cell: str | None) -> int | None:
+    return int(cell) << 20 if cell and cell.isdigit() else None

@@ -1,0 +1,329 @@
+"""Is one side slower than the other, beyond the spread of its own processes: Student's t over per-process medians.
+
+The unit of replication is the process, never the iteration: iterations of one process share its memory layout, its
+threads' placement and the machine's state of that moment, so tests over iterations raise false alarms in more than
+half of all comparisons of a thing with itself (`python -m benchmarks.false_alarms`). Everything is computed on the
+logarithm of the medians, so a change is a ratio and swapping the sides only flips its sign.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from aaco.core import statistics
+from aaco.core.errors import UsageError
+from aaco.core.readings import Absent
+from aaco.governance import change
+from aaco.tracelake.baselines import IDENTITY, ProcessSample, Profile, Replicate
+
+Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
+Unit = Literal["process", "session"]
+Reals = NDArray[np.float64]
+
+DETECTABLE = 2.8  # z(0.975) + z(0.80): a true change this many standard errors long is seen four times in five
+ROUNDING = 1e-12  # medians whose logarithms agree to this are equal: a double's logarithm carries no more
+ALONE = 8  # one process can only be judged against at least this many: its own spread is unknown
+PROVENANCE = ("model", "tool_version", "git_commit", "git_branch")  # shown where they differ, never blocking
+ESTIMATOR = "ratio of geometric means of per-process median latency"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: sessions of fresh processes that all measured the same thing."""
+
+    label: str
+    replicates: tuple[Replicate, ...]
+
+    @property
+    def session_ids(self) -> tuple[str, ...]:
+        """The sessions, in order."""
+        return tuple(replicate.session_id for replicate in self.replicates)
+
+    @property
+    def medians_ms(self) -> Reals:
+        """The median latency of every process."""
+        return np.array([process.median_ms for replicate in self.replicates for process in replicate.processes])
+
+    @property
+    def processes(self) -> int:
+        """How many fresh processes measured."""
+        return sum(len(replicate.processes) for replicate in self.replicates)
+
+    @property
+    def iterations(self) -> int:
+        """How many inferences were measured in all."""
+        return sum(process.iterations for replicate in self.replicates for process in replicate.processes)
+
+    def log_medians(self) -> list[Reals]:
+        """Per session, the natural logarithm of each process's median in ms."""
+        return [np.log([process.median_ms for process in replicate.processes]) for replicate in self.replicates]
+
+    def profile(self) -> Profile:
+        """The sessions' profiles added up. Raises Absent, with the reason, when one has none."""
+        for replicate in self.replicates:
+            if replicate.profile is None:
+                raise Absent(f"session {replicate.session_id}: {replicate.why_no_profile or 'no kernels recorded'}")
+        return change.combine([replicate.profile for replicate in self.replicates if replicate.profile])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that is not the same on both sides; None = not recorded. `blocks` when it forbids comparing."""
+
+    fact: str
+    baseline: str | None
+    current: str | None
+    blocks: bool
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far units of replication scatter, on the log scale, and over how many of them each side is averaged."""
+
+    unit: Unit
+    sigma: float
+    degrees: int
+    units: tuple[int, int]
+    effect: float
+    design: str
+
+    @property
+    def standard_error(self) -> float:
+        """Of the difference of the two sides' means."""
+        return self.sigma * math.sqrt(1 / self.units[0] + 1 / self.units[1])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The change from baseline to current in percent (positive = slower), with its interval and what it could show.
+
+    low_pct, high_pct, p_*, mde80_pct and sigma_session are None together, and `why_no_interval` says why.
+    sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
+    p_regression one-sided, for a slowdown of the tolerance or less.
+    """
+
+    status: Decision
+    why: str
+    effect_pct: float
+    tolerance_pct: float
+    level: float
+    unit: Unit
+    units: tuple[int, int]
+    design: str
+    low_pct: float | None = None
+    high_pct: float | None = None
+    p_regression: float | None = None
+    p_value: float | None = None
+    mde80_pct: float | None = None
+    sigma_session: float | None = None
+    degrees: int | None = None
+    why_no_interval: str = ""
+
+
+def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: float = 0.95) -> Comparison:
+    """Judge `current` against `baseline`; a slowdown up to `tolerance_pct` is accepted.
+
+    Pure and symmetric: the sides swapped give the inverse ratio and the opposite status. Raises UsageError for a
+    tolerance or level that cannot be. Whether the sides may be compared at all is for `differences` to say.
+    """
+    if not 0 <= tolerance_pct < math.inf or not 0 < level < 1:
+        raise UsageError(f"tolerance {tolerance_pct} %, level {level}", "tolerance >= 0, level between 0 and 1")
+    try:
+        spread = estimate(baseline.log_medians(), current.log_medians())
+    except Absent as reason:
+        return _unjudged(baseline, current, tolerance_pct, level, str(reason))
+    return _judged(spread, tolerance_pct, level)
+
+
+def estimate(baseline: Sequence[Reals], current: Sequence[Reals]) -> Spread:
+    """The difference of the sides' means and the scatter behind it; each side is a list of sessions of log medians.
+
+    One-way analysis of variance over sessions within sides, one variance for both sides. Where sessions scatter more
+    than their processes explain (mean square between > within) the session is the unit and its value the mean of its
+    processes; otherwise the session makes no visible difference, the two mean squares estimate the same variance, and
+    the process is the unit with both pooled (Bancroft 1964, "sometimes pool"). On simulated sessions of 5 processes
+    this keeps false alarms at 3-6 % for a nominal 5 %, 13 % at worst (2 sessions against 1), where taking the process
+    as the unit throughout gives up to 55 %. With one session on each side the scatter between sessions is unknown, and
+    `design` says so.
+
+    Raises Absent where no spread can be known: one process against fewer than ALONE.
+    """
+    counts = (sum(map(len, baseline)), sum(map(len, current)))
+    if min(counts) == 1 and max(counts) < ALONE:
+        raise Absent(f"{counts[0]} against {counts[1]} process(es): one process has no spread, and against it "
+                     f"{ALONE} are needed")
+    differ, design = _sessions_differ(baseline, current)
+    if differ:
+        return _pooled("session", _means(baseline), _means(current), design)
+    return _pooled("process", np.concatenate(baseline), np.concatenate(current), design)
+
+
+def differences(baseline: Side, current: Side) -> tuple[Difference, ...]:
+    """Every recorded fact that is not the same on both sides, those of IDENTITY first: they block a comparison.
+
+    A fact with several values on a side shows all of them.
+    """
+    before, after = _facts(baseline), _facts(current)
+    found = (Difference(name, before.get(name), after.get(name), name in IDENTITY)
+             for name in dict.fromkeys((*before, *after)))
+    return tuple(sorted((item for item in found if item.baseline != item.current), key=lambda item: not item.blocks))
+
+
+def require_comparable(found: Sequence[Difference]) -> None:
+    """Raise UsageError when any difference blocks, naming all that do."""
+    blocking = [f"{item.fact} {item.baseline or 'not recorded'} -> {item.current or 'not recorded'}"
+                for item in found if item.blocks]
+    if blocking:
+        raise UsageError(f"baseline and session did not measure the same thing: {'; '.join(blocking)}",
+                         "compare like with like, or --force to compare all the same (the verdict will say so)")
+
+
+def side_from_tables(inference_iters: pa.Table, kernels: pa.Table | None, facts: Mapping[str, Any],
+                     why_no_kernels: str = "no kernels table") -> Side:
+    """One session as a side: the measured latencies of each process, and the profile where kernels were recorded.
+
+    facts: the other fields of Replicate (session_id, created_utc, machine_id, backend, ...). Raises UsageError for a
+    session without measured inferences or with a latency of zero, TypeError for an unknown fact.
+    """
+    unknown = facts.keys() - Replicate.model_fields.keys()
+    if unknown:
+        raise TypeError(f"a replicate has no {sorted(unknown)}")
+    profile, why = _profile(kernels, why_no_kernels)
+    session = facts["session_id"]
+    latencies = _latencies(inference_iters)
+    if not latencies:
+        raise UsageError(f"session {session} has no measured inferences", "aaco ls  # which sessions are complete")
+    try:
+        samples = tuple(map(ProcessSample.of, latencies))
+        replicate = Replicate(processes=samples, profile=profile, why_no_profile=why, **facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"session {session}: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+                         "aaco info SESSION  # checks the session's files") from error
+    return Side(session, (replicate,))
+
+
+def _sessions_differ(baseline: Sequence[Reals], current: Sequence[Reals]) -> tuple[bool, str]:
+    """Whether sessions scatter more than their processes explain, and the design in words."""
+    sessions = [*baseline, *current]
+    shape = f"{len(baseline)} + {len(current)} sessions"
+    degrees_between, degrees_within = len(sessions) - 2, sum(map(len, sessions)) - len(sessions)
+    if not degrees_between:
+        return False, "unpaired processes, one session each: drift of the machine between sessions is not covered"
+    if not degrees_within:
+        return False, f"unpaired processes, {shape} of one process each"
+    between = (_between(baseline) + _between(current)) / degrees_between
+    within = math.fsum(_squares(session) for session in sessions) / degrees_within
+    if between > within + ROUNDING**2:
+        return True, f"unpaired sessions, {shape}: they scatter more than their processes explain"
+    return False, f"unpaired processes, {shape}: they scatter no more than their processes explain"
+
+
+def _between(side: Sequence[Reals]) -> float:
+    middle = np.concatenate(side).mean()
+    return float(sum(len(session) * (session.mean() - middle) ** 2 for session in side))
+
+
+def _means(side: Sequence[Reals]) -> Reals:
+    return np.array([session.mean() for session in side])
+
+
+def _squares(values: Reals) -> float:
+    return float(((values - values.mean()) ** 2).sum())
+
+
+def _pooled(unit: Unit, before: Reals, after: Reals, design: str) -> Spread:
+    degrees = len(before) + len(after) - 2
+    sigma = max(math.sqrt((_squares(before) + _squares(after)) / degrees), ROUNDING)
+    return Spread(unit, sigma, degrees, (len(before), len(after)), float(after.mean() - before.mean()), design)
+
+
+def _judged(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
+    error, margin = spread.standard_error, math.log1p(tolerance_pct / 100)
+    half = statistics.t_quantile(0.5 + level / 2, spread.degrees) * error
+    low, high = spread.effect - half, spread.effect + half
+    mde_pct = 100 * DETECTABLE * error
+    status, why = _decide(low, high, margin, mde_pct, tolerance_pct)
+    return Comparison(
+        status, why, _percent(spread.effect), tolerance_pct, level, spread.unit, spread.units, spread.design,
+        low_pct=_percent(low), high_pct=_percent(high),
+        p_regression=statistics.t_cdf((margin - spread.effect) / error, spread.degrees),
+        p_value=2 * statistics.t_cdf(-abs(spread.effect) / error, spread.degrees),
+        mde80_pct=mde_pct, sigma_session=spread.sigma, degrees=spread.degrees)
+
+
+def _decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct: float) -> tuple[Decision, str]:
+    """The three-way decision on the interval (low, high), log scale.
+
+    A change whose whole interval lies beyond the tolerance has been seen, however coarse the instrument, so the
+    smallest detectable change does not veto it. It does veto `equivalent`: to see nothing with an instrument that could
+    not have seen a change of the tolerance says nothing. The tolerance for a speed-up is the inverse ratio,
+    1 / (1 + tolerance), so that swapping the sides swaps the answer.
+    """
+    if low > margin:
+        return "regressed", f"the whole interval lies above the tolerance of {tolerance_pct:g} %"
+    if high < -margin:
+        return "improved", f"the whole interval lies below the tolerance of -{tolerance_pct:g} %"
+    if mde_pct > tolerance_pct:
+        return "inconclusive", (f"the smallest change these processes could show is {mde_pct:.2f} %, "
+                                f"more than the tolerance of {tolerance_pct:g} %")
+    if -margin <= low and high <= margin:
+        return "equivalent", f"the whole interval lies within the tolerance of {tolerance_pct:g} %"
+    return "inconclusive", f"the interval reaches across the tolerance of {tolerance_pct:g} %"
+
+
+def _unjudged(baseline: Side, current: Side, tolerance_pct: float, level: float, why: str) -> Comparison:
+    effect = float(np.log(current.medians_ms).mean() - np.log(baseline.medians_ms).mean())
+    return Comparison("inconclusive", why, _percent(effect), tolerance_pct, level, "process",
+                      (baseline.processes, current.processes), "unpaired processes, too few to know their spread",
+                      why_no_interval=why)
+
+
+def _percent(log_ratio: float) -> float:
+    return 100 * math.expm1(min(log_ratio, 700.0))  # beyond that a double overflows; the interval of 1 degree can
+
+
+def _facts(side: Side) -> dict[str, str | None]:
+    """Per fact, its value on this side; several values are joined, and None stands for "not recorded" in all."""
+    rows = [item.environment | {name: getattr(item, name) for name in (*IDENTITY, *PROVENANCE)}
+            for item in side.replicates]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _joined([row.get(name) for row in rows]) for name in names}
+
+
+def _joined(values: Sequence[object]) -> str | None:
+    if all(value is None for value in values):
+        return None
+    return ", ".join(dict.fromkeys(map(_spelled, values)))
+
+
+def _spelled(value: object) -> str:
+    if value is None:
+        return "not recorded"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _profile(kernels: pa.Table | None, why: str) -> tuple[Profile | None, str]:
+    if kernels is None:
+        return None, why
+    try:
+        return change.profile_of(kernels), ""
+    except Absent as reason:
+        return None, str(reason)
+
+
+def _latencies(inference_iters: pa.Table) -> list[Reals]:
+    """The measured latencies of each process in ms; a source that does not tell processes apart has one."""
+    measured = inference_iters.filter(pc.equal(inference_iters["phase"].cast(pa.string()), "measurement"))
+    process = pc.fill_null(measured["process"], -1).to_numpy()
+    latencies = measured["latency_ms"].to_numpy()
+    return [latencies[process == index] for index in np.unique(process)]

@@ -1,0 +1,68 @@
+"""What a metric means and where its value comes from: the text of `aaco explain NAME`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from aaco.analytics.measure import VIEWS
+from aaco.core import registry, tables
+from aaco.core.readings import Reading
+from aaco.core.registry import Metric
+from aaco.report import format
+
+WIDTH = 80
+LABEL = 12
+# Inputs that are neither a table nor computed from one.
+CONTEXT = {"machine": "this machine's measured ceilings (aaco calibrate)", "settings": "the analysis settings"}
+
+
+def render(metric: Metric, reading: Reading | None) -> str:
+    """The definition in at most 80 columns, with the value in the session of `reading`, if one is given."""
+    facts = list(rows(metric))
+    if reading is not None:
+        facts.append(("value", format.banded(reading)))
+    lines = [metric.name, *_paragraph("", metric.meaning), ""]
+    for label, text in facts:
+        lines += _paragraph(label, text)
+    return "\n".join(lines) + "\n"
+
+
+def rows(metric: Metric) -> Iterator[tuple[str, str]]:
+    """What is written down of a metric, as (label, text); labels without text are left out."""
+    facts = {
+        "aliases": ", ".join(metric.aliases),
+        "unit": f"{metric.unit}, {format.BETTER[metric.better]}",
+        "formula": metric.formula,
+        "bands": format.bands(metric),
+        "source": metric.source,
+        "inputs": "; ".join(lineage(metric)),
+    }
+    return ((label, text) for label, text in facts.items() if text)
+
+
+def lineage(metric: Metric) -> list[str]:
+    """Each input with the files of the bundle it is read from: "window (profiler/... .parquet)"."""
+    return [f"{name} ({', '.join(origins(name))})" for name in metric.inputs]
+
+
+def origins(name: str) -> list[str]:
+    """The bundle files, or other sources, behind an input: a table, a view of tables, or another metric."""
+    if name in CONTEXT:
+        return [CONTEXT[name]]
+    if name in tables.ALL:
+        return [tables.ALL[name].file]
+    further = registry.METRICS[name].inputs if name in registry.METRICS else inspect.signature(VIEWS[name]).parameters
+    return list(dict.fromkeys(origin for needed in further for origin in origins(needed)))
+
+
+def files(metric: Metric) -> list[str]:
+    """Every file of the bundle that the metric's value depends on."""
+    found = (origin for name in metric.inputs for origin in origins(name) if origin not in CONTEXT.values())
+    return list(dict.fromkeys(found))
+
+
+def _paragraph(label: str, text: str) -> list[str]:
+    indent = LABEL if label else 2
+    first, *rest = format.wrap(text, WIDTH - indent)
+    return [f"{'  ' + label:<{indent}}{first}", *(" " * indent + line for line in rest)]

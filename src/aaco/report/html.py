@@ -1,0 +1,219 @@
+"""The report as one HTML page that loads nothing: style, script, plots and data are inside, and no script is data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from aaco.analytics import metrics, rules
+from aaco.analytics.explanation import STATISTICS, Explanation
+from aaco.core import registry
+from aaco.core.readings import Absent
+from aaco.report import content, definition, format, nodes
+from aaco.report.content import Row
+from aaco.report.plots import bins, drawings, measured_ms, plots, series, series_text
+from aaco.report.svg import COLOURS
+
+__all__ = ["plots", "render"]
+
+MOST_KERNELS, MOST_NODES, MOST_FACTS = 60, 400, 400
+ECDF_POINTS = 400
+SECTIONS = (("verdict", "Verdict"), ("time", "Time"), ("quality", "Measurement"), ("roofline", "Roofline"),
+            ("change", "Change"), ("next", "Next steps"), ("metrics", "Metrics"), ("absent", "Absent"),
+            ("environment", "Environment"), ("definitions", "Definitions"))
+TILES = (("Median latency", "latency_p50_ms"), ("99th percentile", "latency_p99_ms"),
+         ("Throughput, samples", "throughput_per_s"), ("GPU active", "gpu_active_ratio"))
+TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure at the top of the page, or why it is absent."""
+
+    label: str
+    metric: str
+    value: str
+    note: str
+    why_absent: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the stacked bar; start in thousandths of it, share of 1."""
+
+    name: str
+    ns: int
+    start: float
+    share: float
+    colour: int
+
+
+def render(explanation: Explanation) -> str:
+    """The page. Its policy lets only its own style sheet and script run, by their hashes."""
+    registry.load(metrics, "aaco.metrics")
+    registry.load(rules, "aaco.rules")
+    style = _resource("vendor/uPlot.min.css") + _resource("templates/report.css")
+    script = _resource("vendor/uPlot.iife.min.js") + _resource("templates/report.js")
+    return _environment().get_template("report.html").render(
+        policy=_policy(style, script), style=style, script=script, data=_data(explanation), sections=SECTIONS,
+        uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation, **_facts(explanation))
+
+
+def _facts(explanation: Explanation) -> dict[str, Any]:
+    """What the template shows and does not find in `content` itself."""
+    model, backend = content.heading(explanation)
+    found = content.files(explanation)
+    verdict = content.judged(explanation)
+    thinned = any(one.thinned for one in series(explanation))
+    return {
+        "model": model, "backend": backend, "place": content.place(explanation), "verdict": verdict,
+        "others": [other for other in explanation.diagnosis.considered if other is not verdict],
+        "tiles": [_tile(explanation, *tile) for tile in TILES],
+        "files": found, "paths": {file.name for file in found},
+        "groups": content.kernel_groups(explanation), "most_kernels": MOST_KERNELS, "too_few": TOO_FEW,
+        "inferences": content.inferences(explanation), "stack": list(_stack(content.families(explanation))),
+        "executed": nodes.executed(explanation), "most_nodes": MOST_NODES, "coverage": content.coverage(explanation),
+        "drawings": {name: drawing.inline() for name, drawing in drawings(explanation).items()},
+        "series_text": series_text(explanation), "beyond": _beyond(explanation),
+        "thinned": "; of each stretch the extremes" if thinned else "",
+        "roofline_note": _roofline_note(explanation), "why_no_roofline": _why_no_roofline(explanation),
+        "steps": content.next_steps(explanation), "absent": content.absent_readings(explanation),
+        "metrics": [registry.METRICS[name] for name in explanation.readings],
+        "meanings": {name: registry.METRICS[name].meaning for name in explanation.readings},
+        "rules": {label: rule.meaning for label, rule in registry.RULES.items()},
+        **_statistics(explanation.summary), **_surroundings(explanation)}
+
+
+def _tile(explanation: Explanation, label: str, metric: str) -> Tile:
+    found = explanation.readings[metric]
+    if found.value is None:
+        return Tile(label, metric, "", "", found.why_absent)
+    value, _, interval = format.reading(found).partition(" [")
+    note = f"95 % interval {interval.rstrip(']').replace(', ', ' to ')}" if interval else found.band
+    return Tile(label, metric, value, note, "")
+
+
+def _stack(families: Mapping[str, int]) -> Iterator[Part]:
+    """The largest families in colours of their own, the rest together in the last."""
+    total = sum(families.values())
+    named = list(families.items())
+    if len(named) > COLOURS:
+        named = [*named[:COLOURS - 1], (f"{len(named) - COLOURS + 1} others", sum(ns for _, ns in named[COLOURS - 1:]))]
+    start = 0.0
+    for colour, (name, ns) in enumerate(named if total else []):
+        yield Part(name, ns, start, ns / total, colour)
+        start += 1000 * ns / total
+
+
+def _statistics(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics of warm-up and measurement side by side."""
+    phases = [phase for phase in ("warmup", "measurement") if phase in summary]
+    rows = [("iterations", [f"{summary[phase]['iterations']:,}" for phase in phases])]
+    rows += [(name, [_statistic(summary[phase][f"{name}_ms"]) for phase in phases]) for name in STATISTICS]
+    return {"phases": phases, "statistics": rows}
+
+
+def _statistic(found: Mapping[str, Any]) -> str:
+    if found["value"] is None:
+        return f"absent: {found['why_absent']}"
+    return format.quantity(found["value"], "ms", found.get("ci_low"), found.get("ci_high"))
+
+
+def _surroundings(explanation: Explanation) -> dict[str, Any]:
+    """The few facts that matter most, and all of them by their document."""
+    record, runtime = explanation.record, explanation.runtime
+    chosen = {"machine": explanation.machine.get("label"), "machine id": explanation.machine.get("id"),
+              "ONNX Runtime": runtime.get("onnxruntime"), "provider asked": record.get("backend_asked"),
+              "provider that ran": record.get("backend_ran"), "model hash": record.get("model_hash"),
+              "configuration hash": record.get("config_hash"), "aaco": record.get("tool_version")}
+    documents = (("The run and its plan", record), ("The model", explanation.model), ("The runtime", runtime),
+                 ("The machine and its measured ceilings", explanation.machine),
+                 ("The environment", explanation.environment))
+    return {"essentials": content.flat(chosen),
+            "environment": [(title, _limited(content.flat(document))) for title, document in documents]}
+
+
+def _limited(rows: list[Row]) -> list[Row]:
+    left = len(rows) - MOST_FACTS
+    return rows if left <= 0 else [*rows[:MOST_FACTS], Row("and more", f"{left:,} facts are in the bundle's files")]
+
+
+def _beyond(explanation: Explanation) -> str:
+    values = measured_ms(explanation)
+    beyond = bins(values)[2] if len(values) else 0
+    return f"; {beyond:,} beyond its right edge, up to {format.quantity(values.max(), 'ms')}" if beyond else ""
+
+
+def _roofline_note(explanation: Explanation) -> str:
+    flat = [node for node in nodes.executed(explanation) if not node.roof or not 0 < node.roof.intensity < np.inf]
+    if not flat:
+        return "All executed nodes are shown."
+    share = format.percent(sum(node.share for node in flat))
+    return f"{format.plural(len(flat), 'node')} without modelled arithmetic ({share} of time) not shown."
+
+
+def _why_no_roofline(explanation: Explanation) -> str:
+    try:
+        nodes.placed(explanation)
+    except Absent as reason:
+        return str(reason)
+    return "no executed node has modelled arithmetic"
+
+
+def _data(explanation: Explanation) -> dict[str, Any]:
+    """What the script plots: latencies in one unit, rounded to seven significant digits."""
+    found, values = series(explanation), measured_ms(explanation)
+    every = np.concatenate([one.latency_ms for one in found]) if found else np.ones(1)
+    scale, unit = format.scaling(float(np.median(every)), "ms")
+    edges, counts, _ = bins(values / scale) if len(values) else (np.zeros(0), np.zeros(0, np.int64), 0)
+    at = np.linspace(0, 100, min(ECDF_POINTS, len(values)) + 1)[1:]
+    ranked = np.percentile(values / scale, at, method="inverted_cdf") if len(values) else np.zeros(0)
+    return {
+        "unit": unit.strip(), "median": _short([np.median(values) / scale])[0] if len(values) else None,
+        "warmup": min((one.warmup for one in found), default=0),
+        "series": [{"process": one.process, "turn": one.turn.astype(int).tolist(),
+                    "latency": _short(one.latency_ms / scale)} for one in found],
+        "histogram": {"edges": _short(edges), "counts": counts.tolist()},
+        "ecdf": {"latency": _short(ranked), "pct": _short(at)}}
+
+
+def _short(values: Any) -> list[float]:
+    return [float(f"{value:.7g}") for value in values]
+
+
+def _policy(style: str, script: str) -> str:
+    return (f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; "
+            "form-action 'none'")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _resource(name: str) -> str:
+    return (files("aaco.report") / name).read_text()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(loader=PackageLoader("aaco.report"), autoescape=True, undefined=StrictUndefined,
+                              trim_blocks=True, lstrip_blocks=True, finalize=_cleaned)
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.globals |= {"content": content, "format": format, "definition": definition}
+    return environment
+
+
+def _cleaned(value: Any) -> Any:
+    """Every text that the template prints, without the letters that steer; markup was made from cleaned text."""
+    return format.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value

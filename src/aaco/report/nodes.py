@@ -1,0 +1,94 @@
+"""Time per executed graph node, with its source nodes and its distance from the measured roofs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from aaco.analytics import inputs
+from aaco.analytics.explanation import Explanation
+from aaco.analytics.roofline import roofline
+from aaco.core.readings import Absent
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Where a node lies under the roofs: FLOP/byte, FLOP/ns (= GFLOP/s), and the share of the roof it reaches."""
+
+    intensity: float
+    gflops: float
+    utilization: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """An executed node: its mean time per inference in ns, and its share of all kernel time.
+
+    sources are the source nodes it computes: none where the runtime inserted it, None where that is not known.
+    """
+
+    name: str
+    op_type: str
+    sources: tuple[str, ...] | None
+    kernels: int
+    time_ns: float
+    share: float
+    roof: Roof | None
+
+
+def executed(explanation: Explanation) -> list[Node]:
+    """Every executed node that took time, slowest first; empty where the capture does not name its nodes."""
+    kernels = explanation.tables.get("kernels")
+    if kernels is None:
+        return []
+    used = kernels.filter(pc.and_(pc.is_valid(kernels["iteration"]), pc.is_valid(kernels["executed_node"])))
+    turns = pc.count_distinct(used["iteration"]).as_py()
+    grouped = used.group_by(["executed_node", "kernel_name"]).aggregate([("dur_ns", "sum"), ("dur_ns", "count")])
+    total = pc.sum(used["dur_ns"]).as_py() or 0
+    sources, roofs = _sources(explanation), roofs_by_node(explanation)
+    found = [Node(row["executed_node"], row["kernel_name"], sources.get(row["executed_node"]), row["dur_ns_count"],
+                  row["dur_ns_sum"] / turns, row["dur_ns_sum"] / total if total else 0.0,
+                  roofs.get(row["executed_node"])) for row in grouped.to_pylist()]
+    return sorted(found, key=lambda node: (-node.time_ns, node.name))
+
+
+def roofs_by_node(explanation: Explanation) -> dict[str, Roof]:
+    """The place of each modelled node under the roofs; empty without them."""
+    try:
+        rows = placed(explanation)
+    except Absent:
+        return {}
+    return {row["name"]: Roof(row["intensity"], row["flops"] / row["time_ns"], row["utilization"], row["bound"])
+            for row in rows}
+
+
+def placed(explanation: Explanation) -> list[dict[str, Any]]:
+    """Rows of the roofline view. Raises Absent with the reason there is none."""
+    needed = ("kernels", "api_calls", "executed_nodes", "graph_nodes", "graph_edges")
+    for name in needed:
+        if name not in explanation.tables:
+            raise Absent(f"needs the {name} table: {explanation.absent.get(name, 'not in this session')}")
+    kernels, calls, run, nodes, edges = (explanation.tables[name] for name in needed)
+    view = roofline(inputs.window(kernels, calls), run, nodes, edges, ceilings(explanation))
+    rows: list[dict[str, Any]] = view.to_pylist()
+    return rows
+
+
+def ceilings(explanation: Explanation) -> Mapping[str, float]:
+    """This machine's measured ceilings by name; empty when it has not been calibrated."""
+    found: Mapping[str, float] | None = explanation.machine.get("ceilings")
+    return found or {}
+
+
+def _sources(explanation: Explanation) -> dict[str, tuple[str, ...]]:
+    """Names of the source nodes that each executed node computes."""
+    graph, run = explanation.tables.get("graph_nodes"), explanation.tables.get("executed_nodes")
+    if graph is None or run is None:
+        return {}
+    names = dict(zip(graph["node_id"].to_pylist(), graph["name"].to_pylist(), strict=True))
+    pairs = zip(run["name"].to_pylist(), run["source_nodes"].to_pylist(), strict=True)
+    return {name: tuple(names.get(node) or f"node {node}" for node in nodes or []) for name, nodes in pairs}

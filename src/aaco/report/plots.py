@@ -1,0 +1,267 @@
+"""The report's figures: latency over the iterations and its distribution, kernel times, and the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aaco.analytics import inputs
+from aaco.analytics.explanation import Explanation
+from aaco.analytics.roofline import BANDWIDTH, PEAK
+from aaco.core.readings import Absent
+from aaco.report import content, format, nodes
+from aaco.report.svg import COLOURS, Drawing, Scale, tick
+
+Floats = NDArray[np.float64]
+WIDTH, HEIGHT, TALL = 960, 320, 460
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 48
+MOST_POINTS = 3000  # per process; a longer series is shown by the extremes of each stretch
+MOST_BINS = 60
+FAR = 8
+BARS = 12
+MOST_LABELS = 12
+
+
+@dataclass(frozen=True)
+class Series:
+    """One process's latencies in ms against the turn in which they were measured, warm-up first."""
+
+    process: int
+    turn: Floats
+    latency_ms: Floats
+    warmup: int
+    thinned: bool
+
+
+def plots(explanation: Explanation) -> dict[str, str]:
+    """File name -> SVG, for the figures that this session has data for; the same session gives the same bytes."""
+    return {f"{name}.svg": drawing.standalone() for name, drawing in drawings(explanation).items()}
+
+
+def drawings(explanation: Explanation) -> dict[str, Drawing]:
+    """The figures by name."""
+    found = {"latency_series": latency_series(explanation), "latency_histogram": latency_histogram(explanation),
+             "kernels": kernel_bars(explanation), "roofline": roofline(explanation)}
+    return {name: drawing for name, drawing in found.items() if drawing is not None}
+
+
+def series(explanation: Explanation) -> list[Series]:
+    """The latencies of every process in the order of time, thinned where there are very many."""
+    table = explanation.tables.get("inference_iters")
+    if table is None:
+        return []
+    processes = table["process"].unique().sort().to_pylist()
+    return [_series(table.filter(pc.equal(table["process"], process)), process) for process in processes]
+
+
+def measured_ms(explanation: Explanation) -> Floats:
+    """The latencies of all measured iterations; empty when there are none."""
+    table = explanation.tables.get("inference_iters")
+    try:
+        return np.empty(0) if table is None else inputs.latencies_ms(table)
+    except Absent:
+        return np.empty(0)
+
+
+def bins(values: Floats) -> tuple[Floats, NDArray[np.int64], int]:
+    """Edges and counts of a histogram (Freedman and Diaconis 1981, at most MOST_BINS bins), and how many lie beyond it.
+
+    It ends FAR interquartile ranges above the upper quartile, so that one straggler does not squeeze the rest flat.
+    """
+    low, high = np.quantile(values, [0.25, 0.75])
+    near = values[values <= high + FAR * (high - low)] if high > low else values
+    edges = np.histogram_bin_edges(near, "fd" if np.ptp(near) else 1)
+    if len(edges) > MOST_BINS + 1:
+        edges = np.histogram_bin_edges(near, MOST_BINS)
+    return edges, np.histogram(near, edges)[0].astype(np.int64), len(values) - len(near)
+
+
+def latency_series(explanation: Explanation) -> Drawing | None:
+    """Latency of every iteration, a line per process; the warm-up is shaded."""
+    found = series(explanation)
+    if not found:
+        return None
+    scale, suffix = format.scaling(float(np.median(np.concatenate([one.latency_ms for one in found]))), "ms")
+    drawing = Drawing(WIDTH, HEIGHT, series_text(explanation))
+    longest = max(float(one.turn[-1]) for one in found)
+    across = Scale(0, max(1.0, longest), LEFT, WIDTH - RIGHT)
+    up = _upwards([one.latency_ms / scale for one in found])
+    if warm := min(one.warmup for one in found):
+        drawing.rect(LEFT, TOP, across(warm - 0.5) - LEFT, HEIGHT - TOP - BOTTOM, "shade")
+        drawing.text(LEFT + 4, TOP + 14, "warm-up", "dim small")
+    drawing.axes(across, up, "iteration of the process", f"latency,{suffix}")
+    for one in found:
+        points = zip(map(across, one.turn), map(up, one.latency_ms / scale), strict=True)
+        drawing.path(points, f"line c{one.process % COLOURS}")
+    _title(drawing, "Latency by iteration")
+    if 1 < len(found) <= COLOURS:
+        drawing.legend(LEFT + 190, 22, [(f"c{one.process % COLOURS}", f"process {one.process}") for one in found])
+    return drawing
+
+
+def series_text(explanation: Explanation) -> str:
+    """The series in words, for those who do not see it."""
+    values = measured_ms(explanation)
+    if not len(values):
+        return "Latency of the warm-up iterations; none was measured after it."
+    low, middle, high = (format.quantity(value, "ms") for value in (values.min(), np.median(values), values.max()))
+    return f"Latency of {len(values):,} measured iterations: shortest {low}, median {middle}, longest {high}."
+
+
+def latency_histogram(explanation: Explanation) -> Drawing | None:
+    """How often each latency was measured, with median and 99th percentile where there is one."""
+    values = measured_ms(explanation)
+    if not len(values):
+        return None
+    scale, suffix = format.scaling(float(np.median(values)), "ms")
+    edges, counts, beyond = bins(values / scale)
+    drawing = Drawing(WIDTH, HEIGHT, f"Histogram. {series_text(explanation)}")
+    across = Scale(edges[0], edges[-1], LEFT, WIDTH - RIGHT)
+    up = Scale(0, float(counts.max()) * 1.05, HEIGHT - BOTTOM, TOP)
+    drawing.axes(across, up, f"latency,{suffix}", "iterations")
+    for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True):
+        tip = f"{tick(low)} to {tick(high)}{suffix}: {format.plural(count, 'iteration')}"
+        drawing.rect(across(low), up(count), across(high) - across(low), up(0) - up(count), "bar c0", tip)
+    for name, value in _markers(explanation):
+        if value / scale > edges[-1]:
+            continue
+        at = across(value / scale)
+        drawing.line(at, TOP, at, HEIGHT - BOTTOM, "rule")
+        drawing.text(at + 4, TOP + 10, name, "ink small", "start")
+    if beyond:
+        text = f"{beyond} beyond, up to {format.quantity(values.max(), 'ms')} →"
+        drawing.text(WIDTH - RIGHT, TOP + 10, text, "dim small", "end")
+    _title(drawing, "Distribution of measured latencies")
+    return drawing
+
+
+def kernel_bars(explanation: Explanation) -> Drawing | None:
+    """The kernels that took most time, by name."""
+    groups = content.kernel_groups(explanation)
+    if not groups or not groups[0]["total_ns"]:
+        return None
+    shown = groups[:BARS]
+    drawing = Drawing(WIDTH, TOP + 26 * len(shown) + 12, f"The {len(shown)} kernels that took most time.")
+    across = Scale(0, shown[0]["total_ns"], 250, WIDTH - 150)
+    for row, group in enumerate(shown):
+        top, total = TOP + 26 * row, group["total_ns"]
+        drawing.text(240, top + 14, format.name(group["kernel_name"], 34), "ink", "end")
+        drawing.rect(across(0), top, across(total) - across(0), 18, "bar c0", format.name(group["kernel_name"], 200))
+        share = format.percent(group["pct_of_kernel_time"] / 100)
+        drawing.text(across(total) + 8, top + 14, f"{format.duration(total)}, {share}", "dim")
+    _title(drawing, f"Kernel time by name ({content.place(explanation)}, {content.inferences(explanation)} inferences)")
+    return drawing
+
+
+def roofline(explanation: Explanation) -> Drawing | None:
+    """Arithmetic rate against intensity of each executed node, under this machine's measured roofs."""
+    ceilings = nodes.ceilings(explanation)
+    found = [node for node in nodes.executed(explanation) if node.roof and 0 < node.roof.intensity < np.inf]
+    if not found or PEAK not in ceilings or BANDWIDTH not in ceilings:
+        return None
+    return _Roofline(found, ceilings).draw()
+
+
+class _Roofline:
+    """The scales of one roofline plot, and the marks on them. Rates in GFLOP/s, intensities in FLOP/byte."""
+
+    def __init__(self, found: list[nodes.Node], ceilings: Mapping[str, float]) -> None:
+        self.nodes = found
+        self.peak, self.bandwidth = ceilings[PEAK] / 1e9, ceilings[BANDWIDTH] / 1e9
+        x = [node.roof.intensity for node in found if node.roof] + [self.peak / self.bandwidth]
+        y = [node.roof.gflops for node in found if node.roof] + [self.peak]
+        self.across = Scale(*_decades(x), LEFT, WIDTH - RIGHT, log=True)
+        self.up = Scale(*_decades(y), TALL - BOTTOM, TOP, log=True)
+
+    def draw(self) -> Drawing:
+        drawing = Drawing(WIDTH, TALL, f"Roofline of {len(self.nodes)} executed nodes: roofs {self._roofs()}.")
+        drawing.axes(self.across, self.up, "arithmetic intensity, FLOP/byte (log)", "GFLOP/s (log)")
+        self._draw_roofs(drawing)
+        for node in self.nodes:
+            self._draw_node(drawing, node)
+        self._label_slowest(drawing)
+        _title(drawing, "Roofline")
+        drawing.legend(LEFT + 90, 22, [("dot c0", "compute roof is lower"), ("dot c1", "memory roof is lower")])
+        return drawing
+
+    def _roofs(self) -> str:
+        return f"{format.number(self.peak)} GFLOP/s and {format.number(self.bandwidth)} GB/s"
+
+    def _draw_roofs(self, drawing: Drawing) -> None:
+        ridge = self.peak / self.bandwidth
+        left = max(self.across.low, self.up.low / self.bandwidth)
+        points = [(left, left * self.bandwidth), (ridge, self.peak), (self.across.high, self.peak)]
+        drawing.path([(self.across(x), self.up(y)) for x, y in points], "roof")
+        drawing.text(self.across.end - 4, self.up(self.peak) - 7, f"{format.number(self.peak)} GFLOP/s, measured",
+                     "ink small", "end")
+        rise = self.up(left * self.bandwidth) - self.up(self.peak)
+        turn = -round(float(np.degrees(np.arctan2(rise, self.across(ridge) - self.across(left)))))
+        drawing.text(self.across(left) + 14, self.up(left * self.bandwidth) - 18,
+                     f"{format.number(self.bandwidth)} GB/s, measured", "ink small halo", "start", turn)
+
+    def _label_slowest(self, drawing: Drawing) -> None:
+        """Names beside the slowest nodes, as far as they do not cover each other."""
+        taken: list[tuple[float, float]] = []
+        for node in self.nodes[:MOST_LABELS]:
+            assert node.roof is not None
+            x, y = self.across(node.roof.intensity), self.up(node.roof.gflops)
+            if all(abs(x - other) > 180 or abs(y - height) > 14 for other, height in taken):
+                taken.append((x, y))
+                drawing.text(x + _radius(node) + 4, y + 4, format.name(node.name, 26), "ink small halo")
+
+    def _draw_node(self, drawing: Drawing, node: nodes.Node) -> None:
+        assert node.roof is not None
+        tip = (f"{format.name(node.name, 80)} ({format.name(node.op_type, 40)}): {format.duration(node.time_ns)} per inference, "
+               f"{format.percent(node.share)} of kernel time; {format.number(node.roof.gflops)} GFLOP/s, "
+               f"{format.percent(node.roof.utilization)} of its roof")
+        look = "dot c0" if node.roof.bound == "compute" else "dot c1"
+        drawing.dot(self.across(node.roof.intensity), self.up(node.roof.gflops), _radius(node), look, tip)
+
+
+def _series(table: pa.Table, process: int) -> Series:
+    ordered = table.sort_by("t_start_ns")
+    latency = np.asarray(ordered["latency_ms"].to_numpy())
+    warmup = int(pc.sum(pc.equal(ordered["phase"].cast(pa.string()), "warmup")).as_py() or 0)
+    kept = _extremes(latency)
+    return Series(process, kept.astype(float), latency[kept], warmup, len(kept) < len(latency))
+
+
+def _extremes(values: Floats) -> NDArray[np.int64]:
+    """Indices of the least and the greatest value of each stretch; all indices of a short series."""
+    if len(values) <= MOST_POINTS:
+        return np.arange(len(values))
+    stretches = np.array_split(np.arange(len(values)), MOST_POINTS // 2)
+    ends = [(part[values[part].argmin()], part[values[part].argmax()]) for part in stretches]
+    return np.unique(np.array(ends))
+
+
+def _upwards(values: list[Floats]) -> Scale:
+    low, high = min(float(one.min()) for one in values), max(float(one.max()) for one in values)
+    room = 0.06 * (high - low) or 0.05 * high or 1.0
+    return Scale(max(0.0, low - room), high + room, HEIGHT - BOTTOM, TOP)
+
+
+def _decades(values: list[float]) -> tuple[float, float]:
+    """The powers of ten around the values, leaving some room."""
+    return 10 ** np.floor(np.log10(min(values) * 0.8)), 10 ** np.ceil(np.log10(max(values) * 1.25))
+
+
+def _radius(node: nodes.Node) -> float:
+    return float(3 + 40 * min(node.share, 0.2) ** 0.5)
+
+
+def _markers(explanation: Explanation) -> Iterator[tuple[str, float]]:
+    for name, metric in (("median", "latency_p50_ms"), ("p99", "latency_p99_ms")):
+        found: Any = explanation.readings.get(metric)
+        if found and found.value is not None:
+            yield name, found.value
+
+
+def _title(drawing: Drawing, text: str) -> None:
+    drawing.text(LEFT, 22, text, "ink strong")

@@ -1,0 +1,89 @@
+"""A comparison with a baseline as plain text, 80 columns at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aaco.report import format
+
+COLUMNS = 80
+LABEL = 22
+MOST_CAUSES = 5
+MOST_DIFFERENCES = 12
+
+
+def render(verdict: Mapping[str, Any]) -> str:
+    """The text of one verdict.json document; every line of it is a field of the document."""
+    return "\n".join(_lines(verdict)) + "\n"
+
+
+def _lines(verdict: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{verdict['status'].upper()}: {verdict['why']}"
+    yield ""
+    yield from _row("latency", _effect(verdict))
+    yield from _row("tolerance", f"{verdict['tolerance_pct']:g} %")
+    yield from _row("smallest detectable", _detectable(verdict))
+    yield from _row("severity", verdict["severity"])
+    yield from _row("measured", _measured(verdict))
+    yield from _row("design", verdict["design"])
+    yield from _row("suspected cause", verdict["suspected_cause"] or _absent(verdict, "suspected_cause"))
+    yield from _causes(verdict)
+    yield from _differences(verdict)
+    yield ""
+    yield from _row("next", verdict["recommendation"])
+    yield from _row("again", verdict["reproduce_command"])
+
+
+def _effect(verdict: Mapping[str, Any]) -> str:
+    if verdict["effect_pct"] is None:
+        return _absent(verdict, "effect_pct")
+    values = f"{verdict['baseline_value']:.4g} -> {verdict['current_value']:.4g} {verdict['unit']}"
+    if verdict["ci"] is None:
+        return f"{values}, {format.change(verdict['effect_pct'])}; interval {_absent(verdict, 'ci')}"
+    return f"{values}, {format.change(verdict['effect_pct'], *verdict['ci'])} at {100 * verdict['level']:g} %"
+
+
+def _detectable(verdict: Mapping[str, Any]) -> str:
+    return _absent(verdict, "mde80_pct") if verdict["mde80_pct"] is None else f"{verdict['mde80_pct']:.3g} %"
+
+
+def _measured(verdict: Mapping[str, Any]) -> str:
+    processes, inferences = verdict["n_sessions"] or {}, verdict["n_iterations"] or {}
+    return ", ".join(f"{side} {processes.get(side, 0)} processes with {inferences.get(side, 0)} inferences"
+                     for side in ("baseline", "current"))
+
+
+def _causes(verdict: Mapping[str, Any]) -> Iterator[str]:
+    causes = verdict["causes"][:MOST_CAUSES]
+    if not causes:
+        return
+    yield ""
+    yield "WHERE THE CHANGE SITS (profiled window, parts sum to it exactly)"
+    for cause in causes:
+        name = f"{cause['family']}: {cause['kind']}" if cause["family"] else cause["kind"]
+        per_inference = cause["delta_ns"] / cause["inferences"]
+        share = "" if cause["share_pct"] is None else f"{cause['share_pct']:>8.1f} %"
+        yield f"  {format.pad(format.name(name, 40), 40)}{format.duration(per_inference):>14}{share}"
+
+
+def _differences(verdict: Mapping[str, Any]) -> Iterator[str]:
+    found = verdict["env_diff"]
+    if not found:
+        return
+    yield ""
+    yield f"NOT THE SAME ON BOTH SIDES ({len(found)})"
+    for item in found[:MOST_DIFFERENCES]:
+        mark = "!" if item["blocks"] else " "
+        yield format.cut(f" {mark} {item['fact']}: {item['baseline']} -> {item['current']}", COLUMNS)
+    if len(found) > MOST_DIFFERENCES:
+        yield f"   and {len(found) - MOST_DIFFERENCES} more in regress/verdict.json"
+
+
+def _row(label: str, text: str) -> Iterator[str]:
+    for index, line in enumerate(format.wrap(text, COLUMNS - LABEL)):
+        yield f"{label if index == 0 else '':<{LABEL}}{line}"
+
+
+def _absent(verdict: Mapping[str, Any], name: str) -> str:
+    return f"absent: {verdict['why_absent'].get(name, 'not measured')}"

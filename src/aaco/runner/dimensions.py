@@ -1,0 +1,267 @@
+"""The size of every dimension of a model's inputs, from the batch, what was asked for, and named defaults.
+
+The same symbol is the same size everywhere. A batch of 1 in an asked shape means "per sample": --batch decides.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from aaco.core.errors import UsageError
+
+SEQUENCE = 128
+PIXELS = 224
+PAST = 0  # an empty cache: the first pass over a prompt
+SHAPE_FIX = "set it with --shape NAME=1,128,... or in the model's registry entry"
+Kind = Literal["batch", "past", "pixels", "sequence", "derived"]
+_DEFAULTS: dict[Kind, int] = {"past": PAST, "pixels": PIXELS, "sequence": SEQUENCE}
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a model declares of an input: element type by numpy (or ml_dtypes) name, and sizes, symbols or None."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the elements are signed or unsigned integers."""
+        return self.dtype.startswith(("int", "uint"))
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the elements are floating-point numbers of any width."""
+        return self.dtype.startswith(("float", "bfloat"))
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether the name says that it hides or keeps positions."""
+        return "mask" in self.name.lower()
+
+    @property
+    def is_cache(self) -> bool:
+        """Whether the name says that it holds keys or values of earlier tokens."""
+        return "past" in self.name.lower() or "cache" in self.name.lower()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Shapes somebody asked for. A name or None in a shape leaves that dimension open.
+
+    `exact` shapes belong to arrays that already exist: their batch must be the batch. Shapes that `yield` are defaults:
+    they give way to what others asked for before them.
+    """
+
+    where: str
+    shapes: Mapping[str, Sequence[int | str | None]]
+    exact: bool = False
+    yields: bool = False
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A dynamic dimension of one input; an unnamed one has a label of its own."""
+
+    spec: InputSpec
+    index: int
+    label: str
+    kind: Kind
+
+
+def resolve(specs: Sequence[InputSpec], batch: int, asked: Sequence[Asked]) -> dict[str, tuple[int, ...]]:
+    """A size for each dimension of each input. Raises UsageError where what was asked for cannot be."""
+    for request in asked:
+        _check_fixed(specs, request)
+    axes = list(_axes(specs))
+    sizes = dict.fromkeys(_batch_symbols(axes), batch)
+    if not sizes:
+        _check_fixed_batch(specs, batch)
+    for request in asked:
+        _bind(axes, request, batch, sizes)
+    _solve_past(axes, sizes)
+    for axis in axes:
+        if axis.kind != "derived" and axis.label not in sizes:
+            sizes[axis.label] = _default(axis.kind, axes, sizes)
+    for axis in axes:
+        if axis.kind == "derived":
+            _derive(axis, axes, sizes)
+    labels = {(axis.spec.name, axis.index): axis.label for axis in axes}
+    return {spec.name: tuple(size if isinstance(size, int) else sizes[labels[spec.name, index]]
+                             for index, size in enumerate(spec.shape)) for spec in specs}
+
+
+def past_length(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """The length of the key-value cache in resolved shapes; 0 for a model without one."""
+    return next((shapes[axis.spec.name][axis.index] for axis in _axes(specs) if axis.kind == "past"), 0)
+
+
+def signature(specs: Sequence[InputSpec]) -> str:
+    """Every input in words, for error messages."""
+    return ", ".join(map(str, specs))
+
+
+def _axes(specs: Sequence[InputSpec]) -> Iterator[_Axis]:
+    """The dynamic dimensions; a symbol that occurs twice is of the kind that its first place shows."""
+    has_past = any(spec.is_cache for spec in specs)
+    kinds: dict[str, Kind] = {}
+    for spec in specs:
+        for index, size in enumerate(spec.shape):
+            if not isinstance(size, int):
+                label = size or f"{spec.name}[{index}]"
+                yield _Axis(spec, index, label, kinds.setdefault(label, _kind(spec, index, size or "", has_past)))
+
+
+def _kind(spec: InputSpec, index: int, symbol: str, has_past: bool) -> Kind:
+    """By the symbol's name; where that says nothing, by the input's name and the place in its shape."""
+    named = _kind_of(symbol) if symbol else None
+    if named:
+        return named
+    if index == 0:
+        return "batch"
+    if spec.is_cache and index == 2:
+        return "past"
+    if spec.is_mask and has_past and index == len(spec.shape) - 1:
+        return "derived"
+    if not symbol and spec.is_float and len(spec.shape) == 4 and index >= 2 and not spec.is_mask:
+        return "pixels"
+    return "sequence"
+
+
+def _kind_of(symbol: str) -> Kind | None:
+    """What a symbol's own name says; None where it says nothing."""
+    text = symbol.lower()
+    if _formula(symbol) or "total" in text:
+        return "derived"
+    if "past" in text:
+        return "past"
+    if "batch" in text or text in {"b", "bs"}:
+        return "batch"
+    if "height" in text or "width" in text or text in {"h", "w"}:
+        return "pixels"
+    return "sequence" if "seq" in text or "len" in text or "token" in text else None
+
+
+def _check_fixed(specs: Sequence[InputSpec], request: Asked) -> None:
+    known = {spec.name: spec for spec in specs}
+    for name, shape in request.shapes.items():
+        if name not in known:
+            raise UsageError(f"{request.where}: the model has no input {name!r}", f"it takes {signature(specs)}")
+        declared = known[name].shape
+        fits = len(shape) == len(declared) and all(
+            not isinstance(size, int) or not isinstance(wanted, int) or size == wanted
+            for size, wanted in zip(declared, shape, strict=True))
+        if not fits or any(isinstance(wanted, int) and wanted < 0 for wanted in shape):
+            raise UsageError(f"{request.where}: {name} is {_text(shape)}, the model takes {known[name]}", SHAPE_FIX)
+
+
+def _batch_symbols(axes: Sequence[_Axis]) -> set[str]:
+    """Every symbol that is the batch, by itself or inside a formula."""
+    formulas = [formula for axis in axes if (formula := _formula(axis.label))]
+    names = {tree.id for formula in formulas for tree in ast.walk(formula) if isinstance(tree, ast.Name)}
+    return {axis.label for axis in axes if axis.kind == "batch"} | {
+        name for name in names if _kind_of(name) == "batch"}
+
+
+def _check_fixed_batch(specs: Sequence[InputSpec], batch: int) -> None:
+    """A batch that no input takes would be reported and not run."""
+    if batch != 1 and batch not in {spec.shape[0] for spec in specs if spec.shape}:
+        raise UsageError(f"batch {batch}: no input has a dynamic batch dimension: {signature(specs)}",
+                         "run with --batch 1, or export the model with a dynamic batch")
+
+
+def _bind(axes: Sequence[_Axis], request: Asked, batch: int, sizes: dict[str, int]) -> None:
+    """Take the sizes of one request into `sizes`."""
+    settled = {axis.label for axis in axes if axis.label in sizes}
+    lengths_known = any(axis.label in settled for axis in axes if axis.kind in ("past", "sequence"))
+    for axis in axes:
+        wanted = request.shapes.get(axis.spec.name, axis.spec.shape)[axis.index]
+        if not isinstance(wanted, int):
+            continue
+        if axis.kind == "batch" and wanted == 1 and not request.exact:
+            continue
+        given_way = axis.label in settled or (axis.kind == "derived" and lengths_known)
+        if request.yields and axis.kind != "batch" and given_way:
+            continue
+        if sizes.setdefault(axis.label, wanted) != wanted:
+            raise _conflict(axis, wanted, sizes[axis.label], request.where, batch)
+
+
+def _conflict(axis: _Axis, wanted: int, settled: int, where: str, batch: int) -> UsageError:
+    place = f"{where}: dimension {axis.index} of {axis.spec}"
+    if axis.kind == "batch":
+        return UsageError(f"{place} is {wanted}, the batch is {batch}", f"run with --batch {wanted}")
+    return UsageError(f"{place} is {wanted}, elsewhere it is {settled}", "give both the same size")
+
+
+def _solve_past(axes: Sequence[_Axis], sizes: dict[str, int]) -> None:
+    """A total that was asked for, without a cache length, decides the cache length."""
+    unbound = [axis for axis in axes if axis.kind == "past" and axis.label not in sizes]
+    total = next((axis for axis in axes if axis.kind == "derived" and axis.label in sizes), None)
+    if total and unbound and not any(axis.kind == "past" and axis.label in sizes for axis in axes):
+        length = sizes[total.label] - _derived(total, axes, sizes | {axis.label: 0 for axis in unbound})
+        if length > 0:
+            sizes[unbound[0].label] = length
+
+
+def _default(kind: Kind, axes: Sequence[_Axis], sizes: Mapping[str, int]) -> int:
+    """The size of the first settled dimension of the same kind, or the named default."""
+    return next((sizes[axis.label] for axis in axes if axis.kind == kind and axis.label in sizes), _DEFAULTS[kind])
+
+
+def _derive(axis: _Axis, axes: Sequence[_Axis], sizes: dict[str, int]) -> None:
+    size = _derived(axis, axes, sizes)
+    if size < 0 or sizes.setdefault(axis.label, size) != size:
+        raise UsageError(f"dimension {axis.index} of {axis.spec} must be {size} to agree with the other inputs, "
+                         f"not {sizes.get(axis.label)}", "give the other inputs' shapes too, or leave this one out")
+
+
+def _derived(axis: _Axis, axes: Sequence[_Axis], sizes: Mapping[str, int]) -> int:
+    """What the label computes: its own arithmetic, or past + sequence for a total."""
+    formula = _formula(axis.label)
+    if formula is None:
+        return _default("past", axes, sizes) + _default("sequence", axes, sizes)
+    try:
+        return _value(formula, axes, sizes)
+    except ZeroDivisionError as error:
+        raise UsageError(f"dimension {axis.index} of {axis.spec} divides by a size of 0", SHAPE_FIX) from error
+
+
+def _value(tree: ast.expr, axes: Sequence[_Axis], sizes: Mapping[str, int]) -> int:
+    """The value of a formula; a symbol that no input has takes the size of its kind."""
+    if isinstance(tree, ast.BinOp):
+        return _ARITHMETIC[type(tree.op)](_value(tree.left, axes, sizes), _value(tree.right, axes, sizes))
+    if isinstance(tree, ast.Name):
+        return sizes[tree.id] if tree.id in sizes else _default(_kind_of(tree.id) or "sequence", axes, sizes)
+    return int(ast.literal_eval(tree))
+
+
+def _formula(text: str) -> ast.BinOp | None:
+    """A symbol that is integer arithmetic over symbols, as exporters write "past + sequence" or "2*s0"; else None."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    is_name = re.search(r"\S-\S", text)  # "seq-len" is a name with a hyphen
+    return tree if isinstance(tree, ast.BinOp) and _computable(tree) and not is_name else None
+
+
+def _computable(tree: ast.expr) -> bool:
+    if isinstance(tree, ast.BinOp):
+        return type(tree.op) in _ARITHMETIC and _computable(tree.left) and _computable(tree.right)
+    return isinstance(tree, ast.Name) or (isinstance(tree, ast.Constant) and type(tree.value) is int)
+
+
+def _text(shape: Sequence[int | str | None]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"

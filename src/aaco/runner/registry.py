@@ -1,0 +1,262 @@
+"""The two registries: models and backends by name, packaged defaults overlaid by the user's YAML files.
+
+An entry of a later file replaces the earlier entry of that name whole: what one file says is what runs. Keys that do
+not exist are errors. The path of a model is relative to the current folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from aaco.core.errors import Missing, ModelError, UsageError
+
+PACKAGED_MODELS = Path(__file__).with_name("models.yaml")
+PACKAGED_BACKENDS = Path(__file__).with_name("backends.yaml")
+Dtype = Literal["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32",
+                "int64", "uint64", "bool", "string"]
+Shape = tuple[Annotated[int, Field(ge=-1, strict=True)] | str, ...]
+Option = bool | int | float | str
+E = TypeVar("E", "ModelEntry", "BackendEntry")
+_MIGRAPHX, _TENSORRT, _CUDA = "MIGraphXExecutionProvider", "TensorrtExecutionProvider", "CUDAExecutionProvider"
+# A precision switch has the same meaning everywhere and another name in each provider (ONNX Runtime 1.23-1.27:
+# migraphx_execution_provider_info.cc, tensorrt_execution_provider_info.cc).
+_PREFIXES = {_MIGRAPHX: "migraphx_", _TENSORRT: "trt_"}
+_SWITCHES = {
+    "fp16_enable": {_MIGRAPHX, _TENSORRT},
+    "bf16_enable": {_MIGRAPHX, _TENSORRT},
+    "int8_enable": {_MIGRAPHX, _TENSORRT},
+    "fp8_enable": {_MIGRAPHX},
+    "exhaustive_tune": {_MIGRAPHX},
+}
+_WITH_DEVICES = {_MIGRAPHX, _TENSORRT, _CUDA}
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class InputEntry(_Entry):
+    """One input of a model: its shape (a name or -1 leaves a dimension to the defaults) and element type."""
+
+    name: str
+    shape: Shape
+    dtype: Dtype | None = None
+
+
+class ModelEntry(_Entry):
+    """A model by name. In YAML, inputs are either `input_shapes: {name: shape}` or `inputs: [{name, shape, dtype}]`."""
+
+    name: str
+    path: str | None = Field(default=None, description=".onnx file, relative to the current folder")
+    zoo: str | None = Field(default=None, description="recipe to build when there is no file; default: its name")
+    inputs: tuple[InputEntry, ...] = Field(default=(), description="shapes of dynamic inputs; the batch is --batch")
+    dtype: Dtype | None = Field(default=None, description="type the float inputs must have (an integer type: the "
+                                                          "integer inputs); nothing is converted")
+    warmup: int | None = Field(default=None, ge=0, description="warm-up iterations")
+    iterations: int | None = Field(default=None, ge=1, description="measured iterations")
+    tags: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> dict[str, tuple[int | str | None, ...]]:
+        """Each described input's shape; None where it says -1."""
+        return {item.name: tuple(None if size == -1 else size for size in item.shape) for item in self.inputs}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_dialects(cls, data: Any) -> Any:
+        """`input_shapes: {name: shape}` is `inputs` without types."""
+        if not isinstance(data, dict) or "input_shapes" not in data:
+            return data
+        if "inputs" in data:
+            raise ValueError("give input_shapes or inputs, not both")
+        shapes = data["input_shapes"]
+        if not isinstance(shapes, dict):
+            raise ValueError("input_shapes must be a map of input name to shape")
+        rest = {key: value for key, value in data.items() if key != "input_shapes"}
+        return rest | {"inputs": [{"name": name, "shape": shape} for name, shape in shapes.items()]}
+
+
+class BackendEntry(_Entry):
+    """An ONNX Runtime execution provider with its options, under a short name."""
+
+    name: str
+    provider: str = Field(pattern="ExecutionProvider$")
+    device_id: int | None = Field(default=None, ge=0, description="which device of that kind")
+    options: dict[str, Option] = Field(default={}, description="provider options by ONNX Runtime's names, or a switch "
+                                                               "such as fp16_enable")
+    intra_op_threads: int | None = Field(default=None, ge=0, description="threads inside an operator; 0: one per core")
+    inter_op_threads: int | None = Field(default=None, ge=0, description="threads across operators; 0: one per core")
+    extra: str | None = Field(default=None, description="the extra of this package that installs the provider")
+    priority: int = Field(default=0, description="listings put the highest first")
+    retired: str = Field(default="", description="why this backend cannot run any more")
+
+    @property
+    def provider_options(self) -> dict[str, str]:
+        """The options under the provider's own names, as ONNX Runtime wants them: text, and True or False."""
+        device = {} if self.device_id is None else {"device_id": str(self.device_id)}
+        return device | {_option_name(self.provider, name): str(value) for name, value in self.options.items()}
+
+    @property
+    def session_options(self) -> dict[str, int]:
+        """The attributes to set on onnxruntime.SessionOptions."""
+        chosen = {"intra_op_num_threads": self.intra_op_threads, "inter_op_num_threads": self.inter_op_threads}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    @property
+    def install(self) -> str:
+        """What to do where the provider is missing."""
+        if self.extra:
+            return f"pip install 'aaco[{self.extra}]' in an environment with no other onnxruntime wheel"
+        return f"install a build of ONNX Runtime that has {self.provider}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_switches(cls, data: Any) -> Any:
+        """Switches may stand beside the provider (`fp16_enable: true`) or inside `options`."""
+        if not isinstance(data, dict) or not isinstance(data.get("options") or {}, dict):
+            return data
+        beside = {name: data[name] for name in _SWITCHES if name in data}
+        rest = {name: value for name, value in data.items() if name not in _SWITCHES}
+        return rest | {"options": (data.get("options") or {}) | beside}
+
+    @model_validator(mode="after")
+    def _check_provider(self) -> BackendEntry:
+        for name in self.options.keys() & _SWITCHES.keys():
+            if self.provider not in _SWITCHES[name]:
+                raise ValueError(f"{self.provider} has no {name}; give the provider's own option under options")
+        if self.device_id is not None and self.provider not in _WITH_DEVICES:
+            raise ValueError(f"{self.provider} takes no device_id")
+        return self
+
+
+class ResolvedModel(NamedTuple):
+    """A model file that is there, the entry that describes it, and whether its weights are synthetic."""
+
+    path: Path
+    entry: ModelEntry
+    synthetic: bool
+
+
+def models(files: Iterable[Path] = ()) -> dict[str, ModelEntry]:
+    """The packaged models overlaid by those of `files` that exist, in order. Raises UsageError for a bad file."""
+    raw = _merged(PACKAGED_MODELS, files, "models")
+    return {name: _entry(ModelEntry, name, fields, file) for name, (fields, file) in raw.items()}
+
+
+def backends(files: Iterable[Path] = ()) -> dict[str, BackendEntry]:
+    """The packaged backends overlaid by those of `files` that exist, highest priority first. Raises UsageError."""
+    raw = _merged(PACKAGED_BACKENDS, files, "backends")
+    entries = [_entry(BackendEntry, name, fields, file) for name, (fields, file) in raw.items()]
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: -entry.priority)}
+
+
+def backend(name: str, entries: Mapping[str, BackendEntry]) -> BackendEntry:
+    """The backend of this name. Raises UsageError for an unknown one and Missing for one that was retired."""
+    found = entries.get(name)
+    if found is None:
+        raise UsageError(f"no backend {name!r}", f"known: {', '.join(entries)}")
+    if found.retired:
+        alive = [other.name for other in entries.values() if not other.retired]
+        raise Missing(f"backend {name}: {found.retired}", f"--backend {' or '.join(alive)}")
+    return found
+
+
+def resolve_model(name_or_path: str, entries: Mapping[str, ModelEntry], cache: Path, seed: int = 0) -> ResolvedModel:
+    """The file to run: a registered name's own file; else the zoo's, built under `cache` on first use; or a path.
+
+    Raises ModelError for a name or file that does not exist, StorageError when the zoo cannot write.
+    """
+    from aaco.runner import zoo  # imports onnx, which listing the registries does not need
+
+    entry = entries.get(name_or_path)
+    if entry and entry.path and Path(entry.path).exists():
+        return _from_file(Path(entry.path), entry)
+    recipe = (entry and entry.zoo) or zoo.recipe_name(name_or_path)
+    if recipe:
+        return ResolvedModel(zoo.build(recipe, cache, seed), entry or ModelEntry(name=recipe), synthetic=True)
+    if entry is None and _is_path(name_or_path):
+        return _from_file(Path(name_or_path), ModelEntry(name=Path(name_or_path).stem))
+    raise _unknown(name_or_path, entry, entries)
+
+
+def _from_file(path: Path, entry: ModelEntry) -> ResolvedModel:
+    from aaco.runner import model_file, zoo
+
+    return ResolvedModel(path, entry, model_file.metadata(path).get(zoo.SYNTHETIC) == "true")
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith(".onnx") or Path(text).is_file()
+
+
+def _unknown(name: str, entry: ModelEntry | None, entries: Mapping[str, ModelEntry]) -> ModelError:
+    if entry and entry.path:
+        return ModelError(f"model {name!r}: {entry.path} does not exist (from {Path.cwd()}), and the zoo has no recipe "
+                          "of that name", "put the file there, or correct the entry's path; paths start at the "
+                          "current folder")
+    near = difflib.get_close_matches(name, entries, n=3)
+    return ModelError(f"no model {name!r}" + (f"; near: {', '.join(near)}" if near else ""),
+                      "aaco models  # lists them; any .onnx file works by its path")
+
+
+def _option_name(provider: str, name: str) -> str:
+    return _PREFIXES[provider] + name if name in _SWITCHES else name
+
+
+def _merged(packaged: Path, files: Iterable[Path], section: str) -> dict[str, tuple[Any, Path]]:
+    merged: dict[str, tuple[Any, Path]] = {}
+    for file in [packaged, *(file for file in files if file.exists())]:
+        merged |= {name: (fields, file) for name, fields in _read(file, section).items()}
+    return merged
+
+
+def _read(file: Path, section: str) -> dict[str, Any]:
+    """The entries of one YAML file, by name. Raises UsageError."""
+    fix = f"its form is: {section}: {{name: {{key: value}}}}"
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", "check the file's permissions") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not valid YAML: {' '.join(str(error).split())}", fix) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict) or set(document) != {section}:
+        keys = ", ".join(map(repr, document)) if isinstance(document, dict) else type(document).__name__
+        raise UsageError(f"{file}: expected one key {section!r}, found {keys}", fix)
+    entries = document[section] or {}
+    if not isinstance(entries, dict) or not all(isinstance(name, str) for name in entries):
+        raise UsageError(f"{file}: {section} must map names to entries", fix)
+    return entries
+
+
+def _entry(kind: type[E], name: str, fields: Any, file: Path) -> E:
+    if not isinstance(fields, dict):
+        raise UsageError(f"{file}: {name} must map keys to values", f"keys: {', '.join(_keys(kind))}")
+    try:
+        return kind.model_validate({"name": name} | fields)
+    except ValidationError as error:
+        # A misspelt key is also a missing one: the misspelling says more.
+        worst: Any = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+        place = ".".join([name, *map(str, worst["loc"])])
+        raise UsageError(f"{file}: {place}: {worst['msg']}", _nearest(kind, worst["loc"])) from error
+
+
+def _nearest(kind: type[_Entry], location: Sequence[int | str]) -> str:
+    inside = InputEntry if location[:1] == ("inputs",) and len(location) > 1 else kind
+    known = _keys(inside)
+    near = difflib.get_close_matches(str(location[-1]) if location else "", known, n=1)
+    unknown = near and near[0] != location[-1]
+    return f"did you mean {near[0]!r}?" if unknown else f"keys: {', '.join(known)}"
+
+
+def _keys(kind: type[_Entry]) -> list[str]:
+    """What may be written in an entry of this kind."""
+    dialects = {ModelEntry: ["input_shapes"], BackendEntry: list(_SWITCHES)}
+    return [*kind.model_fields, *dialects.get(kind, [])]

@@ -1,0 +1,154 @@
+"""The baseline store: what is saved is what is loaded, whoever else saves meanwhile."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from aaco.core.errors import BadBundle, StorageError, UsageError
+from aaco.tracelake import baselines
+from aaco.tracelake.baselines import RAW_LIMIT, KernelSum, ProcessSample, Profile, Replicate
+
+ENVIRONMENT = {"cpu.governor": "powersave", "cores": 2, "cpu.flags": ("avx", "fma"), "hypervisor": True}
+
+
+def replicate(session_id="s1", **facts):
+    profile = Profile(inferences=2, window_ns=30, gaps_ns=10, overlap_ns=0,
+                      kernels=(KernelSum(family="gemm", kernel_name="k", calls=4, total_ns=20),))
+    facts = {"machine_id": "m", "backend": "cpu", "model_hash": "h", "config_hash": "c", "batch": 1, **facts}
+    return Replicate(session_id=session_id, profile=profile, environment=ENVIRONMENT,
+                     processes=tuple(ProcessSample.of(np.array([1.0, 2.0, 4.5])) for _ in range(2)), **facts)
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path):
+    saved = baselines.save(tmp_path, "resnet50", [replicate()])
+    assert saved.path == tmp_path / "resnet50.json" and saved.added == ("s1",)
+    assert baselines.load(tmp_path, "resnet50") == saved.baseline
+    document = json.loads(saved.path.read_text())
+    assert document["schema_version"] == 1 and document["metric"] == "latency_ms"
+    assert document["replicates"][0]["processes"][0]["latencies_ms"] == [1.0, 2.0, 4.5]
+    assert len(document["replicates"][0]["environment_digest"]) == 64
+
+
+def test_saving_again_adds_sessions_once(tmp_path):
+    first = baselines.save(tmp_path, "b", [replicate("s1")])
+    again = baselines.save(tmp_path, "b", [replicate("s1")])
+    assert (again.added, again.known, again.baseline) == ((), ("s1",), first.baseline)
+    more = baselines.save(tmp_path, "b", [replicate("s2"), replicate("s1"), replicate("s2")])
+    assert (more.added, more.known, more.baseline.session_ids) == (("s2",), ("s1",), ("s1", "s2"))
+    assert more.baseline.created_utc == first.baseline.created_utc
+
+
+@pytest.mark.parametrize("fact", baselines.IDENTITY)
+def test_sessions_of_something_else_are_refused(tmp_path, fact):
+    baselines.save(tmp_path, "b", [replicate("s1")])
+    other = replicate("s2", **{fact: 8 if fact == "batch" else "other"})
+    with pytest.raises(UsageError, match=f"{fact} of s1 .* of s2"):
+        baselines.save(tmp_path, "b", [other])
+    with pytest.raises(UsageError, match=fact):
+        baselines.save(tmp_path, "new", [replicate("s1"), other])
+    assert baselines.load(tmp_path, "b").session_ids == ("s1",) and not (tmp_path / "new.json").exists()
+    assert baselines.save(tmp_path, "b", [other], replace=True).baseline.session_ids == ("s2",)
+
+
+def test_a_reference_may_be_a_path_as_the_mission_writes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = tmp_path / "store"
+    saved = baselines.save(store, "baselines/resnet50_migraphx_b1.json", [replicate()])
+    assert saved.path.resolve() == tmp_path / "baselines" / "resnet50_migraphx_b1.json"
+    assert baselines.load(store, "baselines/resnet50_migraphx_b1.json").name == "resnet50_migraphx_b1"
+    assert baselines.load(store, str(saved.path.resolve())) == saved.baseline
+    monkeypatch.chdir(tmp_path / "baselines")
+    assert baselines.load(store, "resnet50_migraphx_b1.json") == saved.baseline
+
+
+def test_a_name_with_json_in_it_means_the_same_baseline(tmp_path):
+    baselines.save(tmp_path, "b.json", [replicate()])
+    assert baselines.load(tmp_path, "b").session_ids == ("s1",)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../", "-x", ".hidden", "a b", "new\nline"])
+def test_names_that_cannot_be_files_are_refused(tmp_path, name):
+    with pytest.raises(UsageError, match="cannot name a baseline"):
+        baselines.locate(tmp_path, name)
+
+
+def test_a_baseline_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="no baseline 'b'"):
+        baselines.load(tmp_path / "nowhere", "b")
+    assert baselines.list_all(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    (lambda text: text[: len(text) // 2], "not valid JSON"), (lambda text: "[]", "not a baseline"),
+    (lambda text: text.replace('"schema_version": 1', '"schema_version": 2'), "format 2"),
+    (lambda text: text.replace('"median_ms": 2.0', '"median_ms": -2.0'), "median_ms"),
+    (lambda text: text.replace('"median_ms": 2.0', '"median_ms": NaN'), "median_ms"),
+    (lambda text: text.replace('"window_ns": 30', '"window_ns": 31'), "not the sum"),
+    (lambda text: text.replace('"replicates"', '"copies"'), "replicates"),
+])
+def test_a_damaged_or_newer_file_is_named_and_left_alone(tmp_path, change, why):
+    path = baselines.save(tmp_path, "b", [replicate()]).path
+    damaged = change(path.read_text())
+    path.write_text(damaged)
+    with pytest.raises(BadBundle, match=why) as error:
+        baselines.load(tmp_path, "b")
+    assert str(path) in str(error.value)
+    with pytest.raises(BadBundle):
+        baselines.save(tmp_path, "b", [replicate("s2")])
+    assert path.read_text() == damaged
+
+
+def test_the_list_shows_good_and_damaged_files(tmp_path):
+    baselines.save(tmp_path, "good", [replicate()])
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / ".hidden.json").write_text("{")
+    (tmp_path / "folder.json").mkdir()
+    bad, good = baselines.list_all(tmp_path)
+    assert bad.baseline is None and "not valid JSON" in bad.problem
+    assert good.baseline is not None and good.baseline.name == "good" and good.problem == ""
+
+
+def test_the_sessions_that_baselines_hold(tmp_path):
+    assert baselines.referenced_sessions(tmp_path / "nowhere") == set()
+    baselines.save(tmp_path, "a", [replicate("s1"), replicate("s2")])
+    baselines.save(tmp_path, "b", [replicate("s2"), replicate("s3")])
+    assert baselines.referenced_sessions(tmp_path) == {"s1", "s2", "s3"}
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(BadBundle, match="bad"):
+        baselines.referenced_sessions(tmp_path)
+
+
+def test_fields_of_a_later_minor_version_are_skipped(tmp_path):
+    path = baselines.save(tmp_path, "b", [replicate()]).path
+    document = json.loads(path.read_text()) | {"pinned": True}
+    path.write_text(json.dumps(document))
+    assert baselines.load(tmp_path, "b").session_ids == ("s1",)
+
+
+def test_long_runs_keep_their_summary_and_drop_the_raw_latencies():
+    latencies = np.linspace(1.0, 2.0, RAW_LIMIT + 1)
+    sample = ProcessSample.of(latencies)
+    assert sample.latencies_ms is None and sample.iterations == RAW_LIMIT + 1
+    assert sample.p99_ms == pytest.approx(np.quantile(latencies, 0.99))
+    assert ProcessSample.of(latencies[:RAW_LIMIT]).latencies_ms is not None
+    short = ProcessSample.of(np.array([3.0]))
+    assert (short.std_ms, short.p90_ms, short.p99_ms) == (None, None, None)
+
+
+def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        baselines.save(tmp_path / "file", "b", [replicate()])
+
+
+def test_concurrent_savers_lose_nothing(tmp_path):
+    """flock(2) belongs to the open file, so threads stand for processes here."""
+    names = [f"s{index:02d}" for index in range(24)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda name: baselines.save(tmp_path, "b", [replicate(name)]), names))
+    assert set(baselines.load(tmp_path, "b").session_ids) == set(names)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]

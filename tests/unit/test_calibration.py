@@ -1,0 +1,392 @@
+"""Ceilings are plausible against bounds known from elsewhere, settle by a stated rule, and are kept for a day."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aaco.calibration import card, cpu
+from aaco.calibration.card import Ceiling, Conditions, Drift, MachineCard
+from aaco.core.errors import AacoError, Exit, Missing, UsageError
+
+MACHINE = "0123456789ab"
+MIB = 1 << 20
+QUIET = Conditions(cpu_mhz_before=2100.0, cpu_mhz_after=None, load_average=0.1, others_cpu_pct=None)
+# Above the highest boost clock of any x86 processor sold (Core i9-14900KS, 6.2 GHz): the bound where no clock is told.
+HIGHEST_GHZ = 6.5
+
+
+def ceiling(name="fp32_flops", value=1e11, threads=2, others=None):
+    return Ceiling(name=name, value=value, unit="FLOP/s", low=value / 2, high=value, samples=9, converged=True,
+                   how="so", threads=threads, conditions=QUIET.model_copy(update={"others_cpu_pct": others}))
+
+
+def make_card(*ceilings, machine_id=MACHINE, age_s=0.0):
+    measured = datetime.now(UTC) - timedelta(seconds=age_s)
+    return MachineCard(machine_id=machine_id, measured_utc=measured, ceilings=list(ceilings) or [ceiling()])
+
+
+# The real machine
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return {found.name: found for found in cpu.measure(budget_s=1.0)}
+
+
+def test_every_ceiling_tells_how_it_was_found(measured):
+    assert {"fp32_flops", "dram_bytes_per_s", "dispatch_ns"} <= measured.keys()
+    for found in measured.values():
+        assert found.low <= found.value <= found.high
+        assert found.how
+        assert found.threads == (1 if found.name == "dispatch_ns" else len(os.sched_getaffinity(0)))
+
+
+def test_arithmetic_stays_below_what_the_instruction_set_allows(measured):
+    facts = Path("/proc/cpuinfo").read_text()
+    flags = set(next((line for line in facts.splitlines() if line.startswith("flags")), "").split())
+    if "fma" not in flags:
+        pytest.skip("the bound is for x86 with fused multiply-add")
+    lanes = 16 if "avx512f" in flags else 8
+    told = [int(path.read_text()) / 1e6 for path in cpu.SYSTEM.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")]
+    bound = len(os.sched_getaffinity(0)) * max(told, default=HIGHEST_GHZ) * 1e9 * lanes * 2 * 2
+    assert 0.01 * bound < measured["fp32_flops"].value < 1.02 * bound
+
+
+def test_bandwidth_agrees_with_one_plain_copy(measured):
+    source = np.ones(64 * MIB, np.float32)
+    target = np.zeros_like(source)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        np.copyto(target, source)
+        seconds.append(time.perf_counter() - start)
+    plain = 2 * source.nbytes / min(seconds)
+    assert 0.2 * plain < measured["dram_bytes_per_s"].value < 5 * len(os.sched_getaffinity(0)) * plain
+
+
+def test_a_call_costs_nanoseconds(measured):
+    assert 1 < measured["dispatch_ns"].value < 10_000
+
+
+def test_work_is_two_operations_per_multiply_add(monkeypatch):
+    monkeypatch.setattr(cpu, "_bursts", lambda call, work: (call, work))
+    product, work = cpu._sgemm(96)
+    assert work == 2 * product().size * 96
+    for name, (run, work) in cpu._ort_kernels(1).items():
+        (output,) = run()
+        terms = 256 * 3 * 3 if "Conv" in name else output.shape[1]
+        assert work == 2 * output.size * terms
+
+
+def test_without_onnx_runtime_numpy_sets_the_roof_and_the_card_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    series, how = cpu.flops(1, 0.01)
+    assert series.winner.startswith("numpy")
+    assert "without ONNX Runtime" in how
+
+
+def test_the_callers_thread_settings_do_not_reach_the_child(monkeypatch):
+    seen = {}
+
+    def run(command, env, **_):
+        seen.update(env, command=command)
+        return subprocess.CompletedProcess(command, 0, json.dumps([ceiling().model_dump()]), "")
+
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    monkeypatch.setattr(subprocess, "run", run)
+    assert cpu.measure(1) == [ceiling()]
+    assert seen["OPENBLAS_NUM_THREADS"] == seen["OMP_NUM_THREADS"] == "1"
+
+
+# Refusals
+
+
+def test_more_threads_than_cpus_are_refused():
+    with pytest.raises(Missing, match="may use") as caught:
+        cpu.measure(len(os.sched_getaffinity(0)) + 1)
+    assert "at most" in caught.value.fix
+
+
+@pytest.mark.parametrize(("threads", "budget_s"), [(0, 1.0), (1, 0.0), (1, float("nan"))])
+def test_a_senseless_request_is_refused(threads, budget_s):
+    with pytest.raises(UsageError):
+        cpu.measure(threads, budget_s)
+
+
+def test_a_killed_measurement_is_missing_not_a_number(monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, -9, "", ""))
+    with pytest.raises(Missing, match="SIGKILL"):
+        cpu.measure(1)
+
+
+def test_a_crash_is_told_with_its_last_line(monkeypatch):
+    crashed = subprocess.CompletedProcess([], 1, "", "Traceback\nValueError: odd\n")
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: crashed)
+    with pytest.raises(AacoError, match="ValueError: odd"):
+        cpu.measure(1)
+
+
+def test_an_error_crosses_the_process_border_whole(monkeypatch, capsys):
+    def refuse(threads, budget_s):
+        raise Missing("no room", "make room")
+
+    monkeypatch.setattr(cpu, "_ceilings", refuse)
+    monkeypatch.setattr(sys, "argv", ["cpu", "1", "1.0"])
+    with pytest.raises(SystemExit) as left:
+        cpu.main()
+    assert left.value.code == Exit.MISSING
+    printed = subprocess.CompletedProcess([], int(left.value.code), capsys.readouterr().out, "")
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: printed)
+    with pytest.raises(Missing) as caught:
+        cpu.measure(1)
+    assert (caught.value.what, caught.value.fix) == ("no room", "make room")
+
+
+# When to stop
+
+
+@pytest.mark.parametrize(("best", "expected"), [
+    ([], False),
+    ([100.0] * 3, False),                                  # three rounds are no history
+    ([100.0] * 4, True),
+    ([80.0, 95.0, 99.5, 100.0, 100.2, 100.3], True),       # rises, then levels
+    ([100.0 * 1.02**i for i in range(50)], False),         # rises for ever
+    ([100.0, 90.0, 80.0, 70.0], True),                     # sinks: the best was the first
+    ([100.0, 100.0, 100.0, 100.0, 105.0], False),          # a late find starts the wait again
+    ([100.0, 100.0, 100.0, 100.0, 105.0, 90.0, 90.0, 90.0], True),
+    ([100.0, 100.4, 100.8, 101.2], False),                 # small steps count together
+])
+def test_settled(best, expected):
+    assert cpu.settled(best) is expected
+
+
+def rounds(*bursts):
+    left = list(bursts)
+    return lambda: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_repeat_stops_when_the_best_has_settled_and_names_the_fastest():
+    series = cpu.repeat({"slow": rounds([50.0]), "fast": rounds([80.0], [100.0])}, budget_s=60.0)
+    assert series.converged
+    assert series.winner == "fast"
+    assert series.best == {"slow": 50.0, "fast": 100.0}
+    assert series.repeats == [80.0, 100.0, 100.0, 100.0, 100.0]
+
+
+def test_repeat_says_when_time_ran_out():
+    rates = iter(1.02**i for i in range(10**6))
+    series = cpu.repeat({"rising": lambda: [next(rates)]}, budget_s=0.01)
+    assert not series.converged
+    assert series.repeats
+
+
+def test_one_round_is_made_even_without_time():
+    assert cpu.repeat({"only": lambda: [3.0]}, budget_s=0.0).repeats == [3.0]
+
+
+def test_a_single_lucky_repeat_does_not_set_the_roof():
+    series = cpu.repeat({"lucky": lambda: [100.0] * 19 + [900.0]}, budget_s=60.0)
+    assert series.best["lucky"] == pytest.approx(100.0)
+
+
+def test_a_cost_is_the_inverse_of_a_rate():
+    rate = ceiling(value=4e7).model_copy(update={"low": 2e7, "high": 5e7})
+    cost = cpu._cost(rate)
+    assert (cost.low, cost.value, cost.high) == pytest.approx((20.0, 25.0, 50.0))
+
+
+# Memory
+
+
+def test_rows_overlap_within_a_lane_and_lanes_do_not():
+    memory = np.arange(3000, dtype=np.float32)
+    lanes = cpu.overlapping_rows(memory, 3, 5)
+    assert all(lane.shape == lanes[0].shape == (5, 1000 - 4 * 16) for lane in lanes)
+    for first, lane in zip((0, 1000, 2000), lanes, strict=True):
+        assert lane[0, 0] == first
+        assert lane[1, 0] == first + 16
+        assert lane[-1, -1] == first + 999
+
+
+@pytest.mark.parametrize(("name", "lanes", "moved"), [("read", 1, 1), ("update", 1, 2), ("copy", 2, 2), ("add", 3, 3)])
+def test_a_stream_counts_the_bytes_it_moves(name, lanes, moved):
+    team = cpu.Team(2, segment_bytes=48_000)
+    try:
+        found = list(team._pool.map(lambda _: team._stream(name, passes=4, turns=7), range(2)))
+    finally:
+        team.close()
+    row = 12_000 // lanes - 16 * 3
+    assert [count for _, _, count in found] == [7 * 4 * moved * row * 4] * 2
+
+
+def test_streams_keep_to_their_own_segment():
+    team = cpu.Team(1, segment_bytes=4000)
+    try:
+        for name in cpu.STREAMS:
+            team.rates(name, passes=2, turns=1)
+        memory = team._pool.submit(lambda: team._own.memory).result()
+    finally:
+        team.close()
+    assert (memory[:3666] == 1).all()  # all but the sum, in the last third of the last segment
+    assert (memory[3666:3998] == 2).all()
+
+
+@pytest.mark.parametrize(("caches", "available", "ring"), [
+    ({2: 4 * MIB, 3: 300 * MIB}, 10_000 * MIB, 1200 * MIB),
+    ({2: 4 * MIB, 3: 300 * MIB}, 2_000 * MIB, 1000 * MIB),  # less than wished for: half of what there is
+    ({2: 4 * MIB}, None, 256 * MIB),                        # a small cache: still long enough to time
+    ({}, 10_000 * MIB, 1024 * MIB),
+])
+def test_the_ring_exceeds_the_last_level_cache(caches, available, ring):
+    assert cpu.ring_bytes(caches, available)[0] == ring
+
+
+def test_the_ring_says_how_it_relates_to_the_cache():
+    assert cpu.ring_bytes({3: 300 * MIB}, 2_000 * MIB)[1] == "3.3 x the last-level cache"
+    assert "not known" in cpu.ring_bytes({}, None)[1]
+
+
+def test_too_little_memory_is_refused():
+    with pytest.raises(Missing, match="exceed the caches") as caught:
+        cpu.ring_bytes({3: 300 * MIB}, 1000 * MIB)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(("caches", "cpus", "expected"), [
+    ({1: 96 << 10, 2: 4 * MIB, 3: 300 * MIB}, 2, {2: 192 << 10, 3: 8 * MIB}),
+    ({1: 64 << 10, 2: 2 * MIB, 3: 3 * MIB}, 2, {2: 128 << 10}),               # an L3 share of 1.5 MiB beside 1 MiB L2
+    ({1: 256 << 10, 2: 4 * MIB, 3: 32 * MIB}, 8, {2: 128 << 10, 3: 2 * MIB}),
+    ({}, 4, {}),
+])
+def test_working_sets_fit_their_level_and_not_the_one_inside(caches, cpus, expected):
+    assert cpu.working_sets(caches, cpus) == expected
+
+
+def test_a_shared_cache_counts_once_and_code_does_not_count(tmp_path):
+    for index in range(3):
+        caches = (("1", "Data", "48K", index), ("1", "Instruction", "32K", index), ("3", "Unified", "300K", "0-2"))
+        for number, facts in enumerate(caches):
+            folder = tmp_path / f"cpu{index}" / "cache" / f"index{number}"
+            folder.mkdir(parents=True)
+            for name, text in zip(("level", "type", "size", "shared_cpu_list"), facts, strict=True):
+                (folder / name).write_text(f"{text}\n")
+    assert cpu.read_caches({0, 1, 2}, tmp_path) == {1: 3 * 48 * 1024, 3: 300 * 1024}
+    assert cpu.read_caches({1}, tmp_path) == {1: 48 * 1024, 3: 300 * 1024}
+    assert cpu.read_caches({0}, tmp_path / "nowhere") == {}
+
+
+# Conditions
+
+
+def test_others_are_what_was_busy_and_not_us():
+    before = cpu.Snapshot(2000.0, 1.5, cpu._jiffies("cpu  100 0 50 1000 10 0 0 40 0 0\ncpu0 1"), own=100.0)
+    after = cpu.Snapshot(1800.0, 2.5, cpu._jiffies("cpu  200 0 70 1050 10 0 0 70 0 0\ncpu0 1"), own=200.0)
+    found = cpu.conditions(before, after)  # 200 jiffies passed, 150 of them busy, 100 of those ours
+    assert found == Conditions(cpu_mhz_before=2000.0, cpu_mhz_after=1800.0, load_average=1.5, others_cpu_pct=25.0)
+
+
+def test_unreadable_conditions_are_null():
+    blind = cpu.Snapshot(None, None, None, 0.0)
+    assert set(cpu.conditions(blind, blind).model_dump().values()) == {None}
+
+
+def test_our_own_work_is_not_others():
+    before = cpu.snapshot()
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    after = cpu.snapshot()
+    assert after.own - before.own >= 0.25 * os.sysconf("SC_CLK_TCK")
+    others = cpu.conditions(before, after).others_cpu_pct
+    assert others is None or 0 <= others <= 100
+
+
+# The card
+
+
+def test_a_card_comes_back_as_it_was(tmp_path):
+    kept = make_card(ceiling(), ceiling("dispatch_ns", 40.0, 1))
+    card.save(kept, tmp_path / "new" / "cache")
+    found = card.load(tmp_path / "new" / "cache", MACHINE)
+    assert found.ceilings == kept.ceilings
+    assert abs(found.measured_utc - kept.measured_utc) < timedelta(milliseconds=1)
+    json.dumps(found.model_dump(), allow_nan=False)
+
+
+def refusal(folder, machine_id=MACHINE, **limits):
+    reasons = []
+    assert card.load(folder, machine_id, tell=reasons.append, **limits) is None
+    assert len(reasons) == 1
+    return reasons[0]
+
+
+def test_no_card_yet(tmp_path):
+    assert "not calibrated yet" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(("age_s", "fresh"), [(86_000, True), (86_500, False)])
+def test_a_card_is_good_for_a_day(tmp_path, age_s, fresh):
+    card.save(make_card(age_s=age_s), tmp_path)
+    if fresh:
+        assert card.load(tmp_path, MACHINE)
+    else:
+        assert "24.0 h old" in refusal(tmp_path)
+
+
+def test_the_age_limit_can_be_chosen(tmp_path):
+    card.save(make_card(age_s=7200), tmp_path)
+    assert "2.0 h old, which is more than 1 h" in refusal(tmp_path, max_age_s=3600)
+
+
+def test_a_card_from_the_future_has_no_known_age(tmp_path):
+    card.save(make_card(age_s=-3600), tmp_path)
+    assert "future" in refusal(tmp_path)
+
+
+def test_a_card_of_a_busy_machine_is_not_kept_for_a_day(tmp_path):
+    card.save(make_card(ceiling(others=60.0), ceiling(others=12.0), ceiling(others=0.0)), tmp_path)
+    assert "others used 12 % of the CPUs" in refusal(tmp_path)
+    card.save(make_card(ceiling(others=60.0), ceiling(others=3.0), ceiling(others=None), ceiling(others=0.0)), tmp_path)
+    assert card.load(tmp_path, MACHINE)
+
+
+def test_another_machines_card_is_refused(tmp_path):
+    card.save(make_card(machine_id="another"), tmp_path)
+    (tmp_path / "machine-another.json").rename(tmp_path / f"machine-{MACHINE}.json")
+    assert "another machine (another)" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"\xff\xfe\x00", b"{", b"[]", b"null", b'{"schema_version": 2, "machine_id": "x", "ceilings": []}',
+])
+def test_a_damaged_card_is_no_card(tmp_path, content):
+    (tmp_path / f"machine-{MACHINE}.json").write_bytes(content)
+    assert "not a machine card" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, None, "Infinity"])
+def test_a_ceiling_that_is_no_positive_number_is_damage(tmp_path, value):
+    document = make_card().model_dump(mode="json")
+    document["ceilings"][0]["value"] = value
+    (tmp_path / f"machine-{MACHINE}.json").write_text(json.dumps(document))
+    assert "ceilings.0.value" in refusal(tmp_path)
+
+
+def test_an_unreadable_card_is_no_card(tmp_path):
+    (tmp_path / f"machine-{MACHINE}.json").mkdir()
+    assert "cannot be read" in refusal(tmp_path)
+
+
+def test_drift_compares_like_with_like():
+    old = make_card(ceiling("fp32_flops", 1e11), ceiling("dram_bytes_per_s", 4e10), ceiling("gone", 1.0))
+    new = make_card(ceiling("dram_bytes_per_s", 3e10), ceiling("fp32_flops", 1e11, threads=1), ceiling("added", 1.0))
+    assert card.drift(old, new) == [Drift("dram_bytes_per_s", 2, 4e10, 3e10)]
+    assert card.drift(old, new)[0].relative == pytest.approx(-0.25)
+    assert [change.relative for change in card.drift(old, old)] == [0.0] * 3

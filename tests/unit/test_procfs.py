@@ -1,0 +1,349 @@
+"""The process sampler against other accounts of the same truth: getrusage, two hogs on one CPU, made-up counters."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes import hosts
+
+from aaco.collectors import procfs
+from aaco.collectors.machine import Host
+from aaco.collectors.procfs import Process, Sampler, Snapshot, Thread
+from aaco.core.errors import BadCapture, StorageError
+from aaco.core.readings import Absent
+from aaco.core.tables import SYSTEM_EVENTS
+
+HOG = """
+import os, sys, time
+os.sched_setaffinity(0, {{{cpu}}})
+print("ready", flush=True)
+end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    pass
+"""
+# Waits to be told to begin and to end, so that what lies between is what the sampler saw; then reports getrusage.
+BUSY = """
+import mmap, resource, sys, threading, time
+def rusage():
+    r = resource.getrusage(resource.RUSAGE_SELF)
+    return [r.ru_nvcsw, r.ru_nivcsw, r.ru_minflt, r.ru_majflt, r.ru_utime + r.ru_stime]
+def work():
+    for _ in range(150):
+        time.sleep(0.001)
+    memory = mmap.mmap(-1, 8 << 20)
+    for page in range(0, 8 << 20, 4096):
+        memory[page] = 1
+    gate.wait()
+gate = threading.Event()
+threads = [threading.Thread(target=work) for _ in range(3)]
+print("ready", flush=True); sys.stdin.readline()
+before = rusage()
+for thread in threads:
+    thread.start()
+time.sleep(1)
+print(*(b - a for a, b in zip(before, rusage())), flush=True)
+sys.stdin.readline()
+gate.set()
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    """Starts Python programs that have said "ready", and ends them after the test."""
+    running = []
+
+    def program(code: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True)
+        running.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield program
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def total(table: pa.Table, kind: str, column: str = "value") -> float:
+    chosen = table.filter(pc.equal(table["kind"].cast(pa.string()), kind))
+    assert chosen.num_rows
+    return float(pc.sum(chosen[column]).as_py())
+
+
+def test_two_hogs_on_one_cpu_wait_half_of_the_time(start: Any, tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    _, target = (start(HOG.format(cpu=cpu, seconds=30)) for _ in range(2))
+    sampler = Sampler(target.pid, raw=tmp_path / "raw.bin")
+    sampler.start()
+    waited, began = procfs.wait_ns(target.pid), time.monotonic_ns()
+    time.sleep(2)
+    share = (procfs.wait_ns(target.pid) - waited) / (time.monotonic_ns() - began)
+    table = sampler.stop()
+    wall, wait, ran = (total(table, kind, "dur_ns") for kind in ("sample", "run_queue_wait", "cpu_time"))
+    assert wait / wall == pytest.approx(share, abs=0.05)
+    assert (wait + ran) / wall == pytest.approx(1, abs=0.05)  # a hog runs or waits, nothing else
+    assert 0.4 < wait / wall < 0.95  # half, or more when others want this CPU too
+    assert total(table, "switch_involuntary") > 20
+    assert total(table, "psi_cpu") > 0.3e-3 * wall
+
+
+def test_counts_agree_with_getrusage(start: Any, tmp_path: Path) -> None:
+    target = start(BUSY)
+    sampler = Sampler(target.pid, 0.05, raw=tmp_path / "raw.bin")
+    sampler.start()
+    target.stdin.write("go\n")
+    target.stdin.flush()
+    voluntary, involuntary, minor, major, cpu_s = map(float, target.stdout.readline().split())
+    table = sampler.stop()
+    assert total(table, "switch_voluntary") == pytest.approx(voluntary, abs=10)
+    assert voluntary > 400
+    assert total(table, "switch_involuntary") == pytest.approx(involuntary, abs=10)
+    assert total(table, "fault_minor") == pytest.approx(minor, abs=20)
+    assert minor > 10
+    assert total(table, "fault_major") == pytest.approx(major, abs=2)
+    assert total(table, "cpu_time", "dur_ns") / 1e9 == pytest.approx(cpu_s, abs=0.03)
+    assert max(table.filter(pc.equal(table["kind"].cast(pa.string()), "sample"))["value"].to_pylist()) == 4
+
+
+def test_table_and_overhead(start: Any, tmp_path: Path) -> None:
+    target = start(HOG.format(cpu=max(os.sched_getaffinity(0)), seconds=30))
+    before = time.monotonic_ns()
+    sampler = Sampler(target.pid, 0.02, raw=tmp_path / "deep" / "raw.bin")
+    sampler.start()
+    time.sleep(1)
+    table, after = sampler.stop(), time.monotonic_ns()
+    assert table.schema.equals(SYSTEM_EVENTS.schema)
+    times = table["t_ns"].to_pylist()
+    assert before <= times[0] <= times[-1] <= after
+    assert times == sorted(times)
+    assert set(table["tier"].to_pylist()) == {"T1"}
+    process = table.filter(pc.equal(table["kind"].cast(pa.string()), "cpu_time"))
+    assert set(process["process_id"].to_pylist()) == {target.pid}
+    assert total(table, "rss") / process.num_rows > 5 << 20
+    seen = sampler.overhead
+    assert seen["samples"] == process.num_rows
+    assert seen["rate_hz"] == pytest.approx(50, rel=0.5)
+    assert 0 < seen["cpu_s_per_s"] < 0.5
+    assert sampler.stop().equals(table)
+
+
+def test_the_span_of_the_samples_is_the_sum_of_the_intervals(start: Any, tmp_path: Path) -> None:
+    sampler = Sampler(os.getpid(), 0.02, raw=tmp_path / "raw.bin")
+    sampler.start()
+    time.sleep(0.2)
+    table = sampler.stop()
+    ends = pc.min_max(table["t_ns"]).as_py()
+    assert total(table, "sample", "dur_ns") == ends["max"] - ends["min"]
+
+
+def test_it_ends_with_the_process(start: Any, tmp_path: Path) -> None:
+    target = start(HOG.format(cpu=max(os.sched_getaffinity(0)), seconds=0.5))
+    sampler = Sampler(target.pid, 0.02, raw=tmp_path / "raw.bin")
+    sampler.start()
+    sampler._thread.join(20)  # ends although nobody has waited for the process: it is a zombie
+    assert not sampler._thread.is_alive()
+    assert target.returncode is None
+    assert total(sampler.stop(), "sample", "dur_ns") < 20e9
+
+
+def test_a_process_that_is_not_there(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    sampler = Sampler(gone.pid, raw=tmp_path / "raw.bin")
+    sampler.start()
+    assert sampler.stop().num_rows == 0
+    assert sampler.overhead["samples"] == 0
+    with pytest.raises(Absent, match="no such process"):
+        procfs.wait_ns(gone.pid)
+
+
+def test_nothing_is_lost_when_the_sampler_is_killed(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.bin"
+    code = (f"import os, time; from pathlib import Path; from aaco.collectors.procfs import Sampler\n"
+            f"Sampler(os.getppid(), 0.02, raw=Path({str(raw)!r})).start(); print('ready', flush=True); time.sleep(60)")
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert parent.stdout
+    parent.stdout.readline()
+    time.sleep(0.5)
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    table = procfs.parse(raw)
+    assert len(set(table["t_ns"].to_pylist())) > 10
+    assert total(table, "sample", "dur_ns") > 0.3e9
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="/dev/full"):
+        Sampler(os.getpid(), raw=Path("/dev/full")).start()
+
+
+def test_a_disk_that_fills_up_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tmp_path / "raw.bin"
+    sampler = Sampler(os.getpid(), 0.02, raw=raw)
+    sampler.start()
+    monkeypatch.setattr(sampler, "_file", Path("/dev/full").open("wb", buffering=0))  # noqa: SIM115
+    time.sleep(0.2)
+    with pytest.raises(StorageError, match="No space left"):
+        sampler.stop()
+    assert procfs.parse(raw).num_rows
+
+
+def test_a_record_written_in_part_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, content: bytes) -> int:
+            return len(content) - 1
+
+        def close(self) -> None:
+            pass
+
+    sampler = Sampler(os.getpid(), 0.02, raw=tmp_path / "raw.bin")
+    sampler.start()
+    sampler._file.close()
+    monkeypatch.setattr(sampler, "_file", Full())
+    with pytest.raises(StorageError, match="No space left"):
+        sampler.stop()
+
+
+def recording(tmp_path: Path) -> bytes:
+    raw = tmp_path / "whole.bin"
+    sampler = Sampler(os.getpid(), 0.01, raw=raw)
+    sampler.start()
+    time.sleep(0.1)
+    sampler.stop()
+    return raw.read_bytes()
+
+
+def test_cut_anywhere_it_parses_or_is_a_bad_capture(tmp_path: Path) -> None:
+    content, raw, draw = recording(tmp_path), tmp_path / "cut.bin", random.Random(3)
+    whole = procfs.parse(tmp_path / "whole.bin").to_pylist()
+    for cut in [0, 1, 15, 16, 17, *(draw.randrange(len(content)) for _ in range(50))]:
+        raw.write_bytes(content[:cut])
+        if cut < 16:
+            with pytest.raises(BadCapture):
+                procfs.parse(raw)
+        else:
+            assert procfs.parse(raw).to_pylist() == whole[:(cut - 16) // procfs._RECORD.itemsize]
+
+
+def test_with_flipped_bytes_it_parses_or_is_a_bad_capture(tmp_path: Path) -> None:
+    content, raw, draw = recording(tmp_path), tmp_path / "flipped.bin", random.Random(4)
+    for _ in range(200):
+        broken = bytearray(content)
+        broken[draw.randrange(len(broken))] ^= 1 << draw.randrange(8)
+        raw.write_bytes(broken)
+        try:
+            procfs.parse(raw).validate(full=True)
+        except BadCapture as error:
+            assert str(raw) in error.what
+            assert error.fix
+
+
+def test_no_file_is_a_bad_capture(tmp_path: Path) -> None:
+    with pytest.raises(BadCapture, match="No such file"):
+        procfs.parse(tmp_path / "none.bin")
+
+
+def values(rows: list[procfs.Row]) -> dict[str, float]:
+    """Amount by kind."""
+    kinds = list(procfs.KINDS)
+    return {kinds[row.kind]: row.value if procfs.KINDS[kinds[row.kind]] else row.dur_ns for row in rows}
+
+
+IDLE = Process(1, 0, 0, 0, 0, {})
+THREAD = Thread(0, 100, 10, 20, 5, 0)
+
+
+def test_threads_that_end_and_begin() -> None:
+    old = replace(IDLE, threads={(1, 5): THREAD, (2, 6): replace(THREAD, waited_ns=10**9)})
+    new = replace(IDLE, threads={(1, 5): replace(THREAD, waited_ns=150, voluntary=11),
+                                 (2, 9): replace(THREAD, waited_ns=7)})
+    rows = procfs.between(Snapshot(1000, old), Snapshot(3000, new), 42)
+    found = values(rows)
+    assert found["run_queue_wait"] == 50 + 7  # thread 2 is another one than before, by its start time
+    assert found["switch_voluntary"] == 1 + 10
+    assert {row.lost_before for row in rows if row.lost_before >= 0} == {1}
+    assert found["sample"] == 2
+    assert [row.dur_ns for row in rows if row.kind == 0] == [2000]
+
+
+def test_what_the_kernel_does_not_count_is_absent_not_zero() -> None:
+    silent = replace(IDLE, cpu_ns=None, threads={(1, 5): Thread(None, None, None, None, None, 0)})
+    found = values(procfs.between(Snapshot(0, silent, {"steal": 1}), Snapshot(1, silent, {"psi_io": 1}), 42))
+    assert found.keys() == {"sample", "fault_minor", "fault_major", "rss"}
+
+
+def test_host_rows_belong_to_no_process() -> None:
+    rows = procfs.between(Snapshot(0, IDLE, {"steal": 10, "psi_io": 3}),
+                          Snapshot(9, IDLE, {"steal": 30, "psi_io": 4}, {"load": 1.5}, {3: 2100.0}), 42)
+    of_host = [row for row in rows if row.process_id == -1]
+    assert values(of_host) == {"steal": 20, "psi_io": 1, "load": 1.5, "cpu_frequency": 2100.0}
+    assert [row.cpu for row in of_host if row.cpu >= 0] == [3]
+
+
+lives = st.dictionaries(st.integers(1, 6), st.lists(st.integers(0, 50), min_size=1, max_size=8), max_size=6)
+
+
+@given(lives, st.lists(st.integers(0, 8), max_size=6))
+def test_whenever_threads_live_no_delta_is_negative_and_none_is_counted_twice(
+        growth: dict[int, list[int]], births: list[int]) -> None:
+    """Each thread is born at some tick and adds to its counter until its list ends; one look per tick."""
+    born = dict(zip(growth, [*births, *([0] * len(growth))], strict=False))
+
+    def look_at(tick: int) -> Snapshot:
+        alive = {tid: steps for tid, steps in growth.items() if born[tid] <= tick < born[tid] + len(steps)}
+        threads = {(tid, born[tid]): replace(THREAD, waited_ns=sum(steps[:tick - born[tid] + 1]), voluntary=tick)
+                   for tid, steps in alive.items()}
+        return Snapshot(tick, replace(IDLE, threads=threads))
+
+    looks = [look_at(tick) for tick in range(18)]
+    waits = [values(procfs.between(a, b, 1))["run_queue_wait"] for a, b in pairwise(looks)]
+    assert all(wait >= 0 for wait in waits)
+    first = sum(steps[0] for tid, steps in growth.items() if born[tid] == 0)
+    assert sum(waits) == sum(map(sum, growth.values())) - first
+
+
+def test_formats_of_the_kernel(tmp_path: Path) -> None:
+    """A process named to confuse, on a host with cpufreq."""
+    before_start = " ".join(map(str, range(4, 22)))
+    stat = f"77 (a) b (c) R {before_start} 5000 23 24 " + " ".join(map(str, range(25, 53)))
+    hosts.plant(tmp_path, {
+        "proc/77/stat": stat, "proc/77/task/77/stat": stat, "proc/77/task/77/schedstat": "11 22 33\n",
+        "proc/77/task/77/status": "Name:\ta) b\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n",
+        "proc/77/task/77/sched": "x (77, #threads: 1)\nse.nr_migrations      :         9\nnr_switches : 11\n",
+        "proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=123\nfull avg10=0 total=9\n",
+        "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\nintr 5 0\nctxt 400\nbtime 1\n",
+        "proc/loadavg": "0.50 0.1 0.1 3/90 1\n", "sys/devices/system/cpu/cpu39/cpufreq/scaling_cur_freq": "2450000\n"})
+    seen = procfs.look(77, Host(tmp_path))
+    assert seen
+    tick_ns, page = 10**9 // os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    assert replace(seen.process, cpu_ns=None) == Process(5000, None, 10, 12, 24 * page, {
+        (77, 5000): Thread(11, 22, 5, 6, 9, 39)})
+    assert seen.counts == {"psi_cpu": 123, "steal": 8 * tick_ns, "host_switches": 400}
+    assert seen.levels == {"load": 0.5, "runnable": 3}
+    assert seen.mhz == {39: 2450.0}
+    assert procfs.wait_ns(77, Host(tmp_path)) == 22
+    hosts.plant(tmp_path, {"proc/77/task/77/schedstat": "0 0 0\n"})
+    with pytest.raises(Absent, match="all zero"):
+        procfs.wait_ns(77, Host(tmp_path))
+
+
+def test_run_queue_wait_is_that_of_all_threads() -> None:
+    by_hand = sum(int(path.read_text().split()[1]) for path in Path("/proc/self/task").glob("*/schedstat"))
+    assert procfs.wait_ns(os.getpid()) >= by_hand

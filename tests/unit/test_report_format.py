@@ -1,0 +1,93 @@
+"""How numbers and names look: read back, measured against the terminal library, and at their edges."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from aaco.core.readings import Reading
+from aaco.report import format
+
+POWERS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+@pytest.mark.parametrize(("value", "unit", "text"), [
+    (42.123, "ms", "42.1 ms"), (0.0421, "ms", "42.1 us"), (1234.5, "ms", "1.23 s"), (0.000062, "ms", "62 ns"),
+    (2.8, "us", "2.80 us"), (94.2, "pct", "94.2 %"), (0.942, "ratio", "0.942"), (1.0, "ratio", "1.00"),
+    (58.0, "1", "58"), (1.25, "1", "1.25"), (407.3, "1/s", "407 /s"), (12345.6, "1/s", "12,346 /s"),
+    (0.0, "pct", "0 %"), (-0.0, "ratio", "0"), (-4.217, "pct", "-4.22 %"), (1536.0, "bytes", "1.50 KiB"),
+    (3.2e-7, "ratio", "3.20e-07"), (math.nan, "ms", "not finite ms"), (math.inf, "ratio", "not finite"),
+    (31.54, "GFLOP/s", "31.5 GFLOP/s"),
+])
+def test_a_value_has_three_digits_and_the_unit_that_fits(value: float, unit: str, text: str) -> None:
+    assert format.quantity(value, unit) == text
+
+
+@given(st.floats(1e-6, 1e9), st.sampled_from(["ns", "us", "ms", "s"]))
+def test_a_printed_time_reads_back_within_its_precision(value: float, unit: str) -> None:
+    shown, suffix = format.quantity(value, unit).replace(",", "").split(" ")
+    assert math.isclose(float(shown) * POWERS[suffix], value * POWERS[unit], rel_tol=5.1e-3, abs_tol=0.51)
+
+
+@given(st.floats(1, 1e6), st.floats(1e-4, 0.5))
+def test_an_interval_is_precise_enough_to_see_its_width(value: float, relative: float) -> None:
+    text = format.quantity(value, "1/s", value * (1 - relative), value * (1 + relative))
+    low, high = (float(end.replace(",", "")) for end in text.split("[")[1].rstrip("]").split(", "))
+    assert low < high
+    assert math.isclose(high - low, 2 * relative * value, rel_tol=0.75)
+
+
+def test_a_reading_shows_its_interval_or_its_reason() -> None:
+    assert format.reading(Reading("m", "ms", 42.1, low=41.8, high=42.5)) == "42.1 ms [41.8, 42.5]"
+    assert format.reading(Reading("m", "ms", None, "not recorded")) == "absent: not recorded"
+    assert format.banded(Reading("m", "ratio", 1.3, band="good")) == "1.30 (good)"
+
+
+def test_a_threshold_keeps_its_own_digits() -> None:
+    assert format.threshold(Reading("m", "pct", 70.0).above(60, "why")) == "≥ 60 %"
+    assert format.threshold(Reading("m", "ratio", 70.0).below(0.05, "why")) == "≤ 0.05"
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, "0.0 %"), (0.0001, "<0.1 %"), (0.584, "58.4 %"), (3.077, "307.7 %")])
+def test_a_share_is_a_percentage(share: float, text: str) -> None:
+    assert format.percent(share) == text
+
+
+@given(st.text())
+def test_clean_text_is_printable_and_printable_text_is_left_alone(text: str) -> None:
+    assert format.clean(text).isprintable()
+    assert format.clean(text) == text or not text.isprintable()
+
+
+@given(st.text(max_size=60), st.integers(3, 40))
+def test_a_cut_name_fits_and_keeps_both_ends(text: str, columns: int) -> None:
+    shown = format.cut(text, columns)
+    assert format.cells(shown) <= columns
+    if shown != format.clean(text):
+        head, tail = shown.split("…", 1) if "…" not in text else (shown[0], shown[-1])
+        assert format.clean(text).startswith(head)
+        assert format.clean(text).endswith(tail)
+
+
+@given(st.text(st.characters(codec="ascii")) | st.text("ab éü名前かな한글…█≥ "), st.integers(4, 40))
+def test_wrapped_lines_fit_and_lose_nothing_but_spaces(text: str, columns: int) -> None:
+    lines = format.wrap(text, columns)
+    assert all(format.cells(line) <= columns for line in lines)
+    assert "".join(lines).replace(" ", "") == format.clean(text).replace(" ", "")
+
+
+@given(st.text(st.sampled_from("ab é…█≥│名前한글ｱＡ\u0301")))
+def test_cells_agree_with_the_terminal_library(text: str) -> None:
+    assert format.cells(text) == cell_len(text)
+
+
+@given(st.floats(-1, 2), st.integers(1, 60))
+def test_a_bar_is_as_wide_as_asked(share: float, columns: int) -> None:
+    assert len(format.bar(share, columns)) == columns
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert [format.plural(1, "process"), format.plural(2, "process"), format.plural(1200, "iteration")] == [
+        "1 process", "2 processes", "1,200 iterations"]

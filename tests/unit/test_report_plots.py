@@ -1,0 +1,137 @@
+"""The figures: golden, well-formed, and each mark where the numbers say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from importlib.resources import files
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import explained
+from tests.explained import CEILINGS, FLOPS, MICROSECONDS, OPERATORS, Sample
+
+from aaco.report import nodes, plots
+from aaco.report.svg import Drawing, Scale, round_step
+
+SVG = "{http://www.w3.org/2000/svg}"
+NUMBERS = st.floats(-1e9, 1e9)
+
+
+def test_the_figures_are_the_golden_ones(golden: Callable[[str, str], None]) -> None:
+    found = plots.plots(Sample().explain())
+    assert list(found) == ["latency_series.svg", "latency_histogram.svg", "kernels.svg", "roofline.svg"]
+    for name, text in found.items():
+        golden(f"report/plots/{name}", text)
+
+
+@pytest.mark.parametrize("session", [explained.hostile, Sample(iterations=5000).explain, Sample(device=0).explain])
+def test_figures_are_well_formed_and_hold_no_script(session: Callable[[], object]) -> None:
+    for text in plots.plots(session()).values():  # type: ignore[arg-type]
+        tree = ElementTree.fromstring(text)
+        assert {element.tag for element in tree.iter()} <= {
+            SVG + name for name in ("svg", "style", "line", "polyline", "rect", "circle", "text", "title")}
+        assert not [name for element in tree.iter() for name in element.attrib if name.startswith("on")]
+
+
+def test_without_data_there_is_no_figure() -> None:
+    assert list(plots.plots(Sample(profiled=False).explain())) == ["latency_series.svg", "latency_histogram.svg"]
+    assert "roofline.svg" not in plots.plots(Sample(ceilings=None).explain())
+
+
+def test_a_dot_lies_where_its_work_and_time_put_it() -> None:
+    drawing = plots.roofline(Sample().explain())
+    assert drawing
+    tree = ElementTree.fromstring(drawing.standalone())
+    dots = {(dot.find(f"{SVG}title").text or "").split(" ")[0]: dot for dot in tree.iter(f"{SVG}circle")}  # type: ignore[union-attr]
+    assert len(dots) == sum(flops is not None for flops in FLOPS)
+    rate = {name: FLOPS[index] / MICROSECONDS[index] / 1e3 for index, name in enumerate(Sample().names) if FLOPS[index]}
+    heights = {name: float(dot.attrib["cy"]) for name, dot in dots.items()}
+    # On a logarithmic axis equal ratios are equal distances: compare every dot with the first.
+    per_decade = (plots.TALL - plots.BOTTOM - plots.TOP) / math.log10(100 / 0.1)
+    for name, height in heights.items():
+        expected = heights["conv1"] + per_decade * math.log10(rate["conv1"] / rate[name])
+        assert height == pytest.approx(expected, abs=0.02)
+
+
+def test_the_executed_nodes_are_those_of_the_session_with_their_mean_times() -> None:
+    found = nodes.executed(Sample().explain())
+    assert {node.name: node.time_ns for node in found} == dict(
+        zip(Sample().names, (1000 * time for time in MICROSECONDS), strict=True))
+    assert {node.name: node.op_type for node in found} == dict(zip(Sample().names, OPERATORS, strict=True))
+    assert sum(node.share for node in found) == pytest.approx(1)
+    assert [node.time_ns for node in found] == sorted((node.time_ns for node in found), reverse=True)
+    slowest = found[0]
+    assert slowest.roof
+    assert slowest.roof.utilization == pytest.approx(30e6 / CEILINGS["fp32_flops"] / 900e-6)
+    assert slowest.sources == ("conv1_src",)
+
+
+def test_sources_that_nobody_recorded_are_unknown_and_not_none() -> None:
+    explanation = Sample().explain()
+    found = nodes.executed(explained.without(explanation, "executed_nodes"))
+    assert {node.sources for node in found} == {None}
+
+
+@given(NUMBERS, st.floats(1e-6, 1e9), st.integers(2, 12))
+def test_ticks_are_round_and_inside(low: float, span: float, about: int) -> None:
+    high = low + max(span, abs(low) * 1e-6)
+    scale = Scale(low, high, 0, 100)
+    found = scale.ticks(about)
+    step = round_step((high - low) / about)
+    assert 1 <= len(found) <= about + 1
+    assert all(low - 1e-6 * step <= value <= high + 1e-6 * step for value in found)
+    assert float(f"{step:.0e}")  # one significant digit
+    assert step == pytest.approx(float(f"{step:.0e}"))
+    assert np.diff(found) == pytest.approx(step, rel=1e-3, abs=1e-7 * abs(low))
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1.5, 1e6))
+def test_ticks_of_a_logarithmic_scale_are_powers_of_ten_or_their_halves(low: float, ratio: float) -> None:
+    found = Scale(low, low * ratio, 0, 100, log=True).ticks()
+    assert all(low <= value * (1 + 1e-6) and value <= low * ratio * (1 + 1e-6) for value in found)
+    assert all(round(value / 10 ** math.floor(math.log10(value * (1 + 1e-9)))) in (1, 2, 5) for value in found)
+
+
+@given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=300))
+def test_the_histogram_and_what_lies_beyond_it_count_every_value(values: list[float]) -> None:
+    edges, counts, beyond = plots.bins(np.array(values))
+    assert counts.sum() + beyond == len(values)
+    assert len(counts) <= plots.MOST_BINS
+    assert (np.diff(edges) > 0).all()
+    assert beyond == sum(value > edges[-1] for value in values)
+
+
+@given(st.integers(1, 40_000), st.integers(0, 2**31))
+def test_thinning_keeps_the_extremes_and_the_order(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).exponential(size=count)
+    kept = plots._extremes(values)
+    assert len(kept) <= plots.MOST_POINTS
+    assert (np.diff(kept) > 0).all()
+    assert values[kept].max() == values.max()
+    assert values[kept].min() == values.min()
+
+
+def test_text_in_a_drawing_is_escaped() -> None:
+    drawing = Drawing(10, 10, "<a>\u202e")
+    drawing.text(1, 2, "</text><script>")
+    drawing.rect(0, 0, 1, 1, "c0", "<b>\"'&")
+    tree = ElementTree.fromstring(drawing.standalone())
+    assert tree.attrib["aria-label"] == "<a>\\u202e"
+    assert [element.text for element in tree.iter(f"{SVG}text")] == ["</text><script>"]
+    assert [element.text for element in tree.iter(f"{SVG}title")] == ["<b>\"'&"]
+
+
+def test_the_vendored_library_is_the_one_on_record() -> None:
+    folder = files("aaco.report") / "vendor"
+    record = json.loads((folder / "VENDOR.json").read_text())
+    assert (record["name"], record["version"], record["licence"]) == ("uplot", "1.6.32", "MIT")
+    assert {item.name for item in folder.iterdir()} == {"VENDOR.json", *record["files"]}
+    for name, digest in record["files"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    assert "Permission is hereby granted, free of charge" in (folder / "LICENSE").read_text()
