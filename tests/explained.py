@@ -17,6 +17,7 @@ from aaco.analytics.explanation import Explanation, cover, summarise
 from aaco.analytics.measure import measure
 from aaco.core import tables
 from aaco.core.config import Analysis
+from aaco.governance.verdict import Cause, Counts, EnvironmentDifference, RegressionVerdict
 
 SESSION = "20260102_030405_abcdef"
 OPERATORS = ("Conv", "FusedConv", "MaxPool", "Conv", "Add", "ReorderInput", "Gemm", "Softmax")
@@ -130,6 +131,20 @@ class Sample:
         wall = inputs.window(kernels, found["api_calls"]).wall_ns
         return found | {"kernels": kernels, "kernel_groups": attribution.group(used, wall), "op_to_kernel_map":
                         attribution.map_nodes(kernels, found["executed_nodes"], found["graph_nodes"])}
+
+
+def regressed(recommendation: str = "the kernels take longer each") -> dict[str, Any]:
+    """A verdict.json that says slower."""
+    counts = Counts(baseline=5, current=2)
+    return RegressionVerdict(
+        status="regressed", why="the whole interval lies above the tolerance", regression=True, severity="low",
+        recommendation=recommendation, baseline_value=2.29, current_value=2.454, effect_pct=7.25, ci=(5.5, 9.0),
+        level=0.95, tolerance_pct=5, mde80_pct=3.1, n_sessions=counts, n_iterations=Counts(baseline=600, current=240),
+        n_units=counts, design="unpaired sessions", suspected_cause="conv kernels take longer", tool_version="0.1.0",
+        causes=[Cause(family="conv", kind="duration", delta_ns=1_600_000, inferences=10, share_pct=97.5),
+                Cause(family=None, kind="gaps", delta_ns=41_000, inferences=10, share_pct=2.5)],
+        env_diff=[EnvironmentDifference(fact="packages.numpy", baseline="2.0", current="2.1", blocks=False)],
+        reproduce_command="aaco diff --baseline main --session latest").model_dump(mode="json")
 
 
 # Names that try to be markup, script, template, terminal control, another reading direction, or nothing at all.

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+Shape = tuple[int, ...]
+Shapes = dict[str, Shape]
 
 
 class Builder:
@@ -274,65 +276,98 @@ def control_flow() -> onnx.ModelProto:
 
 
 def random_graph(choose: Callable[[int], int], steps: int) -> onnx.ModelProto:
-    """A random graph; `choose(n)` gives a number below n. Tensors are [1, C, H, W]; some are outputs, some nodes are dead."""
+    """A random graph; `choose(n)` gives a number below n. Tensors are [1, C, H, W]; some are outputs, some nodes dead.
+
+    A graph has either transposes, which the runtime moves about, or quantisation and reshapes that change nothing,
+    which it drops: where both meet, what computes what is at times a matter of taste.
+    """
     b = Builder(choose(1000))
-    shapes: dict[str, tuple[int, ...]] = {"input": (1, 4, 6, 6)}
+    shapes: Shapes = {"input": (1, 4, 6, 6)}
+    kinds = [*PLAIN_STEPS, *((_transpose, _transpose) if choose(2) else (_reshape, _computed_shape, _unsqueeze, _quantise))]
     for step in range(steps):
-        shapes |= _random_step(b, choose, shapes, f"n{step}")
-    made = [name for name in shapes if name != "input"] or ["input"]
-    results = {made[-1], *(name for name in made[:-1] if not choose(6))}
+        names = list(shapes)
+        x = names[-1 - min(choose(len(names)), choose(len(names)))]
+        same = [name for name in names if shapes[name] == shapes[x]]
+        shapes |= kinds[choose(len(kinds))](b, choose, x, same[choose(len(same))], shapes[x], f"n{step}")
+    made = [name for name in shapes if name != "input"]
+    results = {made[-1], *(name for name in made if not choose(6))}
     if choose(3) == 0:
         for node in b.nodes:
             node.name = ""
-    return b.model({"input": (FLOAT, [1, 4, 6, 6])}, {name: (FLOAT, list(shapes[name])) for name in made if name in results})
+    outputs = {name: (FLOAT, list(shapes[name])) for name in made if name in results}
+    return b.model({"input": (FLOAT, [1, 4, 6, 6])}, outputs)
 
 
-def _random_step(b: Builder, choose: Callable[[int], int], shapes: dict[str, tuple[int, ...]], n: str) -> dict[str, tuple[int, ...]]:
-    """One or a few nodes on a random earlier tensor (mostly a recent one)."""
-    names = list(shapes)
-    x = names[-1 - min(choose(len(names)), choose(len(names)))]
-    shape = _, c, h, w = shapes[x]
-    same = [name for name in names if shapes[name] == shape]
-    other = same[choose(len(same))]
-    kind = choose(24)
-    if kind < 4:
-        k, out = (1, 3)[choose(2)], (4, 8)[choose(2)]
-        group = c if kind == 3 and out % c == 0 else 1
-        inputs = [x, b.weight(f"{n}.w", out, c // group, k, k)] + [b.weight(f"{n}.b", out)] * choose(2)
-        return {b.op("Conv", inputs, n, kernel_shape=[k, k], pads=[k // 2] * 4, group=group): (1, out, h, w)}
-    if kind == 4:
-        norm = [b.positive(f"{n}.g", c), b.weight(f"{n}.b", c), b.weight(f"{n}.m", c), b.positive(f"{n}.v", c)]
-        return {b.op("BatchNormalization", [x, *norm], n): shape}
-    if kind < 8:
-        unary = ("Relu", "Sigmoid", "Identity", "HardSwish", "Dropout", "Tanh", "LeakyRelu", "Softmax", "Neg")
-        return {b.op(unary[choose(len(unary))], [x], n): shape}
-    if kind < 12:
-        return {b.op(("Add", "Mul", "Sub", "Add")[kind - 8], [x, other], n): shape}
-    if kind < 14:
-        value = np.float32((0, 1, 0.5, 3)[choose(4)]) if choose(2) else b.random.standard_normal((c, 1, 1)).astype(np.float32)
-        return {b.op(("Add", "Mul", "Div", "Sub")[choose(4)], [x, b.const(f"{n}.c", value if np.all(value) else np.float32(2))], n): shape}
-    if kind == 14:
-        return {b.op("MatMul", [x, b.weight(f"{n}.w", w, 6)], n): (1, c, h, 6)}
-    if kind < 17:
-        perm = ([0, 2, 3, 1], [0, 3, 1, 2], [0, 1, 3, 2], [0, 2, 1, 3])[choose(4)]
-        return {b.op("Transpose", [x], n, perm=perm): tuple(shape[axis] for axis in perm)}
-    if kind == 17:
-        flat = b.op("Reshape", [x, b.const("flat", np.array([1, -1], np.int64))], f"{n}/flat")
-        return {b.op("Reshape", [flat, b.const(f"{n}.s", np.array(shape, np.int64))], n): shape}
-    if kind == 18:
-        size = b.op("Concat", [b.const("lead", np.array([1], np.int64)), b.op("Slice", [
-            b.op("Shape", [x], f"{n}/Shape"), b.const("from1", np.array([1], np.int64)), b.const("to9", np.array([9], np.int64))],
-            f"{n}/Slice")], f"{n}/Concat", axis=0)
-        return {b.op("Reshape", [other, size], n): shape}
-    if kind == 19:
-        return {b.op("Concat", [x, other], n, axis=1): (1, 2 * c, h, w)} if c <= 8 else {b.op("Relu", [x], n): shape}
-    if kind == 20:
-        return {b.op("MaxPool", [x], n, kernel_shape=[3, 3], pads=[1] * 4): shape}
-    if kind == 21:
-        mean = b.op("ReduceMean", [x], f"{n}/mean", axes=[2, 3], keepdims=1)
-        return {b.op("Mul", [x, b.op("Sigmoid", [mean], f"{n}/gate")], n): shape}
-    if kind == 22:
-        wide = b.op("Unsqueeze", [x, b.const("axis0", np.array([0], np.int64))], f"{n}/un")
-        return {b.op("Squeeze", [wide, "axis0"], n): shape}
+def _conv(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    _, c, h, w = shape
+    k, out = (1, 3)[choose(2)], (4, 8)[choose(2)]
+    group = c if choose(4) == 0 and out % c == 0 else 1
+    inputs = [x, b.weight(f"{n}.w", out, c // group, k, k)] + [b.weight(f"{n}.b", out)] * choose(2)
+    return {b.op("Conv", inputs, n, kernel_shape=[k, k], pads=[k // 2] * 4, group=group): (1, out, h, w)}
+
+
+def _normalise(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    c = shape[1]
+    norm = [b.positive(f"{n}.g", c), b.weight(f"{n}.b", c), b.weight(f"{n}.m", c), b.positive(f"{n}.v", c)]
+    return {b.op("BatchNormalization", [x, *norm], n): shape}
+
+
+def _unary(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    kinds = ("Relu", "Sigmoid", "Identity", "HardSwish", "Dropout", "Tanh", "LeakyRelu", "Softmax", "Neg")
+    return {b.op(kinds[choose(len(kinds))], [x], n): shape}
+
+
+def _binary(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    return {b.op(("Add", "Mul", "Sub")[choose(3)], [x, other], n): shape}
+
+
+def _with_constant(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    values = [np.float32(1), np.float32(0.5), np.float32(3), b.random.uniform(1, 2, (shape[1], 1, 1)).astype(np.float32)]
+    return {b.op(("Add", "Mul", "Div", "Sub")[choose(4)], [x, b.const(f"{n}.c", values[choose(4)])], n): shape}
+
+
+def _product(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    return {b.op("MatMul", [x, b.weight(f"{n}.w", shape[3], 6)], n): (*shape[:3], 6)}
+
+
+def _concat(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    return {b.op("Concat", [x, other], n, axis=1): (1, 2 * shape[1], *shape[2:])} if shape[1] <= 8 else {}
+
+
+def _pool(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    return {b.op("MaxPool", [x], n, kernel_shape=[3, 3], pads=[1] * 4): shape}
+
+
+def _gate(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    mean = b.op("ReduceMean", [x], f"{n}/mean", axes=[2, 3], keepdims=1)
+    return {b.op("Mul", [x, b.op("Sigmoid", [mean], f"{n}/gate")], n): shape}
+
+
+def _transpose(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    order = ([0, 2, 3, 1], [0, 3, 1, 2], [0, 1, 3, 2], [0, 2, 1, 3])[choose(4)]
+    return {b.op("Transpose", [x], n, perm=order): tuple(shape[axis] for axis in order)}
+
+
+def _reshape(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    flat = b.op("Reshape", [x, b.const("flat", np.array([1, -1], np.int64))], f"{n}/flat")
+    return {b.op("Reshape", [flat, b.const(f"{n}.s", np.array(shape, np.int64))], n): shape}
+
+
+def _computed_shape(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    ends = [b.const(f"at{end}", np.array([end], np.int64)) for end in (1, 9)]
+    tail = b.op("Slice", [b.op("Shape", [x], f"{n}/Shape"), *ends], f"{n}/Slice")
+    return {b.op("Reshape", [other, b.op("Concat", [ends[0], tail], f"{n}/Concat", axis=0)], n): shape}
+
+
+def _unsqueeze(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
+    axis = b.const("axis0", np.array([0], np.int64))
+    return {b.op("Squeeze", [b.op("Unsqueeze", [x, axis], f"{n}/un"), axis], n): shape}
+
+
+def _quantise(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
     scale, zero = b.const("q.scale", np.float32(0.05)), b.const("q.zero", np.uint8(128))
     return {b.op("DequantizeLinear", [b.op("QuantizeLinear", [x, scale, zero], f"{n}/Q"), scale, zero], n): shape}
+
+
+PLAIN_STEPS = (_conv, _conv, _conv, _normalise, _unary, _unary, _unary, _binary, _binary, _with_constant, _product, _concat,
+               _pool, _gate)

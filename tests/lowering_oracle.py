@@ -208,8 +208,7 @@ class Oracle:
         """Where the node that makes this tensor was eliminated, the tensors of the original with the same numbers."""
         if name in self.maker and self.maker[name] in self.gone and name in self.before:
             value = self.before[name]
-            yield from (other for other, one in self.before.items() if one.size == value.size and np.array_equal(
-                one.reshape(value.shape), value))
+            yield from (other for other, one in self.before.items() if np.array_equal(one, value))
 
     def needed(self, out: str, edge: set[str], through: bool = True) -> set[int]:
         """The original nodes between a tensor and the edge; those above eliminated ones too?"""

@@ -41,6 +41,7 @@ def side(explained: Explanation) -> Side:
              "machine_id": record["machine_id"], "backend": record["backend_ran"], "model": plan["model"],
              "model_hash": record["model_hash"], "config_hash": record["config_hash"], "batch": plan["batch"],
              "git_commit": git.get("commit"), "git_branch": git.get("branch"), "tool_version": record["tool_version"],
+             "scheduler_interference": explained.readings["scheduler_interference"].value,
              "environment": environment.comparable(explained.environment)}
     return statistics.side_from_tables(explained.tables["inference_iters"], explained.tables.get("kernels"), facts,
                                        explained.absent.get("kernels", "no kernels recorded"))

@@ -19,7 +19,7 @@ from aaco.collectors import environment, machine
 from aaco.collectors.procfs import Sampler
 from aaco.core import clocks, files
 from aaco.core.config import Settings
-from aaco.core.errors import UsageError
+from aaco.core.errors import Missing, UsageError
 from aaco.core.plan import Plan
 from aaco.core.session import Session
 from aaco.runner import inputs, model_file, ort, registry
@@ -120,13 +120,13 @@ def _keep_model(session: Session, prepared: Prepared) -> None:
 
 def _keep_environment(session: Session, prepared: Prepared, settings: Settings, show: Show) -> None:
     show.step("environment")
-    host, ceilings = machine.identify(), None
+    host, found = machine.identify(), None
     if settings.config.profiling.calibrate:
         threads = prepared.workload.backend.session_options.get("intra_op_num_threads") or None
-        ceilings = _ceilings(host.id, threads, settings, show)
-        host = replace(host, ceilings={item.name: item.value for item in ceilings.ceilings})
-    session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {
-        "machine": asdict(host) | {"card": ceilings.model_dump(mode="json") if ceilings else None}})
+        found = _card(host.id, threads, settings, show)
+    ceilings = {item.name: item.value for item in found.ceilings} if found else None
+    facts = asdict(replace(host, ceilings=ceilings)) | {"card": found.model_dump(mode="json") if found else None}
+    session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": facts})
 
 
 def calibrate(settings: Settings) -> tuple[card.MachineCard, list[card.Drift]]:
@@ -138,18 +138,24 @@ def calibrate(settings: Settings) -> tuple[card.MachineCard, list[card.Drift]]:
     return found, card.drift(before, found) if before else []
 
 
-def _ceilings(machine_id: str, threads: int | None, settings: Settings, show: Show) -> card.MachineCard:
-    """This machine's ceilings at a thread count (None: all CPUs), from the cache or, where it has none, measured."""
+def _card(machine_id: str, threads: int | None, settings: Settings, show: Show) -> card.MachineCard | None:
+    """This machine's ceilings at a thread count (None: all CPUs), from the cache or, where it has none, measured.
+
+    None where it cannot be measured: the run goes on, and readings that need ceilings are absent.
+    """
     cache = settings.config.storage.cache_dir.expanduser()
     kept = card.load(cache, machine_id, tell=show.step)
     wanted = threads or len(os.sched_getaffinity(0))
-    if kept is None or all(item.threads != wanted for item in kept.ceilings if item.name == roofline.PEAK):
-        show.step("measuring this machine's ceilings (once a day)")
-        others = kept.ceilings if kept else []
-        kept = card.MachineCard(machine_id=machine_id, ceilings=[*cpu.measure(wanted), *others])
-        card.save(kept, cache)
-    fitting = [item for item in kept.ceilings if item.threads == wanted or item.name == "dispatch_ns"]
-    return kept.model_copy(update={"ceilings": fitting})
+    if kept and any(item.threads == wanted for item in kept.ceilings if item.name == roofline.PEAK):
+        return kept
+    show.step("measuring this machine's ceilings (once a day on a quiet machine)")
+    try:
+        found = card.MachineCard(machine_id=machine_id, ceilings=cpu.measure(wanted))
+    except Missing as reason:
+        show.step(f"no ceilings: {reason.what}")
+        return None
+    card.save(found, cache)
+    return found
 
 
 def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def test_shares_sum_to_each_kernels_duration(costs, data):
     sources = data.draw(st.lists(st.lists(st.sampled_from(ids), unique=True), min_size=1, max_size=4))
     executed = tables.EXECUTED_NODES.build(executed_id=range(len(sources)), name=[str(i) for i in range(len(sources))],
                                            source_nodes=sources)
-    ran = data.draw(st.lists(st.tuples(st.integers(0, len(sources)), st.integers(0, 10**13)), max_size=12))
+    ran = data.draw(st.lists(st.tuples(st.integers(0, len(sources)), st.integers(0, 2**62)), max_size=12))
     kernels = tables.KERNELS.build(kernel_id=range(len(ran)), executed_node=[str(name) for name, _ in ran],
                                    dur_ns=[duration for _, duration in ran])
     total = defaultdict(int)

@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import BrokenExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import BrokenBarrierError
 
 import numpy as np
 import pytest
@@ -236,6 +238,14 @@ def test_streams_keep_to_their_own_segment():
         team.close()
     assert (memory[:3666] == 1).all()  # all but the sum, in the last third of the last segment
     assert (memory[3666:3998] == 2).all()
+
+
+def test_a_thread_that_fails_to_start_does_not_keep_the_others_waiting(monkeypatch):
+    turns = iter([np.ones, None])
+    monkeypatch.setattr(cpu, "START_S", 0.2)
+    monkeypatch.setattr(cpu.Team, "_touch", lambda team: next(turns)(1))
+    with pytest.raises((BrokenBarrierError, BrokenExecutor)):
+        cpu.Team(2, segment_bytes=4000)
 
 
 @pytest.mark.parametrize(("caches", "available", "ring"), [

@@ -234,10 +234,62 @@ def test_shapes_can_be_stated_or_declared():
     assert describe(model, bind={"x": [4, 3]}).meta["total_flops"] == 36
 
 
+def test_a_declaration_fills_in_what_depends_on_values():
+    model = parsed("g (float[4, 5] x) => (z) { y = NonZero(x) z = Neg(y) }")
+    assert json.loads(describe(model).nodes["output_shapes"][1].as_py()) == [[2, None]]
+    model.graph.value_info.append(helper.make_tensor_value_info("y", INT64, ["two", 7]))
+    assert describe(model).meta["outputs"][0]["shape"] == [2, 7]
+
+
 def test_a_bound_input_outdates_what_the_file_declares():
     model = parsed("g (float[B, 3] x) => (float[1, 3] z) <float[1, 3] y> { y = Relu(x) z = Exp(y) }")
     assert any(info.name == "y" for info in model.graph.value_info)
     assert describe(model, bind={"x": [8, 3]}).meta["outputs"][0]["shape"] == [8, 3]
+
+
+DECODER = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+g (int64[B, S] ids, int64[B, T] mask, float[B, 4, P, 8] past_k, float[B, 4, P, 8] past_v)
+  => (float[B, S, 100] logits, float[B, 4, T, 8] new_k, float[B, 4, T, 8] new_v)
+<int64[1] axis = {1}, int64 one = {1}> {
+    counts = ReduceSum <keepdims = 0> (mask, axis)
+    lengths = Cast <to = 6> (counts)
+    sizes = Shape(mask)
+    size = Gather(sizes, one)
+    total = Cast <to = 6> (size)
+    x = Gather(words, ids)
+    n = SimplifiedLayerNormalization <axis = -1> (x, scale)
+    PROJECTION
+    a, new_k, new_v = com.microsoft.GroupQueryAttention <num_heads = 8, kv_num_heads = 4, do_rotary = 1> (
+        QUERY, past_k, past_v, lengths, total, cos, sin)
+    o = com.microsoft.MatMulNBits <K = 64, N = 64, bits = 4, block_size = 32> (a, q_w, q_s)
+    m, mean, inverse, r = com.microsoft.SkipSimplifiedLayerNormalization (x, o, scale)
+    g = com.microsoft.QuickGelu(m)
+    f, mean2, inverse2 = com.microsoft.SkipSimplifiedLayerNormalization (r, g, scale)
+    logits = com.microsoft.FusedMatMul <transB = 1> (f, words)
+}"""
+APART = """q = com.microsoft.MatMulNBits <K = 64, N = 64, bits = 4, block_size = 32> (n, q_w, q_s)
+    k = com.microsoft.MatMulNBits <K = 64, N = 32, bits = 4, block_size = 32> (n, k_w, k_s)
+    v = com.microsoft.MatMulNBits <K = 64, N = 32, bits = 4, block_size = 32> (n, k_w, k_s)"""
+PACKED = "p = MatMul(n, p_w)"
+
+
+@pytest.mark.parametrize(("projection", "query"), [(APART, "q, k, v"), (PACKED, "p, , ")])
+def test_runtime_operators_of_a_decoder_have_shapes(projection, query):
+    """A language model as ONNX Runtime's own builder writes it: quantized weights, grouped queries, a cache."""
+    model = parser.parse_model(DECODER.replace("PROJECTION", projection).replace("QUERY", query))
+    for node in model.graph.node:  # the textual form cannot leave these out
+        node.output[:] = ["" if name.startswith(("mean", "inverse")) else name for name in node.output]
+    weights = {"words": (100, 64), "scale": (64,), "q_w": (64, 2, 16), "q_s": (64, 2), "k_w": (32, 2, 16),
+               "k_s": (32, 2), "p_w": (64, 128), "cos": (128, 4), "sin": (128, 4)}
+    for name, shape in weights.items():
+        kind = TensorProto.UINT8 if name in ("q_w", "k_w") else FLOAT
+        model.graph.initializer.add(name=name, dims=shape, data_type=kind, data_location=EXTERNAL)
+    graph = describe(model, bind={"ids": [2, 3], "mask": [2, 8], "past_k": [2, 4, 5, 8], "past_v": [2, 4, 5, 8]})
+    assert graph.meta["unknown_shapes"] == 0 and not graph.meta["unmodelled"]
+    found = {row["op_type"]: row for row in graph.nodes.to_pylist()}
+    assert json.loads(found["GroupQueryAttention"]["output_shapes"]) == [[2, 3, 64], [2, 4, 8, 8], [2, 4, 8, 8]]
+    assert found["FusedMatMul"]["flops"] == 2 * 6 * 64 * 100
+    assert found["QuickGelu"]["flops"] == 6 * 6 * 64
 
 
 def test_an_invalid_graph_is_described_without_shapes():
@@ -359,6 +411,13 @@ def test_edges_cross_into_and_out_of_bodies():
 
     for node in following:
         visit(node)
+
+
+def test_a_loop_that_keeps_its_shape_returns_it():
+    model = graphs.control_flow()
+    model.graph.output[0].ClearField("type")
+    graph = describe(model, bind=binding(model))
+    assert graph.meta["outputs"][0]["shape"] == [2, 8] and graph.meta["unknown_shapes"] == 0
 
 
 def test_a_loop_that_changes_its_shape_stays_open():

@@ -133,7 +133,8 @@ def loop_matmul(a, b):
 
 
 @pytest.mark.parametrize(("a", "b"), [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)),
-                                      ((3, 4), (6, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,))])
+                                      ((3, 4), (6, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4, 5)),
+                                      ((3, 4), (4,)), ((4,), (4,))])
 def test_matmul_batched_and_broadcast(a, b):
     counted, shape = loop_matmul(a, b)
     assert flops("MatMul", [f32(*a), f32(*b)], [f32(*shape)]) == counted
@@ -182,6 +183,8 @@ def test_einsum_of_two_is_what_numpy_counts(equation, shapes):
 def test_einsum_of_one_and_of_three():
     assert flops("Einsum", [f32(3, 4)], [f32(4, 3)], equation="ij->ji") == 0
     assert flops("Einsum", [f32(3, 4)], [f32(3)], equation="ij->i") == 3 * 4 - 3
+    broadcast = flops("Einsum", [f32(6, 3, 4), f32(1, 4, 5)], [f32(6, 3, 5)], equation="...ij,...jk->...ik")
+    assert broadcast == 2 * 6 * 3 * 4 * 5
     chain = flops("Einsum", [f32(3, 4), f32(4, 5), f32(5, 6)], [f32(3, 6)], equation="ij,jk,kl->il")
     assert chain == 2 * 3 * 4 * 5 + 2 * 3 * 5 * 6
 
@@ -561,7 +564,8 @@ def test_integer_products_subtract_their_zero_points():
     assert flops("MatMulInteger", [i8(3, 4), i8(4, 5)], out) == product
     assert flops("MatMulInteger", [i8(3, 4), i8(4, 5), i8(), i8()], out) == product + 12 + 20
     conv = flops("Conv", [f32(1, 2, 5, 5), f32(3, 2, 3, 3)], [f32(1, 3, 3, 3)])
-    assert flops("ConvInteger", [i8(1, 2, 5, 5), i8(3, 2, 3, 3), i8()], [TensorType("int32", (1, 3, 3, 3))]) == conv + 50
+    integer = flops("ConvInteger", [i8(1, 2, 5, 5), i8(3, 2, 3, 3), i8()], [TensorType("int32", (1, 3, 3, 3))])
+    assert integer == conv + 50
     dynamic = flops("DynamicQuantizeMatMul", [f32(3, 4), i8(4, 5), f32(), i8()], [f32(3, 5)], MICROSOFT)
     assert dynamic == flops("DynamicQuantizeLinear", [f32(3, 4)], [i8(3, 4)]) + product + 12 + 20 + 15
     ins = [i8(3, 4), i8(4, 5), f32(), f32(), i8(), i8(), f32(5)]

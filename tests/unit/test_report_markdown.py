@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from tests import explained
-from tests.explained import HOSTILE, Sample
+from tests.explained import HOSTILE, Sample, regressed
 
 from aaco.report import format, markdown
 
@@ -39,7 +39,7 @@ class Reader(HTMLParser):
 
 
 def test_the_report_is_the_golden_one(golden: Callable[[str, str], None]) -> None:
-    golden("report/report.md", markdown.render(Sample().explain()))
+    golden("report/report.md", markdown.render(Sample(verdict=regressed()).explain()))
 
 
 @given(TEXTS)

@@ -6,23 +6,20 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 from tests import explained
-from tests.explained import Sample
+from tests.explained import Sample, regressed
 
 from aaco.report import terminal
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-VERDICT = {"schema_version": 1, "status": "regressed", "metric": "latency_p50_ms", "effect_pct": 7.25, "ci": [5.5, 9.0],
-           "mde80_pct": 3.1, "severity": "medium", "n_sessions": [1, 5], "design": "sessions",
-           "recommendation": "look at conv2", "reproduce_command": "aaco diff main latest"}
 
 
 def test_the_report_is_the_golden_one(golden: Callable[[str, str], None]) -> None:
-    golden("report/terminal.txt", terminal.render(Sample(verdict=VERDICT).explain()))
+    golden("report/terminal.txt", terminal.render(Sample(verdict=regressed()).explain()))
 
 
 @pytest.mark.parametrize("session", [
     explained.hostile, lambda: Sample(profiled=False).explain(), lambda: Sample(device=0).explain(),
-    lambda: Sample(ceilings=None, status="incomplete").explain(), lambda: Sample(verdict=VERDICT).explain()])
+    lambda: Sample(ceilings=None, status="incomplete").explain(), lambda: Sample(verdict=regressed()).explain()])
 def test_no_line_is_wider_than_80_columns_and_nothing_steers_the_terminal(session: Callable[[], object]) -> None:
     text = terminal.render(session())  # type: ignore[arg-type]
     assert max(map(cell_len, text.split("\n"))) <= 80
@@ -72,3 +69,11 @@ def test_evidence_shows_value_threshold_and_outcome() -> None:
     flat = " ".join(text.split())
     assert " for little time passes outside kernels (dispatch_overhead_pct 3.85 %; asked: ≤ 20 %)" in flat
     assert " unknown most kernel time does enough arithmetic per byte (compute_side_pct absent: " in flat
+
+
+def test_a_change_is_shown_with_what_it_rests_on() -> None:
+    text = " ".join(terminal.render(Sample(verdict=regressed()).explain()).split())
+    assert "Latency 2.29 -> 2.454 ms, +7.2 % [+5.5, +9.0] at 95 %" in text
+    assert "Smallest detectable 3.1 %" in text
+    assert "Part of the change conv: duration: 160 us per inference (97.5 % of it)" in text
+    assert "CHANGE AGAINST THE BASELINE" not in terminal.render(Sample().explain())

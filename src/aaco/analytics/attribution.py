@@ -72,7 +72,7 @@ def _plans(executed_nodes: pa.Table, graph_nodes: pa.Table) -> dict[str, tuple[l
     for name, sources in pairs:
         if sources:
             bounds = np.cumsum(_weights(sources, cost)).tolist()
-            plans[name] = (sources, [*bounds[:-1], 1.0], "exact_symbol" if len(sources) == 1 else "modelled")
+            plans[name] = (sources, bounds, "exact_symbol" if len(sources) == 1 else "modelled")
     return plans
 
 
@@ -85,10 +85,10 @@ def _weights(sources: list[int], cost: Mapping[str, Mapping[int, int | None]]) -
 
 
 def _shares(durations: np.ndarray, bounds: list[list[float]]) -> list[int]:
-    """Integer parts of each duration between consecutive bounds; they sum to it because the last bound is 1."""
+    """Integer parts of each duration between consecutive bounds; they sum to it because its own end is the last."""
     shares: list[int] = []
     for duration, ends in zip(durations.tolist(), bounds, strict=True):
-        cuts = [0, *(round(duration * end) for end in ends)]
+        cuts = [0, *(min(duration, round(duration * end)) for end in ends[:-1]), duration]
         shares += [after - before for before, after in pairwise(cuts)]
     return shares
 

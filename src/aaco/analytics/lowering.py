@@ -203,24 +203,18 @@ class _Stage:
     def seed_by_name(self, node: int) -> int:
         """The fine node a coarse node was made from, by its name: the node's own, or (blocked) that of the tensor it made."""
         scope, name = self.coarse.scopes[node], self.coarse.nodes[node].name
-        if (made := self.blocked_result(node)) != NOBODY:
-            return self.fine.producer[made]
+        for mark in BLOCKED_MARKS:
+            made = self.tensors.get(scope + name.removesuffix(mark), NOBODY)
+            if name.endswith(mark) and made != NOBODY:
+                return self.fine.producer[made]
         seeds = [self.named.get(scope + base, NOBODY) for base in (name, MARKS.sub("", name)) if base]
-        return next((seed for seed in seeds if seed != NOBODY and self.akin(node, seed)), NOBODY)
-
-    def blocked_result(self, node: int) -> int:
-        """The fine tensor that a node of the blocked layout was first put in to make; NOBODY for other nodes."""
-        name = self.coarse.nodes[node].name
-        made = (self.tensors.get(self.coarse.scopes[node] + name.removesuffix(mark), NOBODY)
-                for mark in BLOCKED_MARKS if name.endswith(mark))
-        return next((tensor for tensor in made if tensor != NOBODY), NOBODY)
+        return next((seed for seed in seeds if seed != NOBODY and self.fine.outs[seed] and self.akin(node, seed)), NOBODY)
 
     def walk_forward(self) -> None:
         """Where no tensor name survives (inside the blocked layout), walk both graphs together from the tensors known above."""
         unknown = {node: None for node in self.coarse.order if self.image.keys().isdisjoint(self.coarse.outs[node])}
-        seeds = {node: self.seed_by_name(node) for node in range(len(self.coarse.nodes))
-                 if node in unknown or self.blocked_result(node) != NOBODY}
-        for node, seed in seeds.items():
+        seeds = [self.seed_by_name(node) for node in range(len(self.coarse.nodes))]
+        for node, seed in enumerate(seeds):
             if seed != NOBODY:
                 self.own(node, self.fine.outs[seed][0])
         for node in unknown:

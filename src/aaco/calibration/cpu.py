@@ -51,6 +51,7 @@ LLC_MULTIPLE = 4  # STREAM's rule: work on at least four times the last-level ca
 SMALLEST_RING, UNKNOWN_RING = 256 * MIB, 1024 * MIB
 CACHE_TRAFFIC = 128 * MIB  # per thread and repeat: some milliseconds
 MAX_PASSES = 64
+START_S = 60.0  # a thread that could not get its memory must not keep the others waiting for ever
 CALLS = 20_000
 SYSTEM = Path("/sys/devices/system/cpu")
 
@@ -238,7 +239,7 @@ class Team:
         self._threads = threads
         self._count = segment_bytes // 4
         self._own = threading.local()
-        self._start = threading.Barrier(threads)
+        self._start = threading.Barrier(threads, timeout=START_S)
         self._pool = ThreadPoolExecutor(threads, initializer=self._touch)
         list(self._pool.map(lambda _: self._start.wait(), range(threads)))  # all are here, the memory is touched
 

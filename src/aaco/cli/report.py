@@ -27,9 +27,10 @@ def report(session: str | None, named: str | None, form: str, output: Path | Non
 
     settings = options.settings(config_file, sessions_dir)
     explanation = pipeline.explain(find(session or named or "latest", settings.config.storage.sessions_dir), settings)
-    renderers = {"terminal": terminal.render, "markdown": markdown.render, "html": html.render,
-                 "json": lambda found: json.dumps(document.render(found), indent=2, allow_nan=False) + "\n"}
-    text = renderers[form](explanation)
+    if form == "json":
+        text = json.dumps(document.render(explanation), indent=2, allow_nan=False) + "\n"
+    else:
+        text = {"terminal": terminal.render, "markdown": markdown.render, "html": html.render}[form](explanation)
     if output:
         write_atomically(output, lambda file: file.write(text.encode()))
         click.echo(f"wrote {output}", err=True)

@@ -36,6 +36,9 @@ ADVICE = {
 }
 
 
+CONTAMINATED = 0.05  # of the wall time spent waiting for a CPU (METHODS section 1, SII)
+
+
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -80,6 +83,7 @@ class RegressionVerdict(_Document):
     suspected_cause: str | None = None
     evidence: dict[str, str] = Field(default={}, description="signed changes per inference in the profiled pass")
     recommendation: str
+    warnings: list[str] = Field(default=[], description="what was recorded that may have made the change by itself")
     metric: str = METRIC
     unit: str = UNIT
     direction: Literal["lower_is_better"] = "lower_is_better"
@@ -130,7 +134,8 @@ def judge(baseline: Side, current: Side, comparison: Comparison, differences: Se
         status=comparison.status, why=comparison.why, regression=comparison.status == "regressed",
         severity=severity(comparison), latency_delta_pct=comparison.effect_pct,
         suspected_cause=_phrase(cause) if cause else None, evidence=evidence,
-        recommendation=_recommend(comparison, cause), baseline_value=_centre(baseline), current_value=_centre(current),
+        recommendation=_recommend(comparison, cause), warnings=_warnings(baseline, current),
+        baseline_value=_centre(baseline), current_value=_centre(current),
         effect_pct=comparison.effect_pct, ci=_interval(comparison), level=comparison.level,
         tolerance_pct=comparison.tolerance_pct, p_regression=comparison.p_regression, p_value=comparison.p_value,
         mde80_pct=comparison.mde80_pct, sigma_session=comparison.sigma_session,
@@ -195,6 +200,15 @@ def _cause(comparison: Comparison, change: Change | None, why_no_change: str) ->
         return None, (f"the profiled pass changed by {change.delta_pct:+.1f} %, the timed one by "
                       f"{comparison.effect_pct:+.1f} %: it does not show this change")
     return change.largest, ""
+
+
+def _warnings(baseline: Side, current: Side) -> list[str]:
+    """Sessions whose threads waited for a CPU: unpaired processes cannot tell that from a change of the code."""
+    waits = [(label, item.session_id, item.scheduler_interference) for label, side in
+             (("baseline", baseline), ("current", current)) for item in side.replicates]
+    return [f"{label} session {name}: its threads waited for a CPU {100 * wait:.0f} % of the time, "
+            "so a change this large may be the machine's own" for label, name, wait in waits
+            if wait is not None and wait > CONTAMINATED]
 
 
 def _phrase(cause: Part) -> str:

@@ -15,6 +15,7 @@ from aaco.analytics.explanation import Explanation
 from aaco.core import tables
 from aaco.core.readings import Evidence, Reading, Verdict
 from aaco.report import format
+from aaco.report import verdict as comparison
 from aaco.tracelake import layout
 
 LONGEST = 16  # items of a list that are shown one by one
@@ -160,8 +161,7 @@ def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
     verdicts = ([found.bottleneck] if found.bottleneck else []) + list(found.conditions)
     steps = [(verdict.label, step) for verdict in verdicts for step in verdict.advice]
     if explanation.verdict:
-        told = (explanation.verdict.get(key) for key in ("recommendation", "reproduce_command"))
-        steps += [("change", str(text)) for text in told if text]
+        steps += [("change", explanation.verdict[key]) for key in ("recommendation", "reproduce_command")]
     return steps
 
 
@@ -170,10 +170,13 @@ def change(explanation: Explanation) -> list[Row]:
     found = explanation.verdict
     if not found:
         return []
-    known = [Row("Status", str(found.get("status", "unknown"))), *_effect(found)]
-    shown = {"status", "metric", "effect_pct", "ci", "level", "mde80_pct", "recommendation", "reproduce_command"}
-    rest = {name: value for name, value in found.items() if name not in shown and value not in (None, "", [], {})}
-    return known + flat(rest)
+    rows = [Row("Status", f"{found['status']}: {found['why']}")]
+    rows += [Row(label.capitalize(), text) for label, text in comparison.rows(found)]
+    rows += [Row("Part of the change", f"{name}: {format.duration(ns)} per inference" + _share(pct))
+             for name, ns, pct in comparison.causes(found)]
+    if found["env_diff"]:
+        rows.append(Row("Not the same", ", ".join(item["fact"] for item in found["env_diff"])))
+    return rows
 
 
 def absent_readings(explanation: Explanation) -> dict[str, list[str]]:
@@ -265,9 +268,5 @@ def _loop_overhead(explanation: Explanation) -> str:
     return f"{format.duration(inside)} of ours inside each latency{share}"
 
 
-def _effect(found: Mapping[str, Any]) -> Iterator[Row]:
-    if found.get("effect_pct") is not None:
-        ci = found.get("ci") or (None, None)
-        yield Row(f"Change of {found.get('metric', 'the metric')}", format.change(found["effect_pct"], *ci))
-    if found.get("mde80_pct") is not None:
-        yield Row("Smallest change this could show", format.quantity(found["mde80_pct"], "pct") + " (80 % power)")
+def _share(pct: float | None) -> str:
+    return "" if pct is None else f" ({pct:.1f} % of it)"

@@ -89,6 +89,7 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
         "roofline_note": _roofline_note(explanation), "why_no_roofline": _why_no_roofline(explanation),
         "steps": content.next_steps(explanation), "absent": content.absent_readings(explanation),
         "metrics": [registry.METRICS[name] for name in explanation.readings],
+        "measured": sum(reading.value is not None for reading in explanation.readings.values()),
         "meanings": {name: registry.METRICS[name].meaning for name in explanation.readings},
         "rules": {label: rule.meaning for label, rule in registry.RULES.items()},
         **_statistics(explanation.summary), **_surroundings(explanation)}
@@ -208,7 +209,7 @@ def _resource(name: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(loader=PackageLoader("aaco.report"), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True, finalize=_cleaned)
+                              trim_blocks=True, lstrip_blocks=True, )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.globals |= {"content": content, "format": format, "definition": definition}
     return environment

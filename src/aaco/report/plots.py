@@ -217,9 +217,9 @@ class _Roofline:
 
     def _draw_node(self, drawing: Drawing, node: nodes.Node) -> None:
         assert node.roof is not None
-        tip = (f"{format.name(node.name, 80)} ({format.name(node.op_type, 40)}): {format.duration(node.time_ns)} per inference, "
-               f"{format.percent(node.share)} of kernel time; {format.number(node.roof.gflops)} GFLOP/s, "
-               f"{format.percent(node.roof.utilization)} of its roof")
+        tip = (f"{format.name(node.name, 80)} ({format.name(node.op_type, 40)}): {format.duration(node.time_ns)} "
+               f"per inference, {format.percent(node.share)} of kernel time; "
+               f"{format.number(node.roof.gflops)} GFLOP/s, {format.percent(node.roof.utilization)} of its roof")
         look = "dot c0" if node.roof.bound == "compute" else "dot c1"
         drawing.dot(self.across(node.roof.intensity), self.up(node.roof.gflops), _radius(node), look, tip)
 

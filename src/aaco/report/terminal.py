@@ -76,7 +76,7 @@ def _kernels(explanation: Explanation) -> Iterator[str]:
         name = format.pad(format.name(row["kernel_name"], 27), 27)
         yield f"{rank}. {name} {format.percent(share):>7}  {format.bar(share, 30)}"
     if len(groups) > TOP:
-        yield f"   {format.plural(len(groups) - TOP, 'more')[:-1]} in attribution/kernel_groups.parquet"
+        yield f"   {len(groups) - TOP:,} more in attribution/kernel_groups.parquet"
 
 
 def _below(explanation: Explanation) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _below(explanation: Explanation) -> Iterator[str]:
 
 def _listed(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
-        yield from _hung(f"  {row.label:<{LABEL}}", row.text)
+        yield from _hung(f"  {format.pad(format.cut(row.label, LABEL - 1), LABEL)}", row.text)
 
 
 def _hung(label: str, text: str) -> Iterator[str]:
@@ -157,12 +157,14 @@ def _absent(explanation: Explanation) -> Iterator[str]:
         yield from _hung("  ", f"{named}: {why}")
     if len(reasons) > REASONS:
         left = sum(len(metrics) for _, metrics in reasons[REASONS:])
-        yield f"  {format.plural(left, 'more reading')} absent: aaco report {explanation.session_id} --format markdown"
+        more = f"{format.plural(left, 'more reading')} absent: aaco report {explanation.session_id} --format markdown"
+        yield from _hung("  ", more)
 
 
 def _files(explanation: Explanation) -> Iterator[str]:
     yield from _hung("  ", explanation.folder)
-    yield f"  metrics: aaco explain NAME, such as {' or '.join(['KAR', 'latency_p50_ms'])}"
+    yield "  definitions: aaco explain KAR"
+    yield from _hung("  plots: ", f"aaco report {explanation.session_id} --format html -o report.html")
 
 
 def _coloured(text: str) -> str:

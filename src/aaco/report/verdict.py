@@ -20,19 +20,34 @@ def render(verdict: Mapping[str, Any]) -> str:
 
 def _lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     yield f"{verdict['status'].upper()}: {verdict['why']}"
+    for warning in verdict["warnings"]:
+        yield from _row("WARNING", warning)
     yield ""
-    yield from _row("latency", _effect(verdict))
-    yield from _row("tolerance", f"{verdict['tolerance_pct']:g} %")
-    yield from _row("smallest detectable", _detectable(verdict))
-    yield from _row("severity", verdict["severity"])
-    yield from _row("measured", _measured(verdict))
-    yield from _row("design", verdict["design"])
-    yield from _row("suspected cause", verdict["suspected_cause"] or _absent(verdict, "suspected_cause"))
+    for label, text in rows(verdict):
+        yield from _row(label, text)
     yield from _causes(verdict)
     yield from _differences(verdict)
     yield ""
     yield from _row("next", verdict["recommendation"])
     yield from _row("again", verdict["reproduce_command"])
+
+
+def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the verdict rests on, as (label, text)."""
+    yield "latency", _effect(verdict)
+    yield "tolerance", _percent(verdict, "tolerance_pct")
+    yield "smallest detectable", _percent(verdict, "mde80_pct")
+    yield "severity", verdict["severity"]
+    yield "measured", _measured(verdict)
+    yield "design", verdict["design"]
+    yield "suspected cause", verdict["suspected_cause"] or _absent(verdict, "suspected_cause")
+
+
+def causes(verdict: Mapping[str, Any]) -> Iterator[tuple[str, float, float | None]]:
+    """Where most of the change sits: kernel family and kind, ns per inference, and per cent of the whole change."""
+    for cause in verdict["causes"][:MOST_CAUSES]:
+        name = f"{cause['family']}: {cause['kind']}" if cause["family"] else cause["kind"]
+        yield name, cause["delta_ns"] / cause["inferences"], cause["share_pct"]
 
 
 def _effect(verdict: Mapping[str, Any]) -> str:
@@ -44,8 +59,8 @@ def _effect(verdict: Mapping[str, Any]) -> str:
     return f"{values}, {format.change(verdict['effect_pct'], *verdict['ci'])} at {100 * verdict['level']:g} %"
 
 
-def _detectable(verdict: Mapping[str, Any]) -> str:
-    return _absent(verdict, "mde80_pct") if verdict["mde80_pct"] is None else f"{verdict['mde80_pct']:.3g} %"
+def _percent(verdict: Mapping[str, Any], name: str) -> str:
+    return _absent(verdict, name) if verdict[name] is None else f"{verdict[name]:.3g} %"
 
 
 def _measured(verdict: Mapping[str, Any]) -> str:
@@ -55,16 +70,12 @@ def _measured(verdict: Mapping[str, Any]) -> str:
 
 
 def _causes(verdict: Mapping[str, Any]) -> Iterator[str]:
-    causes = verdict["causes"][:MOST_CAUSES]
-    if not causes:
-        return
-    yield ""
-    yield "WHERE THE CHANGE SITS (profiled window, parts sum to it exactly)"
-    for cause in causes:
-        name = f"{cause['family']}: {cause['kind']}" if cause["family"] else cause["kind"]
-        per_inference = cause["delta_ns"] / cause["inferences"]
-        share = "" if cause["share_pct"] is None else f"{cause['share_pct']:>8.1f} %"
-        yield f"  {format.pad(format.name(name, 40), 40)}{format.duration(per_inference):>14}{share}"
+    if verdict["causes"]:
+        yield ""
+        yield "WHERE THE CHANGE SITS (profiled window, parts sum to it exactly)"
+    for name, per_inference_ns, pct in causes(verdict):
+        share = "" if pct is None else f"{pct:>8.1f} %"
+        yield f"  {format.pad(format.name(name, 40), 40)}{format.duration(per_inference_ns):>14}{share}"
 
 
 def _differences(verdict: Mapping[str, Any]) -> Iterator[str]:

@@ -117,6 +117,7 @@ class Replicate(_Stored):
     git_commit: str | None = None
     git_branch: str | None = None
     tool_version: str | None = None
+    scheduler_interference: float | None = Field(default=None, description="run-queue wait / wall; null: not recorded")
     environment: dict[str, Fact] = Field(default={}, description="flattened, e.g. cpu.governor: performance")
 
     @computed_field  # type: ignore[prop-decorator]

@@ -25,7 +25,7 @@ SHAPE_MATH = frozenset(_SHAPE_MATH.split())
 _SPELLED = {"float": "float32", "double": "float64", "undefined": ""}  # where ONNX's name is not numpy's
 _NAMES = {code: _SPELLED.get(name.lower(), name.lower()) for name, code in TensorProto.DataType.items()}
 _CODES = {name: code for code, name in _NAMES.items()}
-_DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _REFUSALS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError)
 
 
@@ -219,9 +219,10 @@ def _shape_of(node: NodeProto, found: Mapping[str, TensorType]) -> NDArray[Any] 
 
 def readable(tensor: TensorProto) -> bool:
     """Whether the tensor is small and its data is in the model."""
-    size = weight_type(tensor).elements or 0
-    there = tensor.data_location != TensorProto.EXTERNAL and any(len(getattr(tensor, name)) for name in _DATA)
-    return there and size <= SMALL
+    kind = weight_type(tensor)
+    if tensor.data_location == TensorProto.EXTERNAL or (kind.elements or 0) > SMALL:
+        return False
+    return len(tensor.raw_data) == kind.bytes or any(len(getattr(tensor, name)) for name in _TYPED)
 
 
 def _foldable(node: NodeProto, known: set[str], found: Mapping[str, TensorType]) -> bool:

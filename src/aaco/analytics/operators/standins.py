@@ -1,8 +1,8 @@
 """Shapes for operators ONNX does not know: each stands for standard operators whose result has the same type.
 
 Only types matter here, so a stand-in may leave the arithmetic out. ONNX's inference reads them as local functions.
-Where a result depends on attributes beyond what a function can say (packed operands, a cache buffer, NCHWc blocks),
-there is none and the shape stays open. Source: ONNX Runtime's ContribOperators.md.
+Where a result depends on more than a function can say (a cache, NCHWc blocks), there is none and the shape stays open.
+Source: ONNX Runtime's ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ _CONV = ("auto_pad: string = @auto_pad, dilations: ints = @dilations, group: int
 _GEMM = "transA: int = @transA, transB: int = @transB"
 _SAME = "Y = Identity(X)"
 _SKIP = "Y = Identity(X) S = Identity(X)"
+_GROUPED = ("Q, K, V, past_k, past_v, lengths, total, cos, sin, positions, bias, sink, k_scale, v_scale, q_norm, "
+            "k_norm")
+# The heads of the queries, out of those of queries, keys and values side by side.
+_UNPACKED = """all = Constant <value_ints = [0, 0, {total}, -1]> () from = Constant <value_ints = [0]> ()
+    to = Constant <value_ints = [{heads}]> () axis = Constant <value_ints = [2]> () each = Reshape(Q, all)
+    queries = Slice(each, from, to, axis) flat = Constant <value_ints = [0, 0, -1]> () Y = Reshape(queries, flat)"""
 # (domain, operator): inputs, outputs, body.
 _BODIES: dict[tuple[str, str], tuple[str, str, str]] = {
     ("", "SimplifiedLayerNormalization"): ("X, scale", "Y", _SAME),
@@ -45,9 +51,7 @@ _BODIES: dict[tuple[str, str], tuple[str, str, str]] = {
        for name in ("QLinearAdd", "QLinearMul")},
     (MICROSOFT, "MultiHeadAttention"): ("Q, K, V, b, padding, bias, past_k, past_v, past, beams", "Y, k, v, qk", """
         Y = Einsum <equation = "bsh,blv->bsv"> (Q, V)"""),
-    (MICROSOFT, "GroupQueryAttention"): ("Q, K, V, past_k, past_v, lengths, total, cos, sin, positions, bias, sink, "
-                                         "k_scale, v_scale, q_norm, k_norm", "Y, k, v, qk", """
-        Y = Einsum <equation = "bsh,blk->bsh"> (Q, K)"""),
+    (MICROSOFT, "GroupQueryAttention"): (_GROUPED, "Y, k, v, qk", _SAME.replace("X", "Q")),
     (MICROSOFT, "Attention"): ("X, W, b, mask, past, bias, filled", "Y, present", """
         P = MatMul(X, W) Y, key, value = Split <axis = -1, num_outputs = 3> (P)"""),
 }
@@ -56,17 +60,29 @@ _UNEQUAL = "qkv_hidden_sizes"  # an Attention whose projection is not cut into t
 
 
 def functions(nodes: Iterator[NodeProto]) -> list[FunctionProto]:
-    """The stand-ins that these nodes call for; a product with transposed operands becomes an Einsum in its place."""
-    needed: dict[tuple[str, str], None] = {}
+    """The stand-ins that these nodes call for; a node may be rewritten to call for one made for its attributes."""
+    needed: dict[tuple[str, str], FunctionProto] = {}
     for node in nodes:
-        if node.domain == MICROSOFT and node.op_type in ("FusedMatMul", "TransposeMatMul"):
+        key = (node.domain, node.op_type)
+        if key in ((MICROSOFT, "FusedMatMul"), (MICROSOFT, "TransposeMatMul")):
             _spell_out_product(node)
-        elif (node.domain, node.op_type) in _BODIES and all(item.name != _UNEQUAL for item in node.attribute):
-            needed[node.domain, node.op_type] = None
-            _, outputs, _ = _BODIES[node.domain, node.op_type]
+        elif key in _BODIES and all(item.name != _UNEQUAL for item in node.attribute):
+            inputs, outputs, body = _BODIES[key]
+            if node.op_type == "GroupQueryAttention" and not "".join(node.input[1:2]):
+                body = _unpack(node)
             missing = outputs.count(",") + 1 - len(node.output)  # ONNX wants a place for each output of a function
             node.output.extend([""] * missing)
-    return [_function(*key) for key in needed]
+            if (node.domain, node.op_type) not in needed:
+                needed[node.domain, node.op_type] = _function(node, inputs, outputs, body)
+    return list(needed.values())
+
+
+def _unpack(node: NodeProto) -> str:
+    """A body for queries, keys and values in one tensor, under a name of its own."""
+    counts = {item.name: item.i for item in node.attribute}
+    heads, groups = counts.get("num_heads", 0), counts.get("kv_num_heads", 0)
+    node.op_type += f"_{heads}_{groups}"
+    return _UNPACKED.format(total=heads + 2 * groups, heads=heads)
 
 
 def _spell_out_product(node: NodeProto) -> None:
@@ -82,8 +98,7 @@ def _operand(pair: str, turned: int, batched: int) -> str:
     return f"{first}...{second}" if batched else f"...{first}{second}"
 
 
-def _function(domain: str, name: str) -> FunctionProto:
-    inputs, outputs, body = _BODIES[domain, name]
+def _function(node: NodeProto, inputs: str, outputs: str, body: str) -> FunctionProto:
     attributes = f"<{', '.join(_REFERENCE.findall(body))}>" if "@" in body else ""
-    head = f'<domain: "{domain}", opset_import: ["" : 18]> {name} {attributes} ({inputs}) => ({outputs})'
+    head = f'<domain: "{node.domain}", opset_import: ["" : 18]> {node.op_type} {attributes} ({inputs}) => ({outputs})'
     return parser.parse_function(f"{head} {{ {body} }}")
