@@ -43,7 +43,7 @@ MUTATIONS = [
     ("profiler/ort.py", 'CONTAINERS = {"If", "Loop",', 'CONTAINERS = {"If",', "tests/unit/test_ort_profile.py"),
     ("profiler/ort.py", "duration = 1000 * ", "duration = 1024 * ", "tests/unit/test_ort_profile.py"),
     ("analytics/attribution.py", "for end in ends[:-1]), duration]", "for end in ends)]",
-     "tests/property/test_attribution.py"),
+     "tests/unit/test_attribution.py"),
     ("analytics/attribution.py", "min(duration, round(duration * end))", "round(1.5 * duration * end)",
      "tests/property/test_attribution.py"),
     ("analytics/attribution.py", "WHEN count(*) >= 100", "WHEN count(*) >= 1", "tests/unit/test_attribution.py"),

@@ -46,3 +46,9 @@ def test_groups_equal_numpy():
 def test_too_few_calls_have_no_p99_and_one_has_no_spread():
     row = attribution.group(kernels(["a"], [5]), None).to_pylist()[0]
     assert (row["p99_ns"], row["std_ns"], row["pct_of_window"]) == (None, None, None)
+
+
+def test_shares_are_exact_beyond_what_a_float_can_count():
+    duration = 2**62 + 1
+    mapped = attribution.map_nodes(kernels(["fused"], [duration]), EXECUTED, NODES)
+    assert sum(mapped["share_ns"].to_pylist()) == duration

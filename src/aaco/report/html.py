@@ -209,7 +209,7 @@ def _resource(name: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(loader=PackageLoader("aaco.report"), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True, )
+                              trim_blocks=True, lstrip_blocks=True, finalize=_cleaned)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.globals |= {"content": content, "format": format, "definition": definition}
     return environment
