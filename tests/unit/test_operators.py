@@ -1,4 +1,4 @@
-"""The operator cost model against loops that count, ONNX's own function bodies, decomposed graphs and numpy."""
+"""The operator cost model against loops that count, ONNX's own function bodies and numpy."""
 
 from __future__ import annotations
 

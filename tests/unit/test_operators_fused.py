@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from tests.costs import MICROSOFT, f32, flops, i8, i64, loop_matmul, model_of, moved
 
 from aaco.analytics.graph import describe
-from aaco.analytics.operators import cost
+from aaco.analytics.operators import TensorType, cost
 
 # Attention
 

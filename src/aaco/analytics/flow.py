@@ -12,6 +12,7 @@ from aaco.analytics.operators.inference import bodies
 
 NOBODY = -1
 IDENTITY = frozenset({"Identity", "Dropout"})
+NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 FIRST_OVERRIDABLE = 4  # from this IR version on, an initializer that is also an input is only a default: never folded
 SMALL = 64  # elements; the values of larger weights are not compared, nor are they kept in a session
 DATA = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})
@@ -115,7 +116,7 @@ def constants(flow: Flow) -> set[int]:
 class Equal:
     """Value numbers of a flow: `same[t]` is the first tensor sure to equal t; `passed[t]` is what t merely passes on.
 
-    Passed on are the results of identities and of transposes that cancel out; equal, besides, are small weights of the
+    Passed on are the results of identities, of neutral arithmetic and of transposes that cancel out; equal, besides, are small weights of the
     same content and the results of repeated nodes (global value numbering, as in Muchnick 1997, section 12.4).
     """
 
@@ -133,7 +134,7 @@ def number_values(flow: Flow, passing: frozenset[str] = IDENTITY) -> Equal:
             equal.same[tensor] = known.setdefault(content(weight), [tensor])[0]
     for node in flow.order:
         outs, sources = flow.outs[node], flow.reads(node)
-        if flow.op(node) in passing and sources:
+        if sources and (flow.op(node) in passing or _is_neutral(flow, node)):
             equal.passed[outs[0]] = sources[0]
         elif flow.op(node) == "Transpose":
             _number_transpose(flow, node, equal, known, orders)
@@ -144,6 +145,13 @@ def number_values(flow: Flow, passing: frozenset[str] = IDENTITY) -> Equal:
         elif signature is not None:
             _unite(equal, outs, known.setdefault(signature, outs))
     return equal
+
+
+def _is_neutral(flow: Flow, node: int) -> bool:
+    """Does it add or take away a scalar 0, or multiply or divide by a scalar 1?"""
+    operand = flow.weights.get(flow.ins[node][1]) if flow.op(node) in NEUTRAL else None
+    return (operand is not None and is_small(operand) and math.prod(operand.dims) == 1 and len(operand.dims) < 2
+            and float(numpy_helper.to_array(operand).reshape(())) == NEUTRAL[flow.op(node)])
 
 
 def _number_transpose(flow: Flow, node: int, equal: Equal, known: dict[tuple[object, ...], list[int]],

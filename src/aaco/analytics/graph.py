@@ -93,7 +93,7 @@ def _dims(info: onnx.ValueInfoProto, shape: Sequence[int]) -> Sequence[onnx.Tens
     declared = inference.tensor_type(info.type).shape or ()
     if len(declared) != len(shape) or any(fixed and fixed != size for fixed, size in zip(declared, shape, strict=True)):
         raise ModelError(f"input {info.name!r} is {list(declared)} in the model, not {list(shape)}",
-                         "null is a dynamic dimension; give sizes that fit the others")
+                         "None is a dynamic dimension; give sizes that fit the others")
     dims: Sequence[onnx.TensorShapeProto.Dimension] = tensor.shape.dim
     return dims
 

@@ -54,7 +54,7 @@ def heading(explanation: Explanation) -> tuple[str, str]:
 def banners(explanation: Explanation) -> list[str]:
     """What a reader must know before any number."""
     record, found = explanation.record, []
-    if explanation.status == "running":
+    if explanation.status != "complete":
         why = record.get("failure") or "it ended before it was done"
         found.append(f"INCOMPLETE RUN ({explanation.status}): {why}. Shown is what was recorded until then.")
     if record.get("synthetic_weights"):

@@ -1,0 +1,69 @@
+"""Every command of the README is run, in order, in one folder, as a reader would."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.system.conftest import Aaco
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_commands_for_aaco(tmp_path, cache):
+    aaco = Aaco(tmp_path, cache)
+    lines = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("aaco ")]
+    assert len(lines) > 10
+    for line in lines:
+        words = shlex.split(line)[1:]
+        done = subprocess.run(aaco.command(*words), cwd=tmp_path, env=aaco.environment(), text=True,
+                              capture_output=True)
+        # a diff of two runs on a busy machine may honestly find a change
+        allowed = (0, 3) if words[0] == "diff" else (0,)
+        assert done.returncode in allowed, f"{line}\n{done.stderr}"
+        assert done.stdout or "--output" in words, line
+    assert (tmp_path / "resnet50.html").is_file()
+
+
+def test_the_python_of_the_readme(tmp_path, cache):
+    aaco = Aaco(tmp_path, cache)
+    for block in blocks("python"):
+        done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=aaco.environment(), text=True,
+                              capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert "latency_p50_ms" in done.stdout
+
+
+def test_every_other_command_is_known_here():
+    others = {line for block in blocks("bash") for line in block.splitlines() if line and not line.startswith("aaco ")}
+    assert others == {"./scripts/run_demo.sh", "./scripts/test"}  # the one is run below, the other runs this
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_on_a_fresh_copy(tmp_path):
+    """What git would give a newcomer, with nothing installed."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tmp_path / name)
+    done = subprocess.run(["./scripts/run_demo.sh"], cwd=tmp_path, text=True, capture_output=True,
+                          env=Aaco(tmp_path, tmp_path / "cache").environment())
+    assert done.returncode == 0, done.stderr[-3000:]
+    named = ("bundle:", "report:", "verdict:")
+    places = dict(line.split(":", 1) for line in done.stdout.splitlines() if line.startswith(named))
+    assert set(places) == {"bundle", "report", "verdict"}
+    for place in places.values():
+        assert Path(place.strip()).exists()
+    assert "synthetic weights" in done.stdout
