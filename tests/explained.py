@@ -160,8 +160,19 @@ HOSTILE = (
 
 def hostile() -> Explanation:
     """A session in which every name is hostile."""
-    return Sample(names=HOSTILE, operators=HOSTILE[::-1], model=HOSTILE[0], status="failed",
-                  failure=HOSTILE[2]).explain()
+    explanation = Sample(names=HOSTILE, operators=HOSTILE[::-1], model=HOSTILE[0], status="failed",
+                         failure=" ".join(HOSTILE[2:7])).explain()
+    return replace(explanation, environment={name: [name, {"inner": name}] for name in HOSTILE}, notes=HOSTILE[5:8])
+
+
+def nothing() -> Explanation:
+    """A session that was killed before it recorded anything."""
+    readings = measure({}, None, Analysis(), dict.fromkeys(tables.ALL, "the run ended before it"))
+    return Explanation(
+        session_id=SESSION, folder=SESSION, status="incomplete", record={"tool_version": "0.1.0"}, model={},
+        runtime={}, environment={}, machine={}, tables={}, readings=readings, diagnosis=diagnose(readings),
+        summary=summarise({"warmup": [], "measurement": []}, 1), coverage=None,
+        absent=dict.fromkeys(tables.ALL, "the run ended before it"))
 
 
 def without(explanation: Explanation, table: str) -> Explanation:

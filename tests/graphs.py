@@ -31,6 +31,11 @@ class Builder:
         """A random float32 weight in [0.5, 1.5], for scales and variances."""
         return self.const(name, self.random.uniform(0.5, 1.5, shape).astype(np.float32))
 
+    def norm(self, name: str, channels: int) -> list[str]:
+        """Scale, bias, mean and variance of a BatchNormalization."""
+        return [self.positive(f"{name}.g", channels), self.weight(f"{name}.b", channels),
+                self.weight(f"{name}.m", channels), self.positive(f"{name}.v", channels)]
+
     def const(self, name: str, value: ArrayLike) -> str:
         """An initializer, given once however often it is asked for."""
         if all(known.name != name for known in self.weights):
@@ -48,12 +53,17 @@ class Builder:
             node.input[:] = [wanted if one == tensor else one for one in node.input]
             node.output[:] = [wanted if one == tensor else one for one in node.output]
 
+    def body(self, name: str, inputs: dict[str, tuple[int, list[Any]]],
+             outputs: dict[str, tuple[int, list[Any]]]) -> onnx.GraphProto:
+        """The finished graph of an If or a Loop."""
+        given, made = ([helper.make_tensor_value_info(one, *kind) for one, kind in side.items()]
+                       for side in (inputs, outputs))
+        return helper.make_graph(self.nodes, name, given, made, self.weights)
+
     def model(self, inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, tuple[int, list[Any]]],
               opset: int = 17) -> onnx.ModelProto:
         """The finished model; inputs and outputs map a name to (element type, shape)."""
-        made = [[helper.make_tensor_value_info(name, *kind) for name, kind in side.items()] for side in (inputs, outputs)]
-        graph = helper.make_graph(self.nodes, "g", made[0], made[1], self.weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        return helper.make_model(self.body("g", inputs, outputs), opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def resnet(stages: tuple[int, ...] = (1, 2), width: int = 8, image: int = 16) -> onnx.ModelProto:
@@ -63,8 +73,7 @@ def resnet(stages: tuple[int, ...] = (1, 2), width: int = 8, image: int = 16) ->
     def conv(x: str, ci: int, co: int, k: int, stride: int, name: str, relu: bool = True) -> str:
         weight = b.weight(f"{name}.w", co, ci, k, k, scale=(2 / (ci * k * k)) ** 0.5)
         x = b.op("Conv", [x, weight], f"{name}/Conv", kernel_shape=[k, k], strides=[stride, stride], pads=[k // 2] * 4)
-        norm = [b.positive(f"{name}.g", co), b.weight(f"{name}.b", co), b.weight(f"{name}.m", co), b.positive(f"{name}.v", co)]
-        x = b.op("BatchNormalization", [x, *norm], f"{name}/BN")
+        x = b.op("BatchNormalization", [x, *b.norm(name, co)], f"{name}/BN")
         return b.op("Relu", [x], f"{name}/Relu") if relu else x
 
     x = conv("input", 3, width, 7, 2, "stem")
@@ -102,7 +111,8 @@ def gpt2(layers: int = 2, width: int = 32, heads: int = 4, vocabulary: int = 50)
                      b.op("Gather", [b.weight("wpe", 64, width), "position_ids"], "pos")], "embed/Add")
 
     def norm(x: str, name: str) -> str:
-        return b.op("LayerNormalization", [x, b.positive(f"{name}.g", width), b.weight(f"{name}.b", width)], f"{name}/LN")
+        scale, bias = b.positive(f"{name}.g", width), b.weight(f"{name}.b", width)
+        return b.op("LayerNormalization", [x, scale, bias], f"{name}/LN")
 
     for layer in range(layers):
         n = f"h.{layer}"
@@ -125,18 +135,19 @@ def gpt2(layers: int = 2, width: int = 32, heads: int = 4, vocabulary: int = 50)
     b.op("MatMul", [norm(x, "ln_f"), b.op("Transpose", [words], "wteT", perm=[1, 0])], "lm_head")
     cache = {f"{when}_{layer}_{t}": (FLOAT, ["B", heads, f"{when}_len", head])
              for when in ("past", "present") for layer in range(layers) for t in "kv"}
-    inputs = {"input_ids": (INT64, ["B", "S"]), "position_ids": (INT64, ["B", "S"]), "mask": (FLOAT, ["B", 1, "S", "total"])}
-    return b.model(inputs | {k: v for k, v in cache.items() if k.startswith("past")},
-                   {"lm_head_out": (FLOAT, ["B", "S", vocabulary])} | {k: v for k, v in cache.items() if k.startswith("present")},
-                   opset=20)
+    past, present = ({name: kind for name, kind in cache.items() if name.startswith(when)} for when in ("past", "present"))
+    ids: dict[str, tuple[int, list[Any]]] = {name: (INT64, ["B", "S"]) for name in ("input_ids", "position_ids")}
+    ids["mask"] = (FLOAT, ["B", 1, "S", "total"])
+    return b.model(ids | past, {"lm_head_out": (FLOAT, ["B", "S", vocabulary])} | present, opset=20)
 
 
 def bert(layers: int = 2, width: int = 32, heads: int = 4, gelu: str = "erf") -> onnx.ModelProto:
-    """A BERT encoder as older exporters write it: LayerNorm, Gelu, attention and mask spelled out in small operators."""
+    """A BERT encoder as older exporters write it: LayerNorm, Gelu, attention and mask in small operators."""
     b = Builder()
     head = width // heads
-    for name, value in (("two", 2.0), ("half", 0.5), ("one", 1.0), ("sqrt2", 2**0.5), ("eps", 1e-6), ("scale", head**0.5),
-                        ("minus", -10000.0), ("cubic", 0.044715), ("root", (2 / np.pi) ** 0.5), ("three", 3.0)):
+    scalars = {"two": 2.0, "half": 0.5, "one": 1.0, "three": 3.0, "sqrt2": 2**0.5, "eps": 1e-6, "scale": head**0.5,
+               "minus": -10000.0, "cubic": 0.044715, "root": (2 / np.pi) ** 0.5}
+    for name, value in scalars.items():
         b.const(name, np.float32(value))
     b.const("split", np.array([0, 0, heads, head], np.int64))
     b.const("join", np.array([0, 0, width], np.int64))
@@ -195,8 +206,7 @@ def mobilenet(blocks: int = 3, width: int = 8, image: int = 16) -> onnx.ModelPro
     def conv(x: str, ci: int, co: int, k: int, name: str, group: int = 1) -> str:
         x = b.op("Conv", [x, b.weight(f"{name}.w", co, ci // group, k, k)], f"{name}/Conv", kernel_shape=[k, k],
                  pads=[k // 2] * 4, group=group)
-        norm = [b.positive(f"{name}.g", co), b.weight(f"{name}.b", co), b.weight(f"{name}.m", co), b.positive(f"{name}.v", co)]
-        return b.op("BatchNormalization", [x, *norm], f"{name}/BN")
+        return b.op("BatchNormalization", [x, *b.norm(name, co)], f"{name}/BN")
 
     def activate(x: str, kind: int, name: str) -> str:
         if kind == 0:
@@ -212,8 +222,8 @@ def mobilenet(blocks: int = 3, width: int = 8, image: int = 16) -> onnx.ModelPro
         y = activate(conv(x, width, wide, 1, f"{n}.expand"), block % 3, f"{n}.expand")
         y = activate(conv(y, wide, wide, 3, f"{n}.depth", group=wide), block % 3, f"{n}.depth")
         s = b.op("GlobalAveragePool", [y], f"{n}.se/Pool")
-        s = b.op("Relu", [b.op("Conv", [s, b.weight(f"{n}.se1.w", 8, wide, 1, 1), b.weight(f"{n}.se1.b", 8)], f"{n}.se1/Conv")],
-                 f"{n}.se/Relu")
+        s = b.op("Conv", [s, b.weight(f"{n}.se1.w", 8, wide, 1, 1), b.weight(f"{n}.se1.b", 8)], f"{n}.se1/Conv")
+        s = b.op("Relu", [s], f"{n}.se/Relu")
         s = b.op("Conv", [s, b.weight(f"{n}.se2.w", wide, 8, 1, 1), b.weight(f"{n}.se2.b", wide)], f"{n}.se2/Conv")
         y = b.op("Mul", [y, b.op("HardSigmoid", [s], f"{n}.se/HardSigmoid", alpha=1 / 6)], f"{n}.se/Mul")
         x = b.op("Add", [x, conv(y, wide, width, 1, f"{n}.project")], f"{n}/Add")
@@ -223,7 +233,7 @@ def mobilenet(blocks: int = 3, width: int = 8, image: int = 16) -> onnx.ModelPro
 
 
 def shapes() -> onnx.ModelProto:
-    """Chains that compute shapes (Shape, Gather, Unsqueeze, Concat, Reshape), constants, identities, a duplicate and dead code."""
+    """Chains that compute shapes, folded constants, an identity, a duplicate and a node no one reads."""
     b = Builder()
     for axis in (0, 1):
         b.const(f"i{axis}", np.int64(axis))
@@ -256,19 +266,21 @@ def control_flow() -> onnx.ModelProto:
 
     def branch(name: str, kind: str) -> onnx.GraphProto:
         inner = Builder(len(name))
-        y = inner.op(kind, [_linear(inner, x, 8, 8, name)], f"{name}/act")
-        return helper.make_graph(inner.nodes, name, [], [helper.make_tensor_value_info(y, FLOAT, ["B", 8])], inner.weights)
+        inner.op(kind, [_linear(inner, x, 8, 8, name)], f"{name}/act")
+        return inner.body(name, {}, {f"{name}/act_out": (FLOAT, ["B", 8])})
 
     choice = b.op("If", ["flag"], "if", then_branch=branch("then", "Relu"), else_branch=branch("else", "Sigmoid"))
     body = Builder(5)
     y = body.op("Add", [_linear(body, "carried", 8, 8, "body"), choice], "body/skip")
-    small = [helper.make_graph([helper.make_node(kind, [y], [f"in_{kind}"], name=f"nested/{kind}")], kind, [],
-                               [helper.make_tensor_value_info(f"in_{kind}", FLOAT, ["B", 8])]) for kind in ("Tanh", "Relu")]
-    y = body.op("If", ["keep_going"], "nested", then_branch=small[0], else_branch=small[1])
+    small = [Builder(), Builder()]
+    for inner, kind in zip(small, ("Tanh", "Relu"), strict=True):
+        inner.op(kind, [y], f"nested/{kind}")
+    tanh, relu = (inner.body(kind, {}, {f"nested/{kind}_out": (FLOAT, ["B", 8])})
+                  for inner, kind in zip(small, ("Tanh", "Relu"), strict=True))
+    y = body.op("If", ["keep_going"], "nested", then_branch=tanh, else_branch=relu)
     again = body.op("Identity", ["keep_going"], "again")
-    info = helper.make_tensor_value_info
-    loop = helper.make_graph(body.nodes, "body", [info("step", INT64, []), info("keep_going", BOOL, []), info("carried", FLOAT, ["B", 8])],
-                             [info(again, BOOL, []), info(y, FLOAT, ["B", 8])], body.weights)
+    loop = body.body("body", {"step": (INT64, []), "keep_going": (BOOL, []), "carried": (FLOAT, ["B", 8])},
+                     {again: (BOOL, []), y: (FLOAT, ["B", 8])})
     b.const("three", np.int64(3))
     y = b.op("Loop", ["three", "flag", choice], "loop", body=loop)
     b.rename(b.op("Relu", [_linear(b, y, 8, 8, "last")], "final"), "result")
@@ -307,9 +319,7 @@ def _conv(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: S
 
 
 def _normalise(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    c = shape[1]
-    norm = [b.positive(f"{n}.g", c), b.weight(f"{n}.b", c), b.weight(f"{n}.m", c), b.positive(f"{n}.v", c)]
-    return {b.op("BatchNormalization", [x, *norm], n): shape}
+    return {b.op("BatchNormalization", [x, *b.norm(n, shape[1])], n): shape}
 
 
 def _unary(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
@@ -369,5 +379,5 @@ def _quantise(b: Builder, choose: Callable[[int], int], x: str, other: str, shap
     return {b.op("DequantizeLinear", [b.op("QuantizeLinear", [x, scale, zero], f"{n}/Q"), scale, zero], n): shape}
 
 
-PLAIN_STEPS = (_conv, _conv, _conv, _normalise, _unary, _unary, _unary, _binary, _binary, _with_constant, _product, _concat,
-               _pool, _gate)
+PLAIN_STEPS = (_conv, _conv, _conv, _normalise, _unary, _unary, _unary, _binary, _binary, _with_constant, _product,
+               _concat, _pool, _gate)

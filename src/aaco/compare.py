@@ -11,6 +11,7 @@ from typing import Any
 from aaco import __version__
 from aaco.analytics.explanation import Explanation
 from aaco.collectors import environment
+from aaco.core import tables
 from aaco.core.errors import UsageError
 from aaco.core.session import Session, find
 from aaco.governance import compare as statistics
@@ -44,7 +45,7 @@ def side(explained: Explanation) -> Side:
              "scheduler_interference": explained.readings["scheduler_interference"].value,
              "environment": environment.comparable(explained.environment)}
     return statistics.side_from_tables(explained.tables["inference_iters"], explained.tables.get("kernels"), facts,
-                                       explained.absent.get("kernels", "no kernels recorded"))
+                                       explained.absent.get(tables.KERNELS.file, "no kernels recorded"))
 
 
 def save_baseline(store: Path, name: str, sides: Sequence[Side], replace: bool = False) -> baselines.Saved:

@@ -24,6 +24,7 @@ from aaco.tracelake import layout, manifest, store
 
 NOT_PROFILED = "the run was made with --no-profile"
 NOT_REACHED = "the run ended before it"
+NOT_COMPARED = "not compared with a baseline: aaco diff BASELINE SESSION"
 STORED = tuple(tables.ALL.values())
 
 
@@ -39,7 +40,7 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=_read(session, layout.ORT_CONFIG), environment=environment,
         machine=environment.get("machine") or {}, tables=found, readings=readings, diagnosis=diagnose(readings),
-        summary=_summary(found, session), absent=why_missing,
+        summary=_summary(found, session), absent=_absent_files(session, why_missing),
         coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),
         verdict=_read(session, layout.VERDICT) or None)
 
@@ -54,18 +55,18 @@ def keep(session: Session, explained: Explanation) -> None:
     session.write_json(layout.BOTTLENECK, explained.diagnosis.document())
 
 
-def absent_files(explained: Explanation) -> dict[str, str]:
-    """For the manifest: why each expected file that this run cannot have is not there."""
-    provider = explained.record.get("backend_ran") or explained.record.get("backend_asked")
-    return {
+def _absent_files(session: Session, why_missing: Mapping[str, str]) -> dict[str, str]:
+    """Why each file that the bundle cannot have, or does not have yet, is not there."""
+    record = session.record
+    provider = record.backend_ran or record.backend_asked
+    reasons = {
         layout.MIGRAPHX_PARTITION: f"the backend is {provider}, not MIGraphX",
         layout.ROCPROF_RAW: f"no rocprof capture on {provider}; the raw capture is {layout.ORT_PROFILE}",
         layout.GPU_EVENTS: f"no GPU telemetry was recorded on {provider}",
-        layout.BASELINE_REF: "not compared with a baseline: aaco diff BASELINE SESSION",
-        layout.DIFF: "not compared with a baseline: aaco diff BASELINE SESSION",
-        layout.VERDICT: "not compared with a baseline: aaco diff BASELINE SESSION",
-        **{tables.ALL[name].file: why for name, why in explained.absent.items()},
+        **dict.fromkeys((layout.BASELINE_REF, layout.DIFF, layout.VERDICT), NOT_COMPARED),
+        **{tables.ALL[name].file: why for name, why in why_missing.items()},
     }
+    return {name: why for name, why in reasons.items() if not (session.folder / name).exists()}
 
 
 def _tables(session: Session) -> tuple[dict[str, pa.Table], dict[str, str], dict[str, Any]]:

@@ -72,7 +72,7 @@ def seal(session: Session, settings: Settings, status: Status | None = None) -> 
                           status=status or session.status)
     derive.keep(session, explanation)
     bundle.write(session, explanation)
-    manifest.write(session, derive.absent_files(explanation))
+    manifest.write(session, explanation.absent)
     return explanation
 
 

@@ -93,8 +93,9 @@ def test_nothing_hostile_runs_and_the_plots_appear(visit: Any, session: Any) -> 
     assert seen.dom.count("<canvas") == 3
 
 
-def test_a_page_without_a_capture_is_quiet_too(visit: Any) -> None:
-    seen = visit(html.render(Sample(profiled=False, status="incomplete").explain()))
+@pytest.mark.parametrize("session", [Sample(profiled=False, status="incomplete").explain, explained.nothing])
+def test_a_page_without_a_capture_is_quiet_too(visit: Any, session: Any) -> None:
+    seen = visit(html.render(session()))
     assert seen.console == []
     assert "INCOMPLETE RUN" in seen.dom
 

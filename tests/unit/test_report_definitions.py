@@ -8,7 +8,7 @@ import pytest
 from aaco.analytics import metrics
 from aaco.core import registry, tables
 from aaco.core.readings import Reading
-from aaco.report import definition, format, metric_docs
+from aaco.report import definition, format, metric_docs, table_docs
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 registry.load(metrics, "aaco.metrics")
@@ -46,3 +46,7 @@ def test_an_input_is_traced_through_views_and_metrics() -> None:
     assert definition.origins("latencies_ms") == [tables.INFERENCE_ITERS.file]
     assert definition.origins("dispatch_overhead_pct") == [tables.KERNELS.file, tables.API_CALLS.file]
     assert "this machine's measured ceilings (aaco calibrate)" in definition.origins("roofline")
+
+
+def test_the_page_of_tables_is_current(golden: Callable[[Path, str], None]) -> None:
+    golden(PAGE.with_name("tables.md"), table_docs.render())

@@ -16,7 +16,7 @@ VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | 
 
 
 def test_the_document_is_strict_json_and_reads_back_equal() -> None:
-    for explanation in (Sample().explain(), Sample(profiled=False).explain(), explained.hostile()):
+    for explanation in (Sample().explain(), Sample(profiled=False).explain(), explained.hostile(), explained.nothing()):
         found = document.render(explanation)
         assert json.loads(json.dumps(found, allow_nan=False)) == found
         assert found["schema_version"] == document.SCHEMA_VERSION

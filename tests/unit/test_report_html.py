@@ -19,6 +19,7 @@ from aaco.report import html, plots
 LIMIT = 1_000_000
 SESSIONS = {"usual": Sample().explain, "hostile": explained.hostile, "gpu": Sample(device=0).explain,
             "no profile": Sample(profiled=False).explain, "no ceilings": Sample(ceilings=None).explain,
+            "nothing": explained.nothing,
             "one iteration": Sample(iterations=1, processes=1).explain}
 
 
@@ -121,7 +122,7 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
 
 
 def test_a_long_name_is_cut_so_that_it_cannot_fill_the_page() -> None:
-    assert "k" * 401 not in html.render(explained.hostile())
+    assert "k" * 601 not in html.render(explained.hostile())
 
 
 def test_headers_have_a_scope_and_plots_a_text(explanation: Explanation) -> None:

@@ -76,6 +76,12 @@ def test_a_hostile_session_makes_no_markup() -> None:
     assert set(Reader(page).tags) <= allowed
 
 
+def test_a_session_without_anything_still_has_a_report() -> None:
+    text = markdown.render(explained.nothing())
+    assert "INCOMPLETE RUN" in text
+    assert "the run ended before it" in text
+
+
 @pytest.mark.parametrize("name", ["|", "a|b", "\\|", "`a`|`"])
 def test_pipes_stay_inside_their_cell(name: str) -> None:
     page = parsed(markdown.table(("a", "b"), [(markdown.code(name), markdown.plain(name))]))

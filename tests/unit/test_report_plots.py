@@ -6,10 +6,12 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,16 @@ def test_the_executed_nodes_are_those_of_the_session_with_their_mean_times() -> 
     assert slowest.roof
     assert slowest.roof.utilization == pytest.approx(30e6 / CEILINGS["fp32_flops"] / 900e-6)
     assert slowest.sources == ("conv1_src",)
+
+
+def test_kernels_of_no_node_count_in_the_time_that_shares_are_of() -> None:
+    explanation = Sample().explain()
+    kernels = explanation.tables["kernels"]
+    names = [None if name == "conv2_relu" else name for name in kernels["executed_node"].to_pylist()]
+    index = kernels.schema.get_field_index("executed_node")
+    loose = kernels.set_column(index, kernels.schema.field(index), pa.array(names).dictionary_encode())
+    found = nodes.executed(replace(explanation, tables={**explanation.tables, "kernels": loose}))
+    assert sum(node.share for node in found) == pytest.approx(1 - 640 / sum(MICROSECONDS))
 
 
 def test_sources_that_nobody_recorded_are_unknown_and_not_none() -> None:

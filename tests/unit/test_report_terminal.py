@@ -18,7 +18,7 @@ def test_the_report_is_the_golden_one(golden: Callable[[str, str], None]) -> Non
 
 
 @pytest.mark.parametrize("session", [
-    explained.hostile, lambda: Sample(profiled=False).explain(), lambda: Sample(device=0).explain(),
+    explained.hostile, explained.nothing, lambda: Sample(profiled=False).explain(), lambda: Sample(device=0).explain(),
     lambda: Sample(ceilings=None, status="incomplete").explain(), lambda: Sample(verdict=regressed()).explain()])
 def test_no_line_is_wider_than_80_columns_and_nothing_steers_the_terminal(session: Callable[[], object]) -> None:
     text = terminal.render(session())  # type: ignore[arg-type]

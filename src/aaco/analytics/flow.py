@@ -116,8 +116,9 @@ def constants(flow: Flow) -> set[int]:
 class Equal:
     """Value numbers of a flow: `same[t]` is the first tensor sure to equal t; `passed[t]` is what t merely passes on.
 
-    Passed on are the results of identities, of neutral arithmetic and of transposes that cancel out; equal, besides, are small weights of the
-    same content and the results of repeated nodes (global value numbering, as in Muchnick 1997, section 12.4).
+    Passed on are the results of identities, of neutral arithmetic and of transposes that cancel out; equal, besides,
+    are small weights of the same content and the results of repeated nodes (global value numbering, as in Muchnick,
+    Advanced Compiler Design and Implementation, 1997, section 12.4).
     """
 
     same: list[int]
@@ -208,9 +209,12 @@ def same_attributes(one: NodeProto, other: NodeProto) -> bool:
     if len(given) - len(extra) != len(known) or (extra and not onnx.defs.has(other.op_type, other.domain)):
         return False
     defaults = onnx.defs.get_schema(other.op_type, other.domain).attributes if extra else {}
-    return all(attribute.name in defaults and defaults[attribute.name].default_value.type
-               and helper.get_attribute_value(defaults[attribute.name].default_value) == helper.get_attribute_value(attribute)
+    return all(attribute.name in defaults and _is_default(defaults[attribute.name].default_value, attribute)
                for attribute in extra)
+
+
+def _is_default(default: onnx.AttributeProto, given: onnx.AttributeProto) -> bool:
+    return bool(default.type and helper.get_attribute_value(default) == helper.get_attribute_value(given))
 
 
 def truth(flow: Flow, tensor: int) -> bool | None:

@@ -16,9 +16,10 @@ from aaco.analytics.graph import inline
 from aaco.analytics.operators.inference import bodies
 from aaco.core.tables import EXECUTED_NODES
 
-# What a runtime puts in, moves or cancels, and what that changes: the order of the numbers, their encoding, their place.
-RELAY = {"ReorderInput": "order", "ReorderOutput": "order", "Transpose": "order", "Cast": "encoding",
-         "QuantizeLinear": "encoding", "DequantizeLinear": "encoding", "MemcpyToHost": "place", "MemcpyFromHost": "place"}
+# What a runtime puts in, moves or cancels, and what that changes: the numbers' order, their encoding or their place.
+RELAY = {"ReorderInput": "order", "ReorderOutput": "order", "Transpose": "order",
+         "Cast": "encoding", "QuantizeLinear": "encoding", "DequantizeLinear": "encoding",
+         "MemcpyToHost": "place", "MemcpyFromHost": "place"}
 # These read their data first; what else they read is sizes.
 SHAPING = frozenset({"Reshape", "Expand", "Slice", "Pad", "Tile", "Squeeze", "Unsqueeze"})
 # The marks ONNX Runtime (1.31) puts on names it makes; without them they name the tensor or node they stand for.
@@ -33,9 +34,9 @@ KINDS = re.compile(r"^(Fused|Nhwc|QLinear|Q(?=[A-Z]))+")
 class Lowering:
     """Where every original node went; the lists follow the original graph's node_id.
 
-    `fate` is kept (one executed node computes it alone), fused (an executed node computes it and others) or eliminated.
-    `why` gives the reason of an elimination: constant_folded; identity (it made no difference, or the runtime goes round
-    it); layout (a transpose or conversion cancelled, or moved and then listed as inserted); duplicate; dead; or
+    `fate` is kept (an executed node computes it alone), fused (an executed node computes it and others) or eliminated.
+    `why` gives the reason of an elimination: constant_folded; identity (it made no difference, or the runtime goes
+    round it); layout (a transpose or conversion cancelled, or moved and then listed as inserted); duplicate; dead; or
     unmatched: not decided. Every node is in the source_nodes of one executed node or eliminated, never both.
     """
 
@@ -48,11 +49,12 @@ class Lowering:
 def lower(original: onnx.ModelProto, stages: Sequence[onnx.ModelProto]) -> Lowering:
     """Map every original node through the runtime's dumps, in the order it makes them; the last is what it executes.
 
-    Each stage is matched with the one before by tensor cones: a tensor whose name survives is an anchor, and an executed
-    node owns what lies between the anchors of its outputs and those above. A chain of stages keeps cones small: the
-    EXTENDED dump still has the tensor names that the blocked layout of the ALL dump replaces. A node that several
-    executed nodes compute (a transpose fused into two products) belongs to one: who runs the same operator before who
-    reads one of its inputs before the others, the first in executed order. Weights need no data, but small ones help.
+    Each stage is matched with the one before by tensor cones: a tensor whose name survives is an anchor, and an
+    executed node owns what lies between the anchors of its outputs and those above. A chain of stages keeps cones
+    small: the EXTENDED dump still has the tensor names that the blocked layout of the ALL dump replaces. A node that
+    several executed nodes compute (a transpose fused into two products) belongs to one: who runs the same operator
+    before who reads one of its inputs before the others, the first in executed order. Weights need no data, but small
+    ones help. Local functions of the original are written out first, as in `graph.describe`.
     """
     fine = flow.read(inline(original))
     home = list(range(len(fine.nodes)))
@@ -87,7 +89,7 @@ class _Stage:
         self.fine, self.coarse = fine, coarse
         numbers = flow.number_values(fine)
         self.same, self.passed = numbers.same, numbers.passed
-        self.alike = flow.number_values(fine, IDENTITY | {"Transpose"}).same  # the same numbers, perhaps in another order
+        self.alike = flow.number_values(fine, IDENTITY | {"Transpose"}).same  # the same numbers in whatever order
         self.constant = flow.constants(fine)
         self.readers: dict[int, set[int]] = defaultdict(set)
         for tensor, users in enumerate(fine.consumers):
@@ -116,8 +118,8 @@ class _Stage:
     # Anchors: the fine tensor whose numbers a coarse tensor holds.
 
     def anchor_by_name(self) -> None:
-        """A tensor keeps its name; or its name without the runtime's marks is that of a tensor, or of the node it came from."""
-        contents = {flow.content(weight): tensor for tensor, weight in self.fine.weights.items() if flow.is_small(weight)}
+        """A tensor keeps its name; or its name without the runtime's marks is one, or that of the node it came from."""
+        contents = {flow.content(one): tensor for tensor, one in self.fine.weights.items() if flow.is_small(one)}
         for tensor, key in enumerate(self.coarse.keys):
             if key in self.tensors:
                 self.image[tensor] = self.tensors[key]
@@ -128,7 +130,7 @@ class _Stage:
                 self.anchor_by_marks(tensor, self.coarse.scopes[maker], key.removeprefix(self.coarse.scopes[maker]))
 
     def anchor_by_marks(self, tensor: int, scope: str, name: str) -> None:
-        """The tensor of that name without marks; or (the transpose optimiser's choice) the output of the node of that name."""
+        """The tensor of that name without marks; or what the node of that name makes."""
         base, cast = scope + MARKS.sub("", name.removeprefix(CAST_MARK)), name.startswith(CAST_MARK)
         held, node = self.tensors.get(base, NOBODY), self.named.get(base, NOBODY)
         if held != NOBODY and (cast or self.fine.producer[held] != NOBODY):
@@ -180,10 +182,11 @@ class _Stage:
 
     def akin(self, coarse: int, fine: int) -> bool:
         """Is it the same operator, apart from a fused, quantised or re-laid-out variant?"""
-        return KINDS.sub("", self.coarse.op(coarse)) == KINDS.sub("", self.fine.op(fine))
+        kinds = {KINDS.sub("", op) for op in (self.coarse.op(coarse), self.fine.op(fine))}
+        return len(kinds) == 1 or kinds == {"Gemm", "MatMul"}
 
     def own_anchored(self) -> None:
-        """Who hands on a fine tensor owns the node that computes it; exact names before marked ones, then executed order."""
+        """Who hands on a fine tensor owns the node that computes it; exact names first, then marked ones."""
         for exact in (True, False):
             for node, outs in enumerate(self.coarse.outs):
                 for tensor in outs:
@@ -201,17 +204,17 @@ class _Stage:
                 return
 
     def seed_by_name(self, node: int) -> int:
-        """The fine node a coarse node was made from, by its name: the node's own, or (blocked) that of the tensor it made."""
+        """The fine node a coarse node was made from, by name: its own, or (blocked) its tensor's."""
         scope, name = self.coarse.scopes[node], self.coarse.nodes[node].name
         for mark in BLOCKED_MARKS:
             made = self.tensors.get(scope + name.removesuffix(mark), NOBODY)
             if name.endswith(mark) and made != NOBODY:
                 return self.fine.producer[made]
         seeds = [self.named.get(scope + base, NOBODY) for base in (name, MARKS.sub("", name)) if base]
-        return next((seed for seed in seeds if seed != NOBODY and self.fine.outs[seed] and self.akin(node, seed)), NOBODY)
+        return next((one for one in seeds if one != NOBODY and self.fine.outs[one] and self.akin(node, one)), NOBODY)
 
     def walk_forward(self) -> None:
-        """Where no tensor name survives (inside the blocked layout), walk both graphs together from the tensors known above."""
+        """Where no tensor name survives (inside the blocked layout), walk both graphs from the tensors known above."""
         unknown = {node: None for node in self.coarse.order if self.image.keys().isdisjoint(self.coarse.outs[node])}
         seeds = [self.seed_by_name(node) for node in range(len(self.coarse.nodes))]
         for node, seed in enumerate(seeds):
@@ -240,7 +243,7 @@ class _Stage:
         return {values[tensor] for tensor in self.fine.reads(node) if tensor not in self.constant}
 
     def seed_by_inputs(self, node: int) -> int:
-        """The unowned fine node of the same operator that reads most of what a coarse node reads; the first of equals."""
+        """The unowned fine node of its operator that reads most of what a coarse node reads; the first of equals."""
         known = self.known_inputs(node, self.alike)
         votes = Counter(user for value in known for user in self.readers[value]
                         if self.may_be(node, user) and known.issuperset(self.flow_inputs(user, self.alike)))
@@ -251,29 +254,34 @@ class _Stage:
         if self.owner[user] != NOBODY or not self.akin(node, user):
             return False
         reads = {tensor for tensor in self.coarse.reads(node) if tensor not in self.coarse.weights}
-        plain = (self.coarse.op(node), self.coarse.nodes[node].domain) == (self.fine.op(user), self.fine.nodes[user].domain)
+        ours, theirs = self.fine.nodes[user], self.coarse.nodes[node]
+        plain = (ours.op_type, ours.domain) == (theirs.op_type, theirs.domain)
         return not plain or len(reads) == len(self.flow_inputs(user, self.alike))
 
     def absorb(self, node: int, seed: int) -> int:
-        """Own the seed and what follows from it and the coarse node's inputs alone; the tensor that leaves."""
-        inside, known = {seed}, self.known_inputs(node, self.alike)
-        known.update(self.alike[tensor] for tensor in self.fine.outs[seed])
-        ahead = deque(user for tensor in self.fine.outs[seed] for user in self.fine.consumers[tensor])
-        while ahead:
-            user = ahead.popleft()
-            if user not in inside and self.may_absorb(node, user) and known.issuperset(self.flow_inputs(user, self.alike)):
-                inside.add(user)
-                for tensor in self.fine.outs[user]:
-                    known.add(self.alike[tensor])
-                    ahead.extend(self.fine.consumers[tensor])
-        leaving = [tensor for member in sorted(inside) for tensor in self.fine.outs[member]
-                   if tensor in self.fine.results or not inside.issuperset(self.fine.consumers[tensor])]
-        if len({self.alike[tensor] for tensor in leaving}) != 1:
-            inside, leaving = {seed}, self.fine.outs[seed]
-        for member in inside:
+        """Own the seed and what follows from it and the coarse node's inputs alone; the one tensor that leaves."""
+        inside, known = [seed], self.known_inputs(node, self.alike)
+        best, leaves = 1, self.fine.outs[seed][0]
+        ahead = deque[int]()
+        for member in inside:  # grows while it is read
+            known.update(self.alike[tensor] for tensor in self.fine.outs[member])
+            ahead.extend(user for tensor in self.fine.outs[member] for user in self.fine.consumers[tensor])
+            while ahead:
+                user = ahead.popleft()
+                if user not in inside and self.may_absorb(node, user) and known >= self.flow_inputs(user, self.alike):
+                    inside.append(user)
+            leaving = self.leaving(inside)
+            if len({self.alike[tensor] for tensor in leaving}) == 1:
+                best, leaves = len(inside), leaving[0]
+        for member in inside[:best]:
             self.owner[member] = node
         self.ends.add(seed)
-        return leaving[0]
+        return leaves
+
+    def leaving(self, inside: list[int]) -> list[int]:
+        """The tensors that others read from these nodes."""
+        return [tensor for member in inside for tensor in self.fine.outs[member]
+                if tensor in self.fine.results or not set(inside).issuperset(self.fine.consumers[tensor])]
 
     def may_absorb(self, node: int, user: int) -> bool:
         """Not what another executed node computes, nor what the next, nameless one will be matched with."""
@@ -294,15 +302,17 @@ class _Stage:
 
     def is_passing(self, value: int) -> bool:
         """Is it handed on by an executed identity, which itself must read it from somewhere?"""
-        maker = self.fine.producer[value]
-        return value in self.passed and self.owner[maker] != NOBODY and self.fine.op(maker) == self.coarse.op(self.owner[maker])
+        if value not in self.passed:
+            return False
+        maker, owner = self.fine.producer[value], self.owner[self.fine.producer[value]]
+        return owner != NOBODY and self.fine.op(maker) == self.coarse.op(owner)
 
     def is_at_hand(self, claimer: int, node: int, value: int, moved: set[int]) -> bool:
         """Does the claimer read the numbers of this node's result, made by another node in another order?"""
         return self.fine.op(node) not in RELAY and value in moved and value in self.known_inputs(claimer, self.alike)
 
     def choose(self, node: int, claimers: list[int]) -> int:
-        """Who runs the same operator before who reads an input of this node before the others; the first in executed order."""
+        """Who runs the same operator before who reads an input of the node before the others; of equals the first."""
         reads = {self.same[tensor] for tensor in self.fine.reads(node)}
         return min(claimers, key=lambda one: (
             not self.akin(one, node), reads.isdisjoint(self.known_inputs(one, self.same)), one))
@@ -317,9 +327,10 @@ class _Stage:
         """A node of constants alone was folded, unless its owner reads those constants, or hands on its result."""
         for node in self.fine.order:
             if self.constant.issuperset(self.fine.outs[node]) and node not in self.ends:
-                reads, owner = self.fine.reads(node), self.owner[node]
-                below = any(self.owner[self.fine.producer[one]] == owner for one in reads if self.fine.producer[one] != NOBODY)
-                if owner == NOBODY or not (below or {self.same[one] for one in reads} & self.known_inputs(owner, self.same)):
+                owner, reads = self.owner[node], self.fine.reads(node)
+                makers = {self.fine.producer[tensor] for tensor in reads} - {NOBODY}
+                if owner == NOBODY or (all(self.owner[maker] != owner for maker in makers) and self.known_inputs(
+                        owner, self.same).isdisjoint(self.same[tensor] for tensor in reads)):
                     self.release(node, "constant_folded")
 
     def release_idle(self) -> None:
@@ -348,7 +359,7 @@ class _Stage:
             self.release_dissolved(node)
 
     def release_dissolved(self, control: int) -> None:
-        """An If of constant condition gives way to one of its branches, whose nodes are then named after it; the other is dead."""
+        """An If of constant condition gives way to one branch, whose nodes are named after it; the other is dead."""
         proto, heir = self.fine.nodes[control], self.coarse.nodes[self.owner[control]].name
         branches, told = [name for name, _ in bodies(proto)], flow.truth(self.fine, self.fine.ins[control][0])
         alive = {"then_branch" if told else "else_branch"} if told is not None else {
@@ -361,12 +372,13 @@ class _Stage:
                     self.release(node, "dead" if len(alive) == 1 else "unmatched")
 
     def release_beside_twin(self, owner: int, group: set[int]) -> None:
-        """If the executed node is one member unchanged, the others made no difference, or only fed what is now a constant."""
+        """If the executed node is one member unchanged, the others made no difference, or fed what is now constant."""
         twin = next((node for node in sorted(group) if self.is_twin(owner, node, group)), NOBODY)
         if twin == NOBODY and self.coarse.op(owner) != "Transpose":  # one without a twin repeats another's
             return
-        for end in (self.image[tensor] for tensor in self.coarse.outs[owner][:1] if tensor in self.image and twin != NOBODY):
-            self.found_same[self.same[end]] = self.same[self.fine.outs[twin][0]]
+        result = self.image.get(self.coarse.outs[owner][0], NOBODY)
+        if twin != NOBODY and result != NOBODY:
+            self.found_same[self.same[result]] = self.same[self.fine.outs[twin][0]]
         chain = self.main_chain(owner, twin, group)
         for node in group - {twin}:
             if not self.fine.op(node) == self.coarse.op(owner) == "Transpose":
@@ -386,6 +398,8 @@ class _Stage:
         while ours != NOBODY and theirs != NOBODY:
             if theirs in self.image and self.value(self.image[theirs]) == self.value(ours):
                 return True
+            while ours in self.passed:
+                ours = self.passed[ours]
             maker = self.fine.producer[ours]
             if maker in group and theirs in self.coarse.weights:
                 return True
@@ -405,7 +419,7 @@ class _Stage:
         return value
 
     def main_chain(self, owner: int, twin: int, group: set[int]) -> set[int]:
-        """The members that data passes through before and behind the twin; the rest only made constants, such as shapes."""
+        """The members that data passes through before and behind the twin; the rest made constants, such as shapes."""
         ahead = [self.image[tensor] for tensor in self.coarse.outs[owner] if tensor in self.image]
         if twin != NOBODY:
             pairs = zip(self.fine.ins[twin], self.coarse.ins[owner], strict=False)
@@ -419,7 +433,7 @@ class _Stage:
         return found
 
     def explain_unowned(self) -> None:
-        """Why no executed node computes a node: it passes on, was folded, repeats one accounted for, or is not needed."""
+        """Why no executed node computes one: it passes on, was folded, repeats one accounted for, or is not needed."""
         accounted = [tensor for tensor, maker in enumerate(self.fine.producer) if tensor not in self.passed
                      and (maker == NOBODY or self.owner[maker] != NOBODY or self.why[maker])]
         equal, alike = {self.same[tensor] for tensor in accounted}, {self.alike[tensor] for tensor in accounted}
@@ -462,7 +476,7 @@ class _Stage:
 
 
 def _tensors_by_key(graph: Flow) -> dict[str, int]:
-    """Tensors by key; those of a branch also by the key they get when their If is dissolved into the graph around it."""
+    """Tensors by key; those of a branch also by the key they get when their If is dissolved."""
     keys: dict[str, int] = {}
     for node, outs in enumerate(graph.outs):
         holder, branch = graph.parents[node]

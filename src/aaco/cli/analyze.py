@@ -24,4 +24,4 @@ def analyze(session: str | None, named: str | None, config_file: Path | None, se
 
     settings = options.settings(config_file, sessions_dir)
     found = find(session or named or "latest", settings.config.storage.sessions_dir)
-    click.echo(terminal.render(pipeline.seal(found, settings)), nl=False)
+    click.echo(terminal.render(pipeline.seal(found, settings), options.style()), nl=False)

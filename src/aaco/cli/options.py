@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -29,6 +31,11 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
         return click.argument("session", required=required)(function)
 
     return add
+
+
+def style() -> Literal["plain", "colour"]:
+    """Colour for a person at a terminal (https://no-color.org), plain text for everything else."""
+    return "colour" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else "plain"
 
 
 def settings(config_file: Path | None = None, sessions_dir: Path | None = None, preset: str | None = None,

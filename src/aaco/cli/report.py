@@ -29,8 +29,10 @@ def report(session: str | None, named: str | None, form: str, output: Path | Non
     explanation = pipeline.explain(find(session or named or "latest", settings.config.storage.sessions_dir), settings)
     if form == "json":
         text = json.dumps(document.render(explanation), indent=2, allow_nan=False) + "\n"
+    elif form == "terminal":
+        text = terminal.render(explanation, "plain" if output else options.style())
     else:
-        text = {"terminal": terminal.render, "markdown": markdown.render, "html": html.render}[form](explanation)
+        text = {"markdown": markdown.render, "html": html.render}[form](explanation)
     if output:
         write_atomically(output, lambda file: file.write(text.encode()))
         click.echo(f"wrote {output}", err=True)

@@ -56,7 +56,7 @@ def run(model: str | None, named: str | None, quiet: bool, ebpf: bool, as_json: 
     if as_json:
         click.echo(json.dumps(document.render(explanation), indent=2, allow_nan=False))
         return
-    click.echo(terminal.render(explanation), nl=False)
+    click.echo(terminal.render(explanation, options.style()), nl=False)
 
 
 _MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct")

@@ -55,7 +55,8 @@ def banners(explanation: Explanation) -> list[str]:
     """What a reader must know before any number."""
     record, found = explanation.record, []
     if explanation.status != "complete":
-        why = record.get("failure") or "it ended before it was done"
+        running = explanation.status == "running"
+        why = record.get("failure") or ("it is still at work" if running else "it ended before it was done")
         found.append(f"INCOMPLETE RUN ({explanation.status}): {why}. Shown is what was recorded until then.")
     if record.get("synthetic_weights"):
         found.append("synthetic weights: the model was built from a seed; its timings are real, its outputs are not.")

@@ -45,10 +45,10 @@ def executed(explanation: Explanation) -> list[Node]:
     kernels = explanation.tables.get("kernels")
     if kernels is None:
         return []
-    used = kernels.filter(pc.and_(pc.is_valid(kernels["iteration"]), pc.is_valid(kernels["executed_node"])))
-    turns = pc.count_distinct(used["iteration"]).as_py()
-    grouped = used.group_by(["executed_node", "kernel_name"]).aggregate([("dur_ns", "sum"), ("dur_ns", "count")])
-    total = pc.sum(used["dur_ns"]).as_py() or 0
+    used = kernels.filter(pc.is_valid(kernels["iteration"]))
+    turns, total = pc.count_distinct(used["iteration"]).as_py(), pc.sum(used["dur_ns"]).as_py()
+    named = used.filter(pc.is_valid(used["executed_node"]))
+    grouped = named.group_by(["executed_node", "kernel_name"]).aggregate([("dur_ns", "sum"), ("dur_ns", "count")])
     sources, roofs = _sources(explanation), roofs_by_node(explanation)
     found = [Node(row["executed_node"], row["kernel_name"], sources.get(row["executed_node"]), row["dur_ns_count"],
                   row["dur_ns_sum"] / turns, row["dur_ns_sum"] / total if total else 0.0,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 class Job:
     """One worker process's work. Paths are absolute."""
 
+    parent: int  # process that waits for this one
     kind: str  # "time": the clean pass, "profile": the pass with node profiling and graph dumps
     model: str
     provider: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -85,7 +86,7 @@ def _scratch(workload: Workload) -> Iterator[Path]:
 
 def _common(workload: Workload, scratch: Path) -> dict[str, Any]:
     backend = workload.backend
-    return {"model": str(workload.model.resolve()), "provider": backend.provider,
+    return {"parent": os.getpid(), "model": str(workload.model.resolve()), "provider": backend.provider,
             "provider_options": backend.provider_options, "session_options": backend.session_options,
             "install": backend.install, "inputs": str(scratch / "inputs.npz"), "outcome": str(scratch / "outcome.json")}
 

@@ -34,13 +34,20 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 def main() -> None:
     """Run the job on stdin. Exit code and outcome file carry any AacoError back."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed parent must not leave us measuring
     job = Job(**json.load(sys.stdin))
+    _die_with(job.parent)
     try:
         files.write_json(Path(job.outcome), _time(job) if job.kind == "time" else _profile(job))
     except AacoError as error:
         files.write_json(Path(job.outcome), {"error": {"what": error.what, "fix": error.fix}})
         sys.exit(int(error.exit_code))
+
+
+def _die_with(parent: int) -> None:
+    """A killed parent must not leave us measuring: die with it, or now if it has gone already."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _time(job: Job) -> dict[str, Any]:

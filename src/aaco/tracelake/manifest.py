@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ NAME = "manifest.json"
 SCHEMA_VERSION = 1
 
 
-def write(session: Session, why_absent: dict[str, str]) -> dict[str, Any]:
+def write(session: Session, why_absent: Mapping[str, str]) -> dict[str, Any]:
     """Hash every file of the bundle and write manifest.json. Files known from before keep their reason.
 
     `why_absent` maps an expected file to the reason it is not there. A file neither present nor explained is recorded
     as such: that is a defect of the writer, and the contract test looks for it.
     """
     before = files.read_json(session.folder / NAME)["absent"] if (session.folder / NAME).is_file() else {}
-    reasons = before | why_absent
+    reasons = before | dict(why_absent)
     document = {
         "schema_version": SCHEMA_VERSION,
         "files": {name: _describe(session.folder / name) for name in content(session)},

@@ -15,7 +15,7 @@ NEAR = 0.3  # of the measured roof; below it neither roof explains the time
 @rule(label="compute_bound", source=SOURCE, advice=(
     "lower the precision: export fp16 or int8 (aaco run --model YOUR_INT8.onnx --backend B)",
     "compare thread counts: intra_op_threads in configs/backends.yaml",
-    "prune or replace the slowest layer listed under top kernels"))
+    "prune or replace the slowest nodes: the report lists them"))
 def compute_bound(compute_side_pct: Reading, hardware_envelope_utilization: Reading,
                   dispatch_overhead_pct: Reading, roofline_coverage_pct: Reading) -> Iterator[Evidence]:
     """Most time goes to kernels limited by arithmetic, and they run near enough to that roof for it to matter."""
@@ -27,7 +27,7 @@ def compute_bound(compute_side_pct: Reading, hardware_envelope_utilization: Read
 
 
 @rule(label="memory_bound", source=SOURCE, advice=(
-    "fuse or remove the elementwise and copy nodes listed under top kernels",
+    "fuse or remove the elementwise and copy nodes that the report lists",
     "shrink what is moved: a narrower type for weights and activations",
     "raise the batch so that weights are read once for more samples (aaco run --batch N)"))
 def memory_bound(memory_side_pct: Reading, hardware_envelope_utilization: Reading,

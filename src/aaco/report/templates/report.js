@@ -47,11 +47,13 @@
       button.addEventListener("click", () => sortBy(table, header, index));
     });
   }
+  const textOf = (row) => [row.textContent, ...[...row.querySelectorAll("[title]")].map((one) => one.title)]
+    .join(" ").toLowerCase();
   for (const input of document.querySelectorAll("[data-filter]")) {
     const rows = [...document.getElementById(input.dataset.filter).tBodies[0].rows];
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase();
-      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      for (const row of rows) row.hidden = !textOf(row).includes(wanted);
     });
   }
 

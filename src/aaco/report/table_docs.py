@@ -1,0 +1,32 @@
+"""docs/reference/tables.md, written from the table specs so that it cannot drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aaco.core import tables
+
+
+def render() -> str:
+    """The whole page: every table with its file, meaning and columns."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Tables of a session"
+    yield ""
+    yield "Written from the code by `./scripts/docs`; do not edit. Times are int64 nanoseconds on CLOCK_MONOTONIC."
+    yield "A column that a source cannot fill is null, never 0. Columns are added, never renamed."
+    for spec in tables.ALL.values():
+        yield from ("", f"## {spec.name}", "", f"`{spec.file}`, version {spec.version}. {spec.meaning}", "",
+                    "| column | type | meaning |", "|---|---|---|")
+        yield from (f"| {name} | {_plain(kind)} | {meaning} |" for name, (kind, meaning) in spec.columns.items())
+
+
+def _plain(kind: object) -> str:
+    """Arrow's name of a type; a dictionary-encoded string is a string to its reader."""
+    return "string" if str(kind).startswith("dictionary") else str(kind).replace("item: ", "")
+
+
+if __name__ == "__main__":
+    print(render(), end="")

@@ -1,0 +1,62 @@
+"""The measured process: its loop, its rows, and that it never outlives its parent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from aaco.runner import iterations, worker
+from aaco.runner.job import Job
+from aaco.runner.stopping import Stop
+from tests import models
+
+
+@pytest.fixture
+def job(tmp_path):
+    np.savez(tmp_path / "inputs.npz", x=np.ones((2, 64), np.float32))
+    (tmp_path / "runtime").mkdir()
+    model = models.chain(tmp_path / "chain.onnx")
+    return Job(parent=os.getpid(), kind="time", model=str(model), provider="CPUExecutionProvider", provider_options={},
+               session_options={}, inputs=str(tmp_path / "inputs.npz"), outcome=str(tmp_path / "outcome.json"),
+               rows=str(iterations.path_of(tmp_path, 0)), warmup=3, iterations=7)
+
+
+def start(job, **changes):
+    told = json.dumps(asdict(job) | changes)
+    return subprocess.run([sys.executable, "-m", "aaco.runner.worker"], input=told, text=True, capture_output=True)
+
+
+def test_a_job_leaves_its_rows_and_its_outcome(job, tmp_path):
+    assert start(job).returncode == 0
+    table = iterations.parse(tmp_path, 2)
+    assert table["phase"].to_pylist() == ["warmup"] * 3 + ["measurement"] * 7
+    ends, starts = table["t_end_ns"].to_numpy(), table["t_start_ns"].to_numpy()
+    assert (starts[1:] >= ends[:-1]).all()
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert outcome["providers"] == ["CPUExecutionProvider"]
+    assert {name for part in outcome["assignment"] for name in part["nodes"]} >= {"matmul0", "matmul3"}
+    assert outcome["stopped_by"] == "iterations"
+    assert 0 < outcome["null_loop"]["inside_ns"] < outcome["null_loop"]["per_iteration_ns"]
+
+
+def test_an_orphan_does_not_measure(job, tmp_path):
+    assert start(job, parent=1).returncode == -signal.SIGKILL
+    assert not (tmp_path / "outcome.json").exists()
+
+
+def test_rows_of_an_earlier_run_are_not_overwritten(job, tmp_path):
+    start(job)
+    assert start(job).returncode == 1
+    assert "exists" in json.loads((tmp_path / "outcome.json").read_text())["error"]["what"]
+
+
+def test_the_loop_stops_by_its_rule_and_writes_each_row(tmp_path):
+    descriptor = os.open(tmp_path / "rows", os.O_WRONLY | os.O_CREAT)
+    reason, latencies = worker.loop(lambda: None, descriptor, 1, Stop(10))
+    os.close(descriptor)
+    assert (reason, len(latencies), iterations.count(tmp_path / "rows")) == ("iterations", 10, 10)
