@@ -99,15 +99,15 @@ def warmup_effect_pct(warmup_ms: Latencies, latency_p50_ms: float) -> float:
     return 100 * (float(np.median(warmup_ms)) / latency_p50_ms - 1)
 
 
-@metric(unit="1", better="lower", formula="first iteration of the steady state by MSER-5 on medians, worst process",
-        source="White 1997, marginal standard error rule")
+@metric(unit="1", better="lower", formula="first five iterations no slower than the slowest five of the second half, "
+        "by medians, worst process", source="docs/concepts/measuring.md")
 def warmup_iterations_needed(inference_iters: pa.Table) -> float:
     """Iterations, warm-up included, until latency is steady; absent when it never settles."""
     return float(max(steadiness.settled_at(run) for run in steadiness.per_process(inference_iters)))
 
 
 @metric(unit="1", better="lower", formula="iterations needed - warm-up iterations made, at least 0",
-        source="White 1997, marginal standard error rule", bands=("<=0 settled", ">0 measured while warming up"))
+        source="docs/concepts/measuring.md", bands=("<=0 settled", ">0 measured while warming up"))
 def warmup_shortfall(warmup_iterations_needed: float, inference_iters: pa.Table) -> float:
     """Measured iterations that still belong to the warm-up of the slowest process to settle."""
     made = steadiness.warmup_made(inference_iters)
