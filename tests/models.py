@@ -13,7 +13,8 @@ def chain(path: Path, depth: int = 4, width: int = 64) -> Path:
     rng = np.random.default_rng(0)
     weights, nodes, tensor = [], [], "x"
     for index in range(depth):
-        weights.append(numpy_helper.from_array(rng.normal(0, width**-0.5, (width, width)).astype(np.float32), f"w{index}"))
+        values = rng.normal(0, width**-0.5, (width, width)).astype(np.float32)
+        weights.append(numpy_helper.from_array(values, f"w{index}"))
         nodes.append(helper.make_node("MatMul", [tensor, f"w{index}"], [f"m{index}"], name=f"matmul{index}"))
         nodes.append(helper.make_node("Relu", [f"m{index}"], [f"r{index}"], name=f"relu{index}"))
         tensor = f"r{index}"
@@ -31,7 +32,8 @@ def loop(path: Path, trips: int = 3) -> Path:
          helper.make_tensor_value_info("state", TensorProto.FLOAT, [1])],
         [helper.make_tensor_value_info("still", TensorProto.BOOL, []),
          helper.make_tensor_value_info("next", TensorProto.FLOAT, [1])])
-    constants = [one, numpy_helper.from_array(np.array(trips), "trips"), numpy_helper.from_array(np.array(True), "true")]
+    constants = [one, numpy_helper.from_array(np.array(trips), "trips"),
+                 numpy_helper.from_array(np.array(True), "true")]
     nodes = [helper.make_node("Loop", ["trips", "true", "x"], ["y"], name="loop", body=body)]
     return save(path, nodes, [("x", [1])], [("y", [1])], constants)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+
 from tests import models
 
 

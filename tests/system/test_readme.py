@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.system.conftest import Aaco
 
 ROOT = Path(__file__).parents[2]

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests.fakes import hosts
 
 from aaco.collectors import capabilities
 from aaco.collectors.capabilities import Capability
 from aaco.collectors.machine import Host
+from tests.fakes import hosts
 
 ORT = {"onnxruntime/__init__.py": "raise SystemError('imported')\n",
        "onnxruntime/capi/onnxruntime_pybind11_state.so": ""}

@@ -41,8 +41,9 @@ def test_the_named_file_is_used_instead_of_the_searched_ones(tmp_path):
     write("storage: {max_sessions: 1}")
     other = tmp_path / "other.yaml"
     other.write_text("storage: {max_sessions: 2}")
-    assert config.resolve(environment={"AACO_CONFIG": str(other)}).config.storage.max_sessions == 2
-    assert config.resolve(file=Path("aaco.yaml"), environment={"AACO_CONFIG": str(other)}).config.storage.max_sessions == 1
+    environment = {"AACO_CONFIG": str(other)}
+    assert config.resolve(environment=environment).config.storage.max_sessions == 2
+    assert config.resolve(file=Path("aaco.yaml"), environment=environment).config.storage.max_sessions == 1
 
 
 @pytest.mark.parametrize(("text", "said"), [

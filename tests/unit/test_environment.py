@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes import hosts
 
 from aaco.collectors import environment
 from aaco.collectors.environment import WITHHELD, Difference
 from aaco.collectors.machine import Host
 from aaco.core.readings import Absent
+from tests.fakes import hosts
 
 # Made up, and joined here so that no scanner takes this file for a leak.
 SECRETS = ("ghp" + "_x9AbC8dEfGh7IjKlMnOpQrStUvWxYz012345", "wJalrXUtnFEMI/K7MDENG" + "/bPxRfiCYEXAMPLEKEY",

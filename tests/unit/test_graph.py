@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
-from tests import graphs
 
 from aaco.analytics.graph import describe, inline
 from aaco.analytics.operators import TABLE, TensorType, modelled
 from aaco.core.errors import ModelError
 from aaco.core.tables import GRAPH_EDGES, GRAPH_NODES
 from aaco.runner import zoo
+from tests import graphs
 
 FLOAT, INT64, EXTERNAL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.EXTERNAL
 SIZES = {"B": 2, "N": 2, "S": 8, "past_len": 4, "present_len": 12, "total": 12, "batch": 1, "sequence": 128}

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.fakes import hosts
 
 from aaco.collectors import machine
 from aaco.collectors.machine import Host
 from aaco.core.machine import GIB, Gpu, Machine
 from aaco.core.readings import Absent
+from tests.fakes import hosts
 
 MI300X = Gpu("AMD", "AMD Instinct MI300X", "gfx942", 304, 192 * GIB)
 PARTS = ("AMD EPYC 9654 96-Core Processor", 2, 192, 384, 1024 * GIB, (MI300X,) * 8)

@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, inliner
-from tests.costs import MICROSOFT, NCHWC, f32, flops, i64, loop_matmul, model_of, moved
 
 from aaco.analytics.graph import describe
 from aaco.analytics.operators import TABLE, Cost, TensorType, cost, family, modelled
 from aaco.analytics.operators.elementwise import PER_ELEMENT, REDUCTIONS
+from tests.costs import MICROSOFT, NCHWC, f32, flops, i64, loop_matmul, model_of, moved
 
 FAMILIES = {"gemm", "conv", "attention", "elementwise", "reduction", "softmax", "norm", "copy", "transpose",
             "embedding", "pooling", "sort", "collective", "fill", "recurrent", "quantize", "control"}

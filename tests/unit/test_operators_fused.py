@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from onnx import TensorProto, helper
-from tests.costs import MICROSOFT, f32, flops, i8, i64, loop_matmul, model_of, moved
 
 from aaco.analytics.graph import describe
 from aaco.analytics.operators import TensorType, cost
+from tests.costs import MICROSOFT, f32, flops, i8, i64, loop_matmul, model_of, moved
 
 # Attention
 

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes import hosts
 
 from aaco.collectors import procfs
 from aaco.collectors.machine import Host
@@ -27,6 +26,7 @@ from aaco.collectors.procfs import Process, Sampler, Snapshot, Thread
 from aaco.core.errors import BadCapture, StorageError
 from aaco.core.readings import Absent
 from aaco.core.tables import SYSTEM_EVENTS
+from tests.fakes import hosts
 
 HOG = """
 import os, sys, time

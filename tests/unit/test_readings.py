@@ -30,7 +30,8 @@ def test_an_essential_piece_that_is_unknown_or_fails_stops_the_verdict():
     assert not Verdict("x", ()).stands
 
 
-@pytest.mark.parametrize(("value", "label"), [(1.2, "excellent"), (1.21, "good"), (2, "good"), (5, "investigate"), (6, "severe")])
+@pytest.mark.parametrize(("value", "label"), [
+    (1.2, "excellent"), (1.21, "good"), (2, "good"), (5, "investigate"), (6, "severe")])
 def test_the_first_band_that_holds_names_the_value(value, label):
     bands = [Band.parse(text) for text in ("<=1.2 excellent", "<=2 good", "<=5 investigate", ">5 severe")]
     assert next(band.label for band in bands if band.holds(value)) == label

@@ -5,11 +5,11 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import explained
-from tests.explained import Sample
 
 from aaco.core import registry
 from aaco.report import document
+from tests import explained
+from tests.explained import Sample
 
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
                       lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner), max_leaves=20)

@@ -10,11 +10,11 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from tests import explained
-from tests.explained import HOSTILE, Sample, regressed
 
 from aaco.analytics.explanation import Explanation
 from aaco.report import html, plots
+from tests import explained
+from tests.explained import HOSTILE, Sample, regressed
 
 LIMIT = 1_000_000
 SESSIONS = {"usual": Sample().explain, "hostile": explained.hostile, "gpu": Sample(device=0).explain,

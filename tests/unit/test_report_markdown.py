@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from tests import explained
-from tests.explained import HOSTILE, Sample, regressed
 
 from aaco.report import format, markdown
+from tests import explained
+from tests.explained import HOSTILE, Sample, regressed
 
 MARKS = st.text(st.sampled_from("`|\\*_[](){}<>#+-.!~&@=1 a"), max_size=30)
 TEXTS = st.text(max_size=30) | st.sampled_from(HOSTILE) | MARKS

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import explained
-from tests.explained import CEILINGS, FLOPS, MICROSECONDS, OPERATORS, Sample
 
 from aaco.report import nodes, plots
 from aaco.report.svg import Drawing, Scale, round_step
+from tests import explained
+from tests.explained import CEILINGS, FLOPS, MICROSECONDS, OPERATORS, Sample
 
 SVG = "{http://www.w3.org/2000/svg}"
 NUMBERS = st.floats(-1e9, 1e9)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 from rich.cells import cell_len
-from tests import explained
-from tests.explained import Sample, regressed
 
 from aaco.report import terminal
+from tests import explained
+from tests.explained import Sample, regressed
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
