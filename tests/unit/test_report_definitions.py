@@ -8,7 +8,7 @@ import pytest
 from aaco.analytics import metrics
 from aaco.core import registry, tables
 from aaco.core.readings import Reading
-from aaco.report import definition, format, metric_docs, table_docs
+from aaco.report import definition, format, metric_docs, schemas, table_docs
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 registry.load(metrics, "aaco.metrics")
@@ -50,3 +50,8 @@ def test_an_input_is_traced_through_views_and_metrics() -> None:
 
 def test_the_page_of_tables_is_current(golden: Callable[[Path, str], None]) -> None:
     golden(PAGE.with_name("tables.md"), table_docs.render())
+
+
+def test_the_schemas_are_current(golden: Callable[[Path, str], None]) -> None:
+    for name, text in schemas.render().items():
+        golden(PAGE.parent / "schemas" / name, text)

@@ -20,10 +20,7 @@ def compute_bound(compute_side_pct: Reading, hardware_envelope_utilization: Read
                   dispatch_overhead_pct: Reading, roofline_coverage_pct: Reading) -> Iterator[Evidence]:
     """Most time goes to kernels limited by arithmetic, and they run near enough to that roof for it to matter."""
     yield compute_side_pct.above(MOST, "most kernel time does enough arithmetic per byte", 0.35, essential=True)
-    yield hardware_envelope_utilization.above(NEAR, "the kernels reach a fair part of the measured roof", 0.35,
-                                              essential=True)
-    yield dispatch_overhead_pct.below(20, "little time passes outside kernels", 0.2)
-    yield roofline_coverage_pct.above(80, "the model covers most kernel time", 0.1)
+    yield from _at_the_roof(hardware_envelope_utilization, dispatch_overhead_pct, roofline_coverage_pct)
 
 
 @rule(label="memory_bound", source=SOURCE, advice=(
@@ -34,7 +31,11 @@ def memory_bound(memory_side_pct: Reading, hardware_envelope_utilization: Readin
                  dispatch_overhead_pct: Reading, roofline_coverage_pct: Reading) -> Iterator[Evidence]:
     """Most time goes to kernels limited by memory traffic, and they run near enough to that roof for it to matter."""
     yield memory_side_pct.above(MOST, "most kernel time does little arithmetic per byte", 0.35, essential=True)
-    yield hardware_envelope_utilization.above(NEAR, "the kernels reach a fair part of the measured roof", 0.35,
-                                              essential=True)
-    yield dispatch_overhead_pct.below(20, "little time passes outside kernels", 0.2)
-    yield roofline_coverage_pct.above(80, "the model covers most kernel time", 0.1)
+    yield from _at_the_roof(hardware_envelope_utilization, dispatch_overhead_pct, roofline_coverage_pct)
+
+
+def _at_the_roof(utilization: Reading, overhead_pct: Reading, coverage_pct: Reading) -> Iterator[Evidence]:
+    """What either bound needs besides its side of the roofline."""
+    yield utilization.above(NEAR, "the kernels reach a fair part of the measured roof", 0.35, essential=True)
+    yield overhead_pct.below(20, "little time passes outside kernels", 0.2)
+    yield coverage_pct.above(80, "the model covers most kernel time", 0.1)

@@ -1,0 +1,32 @@
+"""docs/reference/schemas/*.json, written from the models that read and write those documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from aaco.calibration.card import MachineCard
+from aaco.core.session import Record
+from aaco.governance.verdict import RegressionVerdict
+from aaco.tracelake.baselines import Baseline
+
+DOCUMENTS = {"session": Record, "verdict": RegressionVerdict, "baseline": Baseline, "machine_card": MachineCard}
+
+
+def render() -> dict[str, str]:
+    """JSON Schema text by file name."""
+    return {f"{name}.schema.json": json.dumps(_schema(model), indent=2) + "\n" for name, model in DOCUMENTS.items()}
+
+
+def _schema(model: Any) -> dict[str, Any]:
+    found: dict[str, Any] = model.model_json_schema(mode="serialization")
+    return found
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in render().items():
+        (folder / name).write_text(text)
