@@ -15,7 +15,7 @@ INTRODUCTION = """\
 
 Every metric that `aaco` computes, as declared in the code; `aaco explain NAME` prints one of them with its value in a
 session. A value that was not measured is absent with the reason, never zero. This page is generated:
-`pytest tests/unit/test_report_definitions.py --regold` writes it anew.
+`./scripts/docs` writes it anew.
 """
 RULES = """\
 # Bottleneck classes and conditions

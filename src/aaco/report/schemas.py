@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 from aaco.calibration.card import MachineCard
@@ -24,9 +22,3 @@ def _schema(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = model.model_json_schema(mode="serialization")
     return found
 
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in render().items():
-        (folder / name).write_text(text)

@@ -27,6 +27,3 @@ def _plain(kind: object) -> str:
     """Arrow's name of a type; a dictionary-encoded string is a string to its reader."""
     return "string" if str(kind).startswith("dictionary") else str(kind).replace("item: ", "")
 
-
-if __name__ == "__main__":
-    print(render(), end="")
