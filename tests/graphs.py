@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-Shape = tuple[int, ...]
-Shapes = dict[str, Shape]
 
 
 class Builder:
@@ -63,7 +62,8 @@ class Builder:
     def model(self, inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, tuple[int, list[Any]]],
               opset: int = 17) -> onnx.ModelProto:
         """The finished model; inputs and outputs map a name to (element type, shape)."""
-        return helper.make_model(self.body("g", inputs, outputs), opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        opsets = [helper.make_opsetid("", opset)]
+        return helper.make_model(self.body("g", inputs, outputs), opset_imports=opsets, ir_version=8)
 
 
 def resnet(stages: tuple[int, ...] = (1, 2), width: int = 8, image: int = 16) -> onnx.ModelProto:
@@ -135,14 +135,18 @@ def gpt2(layers: int = 2, width: int = 32, heads: int = 4, vocabulary: int = 50)
     b.op("MatMul", [norm(x, "ln_f"), b.op("Transpose", [words], "wteT", perm=[1, 0])], "lm_head")
     cache = {f"{when}_{layer}_{t}": (FLOAT, ["B", heads, f"{when}_len", head])
              for when in ("past", "present") for layer in range(layers) for t in "kv"}
-    past, present = ({name: kind for name, kind in cache.items() if name.startswith(when)} for when in ("past", "present"))
+    past, present = ({name: kind for name, kind in cache.items() if name.startswith(when)}
+                     for when in ("past", "present"))
     ids: dict[str, tuple[int, list[Any]]] = {name: (INT64, ["B", "S"]) for name in ("input_ids", "position_ids")}
     ids["mask"] = (FLOAT, ["B", 1, "S", "total"])
     return b.model(ids | past, {"lm_head_out": (FLOAT, ["B", "S", vocabulary])} | present, opset=20)
 
 
-def bert(layers: int = 2, width: int = 32, heads: int = 4, gelu: str = "erf") -> onnx.ModelProto:
-    """A BERT encoder as older exporters write it: LayerNorm, Gelu, attention and mask in small operators."""
+def bert(layers: int = 2, width: int = 32, heads: int = 4, gelu: str = "erf", opset: int = 14) -> onnx.ModelProto:
+    """A BERT encoder as older exporters write it: LayerNorm, Gelu, attention and mask in small operators.
+
+    At opset 12 ONNX Runtime recognises the attention too and makes one node of it.
+    """
     b = Builder()
     head = width // heads
     scalars = {"two": 2.0, "half": 0.5, "one": 1.0, "three": 3.0, "sqrt2": 2**0.5, "eps": 1e-6, "scale": head**0.5,
@@ -171,7 +175,10 @@ def bert(layers: int = 2, width: int = 32, heads: int = 4, gelu: str = "erf") ->
         y = b.op("Add", [b.op("Tanh", [y], f"{n}/Tanh"), "one"], f"{n}/One")
         return b.op("Mul", [b.op("Mul", [x, "half"], f"{n}/Half"), y], f"{n}/Mul")
 
-    mask = b.op("Unsqueeze", [b.op("Unsqueeze", ["mask", "axis1"], "mask/1"), "axis2"], "mask/2")
+    mask = "mask"
+    for axis in (1, 2):
+        given = {"axes": [axis]} if opset < 13 else {}
+        mask = b.op("Unsqueeze", [mask] + [f"axis{axis}"] * (opset > 12), f"mask/{axis}", **given)
     mask = b.op("Sub", ["one", b.op("Cast", [mask], "mask/Cast", to=FLOAT)], "mask/Sub")
     mask = b.op("Mul", [mask, "minus"], "mask/Mul")
     x = b.op("Add", [b.op("Gather", [b.weight("word", 50, width), "input_ids"], "word/Gather"),
@@ -184,7 +191,7 @@ def bert(layers: int = 2, width: int = 32, heads: int = 4, gelu: str = "erf") ->
             y = b.op("Reshape", [_linear(b, x, width, width, f"{n}.{t}"), "split"], f"{n}.{t}/Reshape")
             part[t] = b.op("Transpose", [y], f"{n}.{t}/Transpose", perm=perm)
         y = b.op("Div", [b.op("MatMul", [part["q"], part["k"]], f"{n}/QK"), "scale"], f"{n}/Scale")
-        y = b.op("Softmax", [b.op("Add", [y, mask], f"{n}/Mask")], f"{n}/Softmax", axis=-1)
+        y = b.op("Softmax", [b.op("Add", [y, mask], f"{n}/Mask")], f"{n}/Softmax", axis=3)
         y = b.op("Transpose", [b.op("MatMul", [y, part["v"]], f"{n}/PV")], f"{n}.o/Transpose", perm=[0, 2, 1, 3])
         y = _linear(b, b.op("Reshape", [y, "join"], f"{n}.o/Reshape"), width, width, f"{n}.o")
         x = norm(b.op("Add", [y, x], f"{n}/res1"), f"{n}.ln1")
@@ -193,7 +200,7 @@ def bert(layers: int = 2, width: int = 32, heads: int = 4, gelu: str = "erf") ->
         x = norm(b.op("Add", [_linear(b, y, 4 * width, width, f"{n}.proj"), x], f"{n}/res2"), f"{n}.ln2")
     b.rename(x, "hidden")
     ids: dict[str, tuple[int, list[Any]]] = {name: (INT64, ["B", 8]) for name in ("input_ids", "type_ids", "mask")}
-    return b.model(ids, {"hidden": (FLOAT, ["B", 8, width])}, opset=14)
+    return b.model(ids, {"hidden": (FLOAT, ["B", 8, width])}, opset)
 
 
 def mobilenet(blocks: int = 3, width: int = 8, image: int = 16) -> onnx.ModelProto:
@@ -287,97 +294,127 @@ def control_flow() -> onnx.ModelProto:
     return b.model({"input": (FLOAT, ["B", 8]), "flag": (BOOL, [])}, {"result": (FLOAT, ["B", 8])})
 
 
-def random_graph(choose: Callable[[int], int], steps: int) -> onnx.ModelProto:
-    """A random graph; `choose(n)` gives a number below n. Tensors are [1, C, H, W]; some are outputs, some nodes dead.
+def channels_last() -> onnx.ModelProto:
+    """Convolutions between transposes, as TensorFlow's converter leaves them: the runtime moves most of them away."""
+    b = Builder()
 
-    A graph has either transposes, which the runtime moves about, or quantisation and reshapes that change nothing,
-    which it drops: where both meet, what computes what is at times a matter of taste.
+    def conv(x: str, ci: int, co: int, n: str) -> str:
+        x = b.op("Transpose", [x], f"{n}/in", perm=[0, 3, 1, 2])
+        x = b.op("Conv", [x, b.weight(f"{n}.w", co, ci, 3, 3), b.weight(f"{n}.b", co)], f"{n}/Conv", pads=[1] * 4)
+        return b.op("Transpose", [x], f"{n}/out", perm=[0, 2, 3, 1])
+
+    x = b.op("Relu", [conv("input", 3, 8, "c1")], "relu")
+    y = b.op("Mul", [conv(x, 8, 8, "c2"), b.weight("scale", 8)], "mul")
+    x = b.op("Add", [x, b.op("Add", [y, b.weight("bias", 8)], "bias")], "add")
+    x = b.op("Sub", [x, b.op("ReduceMean", [x], "mean", axes=[1, 2], keepdims=1)], "sub")
+    p = b.op("Pad", [x, b.const("pads", np.array([0, 1, 1, 0, 0, 1, 1, 0], np.int64))], "pad")
+    x = b.op("Transpose", [b.op("Concat", [conv(p, 8, 4, "c3"), p], "cat", axis=3)], "t1", perm=[0, 2, 1, 3])
+    b.rename(b.op("Transpose", [b.op("Sigmoid", [x], "sigmoid")], "t2", perm=[0, 2, 1, 3]), "output")
+    return b.model({"input": (FLOAT, [1, 16, 16, 3])}, {"output": (FLOAT, [1, 18, 18, 12])}, opset=13)
+
+
+def exported() -> onnx.ModelProto:
+    """What PyTorch's exporter makes of an attention block: shape arithmetic, Constant nodes, much that does nothing."""
+    b = Builder()
+
+    def const(value: ArrayLike) -> str:
+        return b.op("Constant", [], f"/Constant_{len(b.nodes)}", value=numpy_helper.from_array(np.asarray(value)))
+
+    def size(x: str, axis: int, n: str) -> str:
+        picked = b.op("Gather", [b.op("Shape", [x], f"{n}/Shape"), const(np.int64(axis))], f"{n}/Gather", axis=0)
+        return b.op("Unsqueeze", [picked, const(np.array([0]))], f"{n}/Unsqueeze")
+
+    def shaped(x: str, tail: list[int], n: str) -> str:
+        dims = [size(x, 0, f"{n}/0"), size(x, 1, f"{n}/1"), *(const(np.array([dim])) for dim in tail)]
+        return b.op("Reshape", [x, b.op("Concat", dims, f"{n}/Concat", axis=0)], n)
+
+    x = shaped(_linear(b, "input", 32, 96, "qkv"), [3, 4, 8], "/split")
+    x = b.op("Transpose", [x], "/turn", perm=[2, 0, 3, 1, 4])
+    q, k, v = (b.op("Gather", [x, const(np.int64(i))], f"/{t}", axis=0) for i, t in enumerate("qkv"))
+    score = b.op("MatMul", [q, b.op("Transpose", [k], "/kT", perm=[0, 1, 3, 2])], "/qk")
+    score = b.op("Softmax", [b.op("Div", [score, const(np.float32(8**0.5))], "/scale")], "/softmax", axis=-1)
+    y = b.op("Transpose", [b.op("MatMul", [score, v], "/pv")], "/turn_back", perm=[0, 2, 1, 3])
+    y = b.op("Add", [_linear(b, shaped(y, [32], "/join"), 32, 32, "proj"), "input"], "/residual")
+    y = b.op("LayerNormalization", [y, b.positive("ln.g", 32), b.weight("ln.b", 32)], "/norm")
+    y = b.op("Mul", [y, b.op("Sigmoid", [y], "/sigmoid")], "/silu")
+    y = b.op("Cast", [b.op("Add", [y, const(np.float32(0))], "/plus0")], "/cast", to=FLOAT)
+    y = b.op("Slice", [y, const(np.array([0])), const(np.array([2**63 - 1])), const(np.array([1]))], "/slice")
+    b.rename(b.op("Mul", [y, const(np.float32(1))], "/times1"), "output")
+    return b.model({"input": (FLOAT, ["B", "S", 32])}, {"output": (FLOAT, ["B", "S", 32])})
+
+
+def dissolved() -> onnx.ModelProto:
+    """Three Ifs on constants, which the runtime replaces by one branch each; one of these is a mere Identity."""
+    b = Builder()
+    x = "input"
+    for i, choice in enumerate((True, False, True)):
+        then, other = Builder(i), Builder(9 + i)
+        then.op("Identity" if i == 2 else "Relu", [x], f"then{i}")
+        other.op("Tanh", [_linear(other, x, 8, 8, f"else{i}")], f"else{i}/act")
+        x = b.op("If", [b.const(f"condition{i}", np.bool_(choice))], f"if{i}",
+                 then_branch=then.body("then", {}, {f"then{i}_out": (FLOAT, ["B", 8])}),
+                 else_branch=other.body("else", {}, {f"else{i}/act_out": (FLOAT, ["B", 8])}))
+        x = _linear(b, x, 8, 8, f"after{i}")
+    b.rename(b.op("Sigmoid", [x], "end"), "output")
+    return b.model({"input": (FLOAT, ["B", 8])}, {"output": (FLOAT, ["B", 8])})
+
+
+def local_functions() -> onnx.ModelProto:
+    """Blocks that are calls of a function of the model's own."""
+    b = Builder()
+    x = "input"
+    for i in range(3):
+        x = b.op("Block", [x, b.weight(f"w{i}", 8, 8), b.weight(f"b{i}", 8)], f"block{i}", domain="local")
+    b.rename(b.op("Softmax", [x], "softmax"), "output")
+    model = b.model({"input": (FLOAT, ["B", 8])}, {"output": (FLOAT, ["B", 8])})
+    steps = [("MatMul", ["x", "w"], "m"), ("Add", ["m", "b"], "a"), ("Relu", ["a"], "r"), ("Sigmoid", ["r"], "s"),
+             ("Mul", ["r", "s"], "y")]
+    body = [helper.make_node(kind, given, [made]) for kind, given, made in steps]
+    model.functions.append(helper.make_function("local", "Block", ["x", "w", "b"], ["y"], body, model.opset_import))
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    return model
+
+
+def half_precision() -> onnx.ModelProto:
+    """float16 inside, for which the CPU has few kernels: the runtime casts, and writes Softmax out."""
+    b = Builder()
+    weight = b.const("w", b.random.standard_normal((8, 8)).astype(np.float16))
+    bias = b.const("b", np.ones(8, np.float16))
+    x = b.op("Cast", ["input"], "halve", to=TensorProto.FLOAT16)
+    x = b.op("Relu", [b.op("Add", [b.op("MatMul", [x, weight], "product"), bias], "bias")], "relu")
+    x = b.op("LayerNormalization", [b.op("Softmax", [x], "softmax"), bias, bias], "norm")
+    b.rename(b.op("Cast", [x], "restore", to=FLOAT), "output")
+    return b.model({"input": (FLOAT, ["B", 8])}, {"output": (FLOAT, ["B", 8])})
+
+
+class _Calibration(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self) -> None:
+        draws = np.random.default_rng(0)
+        self.feeds = iter([{"input": draws.standard_normal((1, 3, 16, 16), np.float32)} for _ in range(3)])
+
+    def get_next(self) -> dict[str, np.ndarray[Any, Any]] | None:
+        """The next sample, or None after the last."""
+        return next(self.feeds, None)
+
+
+def quantised(folder: Path, activations: QuantType) -> onnx.ModelProto:
+    """A small CNN with a residual, quantised statically by ONNX Runtime's own tool (QDQ format).
+
+    The runtime turns int8 activations into uint8, under tensor names of its own.
     """
-    b = Builder(choose(1000))
-    shapes: Shapes = {"input": (1, 4, 6, 6)}
-    kinds = [*PLAIN_STEPS, *((_transpose, _transpose) if choose(2) else (_reshape, _computed_shape, _unsqueeze, _quantise))]
-    for step in range(steps):
-        names = list(shapes)
-        x = names[-1 - min(choose(len(names)), choose(len(names)))]
-        same = [name for name in names if shapes[name] == shapes[x]]
-        shapes |= kinds[choose(len(kinds))](b, choose, x, same[choose(len(same))], shapes[x], f"n{step}")
-    made = [name for name in shapes if name != "input"]
-    results = {made[-1], *(name for name in made if not choose(6))}
-    if choose(3) == 0:
-        for node in b.nodes:
-            node.name = ""
-    outputs = {name: (FLOAT, list(shapes[name])) for name in made if name in results}
-    return b.model({"input": (FLOAT, [1, 4, 6, 6])}, outputs)
+    b = Builder()
 
+    def conv(x: str, ci: int, co: int, n: str) -> str:
+        x = b.op("Conv", [x, b.weight(f"{n}.w", co, ci, 3, 3), b.weight(f"{n}.b", co)], f"{n}/Conv", pads=[1] * 4)
+        return b.op("Relu", [x], f"{n}/Relu")
 
-def _conv(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    _, c, h, w = shape
-    k, out = (1, 3)[choose(2)], (4, 8)[choose(2)]
-    group = c if choose(4) == 0 and out % c == 0 else 1
-    inputs = [x, b.weight(f"{n}.w", out, c // group, k, k)] + [b.weight(f"{n}.b", out)] * choose(2)
-    return {b.op("Conv", inputs, n, kernel_shape=[k, k], pads=[k // 2] * 4, group=group): (1, out, h, w)}
-
-
-def _normalise(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    return {b.op("BatchNormalization", [x, *b.norm(n, shape[1])], n): shape}
-
-
-def _unary(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    kinds = ("Relu", "Sigmoid", "Identity", "HardSwish", "Dropout", "Tanh", "LeakyRelu", "Softmax", "Neg")
-    return {b.op(kinds[choose(len(kinds))], [x], n): shape}
-
-
-def _binary(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    return {b.op(("Add", "Mul", "Sub")[choose(3)], [x, other], n): shape}
-
-
-def _with_constant(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    values = [np.float32(1), np.float32(0.5), np.float32(3), b.random.uniform(1, 2, (shape[1], 1, 1)).astype(np.float32)]
-    return {b.op(("Add", "Mul", "Div", "Sub")[choose(4)], [x, b.const(f"{n}.c", values[choose(4)])], n): shape}
-
-
-def _product(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    return {b.op("MatMul", [x, b.weight(f"{n}.w", shape[3], 6)], n): (*shape[:3], 6)}
-
-
-def _concat(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    return {b.op("Concat", [x, other], n, axis=1): (1, 2 * shape[1], *shape[2:])} if shape[1] <= 8 else {}
-
-
-def _pool(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    return {b.op("MaxPool", [x], n, kernel_shape=[3, 3], pads=[1] * 4): shape}
-
-
-def _gate(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    mean = b.op("ReduceMean", [x], f"{n}/mean", axes=[2, 3], keepdims=1)
-    return {b.op("Mul", [x, b.op("Sigmoid", [mean], f"{n}/gate")], n): shape}
-
-
-def _transpose(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    order = ([0, 2, 3, 1], [0, 3, 1, 2], [0, 1, 3, 2], [0, 2, 1, 3])[choose(4)]
-    return {b.op("Transpose", [x], n, perm=order): tuple(shape[axis] for axis in order)}
-
-
-def _reshape(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    flat = b.op("Reshape", [x, b.const("flat", np.array([1, -1], np.int64))], f"{n}/flat")
-    return {b.op("Reshape", [flat, b.const(f"{n}.s", np.array(shape, np.int64))], n): shape}
-
-
-def _computed_shape(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    ends = [b.const(f"at{end}", np.array([end], np.int64)) for end in (1, 9)]
-    tail = b.op("Slice", [b.op("Shape", [x], f"{n}/Shape"), *ends], f"{n}/Slice")
-    return {b.op("Reshape", [other, b.op("Concat", [ends[0], tail], f"{n}/Concat", axis=0)], n): shape}
-
-
-def _unsqueeze(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    axis = b.const("axis0", np.array([0], np.int64))
-    return {b.op("Squeeze", [b.op("Unsqueeze", [x, axis], f"{n}/un"), axis], n): shape}
-
-
-def _quantise(b: Builder, choose: Callable[[int], int], x: str, other: str, shape: Shape, n: str) -> Shapes:
-    scale, zero = b.const("q.scale", np.float32(0.05)), b.const("q.zero", np.uint8(128))
-    return {b.op("DequantizeLinear", [b.op("QuantizeLinear", [x, scale, zero], f"{n}/Q"), scale, zero], n): shape}
-
-
-PLAIN_STEPS = (_conv, _conv, _conv, _normalise, _unary, _unary, _unary, _binary, _binary, _with_constant, _product,
-               _concat, _pool, _gate)
+    x = conv("input", 3, 8, "c1")
+    x = b.op("Add", [x, conv(conv(x, 8, 8, "c2"), 8, 8, "c3")], "add")
+    x = b.op("MaxPool", [x], "pool", kernel_shape=[2, 2], strides=[2, 2])
+    x = b.op("GlobalAveragePool", [b.op("Concat", [x, conv(x, 8, 4, "c4")], "cat", axis=1)], "gap")
+    x = b.op("Gemm", [b.op("Flatten", [x], "flatten"), b.weight("fc.w", 12, 10), b.weight("fc.b", 10)], "fc")
+    b.rename(b.op("Softmax", [b.op("MatMul", [x, b.weight("mm.w", 10, 6)], "mm")], "softmax"), "scores")
+    onnx.save(b.model({"input": (FLOAT, [1, 3, 16, 16])}, {"scores": (FLOAT, [1, 6])}, opset=13), folder / "float.onnx")
+    quantize_static(folder / "float.onnx", folder / "qdq.onnx", _Calibration(), quant_format=QuantFormat.QDQ,
+                    activation_type=activations)
+    return onnx.load(folder / "qdq.onnx")

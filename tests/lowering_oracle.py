@@ -1,8 +1,8 @@
-"""Truth for the lowering that shares no rule with it: run both graphs, and the claimed nodes alone, and compare numbers.
+"""Truth for the lowering that shares no rule with it: run both graphs, and the claimed nodes alone, compare numbers.
 
 Three checks for every executed node of the main graph:
-closed    the original nodes between its output and its inputs are the ones it claims (or eliminated, or shared ones that
-          another executed node claims because no tensor of the executed graph holds their result);
+closed    the original nodes between its output and its inputs are the ones it claims (or eliminated, or shared ones
+          that another executed node claims because no tensor of the executed graph holds their result);
 equal     those nodes, cut out of the original and fed what the executed node was fed, give what it gave;
 exit      what leaves its own claim holds the same numbers as its output, whatever their order (so it also judges
           nodes inside the NCHWc layout, where no tensor of the original exists).
@@ -28,9 +28,9 @@ from aaco.analytics.operators.inference import bodies
 LEVELS = ort.GraphOptimizationLevel
 EXTENDED, ALL, OFF = LEVELS.ORT_ENABLE_EXTENDED, LEVELS.ORT_ENABLE_ALL, LEVELS.ORT_DISABLE_ALL
 # What an executed node may do again although another one does it too, for someone else.
-RECOMPUTES = {"Transpose": {"Transpose"}, "Reshape": {"Reshape"}, "ReorderOutput": {"Transpose"}, "Identity": {"Transpose"},
-              "FusedMatMul": {"Transpose", "Mul", "Div"}, "QLinearConv": {"DequantizeLinear"}, "QLinearAdd": {"DequantizeLinear"},
-              "QLinearMul": {"DequantizeLinear"}, "QLinearSigmoid": {"DequantizeLinear"}, "QLinearConcat": {"DequantizeLinear"}}
+RECOMPUTES = {"Transpose": {"Transpose"}, "Reshape": {"Reshape"}, "ReorderOutput": {"Transpose"},
+              "Identity": {"Transpose"}, "FusedMatMul": {"Transpose", "Mul", "Div"}}
+RECOMPUTES |= {f"QLinear{kind}": {"DequantizeLinear"} for kind in ("Conv", "Add", "Mul", "Sigmoid", "Concat")}
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 Values = dict[str, np.ndarray[Any, Any]]
 
@@ -123,8 +123,8 @@ class Oracle:
 
     @cached_property
     def after(self) -> Values:
-        left = {weight.name: numpy_helper.to_array(weight) for weight in self.original.graph.initializer if not weight.external_data}
-        return all_values(self.executed, self.feeds | left)
+        weights = {weight.name: numpy_helper.to_array(weight) for weight in self.original.graph.initializer}
+        return all_values(self.executed, self.feeds | weights)
 
     @cached_property
     def quantised(self) -> bool:
@@ -132,11 +132,11 @@ class Oracle:
 
     @cached_property
     def maker(self) -> dict[str, int]:
-        return {name: node for node, (path, proto) in enumerate(self.nodes) if not path for name in proto.output if name}
+        return {out: node for node, (path, proto) in enumerate(self.nodes) if not path for out in proto.output if out}
 
     @cached_property
     def runner(self) -> dict[str, int]:
-        return {name: node for node, (path, proto) in enumerate(self.ran) if not path for name in proto.output if name}
+        return {out: node for node, (path, proto) in enumerate(self.ran) if not path for out in proto.output if out}
 
     def conservation(self) -> Iterator[str]:
         """Every original node is in exactly one claim, or eliminated with a decided reason."""
@@ -148,11 +148,12 @@ class Oracle:
                 yield f"node {node} {self.nodes[node][1].op_type}: {self.lowering.why[node]}"
 
     def products(self) -> Iterator[str]:
-        """A convolution or matrix product computes exactly one, nothing else computes one (attention computes several)."""
+        """A convolution or matrix product computes exactly one, others none; attention computes several."""
         for claim, (_, proto) in zip(self.claims, self.ran, strict=True):
             heavy = [node for node in claim if self.nodes[node][1].op_type in PRODUCTS]
             expected = any(proto.op_type.endswith(kind) for kind in (*PRODUCTS, "ConvInteger", "MatMulInteger"))
-            rescaled = proto.op_type == "Conv" and any(self.nodes[node][1].op_type in ("BatchNormalization", "Mul") for node in claim)
+            rescaled = proto.op_type == "Conv" and any(
+                self.nodes[node][1].op_type in ("BatchNormalization", "Mul") for node in claim)
             if "Attention" not in proto.op_type and len(heavy) != expected and not (rescaled and not heavy):
                 yield f"{proto.op_type} {proto.name} claims products {heavy}"
 
@@ -161,9 +162,10 @@ class Oracle:
         for node in self.gone:
             path, proto = self.nodes[node]
             if self.lowering.why[node] == "duplicate" and not path:
-                kin = {name for other, (_, one) in enumerate(self.nodes) if self.lowering.why[other] != "duplicate" and one.op_type == proto.op_type
-                       for name in one.output}
-                if not any(self.same_numbers(self.before[proto.output[0]], self.before[name]) for name in kin & self.before.keys()):
+                kin = {name for (_, one), why in zip(self.nodes, self.lowering.why, strict=True)
+                       if why != "duplicate" and one.op_type == proto.op_type for name in one.output}
+                value = self.before[proto.output[0]]
+                if not any(self.same_numbers(value, self.before[name]) for name in kin & self.before.keys()):
                     yield f"{proto.op_type} {proto.name} is no duplicate"
 
     def cones(self) -> Iterator[str]:
@@ -235,7 +237,8 @@ class Oracle:
         part = [self.nodes[source][1] for source in sorted(needed)]
         made = {name for proto in part for name in proto.output}
         fed = {name for proto in part for name in reads(proto)} - made
-        values = {name: self.after[name] if name in edge and name in self.after else self.before.get(name) for name in fed}
+        known = self.before | {name: self.after[name] for name in edge if name in self.after}
+        values = {name: known.get(name) for name in fed}
         given = {name: value for name, value in values.items() if value is not None}
         weights = [weight for weight in self.original.graph.initializer if weight.name in fed]
         infos = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
@@ -279,10 +282,11 @@ class Oracle:
         return found
 
     def same_numbers(self, ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> bool:
-        """The same numbers in any order, within what rounding adds up to; a blocked layout may add channels of padding."""
-        if ours.dtype.kind != theirs.dtype.kind:  # one quantised: the same up to scale and zero point
-            ours, theirs = ((one - float(one.min())) / max(np.ptp(one), 1e-4) for one in (ours, theirs))
-        ours, theirs = np.sort(ours, axis=None).astype(float), np.sort(theirs, axis=None).astype(float)
+        """The same numbers in any order, within what rounding adds up to; a blocked layout may pad channels."""
+        recoded = ours.dtype.kind != theirs.dtype.kind  # quantised, or from int8 to uint8
+        ours, theirs = np.sort(ours.astype(float), axis=None), np.sort(theirs.astype(float), axis=None)
+        if recoded:
+            ours, theirs = ((one - one.min()) / max(np.ptp(one), 1e-4) for one in (ours, theirs))
         if theirs.size > ours.size:
             at = np.clip(np.searchsorted(theirs, ours), 1, theirs.size - 1)
             theirs = np.where(np.abs(theirs[at] - ours) < np.abs(theirs[at - 1] - ours), theirs[at], theirs[at - 1])
@@ -338,6 +342,3 @@ def unnamed(model: onnx.ModelProto) -> onnx.ModelProto:
     for _, node in numbered_nodes(bare.graph):
         node.name = ""
     return bare
-
-
-__all__ = ["ALL", "EXTENDED", "OFF", "Oracle", "all_values", "numpy_helper", "optimised", "random_feeds", "stripped", "unnamed"]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import accumulate, pairwise
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from aaco.analytics import attribution, graph, inputs, lowering
+from aaco.analytics import attribution, graph, inputs, lowering, placement
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.explanation import Explanation, cover, summarise
 from aaco.analytics.measure import measure
+from aaco.analytics.placement import Placement
 from aaco.collectors import procfs
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
@@ -24,8 +26,12 @@ from aaco.tracelake import layout, manifest, store
 
 NOT_PROFILED = "the run was made with --no-profile"
 NOT_REACHED = "the run ended before it"
+NO_MODEL = "a command was run, not a model"
 NOT_COMPARED = "not compared with a baseline: aaco diff BASELINE SESSION"
 STORED = tuple(tables.ALL.values())
+OF_A_MODEL = (layout.MODEL_META, layout.ORT_CONFIG, layout.MIGRAPHX_PARTITION, layout.ROCPROF_RAW)
+LONGEST_LINE = 300
+OF_ANY_RUN = ("inference_iters", "system_events")
 
 
 def explanation(session: Session, settings: Analysis, anew: bool = False) -> Explanation:
@@ -34,36 +40,40 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
     A sealed session is read from its tables; `anew`, and any other session, from the raw captures.
     """
     found, why_missing, meta = _ingest(session) if anew else _tables(session)
-    environment = _read(session, layout.ENVIRONMENT)
+    environment, runtime = _read(session, layout.ENVIRONMENT), _runtime(session)
     readings = measure(found, _ceilings(environment), settings, why_missing)
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
-        model=meta, runtime=_read(session, layout.ORT_CONFIG), environment=environment,
+        model=meta, runtime=runtime, environment=environment,
         machine=environment.get("machine") or {}, tables=found, readings=readings, diagnosis=diagnose(readings),
-        summary=_summary(found, session), absent=_absent_files(session, why_missing),
+        summary=_summary(found, session), absent=_absent_files(session, why_missing, runtime),
         coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),
-        verdict=_read(session, layout.VERDICT) or None)
+        verdict=_read(session, layout.VERDICT) or None, notes=tuple(_notes(found, runtime)))
 
 
 def keep(session: Session, explained: Explanation) -> None:
     """Write the derived tables and documents into the bundle, each atomically. Raises StorageError."""
     for name, table in explained.tables.items():
         store.write(session, tables.ALL[name], table)
-    session.write_json(layout.MODEL_META, dict(explained.model))
+    if explained.model:
+        session.write_json(layout.MODEL_META, dict(explained.model))
     session.write_json(layout.SUMMARY, dict(explained.summary))
     session.write_json(layout.DERIVED_METRICS, explained.derived_metrics())
     session.write_json(layout.BOTTLENECK, explained.diagnosis.document())
 
 
-def _absent_files(session: Session, why_missing: Mapping[str, str]) -> dict[str, str]:
+def _absent_files(session: Session, why_missing: Mapping[str, str], runtime: Mapping[str, Any]) -> dict[str, str]:
     """Why each file that the bundle cannot have, or does not have yet, is not there."""
     record = session.record
     provider = record.backend_ran or record.backend_asked
+    refused = (runtime.get("profile") or {}).get("stages_absent")
     reasons = {
         layout.MIGRAPHX_PARTITION: f"the backend is {provider}, not MIGraphX",
         layout.ROCPROF_RAW: f"no rocprof capture on {provider}; the raw capture is {layout.ORT_PROFILE}",
+        **(dict.fromkeys(OF_A_MODEL, NO_MODEL) if record.plan.get("command") else {}),
         layout.GPU_EVENTS: f"no GPU telemetry was recorded on {provider}",
         **dict.fromkeys((layout.BASELINE_REF, layout.DIFF, layout.VERDICT), NOT_COMPARED),
+        **(dict.fromkeys(layout.STAGE_GRAPHS.values(), refused) if refused else {}),
         **{tables.ALL[name].file: why for name, why in why_missing.items()},
     }
     return {name: why for name, why in reasons.items() if not (session.folder / name).exists()}
@@ -99,9 +109,12 @@ class _Ingest:
     def run(self) -> tuple[dict[str, pa.Table], dict[str, str]]:
         self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan["batch"]))
         self._add("system_events", self._system_events)
-        self._profile()
-        self._graph()
-        self._attribution()
+        if self.plan.get("command"):
+            self.why |= dict.fromkeys((name for name in tables.ALL if name not in OF_ANY_RUN), NO_MODEL)
+        else:
+            self._profile()
+            self._graph()
+            self._attribution()
         reasons = {spec.name: self.why.get(spec.name, NOT_REACHED) for spec in STORED if spec.name not in self.found}
         return self.found, reasons
 
@@ -132,21 +145,30 @@ class _Ingest:
         self.found |= ort_profile.parse(path, origin, facts["warmup"])
 
     def _graph(self) -> None:
-        if not (self.session.folder / layout.SOURCE_GRAPH).is_file():
+        if not self._has(layout.SOURCE_GRAPH):
             return
         source = self._model(layout.SOURCE_GRAPH)
         fed = {item["name"]: item["shape"] for item in self.runtime.get("fed", [])}
         described = graph.describe(source, bind=fed)
         self.meta = described.meta
-        self.found |= {"graph_nodes": described.nodes, "graph_edges": described.edges}
-        stages = [name for name in layout.STAGE_GRAPHS.values() if (self.session.folder / name).is_file()]
-        if not stages:
-            refused = (self.runtime.get("profile") or {}).get("stages_absent")
-            self.why["executed_nodes"] = refused or (NOT_REACHED if self.plan["profile"] else NOT_PROFILED)
-            return
-        lowered = lowering.lower(source, [self._model(name) for name in stages])
-        self.found["executed_nodes"] = _with_providers(lowered.executed, self.found.get("kernels"))
-        self.found["graph_nodes"] = _placed(described.nodes, lowered, self.found["executed_nodes"])
+        found = self._placement(source, described.nodes["name"].to_pylist())
+        self.found |= {"graph_nodes": _placed(described.nodes, found), "graph_edges": described.edges}
+        if found.executed is not None:
+            self.found["executed_nodes"] = found.executed
+
+    def _placement(self, source: Any, names: list[str]) -> Placement:
+        """Where the source nodes run, by the best evidence there is; and why executed_nodes is absent, if it is."""
+        facts = self.runtime.get("profile") or {}
+        assignment = facts.get("assignment") or self.runtime.get("assignment") or []
+        ran = placement.seen(self.found.get("kernels"))
+        if stages := [name for name in layout.STAGE_GRAPHS.values() if self._has(name)]:
+            return placement.of_lowered(lowering.lower(source, [self._model(name) for name in stages]), assignment, ran)
+        if self._has(layout.OFFERED_GRAPH) and ran:
+            offered = lowering.lower(source, [self._model(layout.OFFERED_GRAPH)])
+            return placement.of_subgraphs(offered, assignment, ran)
+        reasons = filter(None, (facts.get("stages_absent"), facts.get("offered_absent")))
+        self.why["executed_nodes"] = "; ".join(reasons) or (NOT_REACHED if self.plan["profile"] else NOT_PROFILED)
+        return placement.of_names(names, assignment)
 
     def _attribution(self) -> None:
         if "kernels" not in self.found:
@@ -164,31 +186,18 @@ class _Ingest:
         window = inputs.window(self.found["kernels"], self.found["api_calls"])
         return attribution.group(window.kernels, window.wall_ns)
 
+    def _has(self, name: str) -> bool:
+        return (self.session.folder / name).is_file()
+
     def _model(self, name: str) -> Any:
         return model_file.load(self.session.folder / name, weights=False)
 
 
-def _with_providers(executed: pa.Table, kernels: pa.Table | None) -> pa.Table:
-    """The executed nodes with the provider that the profile saw each of them run on."""
-    if kernels is None:
-        return executed
-    seen = dict(zip(kernels["executed_node"].to_pylist(), kernels["provider"].to_pylist(), strict=True))
-    return _set(executed, "provider", [seen.get(name) for name in executed["name"].to_pylist()])
-
-
-def _placed(nodes: pa.Table, lowered: lowering.Lowering, executed: pa.Table) -> pa.Table:
+def _placed(nodes: pa.Table, found: Placement) -> pa.Table:
     """The source nodes with what became of each, its provider, and the partition it lies in."""
-    provider = dict(zip(executed["name"].to_pylist(), executed["provider"].to_pylist(), strict=True))
-    placed = [provider.get(name) for name in lowered.executed_as]
-    nodes = _set(_set(nodes, "executed_as", lowered.executed_as), "fate", lowered.fate)
-    return _set(_set(nodes, "provider", placed), "partition", _partitions(placed))
-
-
-def _partitions(providers: list[str | None]) -> list[int | None]:
-    """Index of the run of consecutive nodes on one provider; nodes that run nowhere lie in none."""
-    known = [provider for provider in providers if provider]
-    index = iter(list(accumulate((before != after for before, after in pairwise(known)), initial=0)))
-    return [int(next(index)) if provider else None for provider in providers]
+    for name in ("executed_as", "fate", "provider", "partition"):
+        nodes = _set(nodes, name, getattr(found, name))
+    return nodes
 
 
 def _set(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
@@ -197,6 +206,23 @@ def _set(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
     plain = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
     column = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain
     return table.set_column(position, table.schema.field(position), column)
+
+
+def _notes(found: Mapping[str, pa.Table], runtime: Mapping[str, Any]) -> Iterator[str]:
+    """What was run if no model was, what the kernel times are not, and what of the capture is not in them."""
+    if argv := runtime.get("argv"):
+        line = shlex.join(argv)
+        yield f"command: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE - 1] + '…'}"
+    if failed := sum(run["code"] != 0 for run in runtime.get("runs", [])):
+        yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
+    kernels = found.get("kernels")
+    if kernels is not None and "dispatch" in pc.unique(kernels["timed"].cast(pa.string())).to_pylist():
+        yield ("kernel times are the host's part of each node, as ONNX Runtime's profile has them: a GPU may work on "
+               "after a node's end, and its own times are not in this capture.")
+    events = (runtime.get("profile") or {}).get("events") or {}
+    if others := {name: number for name, number in events.items() if name not in ort_profile.CATEGORIES}:
+        counts = ", ".join(f"{number} {name}" for name, number in others.items())
+        yield f"events of the ONNX Runtime profile that are not used: {counts}."
 
 
 def _ceilings(environment: Mapping[str, Any]) -> dict[str, float] | None:
@@ -218,3 +244,8 @@ def _summary(found: Mapping[str, pa.Table], session: Session) -> dict[str, Any]:
 def _read(session: Session, name: str) -> dict[str, Any]:
     """A document of the bundle, or an empty one when the run did not get that far."""
     return dict(session.read_json(name)) if (session.folder / name).is_file() else {}
+
+
+def _runtime(session: Session) -> dict[str, Any]:
+    """The document of what ran: a command's, or ONNX Runtime's."""
+    return _read(session, layout.COMMAND if session.record.plan.get("command") else layout.ORT_CONFIG)

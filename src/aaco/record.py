@@ -1,11 +1,12 @@
-"""A plan becomes evidence: the model, the environment, the clean passes, the profiled pass, the telemetry."""
+"""A plan becomes evidence: a model's graph, clean passes and profiled pass, or a command's runs; and the host."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ from pydantic import ValidationError
 from aaco import __version__
 from aaco.analytics import roofline
 from aaco.calibration import card, cpu
-from aaco.collectors import environment, machine
+from aaco.collectors import arguments, environment, machine
+from aaco.collectors.arguments import Shown
 from aaco.collectors.procfs import Sampler
 from aaco.core import clocks, files
 from aaco.core.config import Settings
-from aaco.core.errors import Missing, UsageError
-from aaco.core.plan import Plan
+from aaco.core.errors import AacoError, Missing, UsageError
+from aaco.core.plan import HOST, Command, Plan
 from aaco.core.session import Session
-from aaco.runner import inputs, model_file, ort, registry
+from aaco.runner import command as program
+from aaco.runner import inputs, iterations, model_file, ort, registry
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout
 
@@ -50,6 +53,31 @@ class Prepared:
     model: Any  # onnx.ModelProto without weight data
     identity: model_file.ModelIdentity
 
+    @property
+    def identifies(self) -> dict[str, Any]:
+        """What session.json says of the plan: itself, and what tells whether two runs measured the same thing."""
+        return {"plan": self.plan.model_dump(), "config_hash": _config_hash(self), "model_hash": self.identity.sha256,
+                "backend_asked": self.workload.backend.provider,
+                "synthetic_weights": self.workload.synthetic_weights}
+
+
+@dataclass(frozen=True)
+class PreparedCommand:
+    """A plan whose command exists, and its words as they may be kept."""
+
+    plan: Plan
+    command: Command
+    shown: Shown
+    sha256: str  # of the executable
+
+    @property
+    def identifies(self) -> dict[str, Any]:
+        """As Prepared's; the withheld words are not in it, so commands that differ only there count as the same."""
+        words = self.shown.words
+        plan = self.plan.model_dump() | {"command": self.command.model_dump() | {"argv": words}}
+        return {"plan": plan, "config_hash": _digest({"argv": words}), "model_hash": self.sha256,
+                "backend_asked": HOST}
+
 
 def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan:
     """The plan for a model: what is given, else the settings, else the model's registry entry, else Plan's default."""
@@ -65,8 +93,21 @@ def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan
         raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "aaco run --help") from error
 
 
-def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared:
-    """Find or build the model, find the backend, make the inputs. Raises ModelError, UsageError or Missing."""
+def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared | PreparedCommand:
+    """Find or build the model, find the backend, make the inputs; or find the command.
+
+    Raises ModelError, UsageError or Missing.
+    """
+    return _prepare_command(plan, plan.command) if plan.command else _prepare_model(plan, settings, show)
+
+
+def _prepare_command(plan: Plan, command: Command) -> PreparedCommand:
+    found = program.find(command.argv[0])
+    with files.storage(found):
+        return PreparedCommand(plan, command, arguments.shown(command.argv), files.sha256(found))
+
+
+def _prepare_model(plan: Plan, settings: Settings, show: Show) -> Prepared:
     show.step(f"model {plan.model}")
     entries = registry.models(_files(settings, "models_file"))
     found = registry.resolve_model(plan.model, entries, settings.config.storage.cache_dir.expanduser() / "models")
@@ -86,22 +127,28 @@ def _files(settings: Settings, key: str) -> list[Path]:
     return [path]
 
 
-def begin(prepared: Prepared, settings: Settings, session: Session | None = None) -> Session:
+def begin(prepared: Prepared | PreparedCommand, settings: Settings, session: Session | None = None) -> Session:
     """A session's folder (a new one, unless given) with the first facts of the run. Raises StorageError."""
-    plan, host = prepared.plan, machine.identify()
+    facts, host = prepared.identifies, machine.identify()
     if session is None:
-        session = Session.create(settings.config.storage.sessions_dir, plan.model_dump(), plan.tag, __version__)
-    session.amend(plan=plan.model_dump(), clocks=asdict(clocks.snapshot()), machine_id=host.id,
-                  config_hash=_config_hash(prepared), model_hash=prepared.identity.sha256,
-                  backend_asked=prepared.workload.backend.provider,
-                  synthetic_weights=prepared.workload.synthetic_weights)
+        session = Session.create(settings.config.storage.sessions_dir, facts["plan"], prepared.plan.tag, __version__)
+    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, **facts)
     return session
 
 
-def record(session: Session, prepared: Prepared, settings: Settings, show: Show = SILENT) -> None:
-    """Keep the model's graph and the environment, then time and profile the workload. Raises AacoError."""
+def record(session: Session, prepared: Prepared | PreparedCommand, settings: Settings, show: Show = SILENT) -> None:
+    """Keep what was measured on and with, then measure. Raises AacoError."""
+    if isinstance(prepared, PreparedCommand):
+        _keep_environment(session, None, show)
+        _run_command(session, prepared, show)
+    else:
+        _record_model(session, prepared, settings, show)
+
+
+def _record_model(session: Session, prepared: Prepared, settings: Settings, show: Show) -> None:
+    """Keep the model's graph and the environment, then time and profile the workload."""
     _keep_model(session, prepared)
-    _keep_environment(session, prepared, settings, show)
+    _keep_environment(session, _ceilings(prepared, settings, show), show)
     runtime = _time(session, prepared, show)
     session.amend(backend_ran=runtime["providers"][0])
     if prepared.plan.profile:
@@ -118,15 +165,20 @@ def _keep_model(session: Session, prepared: Prepared) -> None:
         "synthetic_weights": prepared.workload.synthetic_weights})
 
 
-def _keep_environment(session: Session, prepared: Prepared, settings: Settings, show: Show) -> None:
+def _keep_environment(session: Session, found: card.MachineCard | None, show: Show) -> None:
     show.step("environment")
-    host, found = machine.identify(), None
-    if settings.config.profiling.calibrate:
-        threads = prepared.workload.backend.session_options.get("intra_op_num_threads") or None
-        found = _card(host.id, threads, settings, show)
+    host = machine.identify()
     ceilings = {item.name: item.value for item in found.ceilings} if found else None
     facts = asdict(replace(host, ceilings=ceilings)) | {"card": found.model_dump(mode="json") if found else None}
     session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": facts})
+
+
+def _ceilings(prepared: Prepared, settings: Settings, show: Show) -> card.MachineCard | None:
+    """What this machine can do at most with the workload's threads; None where that is not to be measured."""
+    if not settings.config.profiling.calibrate:
+        return None
+    threads = prepared.workload.backend.session_options.get("intra_op_num_threads") or None
+    return _card(machine.identify().id, threads, settings, show)
 
 
 def calibrate(settings: Settings) -> tuple[card.MachineCard, list[card.Drift]]:
@@ -179,22 +231,63 @@ def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:
 
 
 def _time_once(session: Session, prepared: Prepared, process: int, progress: Callable[[int], None]) -> dict[str, Any]:
-    sampler: list[Sampler] = []
-
-    def watch(pid: int) -> None:
-        if prepared.plan.telemetry:
-            raw = session.folder / layout.PROCFS_RAW / f"procfs-{process:03d}.bin"
-            started = Sampler(pid, raw=raw)
-            started.start()
-            sampler.append(started)
-
-    try:
+    with _telemetry(session, prepared.plan, process) as (watch, samplers):
         facts = ort.time_pass(session.folder, prepared.workload, prepared.plan, process, progress=progress,
                               started=watch)
+    return facts | {"telemetry": samplers[0].overhead if samplers else None}
+
+
+@contextmanager
+def _telemetry(session: Session, plan: Plan, process: int) -> Iterator[tuple[Callable[[int], None], list[Sampler]]]:
+    """What to call with a process's id so that it is sampled until the end of the block, and the sampler, if any."""
+    samplers: list[Sampler] = []
+
+    def watch(pid: int) -> None:
+        if plan.telemetry:
+            started = Sampler(pid, raw=session.folder / layout.PROCFS_RAW / f"procfs-{process:03d}.bin")
+            started.start()
+            samplers.append(started)
+
+    try:
+        yield watch, samplers
     finally:
-        for running in sampler:
+        for running in samplers:
             running.stop()
-    return facts | {"telemetry": sampler[0].overhead if sampler else None}
+
+
+def _run_command(session: Session, prepared: PreparedCommand, show: Show) -> None:
+    """Every run, one fresh process after the other; the facts are kept after each. Raises AacoError for a failed run.
+    """
+    plan = prepared.plan
+    total = plan.warmup + plan.processes
+    facts: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "argv": prepared.shown.words,
+                             "executable_sha256": prepared.sha256, "runs": []}
+    session.write_json(layout.COMMAND, facts)
+    for process in range(total):
+        phase = iterations.PHASES[process >= plan.warmup]
+        show.step(f"{phase}: run {process + 1} of {total} of {plan.model}")
+        ran, its_facts = _run_once(session, prepared, process, phase)
+        facts["runs"].append(its_facts)
+        session.write_json(layout.COMMAND, facts)
+        if ran.code and not prepared.command.ignore_failure:
+            said = f": {ran.last_words}" if ran.last_words else ""
+            raise AacoError(f"run {process + 1} of {total} of {plan.model} {program.ending(ran.code)}{said}",
+                            "--ignore-failure goes on and counts its time all the same")
+        show.progress(process + 1, total)
+    session.amend(backend_ran=HOST)
+
+
+def _run_once(session: Session, prepared: PreparedCommand, process: int,
+              phase: str) -> tuple[program.Ran, dict[str, Any]]:
+    """One run and its facts, what it said freed of what is withheld from its words."""
+    command, hide = prepared.command, prepared.shown.hide
+    with _telemetry(session, prepared.plan, process) as (watch, samplers):
+        ran = program.run(command.argv, command.timeout_s, watch)
+    ran = replace(ran, stdout=hide(ran.stdout), stderr=hide(ran.stderr))
+    program.keep(session.folder, process, phase, ran)
+    facts = {name: value for name, value in asdict(ran).items() if name not in ("stdout", "stderr")}
+    return ran, {"process": process, "phase": phase, **facts,
+                 "telemetry": samplers[0].overhead if samplers else None}
 
 
 def _config_hash(prepared: Prepared) -> str:
@@ -203,4 +296,8 @@ def _config_hash(prepared: Prepared) -> str:
     fed = {name: [str(array.dtype), list(array.shape)] for name, array in prepared.workload.inputs.items()}
     facts = {"provider": backend.provider, "provider_options": backend.provider_options,
              "session_options": backend.session_options, "batch": plan.batch, "inputs": fed}
+    return _digest(facts)
+
+
+def _digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -103,6 +103,22 @@ def _read_node(flow: Flow, node: NodeProto, scope: str, seen: dict[str, int], pa
     flow.order.append(at)
 
 
+def dissolved(scope: str, branch: str) -> str:
+    """How ONNX Runtime's names begin for what was in a branch of an If on a constant (Graph::InlineIfSubgraph)."""
+    return f"{scope}_if_{branch}_"
+
+
+def tensors_by_key(flow: Flow) -> dict[str, int]:
+    """Tensors by key; those of a branch also by the key they get when their If is dissolved."""
+    keys: dict[str, int] = {}
+    for node, outs in enumerate(flow.outs):
+        holder, branch = flow.parents[node]
+        if holder != NOBODY:
+            prefix = dissolved(flow.scopes[holder], branch)
+            keys.update({prefix + flow.keys[tensor].removeprefix(flow.scopes[node]): tensor for tensor in outs})
+    return keys | {key: tensor for tensor, key in enumerate(flow.keys)}
+
+
 def constants(flow: Flow) -> set[int]:
     """Tensors that are weights, or made of weights alone."""
     constant = set(flow.weights)

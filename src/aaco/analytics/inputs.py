@@ -52,10 +52,20 @@ def window(kernels: pa.Table, api_calls: pa.Table) -> Window:
     return Window(measured, inferences, int(run_ns.sum()), run_ns)
 
 
+def execution_window(window: Window) -> Window:
+    """The window, if its kernels' times are those of the work itself."""
+    chosen = window.kernels.filter(pc.equal(window.kernels["timed"].cast(pa.string()), "dispatch"))
+    if chosen.num_rows:
+        names = ", ".join(sorted(filter(None, pc.unique(chosen["provider"].cast(pa.string())).to_pylist())))
+        raise Absent(f"on {names} the profile times the host's dispatch of a node, not the device's work")
+    return window
+
+
 def gpu_window(window: Window) -> Window:
     """The window's kernels that ran on a GPU."""
     on_device = window.kernels.filter(pc.is_valid(window.kernels["device_id"]))
     if not on_device.num_rows:
+        execution_window(window)
         raise Absent("no GPU kernels: every kernel of this session ran on the host CPU")
     return Window(on_device, window.inferences, window.wall_ns, window.run_ns)
 
@@ -87,4 +97,5 @@ def _phase(inference_iters: pa.Table, phase: str) -> NDArray[np.float64]:
     return np.asarray(chosen["latency_ms"].to_numpy())
 
 
-VIEWS = {view.__name__: view for view in (latencies_ms, warmup_ms, window, gpu_window, measured_events)}
+VIEWS = {view.__name__: view for view in (
+    latencies_ms, warmup_ms, window, execution_window, gpu_window, measured_events)}

@@ -27,6 +27,7 @@ SHAPING = frozenset({"Reshape", "Expand", "Slice", "Pad", "Tile", "Squeeze", "Un
 MARKS = re.compile(r"(_token_\d+|/duplicated|_q_to_dq|_pre_q\d*|_post_dq\d*)+$")
 CAST_MARK = "InsertedPrecisionFreeCast_"
 BLOCKED_MARKS = ("_nchwc", "_bn_nchwc", "_mul_nchwc")
+QUANTISED = re.compile(r"^Q(Linear)?[A-Z]")
 KINDS = re.compile(r"^(Fused|Nhwc|QLinear|Q(?=[A-Z]))+")
 
 
@@ -52,9 +53,9 @@ def lower(original: onnx.ModelProto, stages: Sequence[onnx.ModelProto]) -> Lower
     Each stage is matched with the one before by tensor cones: a tensor whose name survives is an anchor, and an
     executed node owns what lies between the anchors of its outputs and those above. A chain of stages keeps cones
     small: the EXTENDED dump still has the tensor names that the blocked layout of the ALL dump replaces. A node that
-    several executed nodes compute (a transpose fused into two products) belongs to one: who runs the same operator
-    before who reads one of its inputs before the others, the first in executed order. Weights need no data, but small
-    ones help. Local functions of the original are written out first, as in `graph.describe`.
+    several executed nodes compute (a transpose fused into two products) belongs to the first of them, in executed
+    order, that itself reads one of its inputs. Weights need no data, but small ones help. Local functions of the
+    original are written out first, as in `graph.describe`.
     """
     fine = flow.read(inline(original))
     home = list(range(len(fine.nodes)))
@@ -90,17 +91,19 @@ class _Stage:
         numbers = flow.number_values(fine)
         self.same, self.passed = numbers.same, numbers.passed
         self.alike = flow.number_values(fine, IDENTITY | {"Transpose"}).same  # the same numbers in whatever order
+        self.kin = flow.number_values(fine, IDENTITY | RELAY.keys()).same  # ... and in whatever encoding
         self.constant = flow.constants(fine)
         self.readers: dict[int, set[int]] = defaultdict(set)
         for tensor, users in enumerate(fine.consumers):
-            self.readers[self.alike[tensor]].update(users)
+            self.readers[self.kin[tensor]].update(users)
         self.named = {fine.scopes[node] + proto.name: node for node, proto in enumerate(fine.nodes) if proto.name}
-        self.tensors = _tensors_by_key(fine)
+        self.tensors = flow.tensors_by_key(fine)
         self.image: dict[int, int] = {}  # coarse tensor -> the fine tensor whose numbers it holds
         self.loose: dict[int, str] = {}  # coarse tensor -> in what they may differ: order, encoding or place
         self.owner = [NOBODY] * len(fine.nodes)
         self.ends: set[int] = set()  # fine nodes owned because an executed node hands on their result
         self.why: list[str | None] = [None] * len(fine.nodes)
+        self.nameless: set[int] = set()  # coarse nodes that no name ties to the finer graph
         self.found_same: dict[int, int] = {}  # values that the runtime treats as equal
 
     def solve(self) -> tuple[list[int], list[str | None]]:
@@ -158,14 +161,12 @@ class _Stage:
 
     def is_inserted(self, node: int) -> bool:
         """Did the runtime put this relay in, or is it one of the finer graph?"""
-        kind = RELAY.get(self.coarse.op(node))
-        if kind is None:
+        if self.coarse.op(node) not in RELAY:
             return False
         source, result = self.image.get(self.coarse.ins[node][0]), self.image.get(self.coarse.outs[node][0])
         if result is None:
             return self.seed_by_name(node) == NOBODY
-        values = self.same if kind == "order" else self.alike
-        if source is not None and values[source] != values[result]:
+        if source is not None and self.alike[source] != self.alike[result]:
             return False
         makers = self.makers(result)
         return not makers or self.fine.op(makers[-1 if source is None else 0]) != self.coarse.op(node)
@@ -196,12 +197,11 @@ class _Stage:
     def own(self, node: int, tensor: int) -> None:
         """Give a coarse node the maker of a fine tensor, and the identities it made superfluous."""
         for maker in self.makers(tensor):
-            if self.owner[maker] != NOBODY:
-                return
-            self.owner[maker] = node
-            self.ends.add(maker)
-            if self.fine.op(maker) == self.coarse.op(node):
-                return
+            if self.owner[maker] == NOBODY:
+                self.owner[maker] = node
+                self.ends.add(maker)
+                if self.fine.op(maker) == self.coarse.op(node):
+                    return
 
     def seed_by_name(self, node: int) -> int:
         """The fine node a coarse node was made from, by name: its own, or (blocked) its tensor's."""
@@ -220,13 +220,26 @@ class _Stage:
         for node, seed in enumerate(seeds):
             if seed != NOBODY:
                 self.own(node, self.fine.outs[seed][0])
+        self.nameless = {node for node in unknown if seeds[node] == NOBODY}
         for node in unknown:
-            if self.is_inserted(node):
+            if (relay := self.same_relay(node)) != NOBODY:
+                self.own(node, self.fine.outs[relay][0])
+                self.image[self.coarse.outs[node][0]] = self.fine.outs[relay][0]
+            elif self.is_inserted(node):
                 self.pass_on(node)
             elif self.coarse.outs[node]:
                 seed = seeds[node] if seeds[node] != NOBODY else self.seed_by_inputs(node)
                 if seed != NOBODY and self.owner[seed] in (node, NOBODY):
                     self.hold(self.coarse.outs[node][0], self.absorb(node, seed), "order")
+
+    def same_relay(self, node: int) -> int:
+        """The unowned conversion of the finer graph that reads what this nameless one reads."""
+        source = self.image.get(self.coarse.ins[node][0]) if node in self.nameless and self.coarse.reads(node) else None
+        if source is None or RELAY.get(self.coarse.op(node)) != "encoding":
+            return NOBODY
+        alike = (user for user in sorted(self.readers[self.kin[source]]) if self.fine.op(user) == self.coarse.op(node)
+                 and self.owner[user] == NOBODY and self.same[self.fine.ins[user][0]] == self.same[source])
+        return next(alike, NOBODY)
 
     def pass_on(self, node: int) -> None:
         """What an inserted relay makes holds the numbers it reads."""
@@ -244,9 +257,9 @@ class _Stage:
 
     def seed_by_inputs(self, node: int) -> int:
         """The unowned fine node of its operator that reads most of what a coarse node reads; the first of equals."""
-        known = self.known_inputs(node, self.alike)
+        known = self.known_inputs(node, self.kin)
         votes = Counter(user for value in known for user in self.readers[value]
-                        if self.may_be(node, user) and known.issuperset(self.flow_inputs(user, self.alike)))
+                        if self.may_be(node, user) and known.issuperset(self.flow_inputs(user, self.kin)))
         return max(votes, key=lambda user: (votes[user], -user), default=NOBODY)
 
     def may_be(self, node: int, user: int) -> bool:
@@ -256,22 +269,22 @@ class _Stage:
         reads = {tensor for tensor in self.coarse.reads(node) if tensor not in self.coarse.weights}
         ours, theirs = self.fine.nodes[user], self.coarse.nodes[node]
         plain = (ours.op_type, ours.domain) == (theirs.op_type, theirs.domain)
-        return not plain or len(reads) == len(self.flow_inputs(user, self.alike))
+        return not plain or len(reads) == len(self.flow_inputs(user, self.kin))
 
     def absorb(self, node: int, seed: int) -> int:
         """Own the seed and what follows from it and the coarse node's inputs alone; the one tensor that leaves."""
-        inside, known = [seed], self.known_inputs(node, self.alike)
+        inside, known = [seed], self.known_inputs(node, self.kin)
         best, leaves = 1, self.fine.outs[seed][0]
         ahead = deque[int]()
         for member in inside:  # grows while it is read
-            known.update(self.alike[tensor] for tensor in self.fine.outs[member])
+            known.update(self.kin[tensor] for tensor in self.fine.outs[member])
             ahead.extend(user for tensor in self.fine.outs[member] for user in self.fine.consumers[tensor])
             while ahead:
                 user = ahead.popleft()
-                if user not in inside and self.may_absorb(node, user) and known >= self.flow_inputs(user, self.alike):
+                if user not in inside and self.may_absorb(node, user) and known >= self.flow_inputs(user, self.kin):
                     inside.append(user)
             leaving = self.leaving(inside)
-            if len({self.alike[tensor] for tensor in leaving}) == 1:
+            if len({self.kin[tensor] for tensor in leaving}) == 1:
                 best, leaves = len(inside), leaving[0]
         for member in inside[:best]:
             self.owner[member] = node
@@ -284,38 +297,37 @@ class _Stage:
                 if tensor in self.fine.results or not set(inside).issuperset(self.fine.consumers[tensor])]
 
     def may_absorb(self, node: int, user: int) -> bool:
-        """Not what another executed node computes, nor what the next, nameless one will be matched with."""
-        following = (after for tensor in self.coarse.outs[node] for after in self.coarse.consumers[tensor])
-        return self.owner[user] == NOBODY and not any(self.may_be(after, user) for after in following)
+        """Not what another executed node computes, nor what the next, nameless one will be matched with.
+
+        A relay does nothing else, and to dequantise is the first act of a quantised node, never its last.
+        """
+        following = {after for out in self.coarse.outs[node] for after in self.coarse.consumers[out]} & self.nameless
+        barred = self.coarse.op(node) in RELAY or self.fine.op(user) == "DequantizeLinear" or self.owner[user] != NOBODY
+        return not barred and not any(self.may_be(after, user) for after in following)
 
     def claim_cones(self) -> None:
         """Upwards: a node no one owns belongs to who owns its readers, unless they can read its value elsewhere."""
-        stops = {self.same[value] for value in self.image.values() if not self.is_passing(value)}
+        put_in = {tensor for node, outs in enumerate(self.coarse.outs) if self.is_inserted(node) for tensor in outs}
+        stops = {self.same[value] for tensor, value in self.image.items() if tensor not in put_in}
         moved = {self.alike[value] for tensor, value in self.image.items() if self.loose.get(tensor) == "order"}
         for node in reversed(self.fine.order):
             if self.owner[node] == NOBODY:
                 claimers = {self.owner[user] for tensor in self.fine.outs[node] if self.same[tensor] not in stops
                             for user in self.fine.consumers[tensor] if self.owner[user] != NOBODY
-                            and not self.is_at_hand(self.owner[user], node, self.alike[tensor], moved)}
+                            and not self.is_at_hand(self.owner[user], node, tensor, moved)}
                 if claimers:
                     self.owner[node] = self.choose(node, sorted(claimers))
 
-    def is_passing(self, value: int) -> bool:
-        """Is it handed on by an executed identity, which itself must read it from somewhere?"""
-        if value not in self.passed:
-            return False
-        maker, owner = self.fine.producer[value], self.owner[self.fine.producer[value]]
-        return owner != NOBODY and self.fine.op(maker) == self.coarse.op(owner)
-
-    def is_at_hand(self, claimer: int, node: int, value: int, moved: set[int]) -> bool:
-        """Does the claimer read the numbers of this node's result, made by another node in another order?"""
-        return self.fine.op(node) not in RELAY and value in moved and value in self.known_inputs(claimer, self.alike)
+    def is_at_hand(self, claimer: int, node: int, tensor: int, moved: set[int]) -> bool:
+        """Does the claimer read this result of a node, or its numbers as another node makes them in another order?"""
+        value = self.alike[tensor]
+        return self.same[tensor] in self.known_inputs(claimer, self.same) or (
+            self.fine.op(node) not in RELAY and value in moved and value in self.known_inputs(claimer, self.alike))
 
     def choose(self, node: int, claimers: list[int]) -> int:
-        """Who runs the same operator before who reads an input of the node before the others; of equals the first."""
+        """The first in executed order that itself reads an input of the node, else the first."""
         reads = {self.same[tensor] for tensor in self.fine.reads(node)}
-        return min(claimers, key=lambda one: (
-            not self.akin(one, node), reads.isdisjoint(self.known_inputs(one, self.same)), one))
+        return next((one for one in claimers if reads & self.known_inputs(one, self.same)), claimers[-1])
 
     # Release: what an executed node owns by its cone and yet does not compute.
 
@@ -354,7 +366,8 @@ class _Stage:
         if op in IDENTITY:
             self.release(node, "identity")
         elif op in RELAY and RELAY[op] in map(self.loose.get, self.coarse.reads(owner) + self.coarse.outs[owner]):
-            self.release(node, "layout")
+            if RELAY[op] == "order" or not QUANTISED.match(self.coarse.op(owner)):
+                self.release(node, "layout")
         elif any(True for _ in bodies(self.fine.nodes[node])):
             self.release_dissolved(node)
 
@@ -363,7 +376,7 @@ class _Stage:
         proto, heir = self.fine.nodes[control], self.coarse.nodes[self.owner[control]].name
         branches, told = [name for name, _ in bodies(proto)], flow.truth(self.fine, self.fine.ins[control][0])
         alive = {"then_branch" if told else "else_branch"} if told is not None else {
-            branch for branch in branches if _dissolved("", branch) in heir}
+            branch for branch in branches if flow.dissolved("", branch) in heir}
         self.release(control, "constant_folded" if len(alive) == 1 else "unmatched")
         for branch in branches:
             inside = flow.body_scope(self.fine.scopes[control], proto, branch)
@@ -473,19 +486,3 @@ class _Stage:
                 else:
                     found.add(user)
         return found
-
-
-def _tensors_by_key(graph: Flow) -> dict[str, int]:
-    """Tensors by key; those of a branch also by the key they get when their If is dissolved."""
-    keys: dict[str, int] = {}
-    for node, outs in enumerate(graph.outs):
-        holder, branch = graph.parents[node]
-        if holder != NOBODY:
-            prefix = _dissolved(graph.scopes[holder], branch)
-            keys.update({prefix + graph.keys[tensor].removeprefix(graph.scopes[node]): tensor for tensor in outs})
-    return keys | {key: tensor for tensor, key in enumerate(graph.keys)}
-
-
-def _dissolved(scope: str, branch: str) -> str:
-    """How ONNX Runtime's names begin for what was in a branch of an If (Graph::InlineIfSubgraph)."""
-    return f"{scope}_if_{branch}_"

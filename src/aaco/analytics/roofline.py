@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from aaco.analytics.inputs import Window
+from aaco.analytics.inputs import Window, execution_window
 from aaco.core.readings import Absent
 
 PEAK, BANDWIDTH = "fp32_flops", "dram_bytes_per_s"
@@ -24,11 +24,11 @@ def roofline(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table, gr
 
     Columns: name, flops, bytes (per inference), time_ns (mean per inference), intensity (FLOP/byte), ideal_ns,
     utilization (ideal / time), bound ("compute" or "memory"), and measured_ns: time_ns of every node, modelled or not.
-    Raises Absent without ceilings or modelled nodes.
+    Raises Absent without ceilings, modelled nodes, or times of the work itself.
     """
     if PEAK not in machine or BANDWIDTH not in machine:
         raise Absent("this machine's ceilings have not been measured (aaco calibrate)")
-    time = _time_per_inference(window)
+    time = _time_per_inference(execution_window(window))
     work = _work(executed_nodes, graph_nodes, graph_edges)
     rows = [_place(name, *work[name], time[name], machine) for name in time if name in work and time[name] > 0]
     if not rows:

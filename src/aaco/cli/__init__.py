@@ -14,6 +14,8 @@ from aaco.core.errors import AacoError, Exit
 # command -> (module:function, what `aaco --help` says of it)
 COMMANDS = {
     "run": ("aaco.cli.run:run", "Run a model, keep the evidence, say where the time went."),
+    "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches: gains, saturation, best batch under a limit."),
+    "profile": ("aaco.cli.profile:profile", "Run any command many times, keep the evidence, say how long it takes."),
     "report": ("aaco.cli.report:report", "Show a session: terminal, JSON, Markdown or HTML."),
     "explain": ("aaco.cli.explain:explain", "Say what a metric means, and its value in a session."),
     "analyze": ("aaco.cli.analyze:analyze", "Derive a session's tables and answers anew from its raw evidence."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from aaco.core.errors import UsageError
 from aaco.core.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -19,8 +20,42 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 config_file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="Configuration file.")
+backend = click.option("--backend", "-b", default="cpu", show_default=True, help="A name from `aaco models`.")
+quiet = click.option("--quiet", "-q", is_flag=True, help="Say nothing while working.")
 sessions_dir = click.option("--sessions-dir", type=click.Path(path_type=Path), help="Where sessions are kept.")
 preset = click.option("--preset", type=click.Choice(list(PRESETS)), help="A named set of settings.")
+MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct")  # these are settings of `profiling`
+
+
+def model(function: F) -> F:
+    """A model given by position or as --model; `one_model` takes both."""
+    function = click.option("--model", "named", metavar="MODEL",
+                            help="A name from `aaco models`, or a path to an .onnx file.")(function)
+    return click.argument("model", required=False)(function)
+
+
+def one_model(model: str | None, named: str | None) -> str:
+    """The model that was named, in whichever spelling. Raises UsageError unless there is exactly one."""
+    if bool(model) == bool(named):
+        raise UsageError("name one model, as MODEL or --model MODEL", "aaco models  # lists them")
+    return model or named or ""
+
+
+def measuring(function: F) -> F:
+    """How long to measure, each option named as in MEASURING."""
+    for option in reversed((
+            click.option("--warmup", type=click.IntRange(0),
+                         help="Warm-up iterations.  [default: the model's, else 10]"),
+            click.option("--iterations", "-n", type=click.IntRange(1),
+                         help="Iterations.  [default: the model's, else 100]"),
+            click.option("--processes", type=click.IntRange(1),
+                         help="Fresh processes: the unit of replication.  [default: 1]"),
+            click.option("--budget", "budget_s", type=float,
+                         help="Stop measuring after this many seconds, per process."),
+            click.option("--precision", "precision_pct", type=float,
+                         help="Stop once the median is known to this many per cent."))):
+        function = option(function)
+    return function
 
 
 def session_reference(required: bool = False) -> Callable[[F], F]:

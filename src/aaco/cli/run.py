@@ -14,15 +14,10 @@ from aaco.core.errors import Missing, UsageError
 
 
 @click.command()
-@click.argument("model", required=False)
-@click.option("--model", "named", metavar="MODEL", help="A name from `aaco models`, or a path to an .onnx file.")
-@click.option("--backend", "-b", default="cpu", show_default=True, help="A name from `aaco models`.")
+@options.model
+@options.backend
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples per inference.")
-@click.option("--warmup", type=click.IntRange(0), help="Warm-up iterations.  [default: the model's, else 10]")
-@click.option("--iterations", "-n", type=click.IntRange(1), help="Iterations.  [default: the model's, else 100]")
-@click.option("--processes", type=click.IntRange(1), help="Fresh processes: the unit of replication.  [default: 1]")
-@click.option("--budget", "budget_s", type=float, help="Stop measuring after this many seconds, per process.")
-@click.option("--precision", "precision_pct", type=float, help="Stop once the median is known to this many per cent.")
+@options.measuring
 @click.option("--profile/--no-profile", default=True, show_default=True, help="Also profile, in a separate process.")
 @click.option("--telemetry", is_flag=True, help="Sample the operating system around the run.")
 @click.option("--ebpf", is_flag=True, help="Trace the scheduler with eBPF.")
@@ -30,7 +25,7 @@ from aaco.core.errors import Missing, UsageError
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of a dynamic input.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of made-up inputs.")
 @click.option("--tag", default="", help="A label to find the session by.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing while working.")
+@options.quiet
 @options.preset
 @options.config_file
 @options.sessions_dir
@@ -43,12 +38,12 @@ def run(model: str | None, named: str | None, quiet: bool, ebpf: bool, as_json: 
     if ebpf:
         raise Missing("--ebpf: the eBPF collectors are not part of this version",
                       "--telemetry gives run-queue wait, switches and faults from /proc")
-    chosen = _one_of(model, named)
+    chosen = options.one_model(model, named)
     from aaco import pipeline
     from aaco.report import document, terminal
 
     settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"), given.pop("preset"),
-                                profiling={name: given.pop(name) for name in _MEASURING})
+                                profiling={name: given.pop(name) for name in options.MEASURING})
     plan = pipeline.plan(settings, model=chosen, shapes=_shapes(given.pop("shapes")),
                          inputs=_text(given.pop("inputs")), **given)
     with talk(quiet) as show:
@@ -57,15 +52,6 @@ def run(model: str | None, named: str | None, quiet: bool, ebpf: bool, as_json: 
         click.echo(json.dumps(document.render(explanation), indent=2, allow_nan=False))
         return
     click.echo(terminal.render(explanation, options.style()), nl=False)
-
-
-_MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct")
-
-
-def _one_of(model: str | None, named: str | None) -> str:
-    if bool(model) == bool(named):
-        raise UsageError("name one model, as MODEL or --model MODEL", "aaco models  # lists them")
-    return model or named or ""
 
 
 def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:

@@ -187,7 +187,8 @@ def _random(word: str) -> bool:
     return len(_JUMP.findall(word)) >= max(4, len(word) / 5) or bool(_UNBROKEN.search(word))
 
 
-def _home_hidden(value: str) -> str:
+def home_hidden(value: str) -> str:
+    """The value with this user's home folder written as ~."""
     home = str(Path.home())
     return value.replace(home, "~") if len(home) > 1 else value
 
@@ -198,7 +199,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
               if name in VARIABLES or name.startswith(VARIABLE_FAMILIES)}
     if chosen.get("LD_PRELOAD"):
         chosen["LD_PRELOAD"] = ":".join(Path(item).name for item in re.split(r"[\s:]+", chosen["LD_PRELOAD"]))
-    return {name: shareable(name, _home_hidden(value)) for name, value in chosen.items()}
+    return {name: shareable(name, home_hidden(value)) for name, value in chosen.items()}
 
 
 def kernel_parameters(cmdline: str) -> tuple[list[str], int]:

@@ -125,6 +125,7 @@ KERNELS = TableSpec("kernels", "profiler/rocprof_kernels.parquet",
     "source": (NAME, "capture format it was read from"),
     "executed_node": (NAME, "name of the executed graph node, where the source itself says so"),
     "provider": (NAME, "execution provider that ran it"),
+    "timed": (NAME, "what dur_ns covers: execution, or dispatch (the host's part of work that a device may do later)"),
 })
 API_CALLS = TableSpec("api_calls", "profiler/api_calls.parquet", "One row per host-side call or range.", {
     "call_id": (INT, "row key in start order"),

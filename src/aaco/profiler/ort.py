@@ -1,6 +1,8 @@
 """ONNX Runtime's own profile (Chrome trace JSON): node executions -> kernels, runs and control flow -> api_calls.
 
 The file counts in whole microseconds from the start of profiling; every duration is therefore known to 1 us only.
+Events of other categories (`Kernel`, from builds of ONNX Runtime that trace the GPU themselves) are no nodes and are
+left out; the node that launched them is in the tables already.
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, KERNELS
 
 SOURCE = "ort"
+CATEGORIES = ("Session", "Node")
 SUFFIX = "_kernel_time"
 RUN = "model_run"
 # These nodes span the nodes of their bodies: counted as kernels they would count that time twice.
 CONTAINERS = {"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"}
+# These run a node on the host, or wait for it there. Any other provider may return when the node is only queued: CUDA's
+# spans are launches, at times a sixth, at times six times of what the GPU then takes.
+WAITING = {"CPUExecutionProvider", "OpenVINOExecutionProvider", "DnnlExecutionProvider", "XnnpackExecutionProvider"}
 FIX = "record it again: aaco run --profile, or SessionOptions.enable_profiling in your own program"
 
 
@@ -65,6 +71,7 @@ def _kernels(events: list[dict[str, Any]], runs: Sequence[tuple[int, int]], orig
         kernel_name=[event["args"]["op_name"] for event in events],
         executed_node=[event["name"].removesuffix(SUFFIX) for event in events],
         provider=[event["args"].get("provider") or None for event in events],
+        timed=["execution" if event["args"].get("provider") in WAITING else "dispatch" for event in events],
         iteration=_iterations([event["ts"] for event in events], runs, warmup),
         source=[SOURCE] * len(events), **_where_and_when(events, origin_ns))
 

@@ -51,6 +51,11 @@ def heading(explanation: Explanation) -> tuple[str, str]:
     return str(model), str(backend)
 
 
+def kind(explanation: Explanation) -> str:
+    """What was run: a model or a command."""
+    return "Command" if (explanation.record.get("plan") or {}).get("command") else "Model"
+
+
 def banners(explanation: Explanation) -> list[str]:
     """What a reader must know before any number."""
     record, found = explanation.record, []
@@ -194,7 +199,7 @@ def files(explanation: Explanation) -> list[File]:
     documents = {
         layout.ENVIRONMENT: ("the environment, by allow-list", explanation.environment),
         layout.MODEL_META: ("facts about the model", explanation.model),
-        layout.ORT_CONFIG: ("the runtime, its options and node assignment", explanation.runtime),
+        **_runtime(explanation),
         layout.SUMMARY: ("latency statistics with intervals", explanation.summary),
         layout.DERIVED_METRICS: ("every metric, measured or absent with its reason", explanation.readings),
         layout.BOTTLENECK: ("the verdict with its evidence", explanation.diagnosis),
@@ -224,6 +229,13 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> list[Row]:
         elif value is not None:
             rows.append(Row(label, _plain(value)))
     return rows
+
+
+def _runtime(explanation: Explanation) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """The document of what ran, which names another file for a command."""
+    if "runs" in explanation.runtime:
+        return {layout.COMMAND: ("the command and what each of its runs took", explanation.runtime)}
+    return {layout.ORT_CONFIG: ("the runtime, its options and node assignment", explanation.runtime)}
 
 
 def _plain(value: Any) -> str:

@@ -30,7 +30,8 @@ def _box(explanation: Explanation) -> Iterator[str]:
     model, backend = content.heading(explanation)
     yield f"╔{'═' * INNER}╗"
     yield _framed(_centred("AACO Performance Report"))
-    yield _framed(_centred(f"Model: {format.name(model, 34)} | Backend: {format.cut(backend, 24)}"))
+    subject = f"{content.kind(explanation)}: {format.name(model, 34)}"
+    yield _framed(_centred(f"{subject} | Backend: {format.cut(backend, 24)}"))
     for text in content.banners(explanation):
         yield from (_framed(_centred(line)) for line in format.wrap(text, INNER - 6))
     yield from _part("SUMMARY", _tree(content.summary(explanation)))

@@ -15,7 +15,7 @@ class Job:
     provider: str
     provider_options: dict[str, str]
     session_options: dict[str, int]
-    inputs: str  # .npz with one array per model input
+    inputs: str  # .npz with one array per model input; bfloat16 as numpy keeps it, two bytes without a meaning
     outcome: str  # where the worker leaves its JSON outcome
     rows: str  # where it appends its iterations
     warmup: int
@@ -25,3 +25,4 @@ class Job:
     precision_pct: float | None = None
     profile: str = ""  # where the ORT profile goes
     dumps: dict[str, str] = field(default_factory=dict)  # optimisation level -> file for the optimised graph
+    offered: str = ""  # where the graph goes that was offered to the provider, if those dumps are refused

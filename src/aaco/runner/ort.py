@@ -63,17 +63,20 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
 def profile_pass(folder: Path, workload: Workload, plan: Plan) -> dict[str, Any]:
     """Profile the workload in one fresh process: ORT's node profile, and the graph as optimised at each stage.
 
-    A backend that compiles whole subgraphs cannot write its graph; then `stages_absent` says so and the profile still
-    counts. The graphs are kept without their weights.
+    A backend that compiles whole subgraphs cannot write its graph; then `stages_absent` says so, the graph it was
+    offered is kept instead, and the profile still counts. The graphs are kept without their weights.
     """
     with _scratch(workload) as scratch:
-        common = _common(workload, scratch) | {"profile": str(scratch / "profile.json"), "rows": ""}
+        common = _common(workload, scratch) | {"profile": str(scratch / "profile.json"), "rows": "",
+                                               "offered": str(scratch / "offered.onnx")}
         job = Job(kind="profile", warmup=PROFILE_WARMUP, iterations=plan.profile_iterations,
                   dumps={level: str(scratch / f"{level}.onnx") for level in layout.STAGE_GRAPHS}, **common)
         outcome = _run(job, scratch, lambda: None, lambda pid: None)
         _keep_profile(scratch / "profile.json", folder / layout.ORT_PROFILE)
         for level in outcome["dumped"]:
             _keep_graph(Path(job.dumps[level]), folder / layout.STAGE_GRAPHS[level])
+        if outcome["offered"]:
+            _keep_graph(Path(job.offered), folder / layout.OFFERED_GRAPH)
     return outcome | {"warmup": job.warmup, "iterations": job.iterations}
 
 

@@ -6,7 +6,10 @@ it reports after loading, and the nodes it assigned, are compared with the reque
 
 from __future__ import annotations
 
+import ctypes
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,16 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from aaco.core.errors import Missing, ModelError, UsageError
+from aaco.core.errors import AacoError, Missing, ModelError, UsageError
 from aaco.runner.job import Job
 
 CPU = "CPUExecutionProvider"
+# These load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
+ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
+BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
+OFFERED = "basic"
 LEVELS = {
+    OFFERED: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
@@ -35,6 +43,10 @@ def open_session(job: Job, level: str = "all", profile_prefix: str = "", dump: s
     if job.provider not in ort.get_available_providers():
         raise Missing(f"{job.provider} is not in this ONNX Runtime ({ort.__version__} has "
                       f"{', '.join(ort.get_available_providers())})", job.install)
+    if not hasattr(ort.InferenceSession, "get_provider_graph_assignment_info"):
+        raise Missing(f"ONNX Runtime {ort.__version__} cannot say which provider takes which node", job.install)
+    if job.provider in ON_CUDA:
+        ort.preload_dlls()
     try:
         session = ort.InferenceSession(job.model, _options(job, level, profile_prefix, dump),
                                        providers=[job.provider], provider_options=[job.provider_options],
@@ -42,8 +54,7 @@ def open_session(job: Job, level: str = "all", profile_prefix: str = "", dump: s
     except FAILURES as error:
         raise _explain(job, error) from error
     if job.provider not in session.get_providers():
-        raise Missing(f"{job.provider} did not start: ONNX Runtime fell back to {', '.join(session.get_providers())}",
-                      job.install)
+        raise Missing(f"{job.provider} did not start: {_why_not(job.provider, session)}", _repair(job))
     _refuse_empty_assignment(job, session)
     return session
 
@@ -53,20 +64,57 @@ def dump_graph(job: Job, level: str, path: str) -> None:
     open_session(job, level=level, dump=path)
 
 
+def dump_offered(job: Job, path: str) -> None:
+    """Write the graph that providers are offered: after the optimisations that ONNX Runtime makes for all of them.
+
+    It compiles subgraphs only after that, so the CPU provider, which compiles none, can write it for any other; names
+    of nodes are then those of the assignment. Raises ModelError where the CPU provider lacks an operator.
+    """
+    open_session(replace(job, provider=CPU, provider_options={}), level=OFFERED, dump=path)
+
+
 def bind(session: ort.InferenceSession, job: Job) -> Callable[[], object]:
-    """A call without arguments that runs one inference from host memory to host memory through IO binding."""
-    binding = session.io_binding()
+    """A call without arguments that runs one inference from host memory to host memory.
+
+    Through IO binding, which takes half the time of a plain call; text cannot be bound.
+    """
+    kinds = {item.name: item.type for item in session.get_inputs()}
     with np.load(job.inputs, allow_pickle=False) as arrays:
         tensors = {name: np.ascontiguousarray(arrays[name]) for name in arrays.files}
-    for name, tensor in tensors.items():
-        binding.bind_cpu_input(name, tensor)
+    if "tensor(string)" in kinds.values():
+        return _explained(session, job, lambda: session.run(None, tensors))
+    values = {name: _value(tensor, kinds[name]) for name, tensor in tensors.items()}
+    return _explained(session, job, _bound(session, job, values))
+
+
+def _bound(session: ort.InferenceSession, job: Job, values: dict[str, ort.OrtValue]) -> Callable[[], object]:
+    binding = session.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
     for output in session.get_outputs():
         binding.bind_output(output.name)
+    # Binding is when an input is copied to its device (IOBinding::BindInput): there, each inference binds anew.
+    again = () if job.provider == CPU else tuple(values.items())
 
     def run() -> None:
+        for name, value in again:
+            binding.bind_ortvalue_input(name, value)
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    return run
+
+
+def _value(tensor: np.ndarray, kind: str) -> ort.OrtValue:
+    if kind == "tensor(bfloat16)":  # numpy has no such type: its files bring it back as two bytes without a meaning
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(tensor.view(np.uint16), BFLOAT16)
+    return ort.OrtValue.ortvalue_from_numpy(tensor)
+
+
+def _explained(session: ort.InferenceSession, job: Job, infer: Callable[[], object]) -> Callable[[], object]:
+    def run() -> None:
         try:
-            session.run_with_iobinding(binding)
-            binding.synchronize_outputs()
+            infer()
         except FAILURES as error:
             raise UsageError(f"{job.model}: the inference failed: {_brief(error)}",
                              f"check --inputs and --shape: the model takes {_signature(session)}") from error
@@ -113,12 +161,33 @@ def _refuse_empty_assignment(job: Job, session: ort.InferenceSession) -> None:
                       "the provider supports none of the model's operators; choose another backend")
 
 
-def _explain(job: Job, error: Exception) -> Missing | ModelError:
-    text = _brief(error)
-    if isinstance(error, ort_errors.EPFail) or job.provider.removesuffix("ExecutionProvider").lower() in text.lower():
-        return Missing(f"{job.provider} failed to start: {text}", job.install)
+def _explain(job: Job, error: Exception) -> AacoError:
+    text = _brief(error).replace(job.model, "the model")
+    if "compiled nodes" in text:
+        return ModelError(f"{job.provider} compiles subgraphs, and ONNX Runtime writes no graph that holds them",
+                          "the nodes of each subgraph are in the provider assignment")
+    if "Unknown provider option" in text:
+        return UsageError(f"{job.provider} refuses its options: {text}", "correct its options in configs/backends.yaml")
+    blamed = job.provider.removesuffix("ExecutionProvider").lower()
+    if isinstance(error, ort_errors.EPFail) or (job.provider != CPU and blamed in text.lower()):
+        return Missing(f"{job.provider} failed to start: {text}", _repair(job))
     return ModelError(f"{job.model}: ONNX Runtime {ort.__version__} cannot load it: {text}",
                       "export it with an opset and operators that this ONNX Runtime supports")
+
+
+def _why_not(provider: str, session: ort.InferenceSession) -> str:
+    """What the dynamic linker says of the provider's library; ONNX Runtime only logs it, and goes on without."""
+    name = provider.removesuffix("ExecutionProvider").lower()
+    library = Path(ort.__file__).parent / "capi" / f"libonnxruntime_providers_{name}.so"
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        return str(error)
+    return f"ONNX Runtime fell back to {', '.join(session.get_providers())}"
+
+
+def _repair(job: Job) -> str:
+    return f"aaco doctor  # shows what {job.provider} needs and this machine lacks; its library is installed"
 
 
 def _signature(session: ort.InferenceSession) -> str:
@@ -126,5 +195,6 @@ def _signature(session: ort.InferenceSession) -> str:
 
 
 def _brief(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    """The message on one line, without the place in ONNX Runtime's source that some begin with."""
+    text = re.sub(r"^/\S+\.(cc|h):\d+ .*?\) ", "", " ".join(str(error).split()))
     return text if len(text) <= 400 else text[:400] + " ..."

@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,7 +114,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _profile(job: Job) -> dict[str, Any]:
-    dumped, refused = _dump(job)
+    graphs = _dump(job)
     session = provider.open_session(job, profile_prefix=job.profile)
     run = provider.bind(session, job)
     for _ in range(job.warmup + job.iterations):
@@ -121,18 +122,31 @@ def _profile(job: Job) -> dict[str, Any]:
     start_ns = session.get_profiling_start_time_ns()
     with files.storage(Path(job.profile)):
         Path(session.end_profiling()).replace(job.profile)
-    return provider.describe(session) | {
-        "profiling_start_realtime_ns": start_ns, "dumped": dumped, "stages_absent": refused}
+    return provider.describe(session) | graphs | {
+        "profiling_start_realtime_ns": start_ns, "events": _categories(Path(job.profile))}
 
 
-def _dump(job: Job) -> tuple[list[str], str | None]:
-    """Write the optimised graph of each level; a provider that compiled subgraphs cannot, and says why."""
-    for level, path in job.dumps.items():
-        try:
+def _dump(job: Job) -> dict[str, Any]:
+    """Write the graph as optimised at each level; where that is refused, as it was offered to the provider, and why."""
+    try:
+        for level, path in job.dumps.items():
             provider.dump_graph(job, level, path)
-        except ModelError as error:
-            return [], error.what
-    return list(job.dumps), None
+    except ModelError as refused:
+        return {"dumped": [], "stages_absent": refused.what} | _dump_offered(job)
+    return {"dumped": list(job.dumps), "stages_absent": None, "offered": False, "offered_absent": None}
+
+
+def _dump_offered(job: Job) -> dict[str, Any]:
+    try:
+        provider.dump_offered(job, job.offered)
+    except ModelError as error:
+        return {"offered": False, "offered_absent": error.what}
+    return {"offered": True, "offered_absent": None}
+
+
+def _categories(profile: Path) -> dict[str, int]:
+    """How many events of each category the profile holds."""
+    return dict(Counter(event.get("cat") for event in files.read_json(profile)))
 
 
 if __name__ == "__main__":

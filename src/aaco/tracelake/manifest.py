@@ -28,7 +28,7 @@ def write(session: Session, why_absent: Mapping[str, str]) -> dict[str, Any]:
     document = {
         "schema_version": SCHEMA_VERSION,
         "files": {name: _describe(session.folder / name) for name in content(session)},
-        "absent": {name: reasons.get(name, "not explained") for name in EXPECTED
+        "absent": {name: reasons.get(name, "not explained") for name in dict.fromkeys((*EXPECTED, *reasons))
                    if not _present(session.folder / name)},
     }
     session.write_json(NAME, document)

@@ -48,27 +48,27 @@ def gpu_concurrency(gpu_window: Window) -> float:
 
 
 @metric(unit="us", better="none", formula="sum of kernel times / kernels", source=METHODS)
-def kernel_mean_us(window: Window) -> float:
+def kernel_mean_us(execution_window: Window) -> float:
     """Mean length of a kernel."""
-    return pc.mean(window.kernels["dur_ns"]).as_py() / 1000
+    return pc.mean(execution_window.kernels["dur_ns"]).as_py() / 1000
 
 
 @metric(unit="pct", better="lower", formula="100 x kernels shorter than analysis.microkernel_us / kernels",
         source=METHODS,
         bands=("<10 healthy", "<=30 acceptable", "<=50 concern", ">50 severe"))
-def microkernel_pct(window: Window, settings: Analysis) -> float:
+def microkernel_pct(execution_window: Window, settings: Analysis) -> float:
     """Share of executions too short to hide their own launch; counted per execution, never from averages."""
-    return 100 * float(_is_micro(window, settings).mean())
+    return 100 * float(_is_micro(execution_window, settings).mean())
 
 
 @metric(unit="pct", better="lower", formula="100 x time in kernels shorter than analysis.microkernel_us / kernel time",
         source=METHODS)
-def microkernel_time_pct(window: Window, settings: Analysis) -> float:
+def microkernel_time_pct(execution_window: Window, settings: Analysis) -> float:
     """Share of kernel time spent in executions too short to hide their own launch."""
-    duration = window.kernels["dur_ns"].to_numpy()
+    duration = execution_window.kernels["dur_ns"].to_numpy()
     if not duration.sum():
         raise Absent("every kernel is shorter than the profile's resolution")
-    return 100 * float(duration[_is_micro(window, settings)].sum() / duration.sum())
+    return 100 * float(duration[_is_micro(execution_window, settings)].sum() / duration.sum())
 
 
 @metric(unit="1/s", better="lower", formula="kernels of the window / wall time of the window", source=METHODS)

@@ -18,7 +18,8 @@ def warmup_instability(warmup_shortfall: Reading) -> Iterator[Evidence]:
 
 
 @rule(label="noisy_latency", kind="condition", source=SOURCE,
-      advice=("quiet the machine, or measure in more fresh processes: aaco run --processes 5",))
+      advice=("quiet the machine, or measure in more fresh processes: aaco run --processes 5, or of a command "
+              "aaco profile --runs 20",))
 def noisy_latency(latency_cov_pct: Reading) -> Iterator[Evidence]:
     """Latency varies so much that small changes cannot be seen."""
     yield latency_cov_pct.above(10, "coefficient of variation", essential=True)

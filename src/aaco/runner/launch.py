@@ -1,0 +1,127 @@
+"""Starts one command, waits for it, and reports what it took; run as a file by runner.command.
+
+A process of its own, with the standard library's lightest part only, because Linux counts the size of the process that
+starts a command into the command's largest resident set (exec_mmap in fs/exec.c): started by aaco itself, `true` would
+seem to need a hundred megabytes. It lives as long as one command does, and takes it along when aaco is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+
+TYPE_CHECKING = False  # typing's own is not light
+if TYPE_CHECKING:
+    from resource import struct_rusage
+    from types import FrameType
+    from typing import Any
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+BLOCK = 1 << 16
+LAST_WORDS_S = 1.0  # for what the pipes still hold once the command has ended
+
+
+class Drain(threading.Thread):
+    """Reads one output of the command to its end, so that it never blocks; keeps the beginning, counts all."""
+
+    def __init__(self, keep: int) -> None:
+        super().__init__(daemon=True)
+        self.source, self.target = os.pipe()
+        self.keep, self.head, self.total = keep, bytearray(), 0
+
+    def run(self) -> None:
+        """Until the last writer has closed its end."""
+        while block := os.read(self.source, BLOCK):
+            self.head += block[:self.keep - len(self.head)]
+            self.total += len(block)
+
+
+def main() -> None:
+    """Do the job on stdin; say the command's process id, then, when it has ended, what it took: a JSON line each."""
+    job = json.loads(sys.stdin.readline())
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    _end_with(job["parent"])
+    outputs = Drain(job["keep"]), Drain(job["keep"])
+    start_ns = time.monotonic_ns()
+    try:
+        pid = _spawn(job, outputs)
+    except OSError as error:
+        _say({"refused": error.strerror})
+        return
+    _take_along(pid)
+    for output in outputs:
+        os.close(output.target)
+        output.start()
+    _say({"pid": pid})
+    floor = _own_size()
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    end_ns = time.monotonic_ns()
+    _kill(pid)  # what it left running would disturb the next run; not reaped yet, so the number is still its own
+    _, status, usage = os.wait4(pid, 0)
+    for output in outputs:
+        output.join(LAST_WORDS_S)
+    _say({"start_ns": start_ns, "end_ns": end_ns, "code": os.waitstatus_to_exitcode(status),
+          **_account(usage, floor), **_said("stdout", outputs[0]), **_said("stderr", outputs[1])})
+
+
+def _end_with(parent: int) -> None:
+    """SIGTERM when aaco is gone, however it went; at once if it has gone already."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _spawn(job: dict[str, Any], outputs: tuple[Drain, Drain]) -> int:
+    """The command in a session of its own, nothing to read, and signals as a shell leaves them."""
+    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+               *((os.POSIX_SPAWN_DUP2, output.target, number) for number, output in enumerate(outputs, 1))]
+    return os.posix_spawn(job["program"], job["argv"], os.environ, file_actions=actions, setsid=True, setsigmask=[],
+                          setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT])
+
+
+def _take_along(pid: int) -> None:
+    """From now on, whoever ends us ends the command; a SIGTERM that came since the beginning is answered here."""
+    def end(number: int, frame: FrameType | None) -> None:
+        _kill(pid)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _account(usage: struct_rusage, floor: int) -> dict[str, Any]:
+    """The kernel's account of the command and of those of its children that it waited for (getrusage(2))."""
+    size = usage.ru_maxrss * 1024
+    return {"user_ns": round(usage.ru_utime * 1e9), "system_ns": round(usage.ru_stime * 1e9),
+            "max_rss_bytes": size if size > floor else None, "max_rss_floor_bytes": floor,
+            "faults_minor": usage.ru_minflt, "faults_major": usage.ru_majflt,
+            "switches_voluntary": usage.ru_nvcsw, "switches_involuntary": usage.ru_nivcsw}
+
+
+def _own_size() -> int:
+    """Our own largest resident set in bytes: a command's smaller one cannot be told from it."""
+    with open("/proc/self/status") as status:  # noqa: PTH123 - pathlib is not light
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+def _said(name: str, output: Drain) -> dict[str, Any]:
+    return {name: output.head.decode("latin-1"), f"{name}_bytes": output.total}
+
+
+def _say(document: dict[str, Any]) -> None:
+    print(json.dumps(document), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Batch sweeps on planted curves whose answers are known in closed form."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from aaco.analytics.sweep import Point, curve
+from aaco.cli.sweep import _batches
+from aaco.core.errors import UsageError
+
+
+def planted(latencies_ms, noise=0.0):
+    """A curve from {batch: latency of an inference}; the interval reaches `noise` to both sides, relatively."""
+    return curve([Point(batch, ms, ms * (1 - noise), ms * (1 + noise), 1000 * batch / ms, f"session-{batch}")
+                  for batch, ms in latencies_ms.items()])
+
+
+LINEAR = planted(dict.fromkeys((1, 2, 4, 8), 2.0))  # a batch costs what one sample costs
+SATURATING = planted({batch: 6.0 + 2.0 * batch for batch in (1, 2, 4, 8, 16, 32, 64, 128)}, noise=0.001)
+SUPERLINEAR = planted({1: 8.0, 2: 4.0, 4: 2.0})
+
+
+def gains(found):
+    return [gain.pct.value for gain in found.gains]
+
+
+def test_linear_scaling_never_saturates_and_has_no_knee():
+    assert gains(LINEAR) == [100.0] * 3 and LINEAR.scaling_efficiency.value == 1.0
+    assert LINEAR.saturation_batch.value is None
+    assert "from 4 to 8 a doubling still gains 100.0 %" in LINEAR.saturation_batch.why_absent
+    assert LINEAR.transition_batch.why_absent == "the gain per doubling never drops"
+    assert LINEAR.pareto == (8,)  # the same latency, the most throughput
+
+
+def test_a_fixed_cost_per_inference_saturates_where_the_formula_says():
+    """latency = a + c b: a doubling from b gains a / (a + 2 c b), which is under 10 % once b > 9 a / (2 c) = 13.5."""
+    assert gains(SATURATING) == pytest.approx([100 * 6 / (6 + 4 * batch) for batch in (1, 2, 4, 8, 16, 32, 64)])
+    assert SATURATING.saturation_batch.value == 16
+    assert SATURATING.transition_batch.value == 2  # 60, 42.9, 27.3, 15.8, ... %: the drops are 17.1, 15.6, 11.5
+    assert SATURATING.pareto == (1, 2, 4, 8, 16, 32, 64, 128)
+    expected = [8 / (6 + 2 * batch) for batch in (2, 4, 8, 16, 32, 64, 128)]
+    assert SATURATING.scaling_efficiency.value == pytest.approx(sum(expected) / 7)
+
+
+def test_superlinear_scaling():
+    assert gains(SUPERLINEAR) == [300.0, 300.0] and SUPERLINEAR.scaling_efficiency.value == (2 + 4) / 2
+    assert SUPERLINEAR.pareto == (4,) and SUPERLINEAR.transition_batch.value is None
+
+
+def test_flat_throughput_is_saturated_from_the_first_batch():
+    found = planted({1: 1.0, 2: 2.0, 4: 4.0}, noise=0.01)
+    assert gains(found) == [0.0, 0.0] and found.saturation_batch.value == 1
+    assert found.scaling_efficiency.value == (1 / 2 + 1 / 4) / 2
+    assert found.pareto == (1,)
+    assert [gain.is_distinct for gain in found.gains] == [False, False]
+
+
+def test_a_dip_before_more_gain_is_no_saturation():
+    found = planted({1: 1.0, 2: 2.0, 4: 2.0, 8: 4.0})
+    assert gains(found) == [0.0, 100.0, 0.0] and found.saturation_batch.value == 4
+
+
+def test_batches_that_are_no_doublings_gain_per_doubling():
+    assert gains(planted({1: 1.0, 8: 1.0})) == pytest.approx([100.0])  # eightfold in three doublings
+    assert gains(planted({2: 1.0, 3: 1.5 / 1.2})) == pytest.approx([100 * (1.2 ** (1 / math.log2(1.5)) - 1)])
+
+
+def test_a_gain_is_distinct_only_where_the_intervals_do_not_overlap():
+    """Throughput 1000 and 1200: intervals of 9 % to both sides leave a gap (1000 / .91 < 1200 / 1.09), 10 % do not."""
+    assert planted({1: 1.0, 2: 2 / 1.2}, noise=0.09).gains[0].is_distinct is True
+    found = planted({1: 1.0, 2: 2 / 1.2}, noise=0.10)
+    assert found.gains[0].is_distinct is False
+    assert found.gains[0].pct.low == pytest.approx(100 * (1.2 * 0.9 / 1.1 - 1))
+    assert found.gains[0].pct.high == pytest.approx(100 * (1.2 * 1.1 / 0.9 - 1))
+    assert "cannot be told from none" in found.saturation_batch.why_absent
+    assert planted({1: 1.0, 2: 2.4}, noise=0.01).gains[0].is_distinct is True  # a loss is told from none as well
+
+
+def test_without_intervals_nothing_is_said_about_distinction():
+    found = curve([Point(1, 1.0, None, None, 1000.0), Point(2, 1.5, 1.4, 1.6, 1333.0)])
+    assert found.gains[0].is_distinct is None and found.gains[0].pct.low is None
+
+
+def test_a_knee_within_the_noise_is_absent():
+    shape = {1: 1.0, 2: 1.0, 4: 1.1}  # gains of 100 and 81.8 %
+    assert planted(shape, noise=0.001).transition_batch.value == 2
+    assert "lies within the gains' intervals" in planted(shape, noise=0.05).transition_batch.why_absent
+
+
+def test_the_score_is_the_formula():
+    assert [point.optimal_score for point in SATURATING.points[:2]] == pytest.approx(
+        [125.0 / (8 * 1), 200.0 / (10 * math.log2(3))])
+    assert SATURATING.optimal_batch.value == 1 and SUPERLINEAR.optimal_batch.value == 4
+
+
+@pytest.mark.parametrize(("slo_ms", "best"), [(8.5, 1), (22.1, 8), (22.01, 4), (38.5, 16), (1e6, 128)])
+def test_the_best_batch_is_the_fastest_surely_within_the_limit(slo_ms, best):
+    """Batch 8 takes 22 ms and its interval reaches 22.022."""
+    assert SATURATING.best_under(slo_ms).value == best
+
+
+def test_a_limit_that_no_batch_meets():
+    found = SATURATING.best_under(5)
+    assert found.value is None
+    assert found.why_absent == "no batch is surely within 5 ms: the median of batch 1 reaches 8.008 ms"
+
+
+@pytest.mark.parametrize(("batches", "absent"), [
+    ((4,), {"scaling_efficiency", "saturation_batch", "transition_batch"}), ((1, 2), {"transition_batch"}),
+])
+def test_too_few_points_are_absent_with_the_reason(batches, absent):
+    found = planted({batch: 1.0 * batch for batch in batches})
+    missing = {reading.metric for reading in found.readings if reading.value is None}
+    assert missing == absent | {"vram_used_bytes", "memory_bound_batch"}
+    assert all(reading.why_absent for reading in found.readings if reading.value is None)
+    assert found.pareto == (batches[0],) and found.optimal_batch.value == batches[0]
+
+
+def test_the_document_names_every_session_and_every_reason():
+    document = json.loads(json.dumps(curve(SATURATING.points, "no GPU here").document(), allow_nan=False))
+    assert document["schema_version"] == 1
+    assert [row["session_id"] for row in document["points"]] == [f"session-{2**power}" for power in range(8)]
+    first, second, *_ = document["points"]
+    assert first["gain_per_doubling_pct"] is None and first["gain_is_distinct"] is None
+    assert second["gain_per_doubling_pct"] == pytest.approx(60.0) and second["gain_is_distinct"] is True
+    assert document["vram_used_bytes"] == {"value": None, "unit": "bytes", "why_absent": "no GPU here"}
+
+
+def test_points_may_come_in_any_order():
+    assert curve(SATURATING.points[::-1]) == curve(SATURATING.points)
+
+
+@pytest.mark.parametrize("text", ["", "1,,2", "0,1", "1,x", "-1", "1.5"])
+def test_batches_that_are_none_are_refused(text):
+    with pytest.raises(UsageError, match="--batches"):
+        _batches(text)
+    assert _batches("1, 2,8") == [1, 2, 8]
