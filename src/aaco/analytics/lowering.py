@@ -327,7 +327,7 @@ class _Stage:
     def choose(self, node: int, claimers: list[int]) -> int:
         """The first in executed order that itself reads an input of the node, else the first."""
         reads = {self.same[tensor] for tensor in self.fine.reads(node)}
-        return next((one for one in claimers if reads & self.known_inputs(one, self.same)), claimers[-1])
+        return next((one for one in claimers[::-1] if reads & self.known_inputs(one, self.same)), claimers[0])
 
     # Release: what an executed node owns by its cone and yet does not compute.
 

@@ -20,7 +20,7 @@ PHASES = ("warmup", "measurement")
 
 def path_of(folder: Path, process: int) -> Path:
     """The raw file of the process with this index inside a session folder."""
-    return folder / "runtime" / f"iterations-{process:03d}.i64"
+    return folder / "runtime" / f"iterations-{process:06d}.i64"
 
 
 def append(descriptor: int, iteration: int, phase: int, start_ns: int, end_ns: int) -> None:

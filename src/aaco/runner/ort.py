@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import numpy as np
 from aaco.core import files
 from aaco.core.errors import BY_EXIT_CODE, AacoError
 from aaco.core.plan import Plan
-from aaco.runner import iterations, model_file
+from aaco.runner import command, iterations, model_file
 from aaco.runner.job import Job
 from aaco.runner.registry import BackendEntry
 from aaco.tracelake import layout
@@ -136,15 +135,8 @@ def _outcome(code: int, path: Path, stderr: IO[bytes]) -> dict[str, Any]:
         raise BY_EXIT_CODE[code](found["error"]["what"], found["error"]["fix"])
     stderr.seek(0)
     said = stderr.read().decode(errors="replace").strip().splitlines()
-    raise AacoError(f"the measured process {_died(code)}" + (f": {said[-1]}" if said else ""),
+    raise AacoError(f"the measured process {command.ending(code)}" + (f": {said[-1]}" if said else ""),
                     "run it again; if it was killed, look for the kernel's out-of-memory killer in dmesg")
-
-
-def _died(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-    return f"was killed by {name}"
 
 
 def _keep_profile(raw: Path, kept: Path) -> None:
