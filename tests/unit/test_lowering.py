@@ -128,6 +128,17 @@ def test_why_nodes_are_eliminated() -> None:
     assert "relu2" not in why and "dead" not in why  # ONNX Runtime runs a node that no one reads
 
 
+def test_what_repeats_once_a_neutral_operator_is_gone_is_a_duplicate() -> None:
+    b = graphs.Builder()
+    divided = b.op("Div", [b.op("Relu", ["input"], "relu"), b.const("one", np.float32(1))], "divide")
+    pools = [b.op("MaxPool", [x], f"pool{x}", kernel_shape=[3, 3], pads=[1] * 4) for x in ("relu_out", divided)]
+    b.rename(b.op("Conv", [b.op("Concat", pools, "cat", axis=1), b.weight("w", 4, 8, 1, 1)], "conv"), "output")
+    shape = (graphs.FLOAT, [1, 4, 6, 6])
+    original = b.model({"input": shape}, {"output": shape})
+    why = reasons(lower(original, dumps(original)), original)
+    assert sorted(why.values(), key=str) == ["duplicate", "identity"] and why["divide"] == "identity"
+
+
 def test_what_only_lent_its_shape_is_dead() -> None:
     b = graphs.Builder()
     size = b.op("Shape", [b.op("Exp", ["input"], "exp")], "shape")

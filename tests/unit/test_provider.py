@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from aaco.core.errors import Missing, ModelError, UsageError
 from aaco.runner import provider
@@ -95,6 +96,21 @@ def test_the_answer_is_that_of_a_plain_run(tmp_path):
     model, x = models.chain(tmp_path / "chain.onnx"), np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
     plain = ort.InferenceSession(str(model), providers=[CPU]).run(None, {"x": x})
     np.testing.assert_allclose(infer(job(tmp_path, model, {"x": x}))[0], plain[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(TensorProto.FLOAT, np.float32), (TensorProto.BFLOAT16, ml_dtypes.bfloat16)])
+def test_inputs_live_as_long_as_the_call(tmp_path, kind, dtype):
+    """A binding does not own what it is bound to: memory given back meanwhile is what the inference would read."""
+    model = one_node(tmp_path / "cast.onnx", "Cast", kind, TensorProto.DOUBLE, [100], to=TensorProto.DOUBLE)
+    asked = job(tmp_path, model, {"x": np.arange(100).astype(dtype)})
+    watched = Watched(provider.open_session(asked))
+    bound = [(provider.bind(watched, asked), watched.binding) for _ in range(20)]
+    gc.collect()
+    junk = [np.full(100, 7).astype(dtype) for _ in range(200)]
+    for run, binding in bound:
+        run()
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], np.arange(100))
+    del junk
 
 
 @pytest.mark.parametrize(("where", "copies"), [(CPU, 1), (CUDA, 4)])
@@ -199,11 +215,18 @@ def test_the_measured_process_ends_with_the_error_and_without_a_row(tmp_path):
 
 
 def test_the_offered_graph_has_the_nodes_of_the_assignment(tmp_path):
-    asked = job(tmp_path, models.chain(tmp_path / "chain.onnx"))
+    """MatMul and Add are one Gemm by then, and the CPU provider's own fusion with the Relu is still to come."""
+    weights = [numpy_helper.from_array(np.ones((4, 4), np.float32), "w"),
+               numpy_helper.from_array(np.ones(4, np.float32), "b")]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
+             helper.make_node("Add", ["m", "b"], ["a"], name="bias"),
+             helper.make_node("Relu", ["a"], ["y"], name="relu")]
+    asked = job(tmp_path, models.save(tmp_path / "linear.onnx", nodes, [("x", [2, 4])], [("y", [2, 4])], weights))
     provider.dump_offered(asked, str(tmp_path / "offered.onnx"))
     offered = onnx.load(tmp_path / "offered.onnx", load_external_data=False)
     parts = provider.describe(provider.open_session(asked))["assignment"]
     assert sorted(node.name for node in offered.graph.node) == sorted(name for part in parts for name in part["nodes"])
+    assert [node.op_type for node in offered.graph.node] == ["Gemm", "Relu"]
 
 
 def _pretend(monkeypatch, providers, *parts):

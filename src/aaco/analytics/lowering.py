@@ -306,13 +306,11 @@ class _Stage:
         return not barred and not any(self.may_be(after, user) for after in following)
 
     def claim_cones(self) -> None:
-        """Upwards: a node no one owns belongs to who owns its readers, unless they can read its value elsewhere."""
-        put_in = {tensor for node, outs in enumerate(self.coarse.outs) if self.is_inserted(node) for tensor in outs}
-        stops = {self.same[value] for tensor, value in self.image.items() if tensor not in put_in}
+        """Upwards: a node no one owns belongs to who owns its readers, unless they have its result from another."""
         moved = {self.alike[value] for tensor, value in self.image.items() if self.loose.get(tensor) == "order"}
         for node in reversed(self.fine.order):
             if self.owner[node] == NOBODY:
-                claimers = {self.owner[user] for tensor in self.fine.outs[node] if self.same[tensor] not in stops
+                claimers = {self.owner[user] for tensor in self.fine.outs[node]
                             for user in self.fine.consumers[tensor] if self.owner[user] != NOBODY
                             and not self.is_at_hand(self.owner[user], node, tensor, moved)}
                 if claimers:
@@ -327,7 +325,7 @@ class _Stage:
     def choose(self, node: int, claimers: list[int]) -> int:
         """The first in executed order that itself reads an input of the node, else the first."""
         reads = {self.same[tensor] for tensor in self.fine.reads(node)}
-        return next((one for one in claimers[::-1] if reads & self.known_inputs(one, self.same)), claimers[0])
+        return next((one for one in claimers if reads & self.known_inputs(one, self.same)), claimers[0])
 
     # Release: what an executed node owns by its cone and yet does not compute.
 

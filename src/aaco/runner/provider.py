@@ -93,12 +93,14 @@ def _bound(session: ort.InferenceSession, job: Job, values: dict[str, ort.OrtVal
         binding.bind_ortvalue_input(name, value)
     for output in session.get_outputs():
         binding.bind_output(output.name)
-    # Binding is when an input is copied to its device (IOBinding::BindInput): there, each inference binds anew.
-    again = () if job.provider == CPU else tuple(values.items())
+    # Binding is when an input is copied to its device (IOBinding::BindInput): there, each inference binds anew. On the
+    # CPU nothing is copied, so the values must outlive the binding, which does not own them.
+    on_device = job.provider != CPU
 
     def run() -> None:
-        for name, value in again:
-            binding.bind_ortvalue_input(name, value)
+        if on_device:
+            for name, value in values.items():
+                binding.bind_ortvalue_input(name, value)
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
 
