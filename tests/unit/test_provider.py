@@ -98,9 +98,12 @@ def test_the_answer_is_that_of_a_plain_run(tmp_path):
     np.testing.assert_allclose(infer(job(tmp_path, model, {"x": x}))[0], plain[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [(TensorProto.FLOAT, np.float32), (TensorProto.BFLOAT16, ml_dtypes.bfloat16)])
-def test_inputs_live_as_long_as_the_call(tmp_path, kind, dtype):
-    """A binding does not own what it is bound to: memory given back meanwhile is what the inference would read."""
+@pytest.mark.parametrize(("kind", "dtype"), [(TensorProto.FLOAT, np.float32),
+                                             (TensorProto.BFLOAT16, ml_dtypes.bfloat16)])
+def test_inputs_live_as_long_as_the_call(tmp_path, monkeypatch, kind, dtype):
+    """A binding of ONNX Runtime 1.24 does not own what it is bound to: memory given back would be read as input."""
+    monkeypatch.setattr(ort.IOBinding, "bind_ortvalue_input", lambda binding, name, value:
+                        binding._iobinding.bind_ortvalue_input(name, value._ortvalue))
     model = one_node(tmp_path / "cast.onnx", "Cast", kind, TensorProto.DOUBLE, [100], to=TensorProto.DOUBLE)
     asked = job(tmp_path, model, {"x": np.arange(100).astype(dtype)})
     watched = Watched(provider.open_session(asked))
