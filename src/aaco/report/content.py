@@ -21,6 +21,7 @@ from aaco.tracelake import layout
 LONGEST = 16  # items of a list that are shown one by one
 NO_KERNELS = "no kernel capture"
 HOST, GPU = "host CPU", "GPU"
+DISPATCH = "a device; timed is the host's dispatch"
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,12 @@ def bottleneck(explanation: Explanation) -> list[Row]:
 
 
 def place(explanation: Explanation) -> str:
-    """Where the kernels ran: "host CPU", "GPU", "GPU and host CPU", or empty without a capture."""
+    """Where the kernels ran: "host CPU", "GPU", "GPU and host CPU", a device that was not traced, or empty."""
     kernels = explanation.tables.get("kernels")
     if kernels is None:
         return ""
+    if "dispatch" in kernels["timed"].to_pylist():
+        return DISPATCH
     on_host = kernels["device_id"].null_count
     places = [GPU] * (on_host < kernels.num_rows) + [HOST] * (on_host > 0)
     return " and ".join(places)
