@@ -12,7 +12,7 @@ from aaco import __version__
 from aaco.analytics.explanation import Explanation
 from aaco.collectors import environment
 from aaco.core import tables
-from aaco.core.errors import UsageError
+from aaco.core.errors import NoBaseline, UsageError
 from aaco.core.session import Session, find
 from aaco.governance import compare as statistics
 from aaco.governance import verdict
@@ -61,7 +61,7 @@ def reference_side(reference: str, store: Path, root: Path, explain: Any) -> Sid
     try:
         return side(explain(find(reference, root)))
     except UsageError as error:
-        raise UsageError(f"{reference!r} is neither a baseline in {store} nor a session: {error.what}",
+        raise NoBaseline(f"{reference!r} is neither a baseline in {store} nor a session: {error.what}",
                          "aaco baseline list; aaco ls") from error
 
 

@@ -116,6 +116,7 @@ def seal(session: Session, settings: Settings, status: Status | None = None) -> 
 def diff(baseline: str, session: Session, settings: Settings, request: Request) -> RegressionVerdict:
     """Judge a session against a baseline (a name, a file, or another session), and keep the verdict in the session."""
     storage = settings.config.storage
+    manifest.refuse_damage(session)
     current = compare.side(explain(session, settings))
     reference = compare.reference_side(baseline, storage.baselines_dir, storage.sessions_dir,
                                        lambda other: explain(other, settings))

@@ -158,6 +158,16 @@ def test_info_finds_a_silent_change(recorded, aaco):
                        "stray.txt": "not in the manifest"}
 
 
+def test_a_changed_capture_cannot_be_sealed_as_if_it_were_original(recorded, aaco):
+    folder = copy_of(recorded, aaco)
+    aaco("baseline", "save", "one")
+    raw = next(folder.glob("runtime/iterations-*.i64"))
+    raw.write_bytes(raw.read_bytes()[:-32])
+    for command in (("diff", "one"), ("analyze",)):
+        says(aaco(*command, expect=2), raw.name)
+    assert raw.name in aaco("info", "latest", "--json").stdout
+
+
 def test_a_newer_bundle_is_refused(recorded, aaco):
     folder = copy_of(recorded, aaco)
     record = json.loads((folder / "session.json").read_text()) | {"schema_version": 99}
@@ -182,6 +192,7 @@ def test_one_process_each_is_inconclusive_and_strict_says_so(recorded, aaco):
     assert json.loads(aaco("diff", "one", "--json").stdout)["status"] == "inconclusive"
     aaco("diff", "one", "--strict", expect=4)
     says(aaco("diff", "none-such", expect=2), "aaco baseline list")
+    says(aaco("diff", "none-such", "--strict", expect=4), "aaco baseline list")
 
 
 def test_ctrl_c_leaves_an_incomplete_session(aaco):
@@ -216,7 +227,7 @@ def test_kill_9_at_twenty_random_moments(aaco):
     assert {row["status"] for row in rows} <= {"incomplete", "complete"}
     assert sum(row["status"] == "incomplete" for row in rows) >= 5
     for row in rows:
-        flushed = sum(path.stat().st_size // 32 for path in Path(row["folder"]).glob("runtime/*.i64"))
+        flushed = sum(path.stat().st_size // 32 for path in (aaco.folder / row["folder"]).glob("runtime/*.i64"))
         found = json.loads(aaco("report", row["folder"], "--format", "json").stdout)
         iterations = sum(phase["iterations"] for name, phase in found["summary"].items()
                          if name in ("warmup", "measurement"))

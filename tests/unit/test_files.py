@@ -58,3 +58,17 @@ def test_sha256_is_the_tools(tmp_path):
     (tmp_path / "f").write_bytes(os.urandom(300_000))
     said = subprocess.run(["sha256sum", tmp_path / "f"], capture_output=True, text=True, check=True).stdout
     assert files.sha256(tmp_path / "f") == said.split()[0]
+
+
+def test_a_link_is_followed_and_a_pipe_is_written_not_replaced(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    files.write_atomically(tmp_path / "link", lambda file: file.write(b"new"))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    files.write_atomically(tmp_path / "pipe", lambda file: file.write(b"x"))
+    assert os.read(reader, 9) == b"x"
+    assert (tmp_path / "pipe").is_fifo()
+    os.close(reader)

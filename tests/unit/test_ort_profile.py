@@ -1,5 +1,6 @@
 """profiler.ort against files that ONNX Runtime wrote."""
 
+import contextlib
 import gzip
 import json
 import random
@@ -70,6 +71,15 @@ def test_missing_and_folder(tmp_path):
         assert not ort_profile.recognises(path)
         with pytest.raises(BadCapture):
             ort_profile.parse(path)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_flipped_byte_in_a_zipped_profile_parses_or_is_a_bad_capture(capture, tmp_path, seed):
+    zipped = bytearray(gzip.compress(capture[0].read_bytes()))
+    zipped[random.Random(seed).randrange(len(zipped))] ^= 0x55
+    (tmp_path / "p.json.gz").write_bytes(zipped)
+    with contextlib.suppress(BadCapture):
+        ort_profile.parse(tmp_path / "p.json.gz")
 
 
 @pytest.mark.parametrize("seed", range(50))

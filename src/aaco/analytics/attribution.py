@@ -23,7 +23,7 @@ def label_families(kernels: pa.Table, executed_nodes: pa.Table | None) -> pa.Tab
     executed = kernels["executed_node"].to_pylist()
     names = kernels["kernel_name"].to_pylist()
     known = {pair: family(pair[0], domains.get(pair[1], "")) for pair in set(zip(names, executed, strict=True))}
-    column = pa.array([known[pair] for pair in zip(names, executed, strict=True)])
+    column = pa.array([known[pair] for pair in zip(names, executed, strict=True)], pa.string())
     position = kernels.schema.get_field_index("family")
     return kernels.set_column(position, kernels.schema.field(position), column.dictionary_encode())
 

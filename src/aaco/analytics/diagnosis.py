@@ -66,7 +66,9 @@ def _judge(kind: str, readings: Mapping[str, Reading]) -> tuple[Verdict, ...]:
 
 
 def _why_none(classes: tuple[Verdict, ...]) -> str:
-    unknown = {item.reading.metric: item.reading.why_absent for verdict in classes for item in verdict.evidence
+    open_ = [verdict for verdict in classes
+             if not any(item.essential and item.holds is False for item in verdict.evidence)]
+    unknown = {item.reading.metric: item.reading.why_absent for verdict in open_ for item in verdict.evidence
                if item.essential and item.holds is None}
     if unknown:
         listed = "; ".join(f"{name}: {why}" for name, why in list(unknown.items())[:3])

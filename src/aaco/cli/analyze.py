@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from aaco.cli import options
+from aaco.core.errors import UsageError
 
 
 @click.command()
@@ -21,7 +22,11 @@ def analyze(session: str | None, named: str | None, config_file: Path | None, se
     from aaco import pipeline
     from aaco.core.session import find
     from aaco.report import terminal
+    from aaco.tracelake import manifest
 
     settings = options.settings(config_file, sessions_dir)
     found = find(session or named or "latest", settings.config.storage.sessions_dir)
+    if found.status == "running":
+        raise UsageError(f"session {found.id} is still running", "aaco report  # reads it without writing")
+    manifest.refuse_damage(found)
     click.echo(terminal.render(pipeline.seal(found, settings), options.style()), nl=False)

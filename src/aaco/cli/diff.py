@@ -10,7 +10,7 @@ import click
 
 from aaco.cli import options
 from aaco.cli.baseline import baselines_dir
-from aaco.core.errors import UsageError
+from aaco.core.errors import Exit, NoBaseline, UsageError
 
 
 @click.command()
@@ -40,7 +40,12 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     request = Request(settings.config.analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force)
-    judged = pipeline.diff(baseline, find(session, settings.config.storage.sessions_dir), settings, request)
+    try:
+        judged = pipeline.diff(baseline, find(session, settings.config.storage.sessions_dir), settings, request)
+    except NoBaseline as error:
+        if strict:
+            error.exit_code = Exit.INCONCLUSIVE
+        raise
     document = judged.model_dump(mode="json")
     click.echo(json.dumps(document, indent=2) + "\n" if as_json else verdict.render(document), nl=False)
     sys.exit(exit_code(judged, strict))

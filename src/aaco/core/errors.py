@@ -37,6 +37,10 @@ class UsageError(AacoError):
     exit_code = Exit.USAGE
 
 
+class NoBaseline(UsageError):
+    """There is nothing to compare with; under --strict that is an answer that could not be given."""
+
+
 class BadCapture(AacoError):
     """A file exists but does not hold what its format promises."""
 

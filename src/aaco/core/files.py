@@ -28,7 +28,12 @@ def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
     A reader sees the old file or the new one, never a part. Raises StorageError and leaves no half file.
     """
+    path = path.resolve()  # a link stays a link: what it points to is replaced
     with storage(path):
+        if path.exists() and not path.is_file():  # a device or pipe is written to, never renamed over
+            with path.open("wb") as file:
+                fill(file)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)

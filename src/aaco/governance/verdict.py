@@ -206,7 +206,7 @@ def _warnings(baseline: Side, current: Side) -> list[str]:
     """Sessions whose threads waited for a CPU: unpaired processes cannot tell that from a change of the code."""
     waits = [(label, item.session_id, item.scheduler_interference) for label, side in
              (("baseline", baseline), ("current", current)) for item in side.replicates]
-    return [f"{label} session {name}: its threads waited for a CPU {100 * wait:.0f} % of the time, "
+    return [f"{label} session {name}: its threads together waited {wait:.2f} s a second for a CPU, "
             "so a change this large may be the machine's own" for label, name, wait in waits
             if wait is not None and wait > CONTAMINATED]
 

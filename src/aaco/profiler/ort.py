@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def _events(path: Path) -> list[dict[str, Any]]:
         raise BadCapture(f"{path}: no such file", FIX) from error
     except OSError as error:
         raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
-    except (ValueError, EOFError, RecursionError) as error:
+    except (ValueError, EOFError, RecursionError, zlib.error) as error:
         raise BadCapture(f"{path}: not JSON, or cut short: {error}", FIX) from error
     if not isinstance(document, list) or not all(isinstance(event, dict) for event in document):
         raise BadCapture(f"{path}: not an ONNX Runtime profile (a JSON list of events)", FIX)

@@ -118,7 +118,9 @@ def read_npz(path: Path) -> dict[str, Array]:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise UsageError(f"{path}: a single array, not a .npz of named arrays", fix)
-            return {name: archive[name] for name in archive.files}
+            # a runtime reads raw bytes, so another machine's byte order must go
+            return {name: archive[name].astype(archive[name].dtype.newbyteorder("="), copy=False)
+                    for name in archive.files}
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", fix) from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aaco.core import files
+from aaco.core.errors import BadBundle
 from aaco.core.session import RECORD, Session
 from aaco.tracelake.layout import EXPECTED
 
@@ -56,6 +57,14 @@ def check(session: Session) -> dict[str, str]:
         elif files.sha256(path) != facts["sha256"]:
             wrong[name] = "changed since it was written"
     return wrong
+
+
+def refuse_damage(session: Session) -> None:
+    """Raise BadBundle when a file is not as it was sealed: sealing it again would make the change look original."""
+    wrong = check(session) if (session.folder / NAME).is_file() else {}
+    if wrong:
+        name, problem = next(iter(wrong.items()))
+        raise BadBundle(f"{session.folder / name}: {problem}", "aaco info SESSION  # lists every difference")
 
 
 def _present(path: Path) -> bool:

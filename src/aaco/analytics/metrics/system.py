@@ -48,4 +48,7 @@ def _sum_ns(events: pa.Table, kind: str) -> int:
 
 def _wall_ns(events: pa.Table) -> int:
     """Each `sample` event carries the length of its interval, so the samples of several processes add up."""
-    return _sum_ns(events, "sample")
+    wall = _sum_ns(events, "sample")
+    if not wall:
+        raise Absent("no time passed between two samples of the operating system")
+    return wall

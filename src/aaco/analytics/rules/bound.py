@@ -37,5 +37,6 @@ def memory_bound(memory_side_pct: Reading, hardware_envelope_utilization: Readin
 def _at_the_roof(utilization: Reading, overhead_pct: Reading, coverage_pct: Reading) -> Iterator[Evidence]:
     """What either bound needs besides its side of the roofline."""
     yield utilization.above(NEAR, "the kernels reach a fair part of the measured roof", 0.35, essential=True)
+    yield utilization.below(1.05, "the roof is not beaten, which would make it the wrong roof", 0.1, essential=True)
     yield overhead_pct.below(20, "little time passes outside kernels", 0.2)
     yield coverage_pct.above(80, "the model covers most kernel time", 0.1)
