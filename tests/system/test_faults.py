@@ -232,7 +232,7 @@ def test_kill_9_at_twenty_random_moments(aaco):
         iterations = sum(phase["iterations"] for name, phase in found["summary"].items()
                          if name in ("warmup", "measurement"))
         assert iterations == flushed
-        assert found["session"]["status"] == row["status"]
+        assert found["status"] == row["status"]
 
 
 def test_an_incomplete_session_can_be_analyzed(aaco):
