@@ -15,15 +15,15 @@ from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from aaco.collectors import environment, machine
-from aaco.collectors.machine import Host, known, number, text
+from aaco.collectors import amd_sensors, bpf, environment, kernel_device, machine, perf_event, tracepoints
+from aaco.core.host import Host, known, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent
 
 TOOL_TIMEOUT_S = 3.0
 SPARE_BYTES = GIB  # a profiled session of a large model stays well under it
 # Bits of CapEff in proc_pid_status(5), from include/uapi/linux/capability.h.
-CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 21, 38, 39
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 
 Probe = Callable[[Host], str]
 
@@ -131,6 +131,14 @@ def _counted(names: list[str]) -> str:
     return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
 
 
+def _amd_sensors(host: Host) -> str:
+    reason = amd_sensors.why_not(host)
+    if reason:
+        raise Absent(reason)
+    found = amd_sensors.devices(host)
+    return f"{len(found)} devices, {sum(device.hwmon is not None for device in found)} of them with sensors"
+
+
 def _rocm(host: Host) -> str:
     return text(environment.rocm_folder(host) / ".info/version")
 
@@ -141,6 +149,14 @@ def _libcuda(_: Host) -> str:
     except OSError as error:
         raise Absent(str(error)) from error
     return "libcuda.so.1 loads"
+
+
+def _nvml(_: Host) -> str:
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError as error:
+        raise Absent(str(error)) from error
+    return "libnvidia-ml.so.1 loads"
 
 
 def _cupti(host: Host) -> str:
@@ -171,6 +187,12 @@ def _perf_events(host: Host) -> str:
     return f"perf_event_paranoid {level}: {'the whole system' if whole else 'own processes'}"
 
 
+def _switch_records(host: Host) -> str:
+    """Tried, because a container's seccomp filter may refuse what the level allows."""
+    _perf_events(host)
+    return perf_event.probe(host)
+
+
 def _hardware_counters(host: Host) -> str:
     """A `cpu` (x86; two on hybrids) or `armv*` event source stands for the core's own counters."""
     sources = host.sys / "bus/event_source/devices"
@@ -180,22 +202,14 @@ def _hardware_counters(host: Host) -> str:
     return ", ".join(found)
 
 
-def _bpf(host: Host) -> str:
-    if not _capable(host, CAP_BPF, CAP_PERFMON):
-        raise Absent("this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN")
-    if not (host.sys / "kernel/btf/vmlinux").exists():
-        raise Absent(f"{host.sys / 'kernel/btf/vmlinux'} is missing: the kernel has no type information")
-    if "[confidentiality]" in (known(text, host.sys / "kernel/security/lockdown") or ""):
-        raise Absent("kernel lockdown is in confidentiality mode, which keeps BPF from reading kernel memory")
-    return "CAP_BPF and CAP_PERFMON held, BTF present"
-
-
 def _tracefs(host: Host) -> str:
-    folders = [host.sys / "kernel/tracing", host.sys / "kernel/debug/tracing"]
-    readable = [folder for folder in folders if os.access(folder / "available_events", os.R_OK)]
-    if not readable:
-        raise Absent(f"{folders[0]}: not mounted, or not readable by this user")
-    return str(readable[0])
+    return str(tracepoints.tracefs(host))
+
+
+def _gpu_events(host: Host) -> str:
+    bpf.possible(host)
+    groups = [event.group for event in tracepoints.gpu_events(host)]
+    return ", ".join(f"{groups.count(group)} of {group}" for group in dict.fromkeys(groups))
 
 
 def _pressure(host: Host) -> str:
@@ -301,6 +315,7 @@ QUESTIONS = (
     Question("runtime", "OpenVINOExecutionProvider", _provider("OpenVINOExecutionProvider"),
              "in an environment of its own: pip install onnxruntime-openvino"),
     Question("amd", "AMD GPU", _amd, "load the amdgpu driver; in a container pass --device /dev/kfd --device /dev/dri"),
+    Question("amd", "amdgpu sensors", _amd_sensors, "load the amdgpu driver; in a container mount /sys read-only"),
     Question("amd", "/dev/kfd", _device("dev/kfd"), "join the groups render and video, or pass --device /dev/kfd"),
     Question("amd", "ROCm", _rocm, "install ROCm, or set ROCM_PATH to where it is"),
     Question("amd", "rocprofv3", _tool("rocprofv3", "--version"), _ROCM),
@@ -311,15 +326,22 @@ QUESTIONS = (
     Question("nvidia", "NVIDIA GPU", _nvidia, "load the nvidia driver; in a container pass --gpus all"),
     Question("nvidia", "nvidia-smi", _tool("nvidia-smi", "--version"), "it comes with the driver: put it on PATH"),
     Question("nvidia", "libcuda", _libcuda, "it comes with the driver; in a container pass --gpus all"),
+    Question("nvidia", "NVML", _nvml, "it comes with the driver; in a container pass --gpus all"),
     Question("nvidia", "CUPTI", _cupti, "install the CUDA toolkit, or set CUDA_HOME to where it is"),
     Question("nvidia", "ncu", _tool("ncu", "--version"), _CUDA),
     Question("nvidia", "nsys", _tool("nsys", "--version"), _CUDA),
     Question("kernel", "perf events", _perf_events, "sudo sysctl kernel.perf_event_paranoid=2"),
+    Question("kernel", "switch records", _switch_records, perf_event.FIX),
     Question("kernel", "hardware counters", _hardware_counters, "a virtual machine must be given a PMU by its host"),
-    Question("kernel", "BPF", _bpf, "run as root, or grant CAP_BPF and CAP_PERFMON"),
+    Question("kernel", "BPF", bpf.possible, bpf.GRANT),
+    Question("kernel", "BPF scheduler events", bpf.loads("scheduler"), bpf.GRANT),
+    Question("kernel", "BPF fault latency", bpf.loads("faults"),
+             "needs a kernel that allows fentry; without it faults are counted, not timed"),
+    Question("kernel", "BPF GPU events", _gpu_events, tracepoints.GPU_FIX),
     Question("kernel", "tracefs", _tracefs, "sudo mount -t tracefs tracefs /sys/kernel/tracing"),
     Question("kernel", "pressure (PSI)", _pressure, "boot with psi=1"),
     Question("kernel", "schedstat", _schedstat, "needs a kernel with CONFIG_SCHED_INFO"),
+    Question("kernel", "/dev/aaco", kernel_device.probe, kernel_device.FIX),
     Question("quiet", "frequency governor", _governor, "run as root; in a virtual machine the host decides"),
     Question("quiet", "cgroup v2", _cgroup_v2, "boot with systemd.unified_cgroup_hierarchy=1, and run as root"),
     Question("quiet", "transparent huge pages", _huge_pages,

@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from aaco.collectors import machine
-from aaco.collectors.machine import Host, cgroup, known, number, text
+from aaco.core import secrets
+from aaco.core.cgroup import cgroup
+from aaco.core.host import Host, known, number, text
 from aaco.core.machine import GIB, Gpu
 from aaco.core.readings import Absent
+from aaco.core.secrets import WITHHELD
 
 SCHEMA_VERSION = 1
-WITHHELD = "<withheld>"
 
 # Kernel parameters that change performance (Documentation/admin-guide/kernel-parameters.txt).
 KERNEL_PARAMETERS = frozenset((
@@ -111,7 +113,7 @@ def comparable(env: Mapping[str, Any]) -> dict[str, Any]:
     """The facts under COMPARABLE by dotted key, memory in GiB: what two runs should share to be compared."""
     facts = {key: value for key, value in flatten(env).items()
              if _under(key, COMPARABLE) and not key.startswith("variables.AACO_")}
-    if "memory.total_bytes" in facts:  # a boot may leave a few pages more or less
+    if isinstance(facts.get("memory.total_bytes"), int | float):  # a boot may leave a few pages more or less
         facts["memory.total_bytes"] = round(facts["memory.total_bytes"] / GIB)
     return facts
 
@@ -151,40 +153,9 @@ def _plant(tree: dict[str, Any], key: str, value: Any) -> None:
 
 # --- what may be kept of names and values -----------------------------------------------------------------------------
 
-_SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASS|PWD|CRED|AUTH|COOKIE|PRIVATE|SIGNATURE|BEARER|CERT|LICENSE|WEBHOOK"
-                          r"|DSN|HOSTID|COMM_ID", re.IGNORECASE)
-_SECRET_VALUE = re.compile(
-    r"@|://\S*\?|-----BEGIN|\bbearer\s|\b(sk|pk|hf|gh[a-z]|glpat|xox[a-z]|npm|pypi)[-_]\w{6}|\bAKIA|\bAIza|\beyJ"
-    r"|(token|secret|passw\w*|pwd|credential\w*|api[_-]?key)\s*[=:\s]"
-    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_DEVICE = re.compile(r"\b(GPU|MIG)-[0-9a-f-]{16,36}\b", re.IGNORECASE)
-_LONG = re.compile(r"[A-Za-z0-9+_~.-]{12,}")
-_UNBROKEN = re.compile(r"[A-Za-z0-9]{24,}|[A-Z0-9]{16,}|[a-f0-9]{16,}")
-_MASK = re.compile(r"(0x)?[0f]+|\d+", re.IGNORECASE)
-_JUMP = re.compile(r"(?=[a-z][A-Z0-9]|[A-Z]{2}[a-z]|[0-9][A-Za-z]|[A-Z][0-9])")
-
-
 def shareable(name: str, value: str) -> str:
     """The value, or WITHHELD where the name or the value looks like a credential. It rather withholds too much."""
-    # The UUID of a device, where one is expected, opens nothing.
-    looks = _DEVICE.sub("", value) if name.endswith("_VISIBLE_DEVICES") else value
-    if _SECRET_NAME.search(name) or _SECRET_VALUE.search(looks) or any(map(_random, _words(looks))):
-        return WITHHELD
-    return value
-
-
-def _words(value: str) -> Iterator[str]:
-    """Stretches long enough to be a key. A path is taken apart at its slashes; base64 uses them as letters."""
-    for part in re.split(r"[\s,;:=\"]+", value):
-        pieces = part.split("/") if part.startswith(("/", "~", ".")) else [part.replace("/", "")]
-        yield from (word for piece in pieces for word in _LONG.findall(piece))
-
-
-def _random(word: str) -> bool:
-    """Whether a stretch changes between lower case, upper case and digits as words do not, or is too long for one."""
-    if _MASK.fullmatch(word):
-        return False
-    return len(_JUMP.findall(word)) >= max(4, len(word) / 5) or bool(_UNBROKEN.search(word))
+    return WITHHELD if secrets.suspicious(name, value) else value
 
 
 def home_hidden(value: str) -> str:

@@ -1,25 +1,17 @@
-"""Reads what hardware this is, and holds the two ways to look at a host: its files and its tools."""
+"""Reads what hardware this is."""
 
 from __future__ import annotations
 
-import os
 import re
-import select
-import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
+from aaco.core.host import Host as Host
+from aaco.core.host import ask as ask
+from aaco.core.host import cpu_list as cpu_list
+from aaco.core.host import first_printable, known, number, text
 from aaco.core.machine import Gpu, Machine
 from aaco.core.readings import Absent
 
-P = ParamSpec("P")
-T = TypeVar("T")
-OUTPUT_LIMIT = 1 << 20
 AMD_NAMES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
 # Our names for columns of `nvidia-smi --help-query-gpu`: what identifies the device, and its settings.
 NVIDIA_COLUMNS = {"model": "name", "vram_mib": "memory.total", "vbios": "vbios_version", "power_limit_w": "power.limit",
@@ -29,44 +21,6 @@ NVIDIA_COLUMNS = {"model": "name", "vram_mib": "memory.total", "vbios": "vbios_v
 NVIDIA_TIMEOUT_S = 20.0
 
 
-@dataclass(frozen=True)
-class Host:
-    """Where to look: the real system, or a copy of one under `root`."""
-
-    root: Path = Path("/")
-    python_path: tuple[str, ...] | None = None  # folders of Python packages; None: sys.path
-
-    @property
-    def proc(self) -> Path:
-        """The proc(5) tree."""
-        return self.root / "proc"
-
-    @property
-    def sys(self) -> Path:
-        """The sysfs(5) tree."""
-        return self.root / "sys"
-
-    @property
-    def cpus(self) -> Path:
-        """Documentation/ABI/testing/sysfs-devices-system-cpu."""
-        return self.sys / "devices/system/cpu"
-
-
-@dataclass(frozen=True)
-class Cgroup:
-    """A mounted hierarchy of control groups: this process's own group in it, and the top that it can see."""
-
-    version: int
-    own: Path
-    top: Path
-
-    def settings(self, name: str) -> list[str]:
-        """A setting's value in the own group and in every group above that has it, since each of them binds."""
-        above = (folder for folder in self.own.parents if folder.is_relative_to(self.top))
-        values = (known(text, folder / name) for folder in (self.own, *above))
-        return [value for value in values if value is not None]
-
-
 def identify(host: Host | None = None) -> Machine:
     """This machine's hardware. What cannot be read is None; on a machine with NVIDIA GPUs this runs nvidia-smi."""
     host = host or Host()
@@ -74,109 +28,6 @@ def identify(host: Host | None = None) -> Machine:
     found = [*(known(amd_gpus, host) or ()), *(known(nvidia_gpus, host) or ())]
     return Machine.of(known(cpu_model, host), sockets, cores, threads, known(memory_bytes, host),
                       tuple(found))
-
-
-def known(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """What `read` returns, or None where it raises Absent."""
-    try:
-        return read(*args, **kwargs)
-    except Absent:
-        return None
-
-
-def text(path: Path) -> str:
-    """The file's text, stripped. Raises Absent with the reason."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError as error:
-        raise Absent(f"{path}: {error.strerror}") from error
-
-
-def number(path: Path) -> int:
-    """The whole number a file holds. Raises Absent."""
-    content = text(path)
-    try:
-        return int(content, 0)
-    except ValueError:
-        raise Absent(f"{path}: {content[:40]!r} is not a number") from None
-
-
-def ask(command: Sequence[str], timeout_s: float = 5.0) -> str:
-    """What a tool prints (both streams). Raises Absent when it is not there, fails, hangs or floods.
-
-    A tool that does not answer is killed with all it started.
-    """
-    path = shutil.which(command[0])
-    if path is None:
-        raise Absent(f"{command[0]} is not on PATH")
-    environment = os.environ | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
-    try:
-        process = subprocess.Popen([path, *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True, env=environment)
-    except OSError as error:
-        raise Absent(f"{path}: {error.strerror}") from error
-    with process:
-        output = _listen(process, command[0], timeout_s)
-    answer = output.decode(errors="replace")
-    if process.returncode:
-        ending = "exits with" if process.returncode > 0 else "was killed by signal"
-        raise Absent(f"{command[0]} {ending} {abs(process.returncode)}: {_first_line(answer)}")
-    return answer
-
-
-def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> bytes:
-    """All it prints until it has closed its output and ended; else it is killed."""
-    assert process.stdout
-    deadline = time.monotonic() + timeout_s
-    output, poll = bytearray(), select.poll()
-    poll.register(process.stdout)
-    try:
-        while poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
-            block = os.read(process.stdout.fileno(), 1 << 16)
-            output += block
-            if not block:
-                process.wait(max(0.0, deadline - time.monotonic()))
-                return bytes(output)
-            if len(output) > OUTPUT_LIMIT:
-                raise Absent(f"{name} printed more than {OUTPUT_LIMIT >> 20} MiB")
-        raise Absent(f"{name} gave no answer in {timeout_s:g} s")
-    except subprocess.TimeoutExpired:
-        raise Absent(f"{name} gave no answer in {timeout_s:g} s") from None
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _first_line(answer: str) -> str:
-    lines = ("".join(filter(str.isprintable, line)).strip() for line in answer.splitlines())
-    return next(filter(None, lines), "no message")[:120]
-
-
-def cpu_list(listed: str) -> list[int]:
-    """The numbers of a kernel CPU list: "0-2,8" is 0, 1, 2, 8 (Documentation/admin-guide/cputopology.rst)."""
-    spans = [part.split("-") for part in listed.split(",") if part]
-    return [cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)]
-
-
-def cgroup(host: Host, controller: str) -> Cgroup:
-    """Where this process's group of a controller is (cgroups(7), proc_pid_mountinfo(5)). Raises Absent."""
-    groups = [line.split(":", 2) for line in text(host.proc / "self/cgroup").splitlines()]
-    for mount in (line.split() for line in text(host.proc / "self/mountinfo").splitlines()):
-        version = _governs(host, mount, controller)
-        if version:
-            wanted = "" if version == 2 else controller
-            own = next((path for _, names, path in groups if wanted in names.split(",")), "/")
-            top = host.root / mount[4].lstrip("/")
-            return Cgroup(version, top / own.removeprefix(mount[3].rstrip("/")).lstrip("/"), top)
-    raise Absent(f"{host.proc / 'self/mountinfo'}: no control group governs {controller}")
-
-
-def _governs(host: Host, mount: list[str], controller: str) -> int | None:
-    kind = mount[mount.index("-") + 1]
-    if kind == "cgroup" and controller in mount[-1].split(","):
-        return 1
-    offered = known(text, host.root / mount[4].lstrip("/") / "cgroup.controllers") or ""
-    return 2 if kind == "cgroup2" and controller in offered.split() else None
 
 
 def cpu_info(host: Host) -> dict[str, str]:
@@ -288,7 +139,7 @@ def nvidia_settings() -> list[dict[str, str | None]]:
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
     whole = [row for row in rows if len(row) == len(NVIDIA_COLUMNS)]
     if not whole:
-        raise Absent(f"nvidia-smi names no GPU: {_first_line(answer)}")
+        raise Absent(f"nvidia-smi names no GPU: {first_printable(answer)}")
     return [{name: None if re.match(r"\[?(N/A|Not Supported|Unknown)", cell) else cell
              for name, cell in zip(NVIDIA_COLUMNS, row, strict=True)} for row in whole]
 

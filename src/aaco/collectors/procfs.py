@@ -7,12 +7,10 @@ that was sampled. A row counts what happened in an interval, which ends at `t_ns
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -20,29 +18,33 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from aaco.collectors.machine import Host
+from aaco.collectors.recording import Format, append
 from aaco.core import files
 from aaco.core.errors import BadCapture, StorageError
+from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.core.tables import SYSTEM_EVENTS
 
-TIER = "T1"
+TIER, CLOCK = "T1", "monotonic"
 # Kind -> unit of `value`; where empty, the kind is a time, in dur_ns. The order is part of the format: append only.
 KINDS = {
     "sample": "threads", "run_queue_wait": "", "cpu_time": "", "switch_voluntary": "count",
     "switch_involuntary": "count", "migration": "count", "fault_minor": "count", "fault_major": "count", "rss": "bytes",
     "cpu_frequency": "MHz", "load": "tasks", "runnable": "tasks", "psi_cpu": "us", "psi_memory": "us", "psi_io": "us",
-    "steal": "", "host_switches": "count",
+    "steal": "", "host_switches": "count", "host_interrupts": "count", "host_softirqs": "count",
+    "host_fault_minor": "count", "host_fault_major": "count", "swap_in": "pages", "swap_out": "pages",
+    "cgroup_psi_cpu": "us", "cgroup_psi_memory": "us", "cgroup_psi_io": "us", "rss_peak": "bytes",
+    "cpu_frequency_max": "MHz", "throttle_core": "count", "throttle_package": "count",
 }
+_VMSTAT = {b"pgfault": "host_fault", b"pgmajfault": "host_fault_major", b"pswpin": "swap_in", b"pswpout": "swap_out"}
 _PER_THREAD = {"run_queue_wait": "waited_ns", "switch_voluntary": "voluntary", "switch_involuntary": "involuntary",
                "migration": "migrations"}
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
 _NAMES, _UNITS = np.array(list(KINDS)), np.array(list(KINDS.values()))
-_HEADER = struct.Struct("<8sII")
-_MAGIC, _VERSION = b"AACOPROC", 1
 # -1 stands for null, NaN in `value`.
 _RECORD = np.dtype([("t_ns", "<i8"), ("dur_ns", "<i8"), ("value", "<f8"), ("process_id", "<i4"), ("cpu", "<i4"),
                     ("lost_before", "<i4"), ("kind", "<u4")])
+_FORMAT = Format("process sampler", "aaco run --telemetry", b"AACOPROC", 1, _RECORD)
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -81,6 +83,7 @@ class Process:
     major: int
     rss_bytes: int
     threads: dict[tuple[int, int], Thread]
+    peak_bytes: int | None = None  # largest resident set so far
 
 
 @dataclass(frozen=True)
@@ -92,21 +95,27 @@ class Snapshot:
     counts: Mapping[str, int] = field(default_factory=dict)
     levels: Mapping[str, float] = field(default_factory=dict)
     mhz: Mapping[int, float] = field(default_factory=dict)  # by CPU
+    max_mhz: Mapping[int, float] = field(default_factory=dict)  # by CPU, turbo included
 
 
 def wait_ns(pid: int, host: Host | None = None) -> int:
-    """Run-queue wait of all living threads of a process since they began, in ns.
+    """Run-queue wait of all living threads of a process since they began, in ns. Raises Absent as waits_ns."""
+    return sum(waits_ns(pid, host).values())
+
+
+def waits_ns(pid: int, host: Host | None = None) -> dict[int, int]:
+    """By living thread: its run-queue wait since it began, in ns.
 
     Raises Absent when there is no such process, or the kernel keeps no account. (/proc/PID/schedstat is only the main
     thread's.)
     """
     tasks = f"{(host or Host()).proc}/{pid}/task"
-    pairs = [pair for tid in _listed(tasks) if (pair := _schedstat(f"{tasks}/{tid}")) is not None]
+    pairs = {int(tid): pair for tid in _listed(tasks) if (pair := _schedstat(f"{tasks}/{tid}")) is not None}
     if not pairs:
         raise Absent(f"{tasks}: no such process, or a kernel without CONFIG_SCHED_INFO")
-    if not any(ran for ran, _ in pairs):
+    if not any(ran for ran, _ in pairs.values()):
         raise Absent(f"{tasks}/*/schedstat: all zero: the kernel keeps no account")
-    return sum(waited for _, waited in pairs)
+    return {tid: waited for tid, (_, waited) in pairs.items()}
 
 
 class Sampler:
@@ -120,13 +129,15 @@ class Sampler:
         self._samples = self._late = 0
         self._cpu_s, self._began, self._ended = 0.0, 0.0, 0.0
         self._last: Snapshot | None = None
+        self._group = _own_group(pid, self.host)
+        self._throttles = throttle_files(self.host)
 
     def start(self) -> None:
         """Write the header and the first sample, and go on in the background. Raises StorageError."""
         with files.storage(self.raw):
             self.raw.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.raw.open("wb", buffering=0)
-            self._append(_HEADER.pack(_MAGIC, _VERSION, _RECORD.itemsize))
+            append(self._file, _FORMAT.header)
             self._began = self._ended = time.monotonic()
             self._sample()
         self._thread.start()
@@ -172,11 +183,11 @@ class Sampler:
 
     def _sample(self) -> bool:
         """Append what happened since the last sample; False once the process has ended."""
-        now = look(self.pid, self.host)
+        now = look(self.pid, self.host, self._group, self._throttles)
         if now is None or (self._last and now.process.started != self._last.process.started):
             return False
         rows = between(self._last or now, now, self.pid)
-        self._append(np.array(rows, _RECORD).tobytes())
+        append(self._file, np.array(rows, _RECORD).tobytes())
         self._last = now
         self._samples += 1
         self._ended = time.monotonic()
@@ -184,29 +195,20 @@ class Sampler:
             self._cpu_s = time.thread_time()
         return True
 
-    def _append(self, content: bytes) -> None:
-        if self._file.write(content) != len(content):  # the next record would lie askew
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.raw))
-
 
 def parse(raw: Path) -> pa.Table:
     """The system_events of a sampler's file; an unfinished last record is left out. Raises BadCapture."""
-    try:
-        content = raw.read_bytes()
-    except OSError as error:
-        raise BadCapture(f"{raw}: {error.strerror}", "aaco run --telemetry") from error
-    if content[:_HEADER.size] != _HEADER.pack(_MAGIC, _VERSION, _RECORD.itemsize):
-        raise BadCapture(f"{raw}: not a recording of this version of aaco's process sampler", "aaco run --telemetry")
-    whole = (len(content) - _HEADER.size) // _RECORD.itemsize
-    records = np.frombuffer(content, _RECORD, whole, _HEADER.size)
+    records = _FORMAT.read(raw)
+    whole = len(records)
     if (records["kind"] >= len(KINDS)).any():
         raise BadCapture(f"{raw}: holds records of unknown kinds", "aaco run --telemetry")
     columns = {name: pa.array(records[name], mask=records[name] == -1)
                for name in ("dur_ns", "process_id", "cpu", "lost_before")}
     units = _UNITS[records["kind"]]
     return SYSTEM_EVENTS.build(
-        t_ns=records["t_ns"], kind=_NAMES[records["kind"]], tier=[TIER] * whole, unit=pa.array(units, mask=units == ""),
-        value=pa.array(records["value"], mask=np.isnan(records["value"])), **columns)
+        t_ns=records["t_ns"], kind=_NAMES[records["kind"]], tier=[TIER] * whole, clock=[CLOCK] * whole,
+        unit=pa.array(units, mask=units == ""), value=pa.array(records["value"], mask=np.isnan(records["value"])),
+        **columns)
 
 
 def between(before: Snapshot, after: Snapshot, pid: int) -> list[Row]:
@@ -226,9 +228,11 @@ def between(before: Snapshot, after: Snapshot, pid: int) -> list[Row]:
         _row(after, "fault_minor", new.minor - old.minor, pid),
         _row(after, "fault_major", new.major - old.major, pid),
         _row(after, "rss", new.rss_bytes, pid),
+        _row(after, "rss_peak", new.peak_bytes, pid),
         *(_row(after, kind, amount, pid, lost_before=ended) for kind, amount in grown.items()),
         *(_row(after, kind, amount) for kind, amount in {**counts, **after.levels}.items()),
         *(_row(after, "cpu_frequency", mhz, cpu=cpu) for cpu, mhz in after.mhz.items()),
+        *(_row(after, "cpu_frequency_max", mhz, cpu=cpu) for cpu, mhz in after.max_mhz.items()),
     ]
     return [row for row in rows if row]
 
@@ -254,15 +258,24 @@ def _grown(old: Process, new: Process, counter: str) -> int | None:
     return total
 
 
-def look(pid: int, host: Host) -> Snapshot | None:
-    """Everything about the process and its host at this moment; None once the process has ended."""
+def look(pid: int, host: Host, group: str | None = None,
+         throttles: Mapping[str, Sequence[str]] | None = None) -> Snapshot | None:
+    """Everything about the process and its host at this moment; None once the process has ended.
+
+    group: folder of its control group (version 2), whose own pressure is read, too. throttles: see throttle_files.
+    """
     t_ns = time.monotonic_ns()
     proc = str(host.proc)
     process = _process(pid, proc)
     if process is None:
         return None
     used = {thread.cpu for thread in process.threads.values()}
-    return Snapshot(t_ns, process, _pressure(proc) | _host_counts(proc), _load(proc), _frequencies(host, used))
+    counts = _pressure(f"{proc}/pressure/{{}}", "psi") | _host_counts(proc) | _paging(proc)
+    if group:
+        counts |= _pressure(f"{group}/{{}}.pressure", "cgroup_psi")
+    counts |= _throttles(throttles or {})
+    return Snapshot(t_ns, process, counts, _load(proc), _frequencies(host, used, "scaling_cur_freq"),
+                    _frequencies(host, used, "cpuinfo_max_freq"))
 
 
 def _process(pid: int, proc: str) -> Process | None:
@@ -273,7 +286,14 @@ def _process(pid: int, proc: str) -> Process | None:
     if facts is None or not tids or (facts[0] in (b"Z", b"X") and len(tids) == 1):
         return None
     threads = {(int(tid), started): thread for tid in tids for started, thread in _thread(f"{folder}/task/{tid}")}
-    return Process(int(facts[19]), _cpu_ns(pid), int(facts[7]), int(facts[9]), int(facts[21]) * _PAGE, threads)
+    return Process(int(facts[19]), _cpu_ns(pid), int(facts[7]), int(facts[9]), int(facts[21]) * _PAGE, threads,
+                   _peak(folder))
+
+
+def _peak(folder: str) -> int | None:
+    """Largest resident set of the process so far, in bytes (VmHWM of proc_pid_status(5))."""
+    _, there, rest = (_read(f"{folder}/status") or b"").partition(b"\nVmHWM:")
+    return int(rest.split(maxsplit=1)[0]) * 1024 if there else None
 
 
 def _cpu_ns(pid: int) -> int | None:
@@ -319,19 +339,44 @@ def _migrations(folder: str) -> int | None:
     return int(rest.split(b"\n", 1)[0].split()[-1]) if found else None
 
 
-def _pressure(proc: str) -> dict[str, int]:
-    """Microseconds since boot in which some task was stalled (Documentation/accounting/psi.rst)."""
-    contents = {f"psi_{name}": _read(f"{proc}/pressure/{name}") for name in ("cpu", "memory", "io")}
-    return {kind: int(content.split(b"total=", 2)[1].split()[0]) for kind, content in contents.items() if content}
+def _pressure(files_of: str, prefix: str) -> dict[str, int]:
+    """Microseconds so far in which some task was stalled (Documentation/accounting/psi.rst)."""
+    contents = {f"{prefix}_{name}": _read(files_of.format(name)) for name in ("cpu", "memory", "io")}
+    return {kind: int(content.split(b"total=", 2)[1].split()[0]) for kind, content in contents.items()
+            if content and b"total=" in content}
+
+
+def _own_group(pid: int, host: Host) -> str | None:
+    """Folder of the process's control group of version 2; None where it is in the root group, or there is none."""
+    lines = (_read(f"{host.proc}/{pid}/cgroup") or b"").decode(errors="surrogateescape").splitlines()
+    own = next((line[3:] for line in lines if line.startswith("0::/")), "/")
+    folders = (f"{host.sys}/fs/cgroup{mount}{own}" for mount in ("", "/unified"))
+    return next((folder for folder in folders if _read(f"{folder}/cpu.pressure")), None) if own != "/" else None
 
 
 def _host_counts(proc: str) -> dict[str, int]:
-    """Time that the hypervisor gave to others, and context switches, on all CPUs since boot (proc_stat(5))."""
+    """On all CPUs since boot (proc_stat(5)): time that the hypervisor gave to others, switches, interrupts, softirqs.
+
+    The totals of /proc/interrupts and /proc/softirqs, at a fraction of their length.
+    """
     content = _read(f"{proc}/stat")
     if not content:
         return {}
-    steal = int(content.split(b"\n", 1)[0].split()[8]) * _TICK_NS
-    return {"steal": steal, "host_switches": int(content.partition(b"\nctxt ")[2].split(b"\n", 1)[0])}
+    found = {"steal": int(content.split(b"\n", 1)[0].split()[8]) * _TICK_NS}
+    for kind, word in (("host_switches", b"ctxt"), ("host_interrupts", b"intr"), ("host_softirqs", b"softirq")):
+        _, there, rest = content.partition(b"\n" + word + b" ")
+        found |= {kind: int(rest.split(maxsplit=1)[0])} if there else {}
+    return found
+
+
+def _paging(proc: str) -> dict[str, int]:
+    """Page faults and swapping of the whole host since boot (/proc/vmstat)."""
+    lines = (line.split() for line in (_read(f"{proc}/vmstat") or b"").splitlines())
+    found = {_VMSTAT[line[0]]: int(line[1]) for line in lines if len(line) == 2 and line[0] in _VMSTAT}
+    if "host_fault" in found and "host_fault_major" in found:
+        found["host_fault_minor"] = found["host_fault"] - found["host_fault_major"]
+    found.pop("host_fault", None)
+    return found
 
 
 def _load(proc: str) -> dict[str, float]:
@@ -340,11 +385,29 @@ def _load(proc: str) -> dict[str, float]:
     return {"load": float(fields[0]), "runnable": int(fields[3].split(b"/")[0])} if fields else {}
 
 
-def _frequencies(host: Host, used: set[int]) -> dict[int, float]:
+def _frequencies(host: Host, used: set[int], name: str) -> dict[int, float]:
     """Of the CPUs where the process's threads ran last: asking a CPU for its frequency may disturb it."""
-    cpus = str(host.cpus)
-    contents = {cpu: _read(f"{cpus}/cpu{cpu}/cpufreq/scaling_cur_freq") for cpu in sorted(used)}
-    return {cpu: int(content) / 1000 for cpu, content in contents.items() if content}
+    contents = {cpu: _read(f"{host.cpus}/cpu{cpu}/cpufreq/{name}") for cpu in sorted(used)}
+    return {cpu: int(content) / 1000 for cpu, content in contents.items() if content and content.strip().isdigit()}
+
+
+def throttle_files(host: Host) -> dict[str, list[str]]:
+    """By kind, the counters of thermal throttling: one file per core and one per package, none where none is kept.
+
+    Every CPU counts the events of its core and of its package (arch/x86 therm_throt.c): siblings tell the same twice.
+    """
+    cpus = sorted(host.cpus.glob("cpu[0-9]*/thermal_throttle"))
+    cores = {_read(f"{cpu.parent}/topology/thread_siblings_list") or cpu: cpu for cpu in cpus}
+    packages = {_read(f"{cpu.parent}/topology/physical_package_id") or cpu: cpu for cpu in cpus}
+    return {"throttle_core": [f"{cpu}/core_throttle_count" for cpu in cores.values()],
+            "throttle_package": [f"{cpu}/package_throttle_count" for cpu in packages.values()]}
+
+
+def _throttles(named: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Times so far that cores, or packages, grew too hot; absent unless every counter can be read."""
+    contents = {kind: [(_read(path) or b"").strip() for path in paths] for kind, paths in named.items()}
+    return {kind: sum(map(int, found)) for kind, found in contents.items()
+            if found and all(content.isdigit() for content in found)}
 
 
 def _listed(folder: str) -> list[str]:

@@ -1,0 +1,103 @@
+"""What the amdgpu driver tells of its devices in sysfs: use, clocks, power, temperature, memory. No ROCm, no privilege.
+
+Files and units: Documentation/gpu/amdgpu/thermal.rst, driver-misc.rst and Documentation/hwmon/sysfs-interface.rst. What
+a device does not tell, or tells in words that are no number, is left out. Why its clock is held down is in gpu_metrics
+alone, whose bits differ from chip to chip: it is not read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from aaco.core.host import Host, known, number, text
+from aaco.core.readings import Absent
+
+VENDOR = 0x1002  # AMD, in the PCI SIG's list
+_LARGEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of this host, numbered in the order of the cards; `hwmon` is None where its driver tells no sensors."""
+
+    index: int
+    folder: Path
+    hwmon: Path | None
+
+
+def devices(host: Host) -> list[Device]:
+    """Every AMD device. Raises Absent with the reason where there is none."""
+    drm = host.sys / "class/drm"
+    cards = [path for path in drm.glob("card*") if re.fullmatch(r"card\d+", path.name)]  # card0-DP-1 is a connector
+    ordered = sorted(cards, key=lambda path: int(path.name[4:]))
+    folders = [card / "device" for card in ordered if known(number, card / "device/vendor") == VENDOR]
+    if not folders:
+        raise Absent(f"{drm}: no card of AMD's: the amdgpu driver is not loaded, or there is no device")
+    return [Device(index, folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None))
+            for index, folder in enumerate(folders)]
+
+
+def why_not(host: Host | None = None) -> str | None:
+    """Why no AMD device can be watched here; None where one can."""
+    try:
+        found = devices(host or Host())
+    except Absent as reason:
+        return str(reason)
+    if not any(told(device) for device in found):
+        return f"{found[0].folder}: neither its use nor a sensor can be read"
+    return None
+
+
+def levels_mhz(content: str) -> tuple[int | None, int | None]:
+    """The level in force and the highest, in MHz, of a pp_dpm_* file: "1: 1500Mhz *" is in force."""
+    found = re.findall(r"^\S+: *(\d+) *Mhz *(\*?)", content, re.MULTILINE | re.IGNORECASE)
+    clocks = [int(mhz) for mhz, _ in found]
+    return next((int(mhz) for mhz, star in found if star), None), max(clocks, default=None)
+
+
+def told(device: Device) -> dict[str, int]:
+    """What the device tells now, in the units of the driver's files; clocks in Hz."""
+    sclk, sclk_max = levels_mhz(known(text, device.folder / "pp_dpm_sclk") or "")
+    mclk, _ = levels_mhz(known(text, device.folder / "pp_dpm_mclk") or "")
+    found = {"sclk_hz": _hz(sclk), "mclk_hz": _hz(mclk), "sclk_max_hz": _hz(sclk_max),
+             "gpu_busy_pct": _share(device.folder / "gpu_busy_percent"),
+             "mem_busy_pct": _share(device.folder / "mem_busy_percent"),
+             "vram_used_bytes": _amount(device.folder / "mem_info_vram_used"),
+             "vram_total_bytes": _amount(device.folder / "mem_info_vram_total")}
+    if device.hwmon:
+        found |= {field: value for field, value in _sensed(device.hwmon).items() if value is not None}
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _sensed(hwmon: Path) -> dict[str, int | None]:
+    """Sensors; older chips tell the mean of their power, newer ones the power of the moment."""
+    mean = _amount(hwmon / "power1_average")
+    return {"edge_millidegree": _temperature(hwmon / "temp1_input"),
+            "junction_millidegree": _temperature(hwmon / "temp2_input"),
+            "power_uw": _amount(hwmon / "power1_input") if mean is None else mean,
+            "cap_uw": _amount(hwmon / "power1_cap"),
+            "sclk_hz": _amount(hwmon / "freq1_input"), "mclk_hz": _amount(hwmon / "freq2_input")}
+
+
+def _hz(mhz: int | None) -> int | None:
+    return None if mhz is None else mhz * 1_000_000
+
+
+def _within(path: Path, low: int, high: int) -> int | None:
+    """The number that a file holds; None where it has none that can be."""
+    found = known(number, path)
+    return found if found is not None and low <= found <= high else None
+
+
+def _share(path: Path) -> int | None:
+    return _within(path, 0, 100)
+
+
+def _amount(path: Path) -> int | None:
+    return _within(path, 0, _LARGEST)
+
+
+def _temperature(path: Path) -> int | None:
+    return _within(path, -273_150, 1_000_000)

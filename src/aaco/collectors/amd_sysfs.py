@@ -1,0 +1,67 @@
+"""Samples AMD devices by what their driver tells in sysfs (amd_sensors); what is not told is null."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.collectors.amd_sensors import devices, told
+from aaco.collectors.device_sampler import Sampler as DeviceSampler
+from aaco.collectors.recording import Format
+from aaco.core.host import Host
+from aaco.core.tables import GPU_EVENTS
+
+NULL = -(1 << 63)  # a temperature may be below zero
+_MILLI, _MICRO, _MEGA = 1e3, 1e6, 1e6
+# Column -> its record's field, and how many of the file's units make one of the column's.
+_COLUMNS = {
+    "gpu_util_pct": ("gpu_busy_pct", 1.0), "mem_util_pct": ("mem_busy_pct", 1.0),
+    "temp_c": ("edge_millidegree", _MILLI), "hotspot_c": ("junction_millidegree", _MILLI),
+    "power_w": ("power_uw", _MICRO), "power_cap_w": ("cap_uw", _MICRO),
+    "sclk_mhz": ("sclk_hz", _MEGA), "sclk_max_mhz": ("sclk_max_hz", _MEGA), "mclk_mhz": ("mclk_hz", _MEGA),
+}
+_COUNTS = ("vram_used_bytes", "vram_total_bytes")
+_FIELDS = [field for field, _ in _COLUMNS.values()] + list(_COUNTS)
+SOURCE = "amdgpu"
+FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACOAMDG", 1,
+                np.dtype([(name, "<i8") for name in ("t_ns", "device_id", *_FIELDS)]))
+
+
+class Sampler(DeviceSampler):
+    """Samples every device until `stop`; one that has vanished leaves no more rows.
+
+    pid is taken as the other samplers take it; a device is watched whole. Raises Absent where there is none.
+    """
+
+    def __init__(self, pid: int, period_s: float = 0.1, *, raw: Path, host: Host | None = None) -> None:
+        super().__init__(SOURCE, FORMAT, period_s, raw)
+        self.pid, self._devices = pid, devices(host or Host())
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """One record per device that tells anything."""
+        found = [(time.monotonic_ns(), device.index, told(device)) for device in self._devices]
+        return [(at, index, *(facts.get(field, NULL) for field in _FIELDS)) for at, index, facts in found if facts]
+
+    def table(self) -> pa.Table:
+        """See parse."""
+        return parse(self.raw)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def parse(raw: Path) -> pa.Table:
+    """The gpu_events of a sampler's file; an unfinished last record is left out. Raises BadCapture."""
+    records = FORMAT.read(raw)
+    scaled = {column: _known(records[field], units) for column, (field, units) in _COLUMNS.items()}
+    counts = {name: _known(records[name]) for name in _COUNTS}
+    return GPU_EVENTS.build(t_ns=records["t_ns"], device_id=records["device_id"], **scaled, **counts,
+                            throttle_reasons=[None] * len(records), source=[SOURCE] * len(records))
+
+
+def _known(values: Any, units: float = 1.0) -> pa.Array:
+    return pa.array(values if units == 1.0 else values / units, mask=values == NULL)

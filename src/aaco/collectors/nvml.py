@@ -1,0 +1,196 @@
+"""Watches NVIDIA devices through the driver's own library: clocks, power, temperature, memory, what holds a clock down.
+
+NVML (https://docs.nvidia.com/deploy/nvml-api) comes with the driver as libnvidia-ml.so.1 and is called through ctypes:
+no package, no privilege, only reads. The sampler runs in a thread of the process that waits for the target, and writes
+every sample to a file at once, so that a kill loses nothing that was sampled. What a device does not tell is null.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.collectors.device_sampler import Sampler as DeviceSampler
+from aaco.collectors.recording import Format
+from aaco.core.host import Host
+from aaco.core.readings import Absent
+from aaco.core.tables import GPU_EVENTS
+
+LIBRARY = "libnvidia-ml.so.1"
+SUCCESS = 0
+TEMPERATURE_GPU, CLOCK_SM, CLOCK_MEMORY = 0, 1, 2  # nvml.h: nvmlTemperatureSensors_t, nvmlClockType_t
+# nvml.h: nvmlClocksEventReason*, called nvmlClocksThrottleReason* before driver 535.
+REASONS = {0x1: "gpu_idle", 0x2: "applications_clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown",
+           0x10: "sync_boost", 0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown",
+           0x80: "hw_power_brake_slowdown", 0x100: "display_clock_setting"}
+# Of a sample, in its order; -1 stands for null.
+FIELDS = (
+    "device_id", "gpu_util_pct", "mem_util_pct", "temp_c", "power_mw", "power_cap_mw", "energy_mj", "sclk_mhz",
+    "sclk_max_mhz", "mclk_mhz", "vram_used_bytes", "vram_total_bytes", "reasons")
+SOURCE = "NVML"
+FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACONVML", 1,
+                np.dtype([(name, "<i8") for name in ("t_ns", *FIELDS)]))
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of this host, as NVML numbers it."""
+
+    index: int
+    name: str
+    handle: c_void_p
+
+
+class Driver:
+    """The open library. Raises Absent with the reason where there is none, or no device behind it."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        try:
+            self._nvml = ctypes.CDLL(library)
+        except OSError as error:
+            raise Absent(f"{library} does not load: {error}") from error
+        self._nvml.nvmlErrorString.restype = c_char_p
+        self._demand("nvmlInit_v2")
+
+    def close(self) -> None:
+        """Shut the library down; another user in this process keeps it open."""
+        self._nvml.nvmlShutdown()
+
+    def devices(self) -> list[Device]:
+        """Every device that this user may see."""
+        count = c_uint()
+        self._demand("nvmlDeviceGetCount_v2", byref(count))
+        return [self._device(index) for index in range(count.value)]
+
+    def sample(self, device: Device) -> tuple[int, ...]:
+        """One record, without its time: what is not told is -1."""
+        used, memory = _Utilization(), _Memory()
+        known = self._told("nvmlDeviceGetUtilizationRates", device, byref(used))
+        sized = self._told("nvmlDeviceGetMemoryInfo", device, byref(memory))
+        return (device.index, used.gpu if known else -1, used.memory if known else -1,
+                self._number("nvmlDeviceGetTemperature", device, TEMPERATURE_GPU),
+                self._number("nvmlDeviceGetPowerUsage", device),
+                self._number("nvmlDeviceGetEnforcedPowerLimit", device),
+                self._number("nvmlDeviceGetTotalEnergyConsumption", device, kind=c_ulonglong),
+                self._number("nvmlDeviceGetClockInfo", device, CLOCK_SM),
+                self._number("nvmlDeviceGetMaxClockInfo", device, CLOCK_SM),
+                self._number("nvmlDeviceGetClockInfo", device, CLOCK_MEMORY),
+                memory.used if sized else -1, memory.total if sized else -1, self._reasons(device))
+
+    def _device(self, index: int) -> Device:
+        handle, name = c_void_p(), ctypes.create_string_buffer(96)  # NVML_DEVICE_NAME_V2_BUFFER_SIZE
+        self._demand("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
+        self._demand("nvmlDeviceGetName", handle, name, c_uint(len(name)))
+        return Device(index, name.value.decode(errors="replace"), handle)
+
+    def _reasons(self, device: Device) -> int:
+        for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+            if (found := self._number(function, device, kind=c_ulonglong)) >= 0:
+                return found
+        return -1
+
+    def _number(self, function: str, device: Device, *which: int, kind: type[Any] = c_uint) -> int:
+        value = kind()
+        return int(value.value) if self._told(function, device, *map(c_uint, which), byref(value)) else -1
+
+    def _told(self, function: str, device: Device, *arguments: Any) -> bool:
+        call = getattr(self._nvml, function, None)  # an older driver's library lacks some
+        return call is not None and call(device.handle, *arguments) == SUCCESS
+
+    def _demand(self, function: str, *arguments: Any) -> None:
+        code = getattr(self._nvml, function)(*arguments)
+        if code != SUCCESS:
+            why = self._nvml.nvmlErrorString(code)
+            raise Absent(f"{function}: {why.decode() if why else f'error {code}'}")
+
+
+@contextmanager
+def kept_open(library: str = LIBRARY) -> Iterator[None]:
+    """The library stays open until the end of the block, if there is one: whoever opens it meanwhile need not wait.
+
+    To open it starts devices that nobody else uses, which takes up to seconds; `aaco doctor` says why there is none.
+    """
+    with ExitStack() as held:
+        with suppress(Absent):
+            held.callback(Driver(library).close)
+        yield
+
+
+def why_not(host: Host | None = None, library: str = LIBRARY) -> str | None:
+    """Why no NVIDIA device can be watched here; None where one can."""
+    try:
+        driver = Driver(library)
+    except Absent as reason:
+        return str(reason)
+    try:
+        return None if driver.devices() else "NVML sees no device"
+    except Absent as reason:
+        return str(reason)
+    finally:
+        driver.close()
+
+
+class Sampler(DeviceSampler):
+    """Samples every device until `stop`; `raw` is written as it goes. Times are CLOCK_MONOTONIC.
+
+    pid is taken as the other samplers take it; a device is watched whole. Raises Absent where there is none.
+    """
+
+    def __init__(self, pid: int, period_s: float = 0.1, *, raw: Path, library: str = LIBRARY) -> None:
+        super().__init__(SOURCE, FORMAT, period_s, raw)
+        self.pid, self._driver = pid, Driver(library)
+        self._devices = self._driver.devices()
+        if not self._devices:
+            self._driver.close()
+            raise Absent("NVML sees no device")
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """One record per device."""
+        return [(time.monotonic_ns(), *self._driver.sample(device)) for device in self._devices]
+
+    def table(self) -> pa.Table:
+        """See parse."""
+        return parse(self.raw)
+
+    def close(self) -> None:
+        """Shut the library down."""
+        self._driver.close()
+
+
+def parse(raw: Path) -> pa.Table:
+    """The gpu_events of a sampler's file; an unfinished last record is left out. Raises BadCapture."""
+    records = FORMAT.read(raw)
+    plain = {name: _known(records[name]) for name in (FORMAT.record.names or ()) if name in GPU_EVENTS.columns}
+    scaled = {"power_w": 1e3, "power_cap_w": 1e3, "energy_j": 1e3}
+    sources = {"power_w": "power_mw", "power_cap_w": "power_cap_mw", "energy_j": "energy_mj"}
+    real = {name: _known(records[sources[name]], scale) for name, scale in scaled.items()}
+    reasons = [None if bits < 0 else named(bits) for bits in records["reasons"].tolist()]
+    return GPU_EVENTS.build(**plain, **real, throttle_reasons=reasons, source=["nvml"] * len(records))
+
+
+def named(bits: int) -> list[str]:
+    """The clock event reasons in a mask, by the driver's names; a bit that is not known here by its number."""
+    unknown = [f"bit_{1 << place:#x}" for place in range(bits.bit_length())
+               if bits >> place & 1 and 1 << place not in REASONS]
+    return [name for bit, name in REASONS.items() if bits & bit] + unknown
+
+
+def _known(values: Any, scale: float = 1.0) -> pa.Array:
+    return pa.array(values if scale == 1.0 else values / scale, mask=values < 0)

@@ -1,0 +1,69 @@
+"""The raw files of live sources: a header that tells the writer and its version, then records of one size.
+
+Some writers describe their records between the two. Records are appended as they come, unbuffered, so that a kill
+loses nothing that was written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from aaco.core.errors import BadCapture
+
+_HEADER = struct.Struct("<8sII")
+_LENGTH = struct.Struct("<I")  # of the description that follows it
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file, who writes it, and how to have it written again."""
+
+    writer: str
+    again: str
+    magic: bytes
+    version: int
+    record: np.dtype[Any]
+
+    @property
+    def header(self) -> bytes:
+        """The first bytes of a file of this version."""
+        return _HEADER.pack(self.magic, self.version, self.record.itemsize)
+
+    def described(self, description: bytes) -> bytes:
+        """The first bytes of a file that describes its records: `read_described` gives the description back."""
+        return self.header + _LENGTH.pack(len(description)) + description
+
+    def read(self, raw: Path) -> Any:
+        """The whole records of a file as an array; an unfinished last one is left out. Raises BadCapture."""
+        return self._records(self._content(raw), _HEADER.size)
+
+    def read_described(self, raw: Path) -> tuple[bytes, Any]:
+        """The description, cut where the file was cut, and the records behind it. Raises BadCapture."""
+        content, begin = self._content(raw), _HEADER.size + _LENGTH.size
+        length = _LENGTH.unpack_from(content, _HEADER.size)[0] if len(content) >= begin else 0
+        return content[begin:begin + length], self._records(content, min(begin + length, len(content)))
+
+    def _content(self, raw: Path) -> bytes:
+        try:
+            content = raw.read_bytes()
+        except OSError as error:
+            raise BadCapture(f"{raw}: {error.strerror}", self.again) from error
+        if not content.startswith(self.header):
+            raise BadCapture(f"{raw}: not a recording of this version of aaco's {self.writer}", self.again)
+        return content
+
+    def _records(self, content: bytes, begin: int) -> Any:
+        return np.frombuffer(content, self.record, (len(content) - begin) // self.record.itemsize, begin)
+
+
+def append(file: IO[bytes], content: bytes | memoryview) -> None:
+    """Write all of it to an unbuffered file. Raises OSError, as for a full disk where only a part was taken."""
+    if file.write(content) != len(content):  # the next record would lie askew
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.name))

@@ -1,0 +1,239 @@
+"""The journal: every change of the machine is on disk before it is made, so that whoever comes later can undo it.
+
+One file per laboratory, a JSON line each: first who owns it, then a record before every change. A record is written and
+fsynced, then the change is made. Undoing goes backwards and touches only what still holds our value, so it may be
+interrupted, repeated, or done by another process. The kernel's settings do not outlive a boot, and none of our knobs
+keeps its value in a file or device that does: a journal of an earlier boot has nothing to undo.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from aaco.core import files
+from aaco.core.errors import BadBundle
+from aaco.core.readings import Absent
+from aaco.core.session import Owner
+
+SUFFIX = ".journal"
+ENTERED = {"entered": True}
+Fate = Literal["restored", "untouched", "foreign", "gone", "refused"]
+
+
+class Setting(Protocol):
+    """What the journal needs of a knob. Values are text in one canonical spelling."""
+
+    def read(self, target: str) -> str:
+        """The value now. Raises Absent."""
+        ...
+
+    def write(self, target: str, value: str) -> None:
+        """Set the value. Raises Absent with the reason where that is refused."""
+        ...
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: a knob's target held `old` and is to hold `new`."""
+
+    knob: str
+    target: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What became of one change.
+
+    untouched: it holds the old value (never changed, or undone before). foreign: somebody has changed it since.
+    gone: the target is not there any more. refused: it holds our value and cannot be set back, for the reason given.
+    """
+
+    change: Change
+    fate: Fate
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Account:
+    """A journal as read: whose it is, and the changes in the order they were begun."""
+
+    path: Path
+    owner: Owner
+    about: dict[str, Any]
+    entered: bool
+    changes: tuple[Change, ...]
+
+    @property
+    def lab(self) -> str:
+        """The laboratory's name."""
+        return self.path.name.removesuffix(SUFFIX)
+
+    @property
+    def of_this_boot(self) -> bool:
+        """Whether the kernel that was changed still runs."""
+        return self.owner.boot_id == Owner.current().boot_id
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody will undo it any more: neither its owner, nor the `aaco lab exit` that an entered one awaits.
+        """
+        return not self.of_this_boot or not (self.entered or self.owner.alive)
+
+
+class Journal:
+    """The journal of a laboratory that is being set up; opened by its owner only."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    @classmethod
+    def create(cls, path: Path, about: dict[str, Any]) -> Journal:
+        """A new journal at `path`, owned by this process. Raises StorageError."""
+        with files.storage(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        head = _line({"schema_version": 1, "owner": Owner.current().model_dump(), **about})
+        files.write_atomically(path, lambda file: file.write(head))
+        with files.storage(path):
+            _sync_folder(path.parent)
+            return cls(path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+
+    def change(self, name: str, knob: Setting, target: str, new: str) -> Change:
+        """Note, set, read back. Raises Absent with the reason where the setting does not hold afterwards.
+
+        Whatever was set but does not read back as asked is set back at once.
+        """
+        change = Change(name, target, knob.read(target), new)
+        if change.old == new:
+            return change
+        self._append(asdict(change))
+        knob.write(target, new)
+        found = knob.read(target)
+        if found != new:
+            knob.write(target, change.old)
+            raise Absent(f"{target}: asked for {new}, the kernel made it {found}; set back to {change.old}")
+        return change
+
+    def enter(self) -> None:
+        """From now on the changes stay until they are asked back, whether this process lives or not."""
+        self._append(ENTERED)
+
+    def close(self) -> None:
+        """Write no more."""
+        os.close(self._descriptor)
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with files.storage(self.path):
+            os.write(self._descriptor, _line(record))
+            os.fsync(self._descriptor)
+
+
+def place(folder: Path) -> Path:
+    """Where a new journal of this process would be; nothing is made."""
+    owner = Owner.current()
+    return folder / f"{owner.pid}-{owner.start_ticks}-{os.urandom(2).hex()}{SUFFIX}"
+
+
+def read(path: Path) -> Account:
+    """The journal at `path`. A last record that was cut short is passed over: its change was never begun.
+
+    Raises BadBundle, StorageError.
+    """
+    with files.storage(path):
+        *lines, _ = path.read_bytes().split(b"\n")
+    try:
+        head, *records = (json.loads(line) for line in lines)
+        owner = Owner.model_validate(head.pop("owner"))
+        changes = tuple(Change(**record) for record in records if record != ENTERED)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadBundle(f"{path}: not a journal: {error}", "look at the values in it, set them back, remove it") \
+            from error
+    return Account(path, owner, head, ENTERED in records, changes)
+
+
+def accounts(folder: Path) -> Iterator[Account]:
+    """Every journal in the folder, oldest first; one that is undone meanwhile is passed over. Raises BadBundle."""
+    paths = folder.glob(f"*{SUFFIX}") if folder.is_dir() else ()
+    for path in sorted(paths, key=lambda path: path.name):
+        if path.exists():
+            yield read(path)
+
+
+def undo(path: Path, knob: Callable[[str], Setting]) -> list[Undone]:
+    """Undo a journal's changes, newest first, and remove it unless something was refused.
+
+    knob: finds a knob by its name; raises Absent for one that this version does not know. A journal that is gone is
+    undone. Raises BadBundle, StorageError.
+    """
+    with _locked(path) as there:
+        if not there:
+            return []
+        account = read(path)
+        undone = [_undo(change, knob) for change in reversed(account.changes)] if account.of_this_boot else []
+        if all(each.fate != "refused" for each in undone):
+            with files.storage(path):
+                path.unlink()
+                _sync_folder(path.parent)
+        return undone
+
+
+def _undo(change: Change, knob: Callable[[str], Setting]) -> Undone:
+    try:
+        setting = knob(change.knob)
+    except Absent as reason:
+        return Undone(change, "refused", str(reason))
+    try:
+        found = setting.read(change.target)
+    except Absent as reason:
+        return Undone(change, "gone", str(reason))
+    if found == change.old:
+        return Undone(change, "untouched")
+    if found != change.new:
+        return Undone(change, "foreign", found)
+    return _set_back(change, setting)
+
+
+def _set_back(change: Change, setting: Setting) -> Undone:
+    try:
+        setting.write(change.target, change.old)
+        found = setting.read(change.target)
+    except Absent as reason:
+        return Undone(change, "refused", str(reason))
+    return Undone(change, "restored") if found == change.old else Undone(change, "refused", f"it stays {found}")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the journal's lock (flock(2)): two that undo at once take turns. Whether the journal is still there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield path.exists()
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new or removed name in the folder last (fsync(2)); some file systems have no such thing."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"

@@ -1,0 +1,147 @@
+"""AMD GPUs: performance level, one clock, power cap; by sysfs, or by amd-smi where sysfs is not ours to write.
+
+Files: Documentation/gpu/amdgpu/thermal.rst (power_dpm_force_performance_level, pp_dpm_sclk, power1_cap).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from aaco.core.host import Host, ask, known, number, text
+from aaco.core.readings import Absent
+from aaco.laboratory.knobs.knob import Knob, NotHere, Want, write_text
+
+LEVEL, CLOCKS = "power_dpm_force_performance_level", "pp_dpm_sclk"
+VENDOR = 0x1002
+TOOL_PREFIX = "amd-smi:"  # a target of the tool: the GPU's number follows
+TOOL_TIMEOUT_S = 20.0
+
+
+def cards(host: Host) -> list[Path]:
+    """The device folder of every AMD card. Raises NotHere."""
+    folders = sorted((host.sys / "class/drm").glob("card[0-9]*"), key=lambda path: path.name)
+    found = [path / "device" for path in folders if "-" not in path.name
+             and known(number, path / "device/vendor") == VENDOR]
+    if not found:
+        raise NotHere(f"{host.sys / 'class/drm'}: no AMD GPU")
+    return found
+
+
+class AmdPerformance(Knob):
+    """The level that the driver holds the clocks at: auto, low, high, manual, profile_peak and others."""
+
+    name = "amd_performance"
+    scope = "host"
+    meaning = "the GPU's clocks do not follow the load"
+
+    def wishes(self, want: Want) -> dict[str, str]:
+        if want.gpu_clock_mhz:
+            raise NotHere("the clock itself is held: amd_clock")
+        paths = [card / LEVEL for card in cards(self.host)]
+        if all(os.access(path, os.W_OK) for path in paths):
+            return dict.fromkeys(map(str, paths), "high")
+        return {f"{TOOL_PREFIX}{gpu['gpu']}": "high" for gpu in _tool("list")}
+
+    def read(self, target: str) -> str:
+        if not target.startswith(TOOL_PREFIX):
+            return text(Path(target))
+        said = _tool("metric", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level")
+        level = str(said[0].get("perf_level", ""))
+        if not level:
+            raise Absent(f"{target}: amd-smi names no perf_level")
+        return level.rpartition("LEVEL_")[2].lower()
+
+    def write(self, target: str, value: str) -> None:
+        if target.startswith(TOOL_PREFIX):
+            ask(["amd-smi", "set", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level", value.upper()],
+                TOOL_TIMEOUT_S)
+        else:
+            write_text(Path(target), value)
+
+    def command(self, target: str, value: str) -> str:
+        if target.startswith(TOOL_PREFIX):
+            return f"sudo amd-smi set --gpu {target.removeprefix(TOOL_PREFIX)} --perf-level {value.upper()}"
+        return super().command(target, value)
+
+
+class AmdClock(Knob):
+    """One level of the shader clock, under the performance level "manual"; its value is "manual LEVEL".
+
+    Which levels a manual setting allows cannot be read, so a card that is in manual already is left alone.
+    """
+
+    name = "amd_clock"
+    scope = "host"
+    meaning = "the GPU's shader clock is held at one level"
+
+    def wishes(self, want: Want) -> dict[str, str]:
+        assert want.gpu_clock_mhz is not None
+        return {str(card / CLOCKS): self._wish(card, want.gpu_clock_mhz) for card in cards(self.host)}
+
+    def _wish(self, card: Path, mhz: int) -> str:
+        if text(card / LEVEL) == "manual":
+            raise Absent(f"{card / LEVEL}: manual already, and the levels that it allows cannot be read")
+        clocks = {int(level): int(clock) for level, clock in re.findall(r"(\d+):\s*(\d+)Mhz", text(card / CLOCKS))}
+        level = next((level for level, clock in clocks.items() if clock == mhz), None)
+        if level is None:
+            offered = ", ".join(map(str, clocks.values()))
+            raise Absent(f"{card / CLOCKS}: offers {offered} MHz, not {mhz}")
+        return f"manual {level}"
+
+    def read(self, target: str) -> str:
+        level = text(Path(target).with_name(LEVEL))
+        if level != "manual":
+            return level
+        active = re.search(r"(\d+):[^\n]*\*", text(Path(target)))
+        return f"manual {active[1] if active else 'unknown'}"
+
+    def write(self, target: str, value: str) -> None:
+        level, _, clock = value.partition(" ")
+        write_text(Path(target).with_name(LEVEL), level)
+        if clock:
+            write_text(Path(target), clock)
+
+    def command(self, target: str, value: str) -> str:
+        level, _, clock = value.partition(" ")
+        return f"echo {level} | sudo tee {Path(target).with_name(LEVEL)}; echo {clock} | sudo tee {target}"
+
+
+class AmdPower(Knob):
+    """The power that the driver allows, in uW as hwmon has it."""
+
+    name = "amd_power"
+    scope = "host"
+    meaning = "the GPU's power cap"
+
+    def wishes(self, want: Want) -> dict[str, str]:
+        assert want.gpu_power_w is not None
+        caps = [path for card in cards(self.host) for path in sorted(card.glob("hwmon/hwmon*/power1_cap"))]
+        if not caps:
+            raise Absent("no AMD GPU here has a power1_cap")
+        for path in caps:
+            low, high = (known(number, path.with_name(f"power1_cap_{end}")) for end in ("min", "max"))
+            if low is not None and high is not None and not low <= want.gpu_power_w * 1_000_000 <= high:
+                raise Absent(f"{path}: takes {low // 1_000_000} to {high // 1_000_000} W, not {want.gpu_power_w}")
+        return dict.fromkeys(map(str, caps), str(want.gpu_power_w * 1_000_000))
+
+    def read(self, target: str) -> str:
+        return text(Path(target))
+
+    def write(self, target: str, value: str) -> None:
+        write_text(Path(target), value)
+
+
+def _tool(*words: str) -> list[dict[str, Any]]:
+    """What amd-smi says, a mapping per GPU. Raises Absent."""
+    answer = ask(["amd-smi", *words, "--json"], TOOL_TIMEOUT_S)
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        raise Absent(f"amd-smi {words[0]}: not JSON: {answer[:60]!r}") from None
+    if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+        raise Absent(f"amd-smi {words[0]}: names no GPU")
+    return found

@@ -1,0 +1,72 @@
+"""Turns the knobs of a process on itself, says what holds, and becomes the command: `-m aaco.laboratory.launch`."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from aaco.core.readings import Absent
+from aaco.laboratory.knobs import knob
+from aaco.laboratory.knobs.process import FAIR, RealTime
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+NOT_STARTED = 126  # as a shell says it
+
+
+def main() -> None:
+    """argv: the job as JSON, then the command. The job's settings are [knob, target, value]."""
+    job, command = json.loads(sys.argv[1]), sys.argv[2:]
+    if job["parent"]:
+        _end_with(job["parent"])
+    said = _turn(job["settings"])
+    with Path(job["report"]).open("a") as report:
+        report.write(json.dumps(said) + "\n")
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(NOT_STARTED)
+
+
+def _end_with(parent: int) -> None:
+    """A killed parent takes us along, also once we are the command; at once if it has gone already."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _turn(settings: list[list[str]]) -> dict[str, Any]:
+    """Per knob: whether it holds, what was before, and why not."""
+    said: dict[str, Any] = {}
+    for name, target, value in settings:
+        entry = said.setdefault(name, {"held": True, "before": {}, "why_not": ""})
+        try:
+            entry["before"][target] = _set(name, target, value)
+        except Absent as reason:
+            entry |= {"held": False, "why_not": str(reason)}
+    return said
+
+
+def _set(name: str, target: str, value: str) -> str:
+    """Set and read back; the value before. Real time is only tried: `bursts` deals it out. Raises Absent."""
+    each = knob(name)
+    before = each.read(target)
+    each.write(target, value)
+    found = each.read(target)
+    if name == RealTime.name:
+        each.write(target, FAIR)
+    if found != value:
+        raise Absent(f"asked for {value}, it is {found}")
+    return before
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The levels: which knobs each turns, and which of them it cannot do without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from aaco.laboratory.knobs.knob import Want
+
+Level = Literal["none", "basic", "standard", "strict", "paranoid"]
+ALIASES: dict[str, Level] = {"soft": "basic"}
+
+# What each level adds to the one before it, in the order of turning; True: essential.
+ADDED: dict[Level, dict[str, bool]] = {
+    "none": {},
+    "basic": {"affinity": True, "memory_nodes": False, "nice": False, "io_priority": False, "locked_memory": False},
+    "standard": {"controllers": False, "group": True, "cpu_weight": True, "group_cpus": False,
+                 "real_time_budget": False, "membership": True, "real_time": True},
+    "strict": {"partition": True, "interrupts": True, "governor": True, "turbo": True, "energy_preference": False,
+               "amd_performance": True, "nvidia_clock": True,
+               "address_randomness": False},
+    "paranoid": {"huge_pages": False, "swap_max": False, "swap": True},
+}
+LEVELS: tuple[Level, ...] = tuple(ADDED)
+# Knobs of no level: turned when they are asked for, whatever the level.
+ON_REQUEST = {"cpu_max": "cpu_max_pct", "memory_high": "memory_high", "memory_max": "memory_max", "io_max": "io_max",
+              "amd_clock": "gpu_clock_mhz", "amd_power": "gpu_power_w", "nvidia_power": "gpu_power_w",
+              "caches": "drop_caches"}
+
+LIMITS = ("cpu_max", "memory_high", "memory_max", "io_max")
+GROUP = ("controllers", "group", "membership")  # what a limit needs, at whatever level
+
+
+def level(name: str) -> Level:
+    """The level of a name or an alias."""
+    return next((each for each in LEVELS if each == name), None) or ALIASES[name]
+
+
+def knobs(asked: Level, want: Want) -> list[str]:
+    """The knobs of a level and of those below it, then those on request."""
+    below = LEVELS[:LEVELS.index(asked) + 1]
+    requested = [name for name, field in ON_REQUEST.items() if getattr(want, field)]
+    group = GROUP if set(LIMITS) & set(requested) else ()
+    return list(dict.fromkeys([*(name for each in below for name in ADDED[each]), *group, *requested]))
+
+
+def achieved(asked: Level, held: Mapping[str, bool | None]) -> Level:
+    """The highest level up to the one asked whose essential knobs all hold, and those of every level below it.
+
+    held: per knob whether it holds; None where there is nothing to turn, which counts for and against nothing. A knob
+    that is not in it was not turned, and does not hold.
+    """
+    reached: Level = "none"
+    for each in LEVELS[:LEVELS.index(asked) + 1]:
+        if not all(held.get(name, False) in (True, None) for name, essential in ADDED[each].items() if essential):
+            break
+        reached = each
+    return reached
