@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 
 from aaco.core import files
+from aaco.core.errors import first_problem
 
 DAY_S = 86_400.0
 BUSY_PCT = 10.0  # ours: with half of two CPUs lost to others, a measured memory roof had settled at half its height
@@ -65,6 +66,13 @@ class MachineCard(_Record):
         known = [share for item in self.ceilings if (share := item.conditions.others_cpu_pct) is not None]
         return median(known) if known else None
 
+    def doubt(self, names: Collection[str]) -> str:
+        """Why the ceilings of these names may be too low; empty where nothing says so."""
+        unsettled = [item.name for item in self.ceilings if item.name in names and not item.converged]
+        others = self.others_cpu_pct or 0.0
+        found = [f"{', '.join(unsettled)} not converged"] if unsettled else []
+        return ", ".join(found + [f"others used {others:.0f} % of the CPUs"] * (others > BUSY_PCT))
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -79,6 +87,14 @@ class Drift:
     def relative(self) -> float:
         """+0.1 is 10 % more."""
         return self.new / self.old - 1
+
+
+def of(document: object) -> MachineCard | None:
+    """The card that a bundle's environment holds; None where it holds none that can be read."""
+    try:
+        return MachineCard.model_validate(document)
+    except ValidationError:
+        return None
 
 
 def load(cache: Path, machine_id: str, max_age_s: float = DAY_S,
@@ -97,8 +113,7 @@ def load(cache: Path, machine_id: str, max_age_s: float = DAY_S,
     except OSError as error:
         tell(f"{path}: cannot be read: {error.strerror}")
     except ValidationError as error:
-        first = error.errors()[0]
-        tell(f"{path}: not a machine card: {'.'.join(map(str, first['loc']))} {first['msg']}")
+        tell(f"{path}: not a machine card: {first_problem(error)}")
     else:
         unusable = _why_unusable(found, machine_id, max_age_s)
         if not unusable:

@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from aaco.core.errors import UsageError
+from aaco.core.errors import UsageError, first_problem
+from aaco.core.plan import Count, Noise, Positive, Seconds, Whole
 from aaco.core.presets import PRESETS, Layer
 
 
@@ -23,20 +23,45 @@ class _Section(BaseModel):
 class Profiling(_Section):
     """How `aaco run` measures, unless the command line or the model's registry entry says otherwise."""
 
-    warmup: int | None = Field(default=None, ge=0, description="warm-up iterations; empty: the model's entry, else 10")
-    iterations: int | None = Field(default=None, ge=1, description="measured iterations; empty: the model's, else 100")
-    processes: int = Field(default=1, ge=1, description="fresh processes, one after the other: the unit of replication")
-    profile_iterations: int = Field(default=10, ge=1, description="iterations of the separate profiled pass")
-    budget_s: float | None = Field(default=None, gt=0, description="stop measuring after this long, per process")
-    precision_pct: float | None = Field(default=None, gt=0, description="stop at this width of the median's interval")
+    warmup: Whole | None = Field(default=None, description="warm-up iterations; empty: the model's entry, else 10")
+    iterations: Count | None = Field(default=None, description="measured iterations; empty: the model's, else 100")
+    processes: Count = Field(default=1, description="fresh processes, one after the other: the unit of replication")
+    profile_iterations: Count = Field(default=10, description="iterations of the separate profiled pass")
+    budget_s: Seconds | None = Field(default=None, description="stop measuring after this long, per process")
+    precision_pct: Positive | None = Field(default=None, description="stop at this width of the median's interval")
+    noise: Noise = Field(default="tag", description="tag disturbed iterations, discard them from the statistics, or "
+                                                    "repeat until enough are clean")
     calibrate: bool = Field(default=True, description="measure this machine's ceilings when none are cached")
 
 
-class Analysis(_Section):
-    """Thresholds the readings use."""
+def _rising(limits: tuple[float, float]) -> tuple[float, float]:
+    if limits[0] >= limits[1]:
+        raise ValueError("the second limit must be above the first")
+    return limits
 
-    microkernel_us: float = Field(default=10.0, gt=0, description="a kernel shorter than this is a microkernel")
-    tolerance_pct: float = Field(default=5.0, gt=0, description="a slowdown up to this is accepted")
+
+# From the first on a reading is a warning, from the second on it is bad.
+Limits = Annotated[tuple[Positive, Positive], AfterValidator(_rising)]
+
+
+class Analysis(_Section):
+    """Thresholds the readings use. Those of two limits are of the metric of that name: warning, and bad."""
+
+    microkernel_us: Positive = Field(default=10.0, description="a kernel shorter than this is a microkernel")
+    kernel_wait_us: Positive = Field(default=5.0, description="a gap up to this is the way from kernel to kernel")
+    critical_path_work: Whole = Field(default=150_000, description="pieces of device work up to which an import looks "
+                                      "for the critical path, at about 1 kB each; `aaco critical-path` has no limit")
+    tolerance_pct: Positive = Field(default=5.0, description="a slowdown up to this is accepted")
+    host_switches_per_s: Limits = Field(default=(8_000.0, 20_000.0), description="context switches of the host")
+    host_interrupts_per_s: Limits = Field(default=(5_000.0, 15_000.0), description="interrupts of the host")
+    host_softirqs_per_s: Limits = Field(default=(3_000.0, 10_000.0), description="softirqs of the host")
+    host_major_faults_per_s: Limits = Field(default=(100.0, 1_000.0), description="page faults with I/O of the host")
+    pressure_cpu_pct: Limits = Field(default=(5.0, 20.0), description="time in which some task waited for a CPU")
+    pressure_memory_pct: Limits = Field(default=(5.0, 20.0), description="time in which some task waited for memory")
+    pressure_io_pct: Limits = Field(default=(10.0, 30.0), description="time in which some task waited for I/O")
+    cpu_throttles_per_s: Limits = Field(default=(0.001, 1.0), description="times that the processor grew too hot")
+    cpu_clock_below_max_pct: Limits = Field(default=(25.0, 50.0), description="how far the CPU clock is below its top")
+    wait_per_switch_ms: Limits = Field(default=(1.0, 10.0), description="mean wait of the process's threads for a CPU")
 
 
 class Storage(_Section):
@@ -45,10 +70,12 @@ class Storage(_Section):
     sessions_dir: Path = Field(default=Path("sessions"), description="session bundles")
     baselines_dir: Path = Field(default=Path("baselines"), description="saved baselines")
     cache_dir: Path = Field(default=Path("~/.cache/aaco"), description="built zoo models, measured ceilings")
+    lab_dir: Path | None = Field(default=None, description="journals of laboratories; empty: /run/aaco/lab for root, "
+                                 "else lab in cache_dir")
     models_file: Path = Field(default=Path("configs/models.yaml"), description="your models, over the built-in ones")
     backends_file: Path = Field(default=Path("configs/backends.yaml"), description="your backends, likewise")
-    max_sessions: int = Field(default=100, ge=1, description="aaco gc keeps at most this many")
-    max_age_days: int = Field(default=30, ge=1, description="aaco gc removes sessions older than this")
+    max_sessions: Count = Field(default=100, description="aaco gc keeps at most this many")
+    max_age_days: int = Field(default=30, ge=1, le=100_000, description="aaco gc removes sessions older than this")
 
 
 class Config(_Section):
@@ -58,11 +85,27 @@ class Config(_Section):
     analysis: Analysis = Analysis()
     storage: Storage = Storage()
 
+    @classmethod
+    def default(cls) -> Config:
+        """The built-in values, whatever files and environment say."""
+        return cls()
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Config:
+        """A file's values over the built-in ones, whatever the environment says. Raises UsageError."""
+        return _merge([(f"file {path}", _read(Path(path)))]).config
+
+    @classmethod
+    def from_dict(cls, sections: Layer) -> Config:
+        """Sections of key: value pairs over the built-in values. Raises UsageError."""
+        return _merge([("given sections", sections)]).config
+
 
 ENVIRONMENT = {
     "AACO_SESSION_DIR": ("storage", "sessions_dir"),
     "AACO_BASELINE_DIR": ("storage", "baselines_dir"),
     "AACO_CACHE_DIR": ("storage", "cache_dir"),
+    "AACO_LAB_DIR": ("storage", "lab_dir"),
 }
 
 
@@ -81,8 +124,9 @@ def search_path() -> list[Path]:
 
 
 def resolve(file: Path | None = None, preset: str | None = None, overrides: Layer | None = None,
-            environment: Mapping[str, str] | None = None) -> Settings:
-    """Merge the layers. Raises UsageError that names the file and key for anything unknown or out of range."""
+            environment: Mapping[str, str] | None = None, overridden_by: str = "command line") -> Settings:
+    """Merge the layers; `overridden_by` is what errors call the last. Raises UsageError that names the file and key for
+    anything unknown or out of range."""
     environment = os.environ if environment is None else environment
     named = file or (Path(environment["AACO_CONFIG"]) if environment.get("AACO_CONFIG") else None)
     path = named or next((candidate for candidate in search_path() if candidate.is_file()), None)
@@ -93,8 +137,13 @@ def resolve(file: Path | None = None, preset: str | None = None, overrides: Laye
         layers.append((f"preset {preset}", PRESETS[preset]))
     layers += [(f"environment {name}", {section: {key: environment[name]}})
                for name, (section, key) in ENVIRONMENT.items() if environment.get(name)]
-    layers.append(("command line", overrides or {}))
+    layers.append((overridden_by, overrides or {}))
     return _merge(layers)
+
+
+def taken(config: Config) -> Settings:
+    """The settings that a configuration made elsewhere stands for, whatever files and environment say."""
+    return _merge([("Config", config.model_dump(exclude_unset=True))])
 
 
 def _merge(layers: list[tuple[str, Layer]]) -> Settings:
@@ -113,9 +162,14 @@ def _validate(origin: str, layer: Layer) -> None:
     try:
         Config.model_validate(layer)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{origin}: {where}: {first['msg']}", _nearest(first["loc"])) from error
+        raise UsageError(f"{origin}: {first_problem(error)}", _hint(error.errors()[0]["loc"])) from error
+
+
+def _hint(location: tuple[Any, ...]) -> str:
+    """Of a key (section, name, perhaps a place inside) whose value cannot be, what it is; of an unknown, a known."""
+    section, key = (*map(str, location), "", "")[:2]
+    fields = _sections()[section].model_fields if section in _sections() else {}
+    return f"{section}.{key}: {fields[key].description}" if key in fields else _nearest(location)
 
 
 def _nearest(location: tuple[Any, ...]) -> str:
@@ -130,6 +184,8 @@ def _sections() -> dict[str, type[_Section]]:
 
 
 def _read(path: Path) -> Layer:
+    import yaml
+
     try:
         document = yaml.safe_load(path.read_text())
     except OSError as error:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class Exit(IntEnum):
@@ -77,3 +81,14 @@ BY_EXIT_CODE: dict[int, type[AacoError]] = {
     Exit.MODEL_ERROR: ModelError,
     Exit.MISSING: Missing,
 }
+
+
+def first_problem(error: ValidationError) -> str:
+    """What a pydantic model says is wrong first, and where: "plan.batch: Input should be greater than 0"."""
+    first: Any = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an exception says; its type where it says nothing."""
+    return str(error).strip().partition("\n")[0].strip() or type(error).__name__

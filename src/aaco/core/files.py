@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
+import math
 import os
+import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from aaco.core.errors import BadBundle, StorageError
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 @contextmanager
@@ -55,10 +61,21 @@ def write_json(path: Path, document: Any) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
+def finite(value: Any) -> Any:
+    """The value as plain JSON: mappings and sequences copied, NaN and infinities as null."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
 def read_json(path: Path) -> Any:
-    """The document, or BadBundle when the file is missing or is not JSON."""
+    """The document, or BadBundle when the file is missing or is not JSON; NaN and infinities are not."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
     except FileNotFoundError as error:
         raise BadBundle(f"{path}: missing", "aaco ls  # which sessions are complete") from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -67,13 +84,61 @@ def read_json(path: Path) -> Any:
         raise StorageError(f"{path}: {error.strerror}", "check the file's permissions") from error
 
 
+def is_file(path: Path) -> bool:
+    """Whether a regular file, or a link to one, lies at a path that a person gave; what can be no path is none.
+
+    Raises StorageError where the system does not let us look. Path.is_file raises OSError for that, and for a name
+    that is too long.
+    """
+    return stat.S_ISREG(_mode(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder, or a link to one, lies at a path that a person gave. Raises StorageError as is_file does."""
+    return stat.S_ISDIR(_mode(path))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's advisory lock (flock(2), freed by the kernel if we die); it leaves no file behind."""
+    with storage(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with storage(folder):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def sha256(path: Path) -> str:
-    """Hex digest of a file, read in blocks."""
-    with path.open("rb") as file:
+    """Hex digest of a file, read in blocks. Raises StorageError."""
+    with storage(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except ValueError:  # a null character
+        return 0
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return 0
+        raise StorageError(f"{path}: {error.strerror}", _remedy(error)) from error
+
+
+def _finite(text: str) -> float:
+    """A number of a document. Raises ValueError for the spellings that Python takes and JSON does not."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number
+
+
 def _remedy(error: OSError) -> str:
-    if error.errno in (28, 122):  # ENOSPC, EDQUOT
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "free some space (aaco gc --dry-run shows what can go) or point AACO_SESSION_DIR elsewhere"
-    return "choose a folder you can write to: --sessions-dir DIR or AACO_SESSION_DIR=DIR"
+    if error.errno in (errno.EIO, errno.EISDIR):
+        return "check the file, and the disk it is on"
+    return "check its permissions, or choose a folder of your own: --sessions-dir DIR or AACO_SESSION_DIR=DIR"

@@ -11,11 +11,12 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with the ends of its confidence interval, in the metric's unit."""
+    """A value with the ends of its confidence interval, in the metric's unit; and which of several ways gave it."""
 
     value: float
     low: float | None = None
     high: float | None = None
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Reading:
     high: float | None = None
     band: str = ""
     source: str = ""
+    caveat: str = ""  # what is to be known about the value: it rests on something doubtful
+    method: str = ""  # how it was measured, where there are several ways
 
     def above(self, threshold: float, because: str, weight: float = 1.0, essential: bool = False) -> Evidence:
         """Evidence that the value is at least `threshold`."""

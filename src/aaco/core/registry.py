@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from types import ModuleType
+from typing import TypeVar
 
 from aaco.core.readings import Estimate, Evidence, Verdict
 
 Compute = Callable[..., float | Estimate]
 Judge = Callable[..., Iterator[Evidence]]
+Declared = TypeVar("Declared")
 _BAND = re.compile(r"^(<=|>=|<|>)\s*([-+.\deE]+)\s+(.+)$")
 _HOLDS: dict[str, Callable[[float, float], bool]] = {
     "<=": lambda value, limit: value <= limit,
@@ -126,11 +128,26 @@ def find_metric(name: str) -> Metric | None:
 
 
 def load(package: ModuleType, group: str) -> None:
-    """Import every file of `package`, then every installed plug-in of the entry-point group."""
+    """Import every file of `package`, then every installed plug-in of the entry-point group.
+
+    What is declared is then in the order of files and lines, whichever of the files had been imported before.
+    """
     for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(info.name)
     for plugin in entry_points(group=group):
         plugin.load()
+    _sort(METRICS, lambda one: one.compute)
+    _sort(RULES, lambda one: one.judge)
+
+
+def _sort(declared: dict[str, Declared], function: Callable[[Declared], Callable[..., object]]) -> None:
+    def place(item: tuple[str, Declared]) -> tuple[str, int]:
+        code = inspect.unwrap(function(item[1]))
+        return code.__module__, code.__code__.co_firstlineno
+
+    in_order = sorted(declared.items(), key=place)
+    declared.clear()
+    declared.update(in_order)
 
 
 def _meaning(function: Callable[..., object]) -> str:

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from aaco.core import files
-from aaco.core.errors import BadBundle, UsageError
+from aaco.core import documents, files
+from aaco.core.clocks import ClockOffsets
+from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
+from aaco.core.plan import Planned
 
 FORMAT = 1
 RECORD = "session.json"
@@ -65,6 +67,35 @@ class Record(BaseModel):
     backend_ran: str | None = None
     synthetic_weights: bool | None = None
     owner: Owner | None = None
+    kept_by: list[str] = []  # baseline files that may hold its samples: aaco gc asks them
+
+    @field_validator("created_utc", "finished_utc")
+    @classmethod
+    def _utc(cls, text: str | None) -> str | None:
+        if text is not None and datetime.fromisoformat(text).tzinfo is None:
+            raise ValueError("a time without its zone")
+        return text
+
+    @field_validator("plan")
+    @classmethod
+    def _plan(cls, plan: dict[str, Any]) -> dict[str, Any]:
+        try:
+            Planned.model_validate(plan)
+        except ValidationError as error:
+            raise ValueError(first_problem(error)) from error
+        return plan
+
+    @field_validator("clocks")
+    @classmethod
+    def _clocks(cls, clocks: dict[str, int]) -> dict[str, int]:
+        if clocks.keys() not in ({}.keys(), ClockOffsets.__dataclass_fields__.keys()):
+            raise ValueError(f"expected {', '.join(ClockOffsets.__dataclass_fields__)}, or nothing")
+        return clocks
+
+    @property
+    def planned(self) -> Planned:
+        """The plan as far as it is known; a session that nobody ran has none, and what it does not say has defaults."""
+        return Planned.model_validate(self.plan)
 
 
 @dataclass(frozen=True)
@@ -92,9 +123,9 @@ class Session:
         return session
 
     @classmethod
-    def open(cls, folder: Path) -> Session:
+    def open(cls, folder: Path | str) -> Self:
         """An existing session. Raises BadBundle where there is none, or one of a newer format."""
-        session = cls(folder.resolve())
+        session = cls(Path(folder).resolve())
         session.record  # noqa: B018 - reading it is the check
         return session
 
@@ -107,18 +138,9 @@ class Session:
     def record(self) -> Record:
         """What session.json says now. Raises BadBundle."""
         path = self.folder / RECORD
-        if not path.is_file():
+        if not files.is_file(path):
             raise BadBundle(f"{self.folder}: not a session (no {RECORD})", "aaco ls  # lists sessions")
-        document = files.read_json(path)
-        version = document.get("schema_version") if isinstance(document, dict) else None
-        if isinstance(version, int) and version > FORMAT:
-            raise BadBundle(f"{path}: bundle format {version}, this version of aaco reads up to {FORMAT}",
-                            "upgrade aaco on this machine")
-        try:
-            return Record.model_validate(document)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise BadBundle(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", "aaco ls") from error
+        return documents.load(path, Record, "bundle", "aaco ls")
 
     @property
     def status(self) -> Status:
@@ -130,7 +152,17 @@ class Session:
 
     def amend(self, **changes: Any) -> None:
         """Change fields of session.json atomically."""
-        record = self.record.model_copy(update=changes)
+        self._write(self.record.model_copy(update=changes))
+
+    def keep_for(self, baseline: Path) -> None:
+        """Note that a baseline file is to hold this session's samples, for `aaco gc`. Raises StorageError."""
+        path = str(baseline.resolve())
+        with files.locked(self.folder):
+            record = self.record
+            if path not in record.kept_by:
+                self._write(record.model_copy(update={"kept_by": [*record.kept_by, path]}))
+
+    def _write(self, record: Record) -> None:
         files.write_json(self.folder / RECORD, record.model_dump())
 
     def finish(self, status: Status, failure: str | None = None) -> None:
@@ -159,24 +191,44 @@ def sessions(root: Path) -> Iterator[Session]:
 
 
 def find(reference: str, root: Path) -> Session:
-    """The session meant by a path, `latest`, an id, or the beginning of one. Raises UsageError or BadBundle."""
-    if Path(reference).is_dir():
+    """The session meant by a path, `latest`, an id, the beginning of one, or a tag (of several with it, the newest).
+
+    Raises UsageError or BadBundle.
+    """
+    if files.is_file(Path(reference) / RECORD):
         return Session.open(Path(reference))
     if reference == LATEST or Path(reference) == root / LATEST:
         return _latest(root)
-    matches = [found for found in root.glob(f"[0-9]*/{_literal(reference)}*") if (found / RECORD).is_file()]
+    matches = [found for found in root.glob(f"[0-9]*/{_literal(reference)}*") if files.is_file(found / RECORD)]
     if len(matches) == 1:
         return Session.open(matches[0])
     if matches:
         names = ", ".join(sorted(found.name for found in matches)[:4])
         raise UsageError(f"session {reference!r} is ambiguous: {names}", "give more of the id")
-    raise UsageError(f"no session {reference!r} under {root}", "aaco ls  # --sessions-dir looks elsewhere")
+    tagged = next((found for found in sessions(root) if _tag(found) == reference), None)
+    if tagged is None and files.is_folder(Path(reference)):
+        return Session.open(Path(reference))  # says what the folder lacks
+    if tagged is None:
+        raise UsageError(f"no session {reference!r} under {root}", "aaco ls  # --sessions-dir looks elsewhere")
+    return tagged
+
+
+def _tag(session: Session) -> str | None:
+    """What the session is tagged with; None where that cannot be read."""
+    try:
+        return session.record.tag or None
+    except (BadBundle, StorageError):
+        return None
 
 
 def _latest(root: Path) -> Session:
-    if (root / LATEST).is_dir():
+    """What root/latest points at; the newest session where the pointer leads nowhere, as in a copied folder."""
+    if files.is_folder(root / LATEST):
         return Session.open(root / LATEST)
-    raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
+    newest = next(sessions(root), None)
+    if newest is None:
+        raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
+    return Session.open(newest.folder)
 
 
 def _literal(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,3 +91,13 @@ def _binomial(count: int, q: float) -> NDArray[np.float64]:
     log_factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
     chosen = log_factorials[count] - log_factorials[:count] - log_factorials[count - np.arange(count)]
     return np.asarray(np.exp(chosen + k * math.log(q) + (count - k) * math.log1p(-q)))
+
+
+def wilson(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of a share from `right` of `count` (Wilson 1927); (0, 1) where nothing was counted."""
+    if not count:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    share, spread = right / count, z * z / count
+    centre, half = share + spread / 2, z * math.sqrt(share * (1 - share) / count + spread / (4 * count))
+    return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))

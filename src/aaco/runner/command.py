@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from aaco.core import files
 from aaco.core.errors import AacoError, Missing
-from aaco.runner import iterations
+from aaco.runner import iterations, surroundings
 
 KEEP_BYTES = 1 << 20  # of each output; the rest is counted
 LAUNCHER = Path(__file__).with_name("launch.py")
@@ -65,16 +65,19 @@ def find(name: str) -> Path:
     return Path(found)
 
 
-def run(argv: Sequence[str], timeout_s: float | None = None,
-        started: Callable[[int], None] = lambda pid: None) -> Ran:
+def run(argv: Sequence[str], timeout_s: float | None = None, started: Callable[[int], None] = lambda pid: None,
+        environment: Mapping[str, str] | None = None) -> Ran:
     """Run a command once, without a shell and with nothing on its stdin; `started` gets its process id.
+
+    environment: what is added to ours.
 
     It has a session and a process group of its own. The group is killed at its end, at the timeout, and when this
     process ends in any way; a descendant that left the group, or SIGKILL to the launcher alone, escapes that. Raises
     Missing for a command that cannot be started, AacoError at the timeout; how the command ended is in the result.
     """
     job = {"parent": os.getpid(), "program": str(find(argv[0])), "argv": list(argv), "keep": KEEP_BYTES}
-    with subprocess.Popen([sys.executable, "-I", "-S", str(LAUNCHER)], bufsize=0, start_new_session=True,
+    argv_of_launcher = [*surroundings.now().launcher, sys.executable, "-I", "-S", str(LAUNCHER)]
+    with subprocess.Popen(argv_of_launcher, bufsize=0, start_new_session=True, env=os.environ | (environment or {}),
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
         try:
             answer = _converse(launcher, job, timeout_s, started)

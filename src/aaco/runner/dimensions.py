@@ -80,6 +80,31 @@ class _Axis:
     kind: Kind
 
 
+def own_batch(specs: Sequence[InputSpec], asked: Sequence[Asked]) -> int:
+    """The batch where nobody says one: that of a shape asked for, else the one the model fixes, else 1.
+
+    Raises UsageError where shapes cannot be, or a model without a dynamic batch leaves open which size is the batch.
+    """
+    for request in asked:
+        _check_fixed(specs, request)
+    axes = list(_axes(specs))
+    wanted = (size for request in asked for axis in axes if axis.kind == "batch"
+              and isinstance(size := request.shapes.get(axis.spec.name, axis.spec.shape)[axis.index], int)
+              and (request.exact or size != 1))
+    if (size := next(wanted, None)) is not None:
+        return size
+    fixed = set() if _batch_symbols(axes) else _leading(specs)
+    if len(fixed) > 1 and 1 not in fixed:
+        raise UsageError(f"the batch could be {' or '.join(map(str, sorted(fixed)))}: {signature(specs)}",
+                         "say how many samples one inference is: --batch N, or --batch 1 for one")
+    return fixed.pop() if len(fixed) == 1 else 1
+
+
+def fixes_batch(specs: Sequence[InputSpec]) -> bool:
+    """Whether the model itself fixes the batch, so that no other one can be run."""
+    return not _batch_symbols(list(_axes(specs))) and len(_leading(specs)) == 1
+
+
 def resolve(specs: Sequence[InputSpec], batch: int, asked: Sequence[Asked]) -> dict[str, tuple[int, ...]]:
     """A size for each dimension of each input. Raises UsageError where what was asked for cannot be."""
     for request in asked:
@@ -174,8 +199,18 @@ def _batch_symbols(axes: Sequence[_Axis]) -> set[str]:
         name for name in names if _kind_of(name) == "batch"}
 
 
+def _leading(specs: Sequence[InputSpec]) -> set[int]:
+    """The fixed first sizes of the inputs that have room for samples beside a batch: two dimensions and more."""
+    return {size for spec in specs if len(spec.shape) > 1 and isinstance(size := spec.shape[0], int)}
+
+
 def _check_fixed_batch(specs: Sequence[InputSpec], batch: int) -> None:
-    """A batch that no input takes would be reported and not run."""
+    """A batch that the model does not run would be reported all the same, and with it a false throughput."""
+    fixed = _leading(specs)
+    if len(fixed) == 1 and batch not in fixed:
+        raise UsageError(f"batch {batch}: the model fixes it at {min(fixed)} (no input has a dynamic batch dimension): "
+                         f"{signature(specs)}",
+                         f"leave --batch out, or say --batch {min(fixed)}; or export it with a dynamic batch")
     if batch != 1 and batch not in {spec.shape[0] for spec in specs if spec.shape}:
         raise UsageError(f"batch {batch}: no input has a dynamic batch dimension: {signature(specs)}",
                          "run with --batch 1, or export the model with a dynamic batch")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,21 @@ _SAME_ROWS = {"Identity", "Cast", "DequantizeLinear"}
 _SAME_VALUES = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 
 
-def for_model(model: onnx.ModelProto, entry: ModelEntry, *, batch: int = 1, seed: int = 0,
-              shapes: Mapping[str, Sequence[int]] | None = None, npz: Path | None = None) -> dict[str, Array]:
+@dataclass(frozen=True)
+class Fed:
+    """What a model is fed: an array per input, how many samples they are, and whether the model allows no other."""
+
+    arrays: dict[str, Array]
+    batch: int
+    fixed: bool
+
+
+def for_model(model: onnx.ModelProto, entry: ModelEntry, *, batch: int | None = None, seed: int = 0,
+              shapes: Mapping[str, Sequence[int]] | None = None, npz: Path | None = None) -> Fed:
     """Inputs for a model: arrays of the .npz first, then `shapes`, then the registry entry's shapes, then defaults.
 
-    Raises UsageError for what was asked and cannot be, ModelError where the entry's types are not the model's.
+    batch None is the batch of those shapes, else the one that the model fixes, else 1. Raises UsageError for what was
+    asked and cannot be, ModelError where the entry's types are not the model's.
     """
     found = specs(model)
     check_types(found, entry)
@@ -41,10 +52,10 @@ def for_model(model: onnx.ModelProto, entry: ModelEntry, *, batch: int = 1, seed
                        vocabulary=vocabulary(model), defaults=entry.shapes)
 
 
-def make_inputs(specs: Sequence[InputSpec], *, batch: int = 1, seed: int = 0,
+def make_inputs(specs: Sequence[InputSpec], *, batch: int | None = None, seed: int = 0,
                 shapes: Mapping[str, Sequence[int]] | None = None, given: Mapping[str, Array] | None = None,
                 vocabulary: Mapping[str, int] | None = None,
-                defaults: Mapping[str, Sequence[int | str | None]] | None = None) -> dict[str, Array]:
+                defaults: Mapping[str, Sequence[int | str | None]] | None = None) -> Fed:
     """One array per input. An input's bytes depend on the seed, its name, type and shape only.
 
     `given` arrays are used as they are; `shapes` must hold; `defaults` give way to both. `vocabulary` maps an input to
@@ -53,14 +64,15 @@ def make_inputs(specs: Sequence[InputSpec], *, batch: int = 1, seed: int = 0,
     kept = {name: _accepted(name, array, specs) for name, array in (given or {}).items()}
     asked = [Asked("--inputs", {name: array.shape for name, array in kept.items()}, exact=True),
              Asked("--shape", shapes or {}), Asked("the model's registry entry", defaults or {}, yields=True)]
-    sizes = dimensions.resolve(specs, batch, asked)
+    samples = dimensions.own_batch(specs, asked) if batch is None else batch
+    sizes = dimensions.resolve(specs, samples, asked)
     past = dimensions.past_length(specs, sizes)
     made = {}
     for spec in specs:
         rows = (vocabulary or {}).get(spec.name)
         made[spec.name] = kept[spec.name] if spec.name in kept else _values(spec, sizes[spec.name], seed, past, rows)
         _check_rows(spec, made[spec.name], rows)
-    return made
+    return Fed(made, samples, dimensions.fixes_batch(specs))
 
 
 def specs(model: onnx.ModelProto) -> list[InputSpec]:

@@ -36,7 +36,7 @@ def count(path: Path) -> int:
         return 0
 
 
-def parse(folder: Path, batch: int) -> pa.Table:
+def parse(folder: Path, batch: int | None) -> pa.Table:
     """Every process's rows of a session folder as the inference_iters table; a torn last row is dropped.
 
     Raises BadCapture on a row whose phase or times cannot be.
@@ -52,7 +52,7 @@ def parse(folder: Path, batch: int) -> pa.Table:
     phases = pa.DictionaryArray.from_arrays(pa.array(rows[:, 1], pa.int32()), pa.array(PHASES))
     return INFERENCE_ITERS.build(
         iteration=rows[:, 0], phase=phases, t_start_ns=rows[:, 2], t_end_ns=rows[:, 3],
-        latency_ms=(rows[:, 3] - rows[:, 2]) / 1e6, batch=np.full(len(rows), batch), process=process)
+        latency_ms=(rows[:, 3] - rows[:, 2]) / 1e6, batch=[batch] * len(rows), process=process)
 
 
 def _rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

@@ -18,11 +18,18 @@ class Job:
     inputs: str  # .npz with one array per model input; bfloat16 as numpy keeps it, two bytes without a meaning
     outcome: str  # where the worker leaves its JSON outcome
     rows: str  # where it appends its iterations
+    account: str  # where it appends its own account
     warmup: int
     iterations: int
+    canaries: bool = False  # whether its account has them
+    level: str = "all"  # how far the graph is optimised
     install: str = ""  # what a user does to get the provider
+    burst_ns: int = 0  # after as much of inferences it sleeps for rest_ns; 0: never
+    rest_ns: int = 0
     budget_ns: int | None = None
     precision_pct: float | None = None
+    named: str = ""  # a copy of the model whose nodes all have names; empty: the model's have
     profile: str = ""  # where the ORT profile goes
     dumps: dict[str, str] = field(default_factory=dict)  # optimisation level -> file for the optimised graph
+    outputs: str = ""  # where the outputs of the last measured inference go; empty: they are not kept
     offered: str = ""  # where the graph goes that was offered to the provider, if those dumps are refused

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -20,12 +21,14 @@ import numpy as np
 from aaco.core import files
 from aaco.core.errors import BY_EXIT_CODE, AacoError
 from aaco.core.plan import Plan
-from aaco.runner import command, iterations, model_file
+from aaco.runner import command, iterations, model_file, surroundings, witness
 from aaco.runner.job import Job
 from aaco.runner.registry import BackendEntry
-from aaco.tracelake import layout
+from aaco.tracelake import layout, outputs
 
-PROFILE_WARMUP = 2
+# The profile holds the warm-up runs too, and a million events at most; what settles at all (allocations, caches,
+# clocks) has settled after some tens of runs.
+PROFILE_WARMUP = (2, 50)
 POLL_S = 0.05
 
 Progress = Callable[[int], None]
@@ -40,23 +43,30 @@ class Workload:
     backend: BackendEntry
     inputs: dict[str, np.ndarray]
     synthetic_weights: bool
+    named: Any = None  # onnx.ModelProto, where nodes had to be given names to be told apart in a profile
+    names_made: int = 0
 
 
 def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, progress: Progress = lambda rows: None,
-              started: Started = lambda pid: None) -> dict[str, Any]:
+              started: Started = lambda pid: None, canaries: bool = False,
+              environment: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """Time the workload in one fresh process; its rows land in the session folder as they happen.
 
-    progress gets the rows so far, started the process id. Returns what the process reports of itself. Raises the
-    AacoError the process met, or one that says how it died.
+    The first process also leaves the outputs of its last inference there.
+
+    progress gets the rows so far, started the process id; environment comes over this process's own. Returns what the
+    process reports of itself. Raises the AacoError the process met, or one that says how it died.
     """
     rows = iterations.path_of(folder, process)
     with files.storage(rows):
         rows.parent.mkdir(parents=True, exist_ok=True)
     with _scratch(workload) as scratch:
-        job = Job(kind="time", rows=str(rows.resolve()), warmup=plan.warmup, iterations=plan.iterations,
+        job = Job(kind="time", rows=str(rows.resolve()), account=str(witness.path_of(folder, process).resolve()),
+                  warmup=plan.warmup, iterations=plan.iterations,
                   budget_ns=None if plan.budget_s is None else int(plan.budget_s * 1e9),
-                  precision_pct=plan.precision_pct, **_common(workload, scratch))
-        return _run(job, scratch, lambda: progress(iterations.count(rows)), started)
+                  precision_pct=plan.precision_pct, outputs="" if process else str((folder / outputs.FILE).resolve()),
+                  canaries=canaries, **_common(workload, scratch))
+        return _run(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
 
 
 def profile_pass(folder: Path, workload: Workload, plan: Plan) -> dict[str, Any]:
@@ -66,17 +76,28 @@ def profile_pass(folder: Path, workload: Workload, plan: Plan) -> dict[str, Any]
     offered is kept instead, and the profile still counts. The graphs are kept without their weights.
     """
     with _scratch(workload) as scratch:
-        common = _common(workload, scratch) | {"profile": str(scratch / "profile.json"), "rows": "",
+        common = _common(workload, scratch) | {"named": _named(workload, scratch), "rows": "", "account": "",
+                                               "profile": str(scratch / "profile.json"),
                                                "offered": str(scratch / "offered.onnx")}
-        job = Job(kind="profile", warmup=PROFILE_WARMUP, iterations=plan.profile_iterations,
+        least, most = PROFILE_WARMUP
+        job = Job(kind="profile", warmup=min(max(plan.warmup, least), most), iterations=plan.profile_iterations,
                   dumps={level: str(scratch / f"{level}.onnx") for level in layout.STAGE_GRAPHS}, **common)
-        outcome = _run(job, scratch, lambda: None, lambda pid: None)
+        outcome = _run(job, scratch, lambda: None, lambda pid: None, {})
         _keep_profile(scratch / "profile.json", folder / layout.ORT_PROFILE)
         for level in outcome["dumped"]:
             _keep_graph(Path(job.dumps[level]), folder / layout.STAGE_GRAPHS[level])
         if outcome["offered"]:
             _keep_graph(Path(job.offered), folder / layout.OFFERED_GRAPH)
-    return outcome | {"warmup": job.warmup, "iterations": job.iterations}
+    return outcome | {"warmup": job.warmup, "iterations": job.iterations, "names_made": workload.names_made}
+
+
+def _named(workload: Workload, scratch: Path) -> str:
+    """Where the copy of the model is whose nodes all have names of their own; empty where the model needs none."""
+    if workload.named is None:
+        return ""
+    path = scratch / "named.onnx"
+    path.write_bytes(workload.named.SerializeToString())
+    return str(path)
 
 
 @contextmanager
@@ -87,16 +108,20 @@ def _scratch(workload: Workload) -> Iterator[Path]:
 
 
 def _common(workload: Workload, scratch: Path) -> dict[str, Any]:
-    backend = workload.backend
-    return {"parent": os.getpid(), "model": str(workload.model.resolve()), "provider": backend.provider,
+    backend, around = workload.backend, surroundings.now()
+    return {"burst_ns": around.burst_ns, "rest_ns": around.rest_ns,
+            "parent": os.getpid(), "model": str(workload.model.resolve()), "provider": backend.provider,
             "provider_options": backend.provider_options, "session_options": backend.session_options,
-            "install": backend.install, "inputs": str(scratch / "inputs.npz"), "outcome": str(scratch / "outcome.json")}
+            "level": backend.graph_optimization, "install": backend.install,
+            "inputs": str(scratch / "inputs.npz"), "outcome": str(scratch / "outcome.json")}
 
 
-def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started) -> dict[str, Any]:
+def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
+         environment: Mapping[str, str]) -> dict[str, Any]:
     with (scratch / "stderr").open("w+b") as stderr:
-        worker = subprocess.Popen([sys.executable, "-P", "-m", "aaco.runner.worker"], stdin=subprocess.PIPE,
-                                  stdout=stderr, stderr=stderr)
+        worker = subprocess.Popen([*surroundings.now().launcher, sys.executable, "-P", "-m", "aaco.runner.worker"],
+                                  stdin=subprocess.PIPE, stdout=stderr, stderr=stderr,
+                                  env=os.environ | environment)
         try:
             started(worker.pid)
             _tell(worker, job)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from aaco.core.errors import AacoError, Missing, ModelError, UsageError
 from aaco.runner.job import Job
+from aaco.tracelake.outputs import Produced
 
 CPU = "CPUExecutionProvider"
 # These load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
 ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
+NO_TENSOR = "it is no tensor"
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 OFFERED = "basic"
-LEVELS = {
+LEVELS = {  # each does more than the one before
+    "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     OFFERED: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
@@ -38,8 +41,11 @@ FAILURES = (
 )
 
 
-def open_session(job: Job, level: str = "all", profile_prefix: str = "", dump: str = "") -> ort.InferenceSession:
-    """A session on job.provider. Raises Missing when that provider does not run here, ModelError for a bad model."""
+def open_session(job: Job, level: str = "", profile_prefix: str = "", dump: str = "") -> ort.InferenceSession:
+    """A session on job.provider, its graph optimised as far as `level` says, else as the job does.
+
+    Raises Missing when that provider does not run here, ModelError for a bad model.
+    """
     if job.provider not in ort.get_available_providers():
         raise Missing(f"{job.provider} is not in this ONNX Runtime ({ort.__version__} has "
                       f"{', '.join(ort.get_available_providers())})", job.install)
@@ -47,8 +53,9 @@ def open_session(job: Job, level: str = "all", profile_prefix: str = "", dump: s
         raise Missing(f"ONNX Runtime {ort.__version__} cannot say which provider takes which node", job.install)
     if job.provider in ON_CUDA:
         ort.preload_dlls()
+    model = Path(job.named).read_bytes() if job.named else job.model
     try:
-        session = ort.InferenceSession(job.model, _options(job, level, profile_prefix, dump),
+        session = ort.InferenceSession(model, _options(job, level or job.level, profile_prefix, dump),
                                        providers=[job.provider], provider_options=[job.provider_options],
                                        enable_fallback=False)
     except FAILURES as error:
@@ -60,8 +67,12 @@ def open_session(job: Job, level: str = "all", profile_prefix: str = "", dump: s
 
 
 def dump_graph(job: Job, level: str, path: str) -> None:
-    """Write the graph as optimised at this level; nothing is run. Raises ModelError where ONNX Runtime refuses."""
-    open_session(job, level=level, dump=path)
+    """Write the graph as optimised at this level, but no further than the job's; nothing is run.
+
+    Raises ModelError where ONNX Runtime refuses.
+    """
+    order = list(LEVELS)
+    open_session(job, level=order[min(order.index(level), order.index(job.level))], dump=path)
 
 
 def dump_offered(job: Job, path: str) -> None:
@@ -73,8 +84,16 @@ def dump_offered(job: Job, path: str) -> None:
     open_session(replace(job, provider=CPU, provider_options={}), level=OFFERED, dump=path)
 
 
-def bind(session: ort.InferenceSession, job: Job) -> Callable[[], object]:
-    """A call without arguments that runs one inference from host memory to host memory.
+@dataclass(frozen=True)
+class Bound:
+    """A model with its inputs: `run` makes one inference, `produced` gives the outputs of the last one."""
+
+    run: Callable[[], object]
+    produced: Callable[[], list[Produced]]
+
+
+def bind(session: ort.InferenceSession, job: Job) -> Bound:
+    """Calls without arguments: one inference from host memory to host memory, and what the last one produced.
 
     Through IO binding, which takes half the time of a plain call; text cannot be bound.
     """
@@ -82,13 +101,47 @@ def bind(session: ort.InferenceSession, job: Job) -> Callable[[], object]:
     with np.load(job.inputs, allow_pickle=False) as arrays:
         tensors = {name: np.ascontiguousarray(arrays[name]) for name in arrays.files}
     if "tensor(string)" in kinds.values():
-        return _explained(session, job, lambda: session.run(None, tensors))
+        return _plain(session, job, tensors)
     values = {name: _value(tensor, kinds[name]) for name, tensor in tensors.items()}
-    return _explained(session, job, _bound(session, job, values))
-
-
-def _bound(session: ort.InferenceSession, job: Job, values: dict[str, ort.OrtValue]) -> Callable[[], object]:
     binding = session.io_binding()
+    return Bound(_explained(session, job, _bound(session, binding, job, values)),
+                 lambda: [_produced(item.name, item.type, value) for item, value in
+                          zip(session.get_outputs(), binding.get_outputs(), strict=True)])
+
+
+def _plain(session: ort.InferenceSession, job: Job, tensors: dict[str, np.ndarray]) -> Bound:
+    """Without binding: what came out last is all that is held of it."""
+    last: list[Any] = []
+
+    def run() -> None:
+        last[:] = session.run(None, tensors)
+
+    return Bound(_explained(session, job, run), lambda: [
+        _as_array(item.name, item.type, np.asarray(value)) if isinstance(value, np.ndarray | np.generic) else
+        Produced(item.name, item.type, None, NO_TENSOR)
+        for item, value in zip(session.get_outputs(), last, strict=True)])
+
+
+def _produced(name: str, kind: str, value: ort.OrtValue) -> Produced:
+    """An output on the host. bfloat16 is widened to float32, which numpy has and which holds it exactly."""
+    if not value.is_tensor():
+        return Produced(name, kind, None, NO_TENSOR)
+    if kind == "tensor(bfloat16)":
+        raw = np.frombuffer(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), np.uint16)
+        wide = (raw.astype(np.uint32) << 16).view(np.float32)
+        return Produced(name, "bfloat16", wide.reshape(value.shape()))
+    if kind.startswith("tensor(float8") or "int4" in kind or "uint4" in kind:
+        return Produced(name, kind, None, "numpy has no such type")
+    return _as_array(name, kind, value.numpy())
+
+
+def _as_array(name: str, kind: str, array: np.ndarray) -> Produced:
+    return Produced(name, "str", array.astype(str)) if kind == "tensor(string)" else Produced(
+        name, array.dtype.name, array)
+
+
+def _bound(session: ort.InferenceSession, binding: ort.IOBinding, job: Job,
+           values: dict[str, ort.OrtValue]) -> Callable[[], object]:
     for name, value in values.items():
         binding.bind_ortvalue_input(name, value)
     for output in session.get_outputs():
@@ -145,6 +198,9 @@ def _options(job: Job, level: str, profile_prefix: str, dump: str) -> ort.Sessio
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for name, value in job.session_options.items():
         setattr(options, name, value)
+    if job.named:  # read as bytes, so that external data is still looked for beside the model itself
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path",
+                                         str(Path(job.model).parent))
     if profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix

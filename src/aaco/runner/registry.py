@@ -92,6 +92,8 @@ class BackendEntry(_Entry):
                                                                "such as fp16_enable")
     intra_op_threads: int | None = Field(default=None, ge=0, description="threads inside an operator; 0: one per core")
     inter_op_threads: int | None = Field(default=None, ge=0, description="threads across operators; 0: one per core")
+    graph_optimization: Literal["disable", "basic", "extended", "all"] = Field(
+        default="all", description="how far ONNX Runtime rewrites the graph")
     extra: str | None = Field(default=None, description="the extra of this package that installs the provider")
     priority: int = Field(default=0, description="listings put the highest first")
     retired: str = Field(default="", description="why this backend cannot run any more")

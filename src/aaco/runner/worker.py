@@ -17,19 +17,24 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aaco import markers
 from aaco.core import files
 from aaco.core.errors import AacoError, ModelError
 from aaco.runner import iterations, provider
 from aaco.runner.job import Job
 from aaco.runner.stopping import Reason, Stop
+from aaco.runner.surroundings import Rest
+from aaco.runner.witness import Witness
+from aaco.tracelake import outputs
 
 NULL_LOOPS = 2000
+NOTHING = nullcontext()
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -53,30 +58,59 @@ def _die_with(parent: int) -> None:
 
 def _time(job: Job) -> dict[str, Any]:
     started = time.monotonic_ns()
-    session = provider.open_session(job)
+    with markers.phase("load"):
+        session = provider.open_session(job)
     load_ms = (time.monotonic_ns() - started) / 1e6
-    run = provider.bind(session, job)
-    with _appending(job.rows) as descriptor, _no_garbage_collection():
+    bound = provider.bind(session, job)
+    run, rest = bound.run, Rest(job.burst_ns, job.rest_ns)
+    with (_appending(job.rows) as descriptor, _appending(job.account) as account, _no_garbage_collection(),
+          closing(Witness(account, job.canaries)) as witness):
+        turn = markers.iteration if markers.heard() else _unmarked
         if job.warmup:
-            loop(run, descriptor, 0, Stop(job.warmup))
-        reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct))
-    return provider.describe(session) | {"load_ms": load_ms, "stopped_by": reason, "null_loop": null_loop()}
+            with markers.phase("warmup"):
+                loop(run, descriptor, 0, Stop(job.warmup), witness, rest, turn)
+        with markers.phase("measurement"):
+            reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct), witness, rest,
+                             turn)
+    return provider.describe(session) | {"load_ms": load_ms, "stopped_by": reason, "null_loop": null_loop(),
+                                         "witness": witness.cost(), "produced": _kept(bound, job)}
 
 
-def loop(run: Callable[[], object], descriptor: int, phase: int, stop: Stop) -> tuple[Reason, list[int]]:
+def _kept(bound: provider.Bound, job: Job) -> list[dict[str, Any]] | None:
+    """The outputs of the last measured inference, as kept; None where that is not asked."""
+    return outputs.keep(Path(job.outputs), bound.produced()) if job.outputs else None
+
+
+def _unmarked(number: int) -> AbstractContextManager[None]:
+    return NOTHING
+
+
+def loop(run: Callable[[], object], descriptor: int, phase: int, stop: Stop, witness: Witness | None = None,
+         rest: Rest | None = None, turn: Callable[[int], AbstractContextManager[None]] = _unmarked,
+         ) -> tuple[Reason, list[int]]:
     """Call `run` until the rule says stop, appending one row each; returns the reason and the latencies in ns.
 
-    Only `run` lies between the two clock readings; the row is written after them.
+    Only `run` lies between the two clock readings; the row is written after them, and so is the witness's. turn: a
+    block around both readings, by the number of the turn in its phase.
     """
     clock = time.monotonic_ns
     latencies: list[int] = []
+    if witness:
+        witness.look()
     begin = clock()
     while not (reason := stop.reason(latencies, clock() - begin)):
-        start = clock()
-        run()
-        end = clock()
+        with turn(len(latencies)):
+            start = clock()
+            run()
+            end = clock()
         iterations.append(descriptor, len(latencies), phase, start, end)
         latencies.append(end - start)
+        if witness:
+            witness.beside(end)
+        if rest:
+            rest.after(end)
+    if witness:
+        witness.look()
     return reason, latencies
 
 
@@ -115,10 +149,14 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def _profile(job: Job) -> dict[str, Any]:
     graphs = _dump(job)
-    session = provider.open_session(job, profile_prefix=job.profile)
-    run = provider.bind(session, job)
-    for _ in range(job.warmup + job.iterations):
-        run()
+    with markers.phase("load"):
+        session = provider.open_session(job, profile_prefix=job.profile)
+    run = provider.bind(session, job).run
+    for phase, turns in (("warmup", job.warmup), ("measurement", job.iterations)):
+        with markers.phase(phase):
+            for number in range(turns):
+                with markers.iteration(number):
+                    run()
     start_ns = session.get_profiling_start_time_ns()
     with files.storage(Path(job.profile)):
         Path(session.end_profiling()).replace(job.profile)

@@ -7,24 +7,21 @@ folder, so concurrent savers lose nothing.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
-from aaco.core import files, statistics
+from aaco.core import documents, files, statistics
 from aaco.core.errors import BadBundle, StorageError, UsageError
 from aaco.core.readings import Absent
 
@@ -118,7 +115,19 @@ class Replicate(_Stored):
     git_branch: str | None = None
     tool_version: str | None = None
     scheduler_interference: float | None = Field(default=None, description="run-queue wait / wall; null: not recorded")
+    noise_on_median_pct: float | None = Field(
+        default=None, description="how much recorded interference moved the median; null: nothing watched")
+    quality: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        default=None, description="measurement_quality; null: too little was measured to tell")
+    quality_parts: str = Field(default="", description="what the quality is made of, the worst first")
     environment: dict[str, Fact] = Field(default={}, description="flattened, e.g. cpu.governor: performance")
+
+    @property
+    def disturbed(self) -> float | None:
+        """The sentinel's effect on the median as a share; of older sessions, the time spent waiting; None: unknown."""
+        if self.noise_on_median_pct is None:
+            return self.scheduler_interference
+        return self.noise_on_median_pct / 100
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -169,7 +178,9 @@ def save(store: Path, reference: str, replicates: Sequence[Replicate], replace: 
     sessions are not comparable with each other or with the baseline, BadBundle when the file there is damaged.
     """
     path = locate(store, reference)
-    with _locked(path.parent):
+    with files.storage(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with files.locked(path.parent):
         old = load(store, reference) if path.exists() and not replace else None
         before = old.replicates if old else ()
         fresh = _new(before, replicates)
@@ -200,6 +211,14 @@ def list_all(store: Path) -> list[Listed]:
 def referenced_sessions(store: Path) -> set[str]:
     """The sessions that some baseline of the store holds. Raises BadBundle when a file cannot tell which it holds."""
     return {session for path in _files(store) for session in _read(path).session_ids}
+
+
+def holds(path: Path, session_id: str) -> bool:
+    """Whether this baseline file holds the session; True where it is there and cannot tell."""
+    try:
+        return files.is_file(path) and session_id in _read(path).session_ids
+    except (BadBundle, StorageError):
+        return True
 
 
 def locate(store: Path, reference: str) -> Path:
@@ -248,21 +267,7 @@ def _list(path: Path) -> Listed:
 
 
 def _read(path: Path) -> Baseline:
-    document = files.read_json(path)
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version > FORMAT:
-        raise BadBundle(f"{path}: baseline format {version}, this version of aaco reads up to {FORMAT}",
-                        "upgrade aaco on this machine")
-    try:
-        return Baseline.model_validate(document)
-    except ValidationError as error:
-        raise BadBundle(f"{path}: not a baseline: {_first(error)}", "save it again: aaco baseline save --replace") \
-            from error
-
-
-def _first(error: ValidationError) -> str:
-    first: Any = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"
+    return documents.load(path, Baseline, "baseline", "save it again: aaco baseline save --replace")
 
 
 def _quantile(sample: NDArray[np.float64], q: float) -> float | None:
@@ -270,17 +275,3 @@ def _quantile(sample: NDArray[np.float64], q: float) -> float | None:
         return statistics.quantile(sample, q).value
     except Absent:
         return None
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's advisory lock (flock(2), freed by the kernel if we die); it leaves no file behind."""
-    with files.storage(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with files.storage(folder):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

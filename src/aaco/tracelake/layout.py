@@ -10,15 +10,28 @@ SOURCE_GRAPH = "model/source.onnx"
 STAGE_GRAPHS = {"extended": "model/optimized_extended.onnx", "all": "model/optimized_all.onnx"}
 OFFERED_GRAPH = "model/offered.onnx"  # what a provider that compiles subgraphs chose from
 ORT_CONFIG = "runtime/ort_config.json"
+CAPSULE = "runtime/capsule.json"  # under --lab: what was asked of the machine, and what held
 COMMAND = "runtime/command.json"  # in its place, when a command was run
 MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
 ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
 ROCPROF_RAW = "profiler/rocprof_raw"
+RAW = "profiler/raw"
+CAPTURES = "profiler/captures.json"  # what an import read: files, facts, and the account of every record
 GPU_EVENTS = "telemetry/gpu_events.parquet"
-PROCFS_RAW = "telemetry/raw"
+SYSTEM_RAW = "telemetry/raw"
+DEVICE_RAW = "telemetry/devices"
 SUMMARY = "metrics/inference_summary.json"
 DERIVED_METRICS = "metrics/derived_metrics.json"
 BOTTLENECK = "metrics/bottleneck.json"
+TRACE_CHECK = "metrics/trace_check.json"
+GIVEN_LATENCY = "runtime/given_latency.json"  # of an import: how long a step takes without a profiler
+# What further examinations of an imported session found, by what they asked.
+EXAMINED = {name: f"metrics/{name}.json" for name in
+            ("instructions", "device_work", "kernel_classes", "roofline", "attribution", "products", "critical_path",
+             "fusion", "launch_tax")}
+# What an examination of a trace found, by part; those it has nothing to say about are not there.
+TRACE = {name: f"metrics/{name}.json" for name in
+         ("timeline", "idle", "launches", "queues", "collectives", "steady_state")}
 BASELINE_REF = "regress/baseline_ref.json"
 DIFF = "regress/diff.json"
 VERDICT = "regress/verdict.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aaco.core import files
-from aaco.core.errors import BadBundle
+from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import RECORD, Session
+from aaco.tracelake import documents
 from aaco.tracelake.layout import EXPECTED
 
-NAME = "manifest.json"
+NAME = documents.MANIFEST
 SCHEMA_VERSION = 1
+DERIVED = ("attribution/", "metrics/", "report/")  # and every table: `aaco analyze` makes them anew from evidence
+
+
+def is_sealed(session: Session) -> bool:
+    """Whether the session has a manifest, be it readable or not."""
+    return documents.holds(session, NAME)
+
+
+def read(session: Session) -> dict[str, Any]:
+    """The manifest. Raises BadBundle, also for a session without one, which is so for one that did not finish."""
+    return documents.require(session, NAME)
 
 
 def write(session: Session, why_absent: Mapping[str, str]) -> dict[str, Any]:
@@ -24,8 +36,7 @@ def write(session: Session, why_absent: Mapping[str, str]) -> dict[str, Any]:
     `why_absent` maps an expected file to the reason it is not there. A file neither present nor explained is recorded
     as such: that is a defect of the writer, and the contract test looks for it.
     """
-    before = files.read_json(session.folder / NAME)["absent"] if (session.folder / NAME).is_file() else {}
-    reasons = before | dict(why_absent)
+    reasons = documents.read(session, NAME).get("absent", {}) | dict(why_absent)
     document = {
         "schema_version": SCHEMA_VERSION,
         "files": {name: _describe(session.folder / name) for name in content(session)},
@@ -34,6 +45,17 @@ def write(session: Session, why_absent: Mapping[str, str]) -> dict[str, Any]:
     }
     session.write_json(NAME, document)
     return document
+
+
+def renew(session: Session, names: Collection[str]) -> None:
+    """Enter files that were just written; of every other file the manifest goes on saying what it was sealed as.
+
+    Raises BadBundle when there is no manifest.
+    """
+    document = read(session)
+    entries = document["files"] | {name: _describe(session.folder / name) for name in names}
+    absent = {name: why for name, why in document["absent"].items() if not _present(session.folder / name)}
+    session.write_json(NAME, document | {"files": dict(sorted(entries.items())), "absent": absent})
 
 
 def content(session: Session) -> list[str]:
@@ -48,23 +70,51 @@ def check(session: Session) -> dict[str, str]:
 
     Raises BadBundle when there is no manifest, which is so for a session that did not finish.
     """
-    listed = session.read_json(NAME)["files"]
+    listed = read(session)["files"]
     wrong = {name: "not in the manifest" for name in content(session) if name not in listed}
     for name, facts in listed.items():
-        path = session.folder / name
-        if not path.is_file():
-            wrong[name] = "missing"
-        elif files.sha256(path) != facts["sha256"]:
-            wrong[name] = "changed since it was written"
+        if problem := _problem(session.folder / name, facts["sha256"]):
+            wrong[name] = problem
     return wrong
 
 
-def refuse_damage(session: Session) -> None:
-    """Raise BadBundle when a file is not as it was sealed: sealing it again would make the change look original."""
-    wrong = check(session) if (session.folder / NAME).is_file() else {}
-    if wrong:
-        name, problem = next(iter(wrong.items()))
-        raise BadBundle(f"{session.folder / name}: {problem}", "aaco info SESSION  # lists every difference")
+def refuse_damage(session: Session, rewritten: tuple[str, ...] = ()) -> None:
+    """Raise BadBundle when a file is not as it was sealed: sealing it again would make the change look original.
+
+    Files below the folders `rewritten` are about to be made anew, so whatever is in them now is not looked at: a
+    command that was killed among them can be given again.
+    """
+    _refuse(session, lambda name: not name.startswith(rewritten))
+
+
+def refuse_damaged_evidence(session: Session) -> None:
+    """Raise BadBundle when a file that tables and answers are derived from is not as it was sealed."""
+    _refuse(session, lambda name: not name.startswith(DERIVED) and not name.endswith(".parquet"))
+
+
+def _refuse(session: Session, matters: Callable[[str], bool]) -> None:
+    wrong = check(session) if is_sealed(session) else {}
+    for name, problem in wrong.items():
+        if matters(name):
+            raise BadBundle(f"{session.folder / name}: {problem}", "aaco info SESSION  # lists every difference")
+
+
+def refuse_changed(session: Session, names: Collection[str]) -> None:
+    """Raise BadBundle when one of these files of a sealed session is not as it was sealed. Reads each of them once."""
+    sealed = documents.read(session, NAME).get("files", {})
+    for name in sealed.keys() & set(names):
+        if problem := _problem(session.folder / name, sealed[name]["sha256"]):
+            raise BadBundle(f"{session.folder / name}: {problem}", "aaco info SESSION  # lists every difference")
+
+
+def _problem(path: Path, sha256: str) -> str:
+    """What is wrong with a file that was sealed with this hash; empty where nothing is."""
+    try:
+        if not files.is_file(path):
+            return "missing"
+        return "" if files.sha256(path) == sha256 else "changed since it was written"
+    except StorageError as error:
+        return f"cannot be read: {error.what.removeprefix(f'{path}: ')}"
 
 
 def _present(path: Path) -> bool:

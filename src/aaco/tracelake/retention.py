@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from aaco.core import files
-from aaco.core.errors import BadBundle
+from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import LATEST, Session, sessions
+from aaco.tracelake import baselines
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ def choose(root: Path, max_sessions: int, max_age_days: int, kept: Collection[st
            now: datetime | None = None) -> list[Removal]:
     """Sessions beyond the newest `max_sessions` or older than `max_age_days`, oldest last.
 
-    Never chosen: one that runs, one whose id is in `kept` (a baseline's), and one whose record cannot be read, because
-    what cannot be understood is not ours to delete.
+    Never chosen: one that runs, one whose id is in `kept`, one that a baseline file holds of which it knows itself, and
+    one whose record cannot be read, because what cannot be understood is not ours to delete.
     """
     now = now or datetime.now(UTC)
     found = [session for session in sessions(root) if _readable(session)]
@@ -35,7 +36,8 @@ def choose(root: Path, max_sessions: int, max_age_days: int, kept: Collection[st
     for rank, session in enumerate(found):
         age = now - datetime.fromisoformat(session.record.created_utc)
         why = _why(rank, age, max_sessions, max_age_days)
-        if why and session.id not in kept and session.status != "running":
+        held = {session.id, session.record.session_id} & set(kept)  # a renamed folder is still that session
+        if why and not held and session.status != "running" and not _is_kept(session):
             removals.append(Removal(session, why, size(session)))
     return removals
 
@@ -65,8 +67,22 @@ def _why(rank: int, age: timedelta, max_sessions: int, max_age_days: int) -> str
     return f"beyond the newest {max_sessions}" if rank >= max_sessions else ""
 
 
+def stores(root: Path, store: Path) -> list[Path]:
+    """The folders whose baselines may refer to sessions under `root`: the one that is set, and the one beside them.
+
+    Where the command is given decides neither of the latter: a project's baselines are beside its sessions.
+    """
+    return list(dict.fromkeys((store.resolve(), root.resolve().parent / "baselines")))
+
+
+def _is_kept(session: Session) -> bool:
+    """Whether a baseline file that the session knows of holds it, or cannot tell."""
+    names = {session.id, session.record.session_id}
+    return any(baselines.holds(Path(path), name) for path in session.record.kept_by for name in names)
+
+
 def _readable(session: Session) -> bool:
     try:
         return bool(session.record)
-    except BadBundle:
+    except (BadBundle, StorageError):
         return False

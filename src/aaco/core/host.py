@@ -1,0 +1,126 @@
+"""The two ways to look at a host: its files, and its tools."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from aaco.core.readings import Absent
+
+P = ParamSpec("P")
+T = TypeVar("T")
+OUTPUT_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where to look: the real system, or a copy of one under `root`."""
+
+    root: Path = Path("/")
+    python_path: tuple[str, ...] | None = None  # folders of Python packages; None: sys.path
+
+    @property
+    def proc(self) -> Path:
+        """The proc(5) tree."""
+        return self.root / "proc"
+
+    @property
+    def sys(self) -> Path:
+        """The sysfs(5) tree."""
+        return self.root / "sys"
+
+    @property
+    def cpus(self) -> Path:
+        """Documentation/ABI/testing/sysfs-devices-system-cpu."""
+        return self.sys / "devices/system/cpu"
+
+
+def known(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """What `read` returns, or None where it raises Absent."""
+    try:
+        return read(*args, **kwargs)
+    except Absent:
+        return None
+
+
+def text(path: Path) -> str:
+    """The file's text, stripped. Raises Absent with the reason."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError as error:
+        raise Absent(f"{path}: {error.strerror}") from error
+
+
+def number(path: Path) -> int:
+    """The whole number a file holds. Raises Absent."""
+    content = text(path)
+    try:
+        return int(content, 0)
+    except ValueError:
+        raise Absent(f"{path}: {content[:40]!r} is not a number") from None
+
+
+def ask(command: Sequence[str], timeout_s: float = 5.0) -> str:
+    """What a tool prints (both streams). Raises Absent when it is not there, fails, hangs or floods.
+
+    A tool that does not answer is killed with all it started.
+    """
+    path = shutil.which(command[0])
+    if path is None:
+        raise Absent(f"{command[0]} is not on PATH")
+    environment = os.environ | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        process = subprocess.Popen([path, *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True, env=environment)
+    except OSError as error:
+        raise Absent(f"{path}: {error.strerror}") from error
+    with process:
+        output = _listen(process, command[0], timeout_s)
+    answer = output.decode(errors="replace")
+    if process.returncode:
+        ending = "exits with" if process.returncode > 0 else "was killed by signal"
+        raise Absent(f"{command[0]} {ending} {abs(process.returncode)}: {first_printable(answer)}")
+    return answer
+
+
+def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> bytes:
+    """All it prints until it has closed its output and ended; else it is killed."""
+    assert process.stdout
+    deadline = time.monotonic() + timeout_s
+    output, poll = bytearray(), select.poll()
+    poll.register(process.stdout)
+    try:
+        while poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
+            block = os.read(process.stdout.fileno(), 1 << 16)
+            output += block
+            if not block:
+                process.wait(max(0.0, deadline - time.monotonic()))
+                return bytes(output)
+            if len(output) > OUTPUT_LIMIT:
+                raise Absent(f"{name} printed more than {OUTPUT_LIMIT >> 20} MiB")
+        raise Absent(f"{name} gave no answer in {timeout_s:g} s")
+    except subprocess.TimeoutExpired:
+        raise Absent(f"{name} gave no answer in {timeout_s:g} s") from None
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def first_printable(answer: str) -> str:
+    """The first line of a tool's answer that says anything, without control characters."""
+    lines = ("".join(filter(str.isprintable, line)).strip() for line in answer.splitlines())
+    return next(filter(None, lines), "no message")[:120]
+
+
+def cpu_list(listed: str) -> list[int]:
+    """The numbers of a kernel CPU list: "0-2,8" is 0, 1, 2, 8 (Documentation/admin-guide/cputopology.rst)."""
+    spans = [part.split("-") for part in listed.split(",") if part]
+    return [cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)]

@@ -1,0 +1,88 @@
+"""The tables a session may hold: the contract between writers and readers, alike for every vendor.
+
+Units live in column names (`_ns`, `_bytes`, `_ms`, `_pct`). Times are int64 nanoseconds on the host's CLOCK_MONOTONIC.
+A column that a source cannot fill is null, never 0. Columns may be added, never renamed.
+"""
+
+from __future__ import annotations
+
+from aaco.core.tables.attribution import (
+    FINGERPRINTS,
+    KERNEL_GROUPS,
+    KERNEL_NAMES,
+    KERNEL_ROOFLINE,
+    OP_TO_KERNEL_MAP,
+    OPERATORS,
+)
+from aaco.core.tables.critical_path import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
+from aaco.core.tables.inference import ACCOUNT, INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP
+from aaco.core.tables.model import EXECUTED_NODES, GRAPH_EDGES, GRAPH_NODES
+from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec
+from aaco.core.tables.telemetry import DEVICE_FACTS, DEVICE_LINKS, GPU_EVENTS, SAMPLES, SYSTEM_EVENTS
+from aaco.core.tables.trace import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COLLECTIVES, COPIES, COUNTERS, KERNELS
+from aaco.core.tables.waves import (
+    OCCUPANCY,
+    SHADER_CLOCKS,
+    WAVE_INSTRUCTIONS,
+    WAVE_STATE_COUNTS,
+    WAVE_STATES,
+    WAVE_TRACE,
+    WAVE_WAITS,
+    WAVES,
+)
+
+__all__ = [
+    "ACCOUNT",
+    "ALL",
+    "ALLOCATIONS",
+    "API_CALLS",
+    "CALL_ARGUMENTS",
+    "COLLECTIVES",
+    "COPIES",
+    "COUNTERS",
+    "CRITICAL_KERNELS",
+    "CRITICAL_PATH",
+    "DEVICE_FACTS",
+    "DEVICE_LINKS",
+    "EXECUTED_NODES",
+    "FINGERPRINTS",
+    "FLAG",
+    "GPU_EVENTS",
+    "GRAPH_EDGES",
+    "GRAPH_NODES",
+    "INFERENCE_ITERS",
+    "INT",
+    "ITERATION_FEATURES",
+    "ITERATION_OVERLAP",
+    "KERNELS",
+    "KERNEL_GROUPS",
+    "KERNEL_NAMES",
+    "KERNEL_ROOFLINE",
+    "KERNEL_SLACK",
+    "NAME",
+    "OCCUPANCY",
+    "OPERATORS",
+    "OP_TO_KERNEL_MAP",
+    "REAL",
+    "SAMPLES",
+    "SHADER_CLOCKS",
+    "SYSTEM_EVENTS",
+    "TEXT",
+    "TEXTS",
+    "WAVES",
+    "WAVE_INSTRUCTIONS",
+    "WAVE_STATES",
+    "WAVE_STATE_COUNTS",
+    "WAVE_TRACE",
+    "WAVE_WAITS",
+    "TableSpec",
+]
+
+ALL = {spec.name: spec for spec in (
+    INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP, ACCOUNT, KERNELS, COPIES, API_CALLS, CALL_ARGUMENTS,
+    COUNTERS, COLLECTIVES, ALLOCATIONS, SAMPLES, SYSTEM_EVENTS, GPU_EVENTS, DEVICE_FACTS, DEVICE_LINKS,
+    WAVE_INSTRUCTIONS, WAVES,
+    WAVE_TRACE, WAVE_STATES, WAVE_WAITS, OCCUPANCY, WAVE_STATE_COUNTS, SHADER_CLOCKS, GRAPH_NODES, GRAPH_EDGES,
+    EXECUTED_NODES, OP_TO_KERNEL_MAP, OPERATORS, KERNEL_GROUPS, KERNEL_NAMES, FINGERPRINTS, KERNEL_ROOFLINE,
+    CRITICAL_PATH, CRITICAL_KERNELS, KERNEL_SLACK,
+)}

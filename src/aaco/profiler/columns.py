@@ -1,0 +1,78 @@
+"""Small makers of columns that every parser needs: names (constant, by code, as texts), integers, bare kernel names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+# What tools append to a kernel's symbol: the kernel descriptor's suffix, and how a compiler marks a clone of it.
+FEW_NAMES = 1024
+DESCRIPTORS = (" [clone .kd]", " (.kd)", ".kd")
+
+
+def constant(name: str | None, count: int) -> pa.Array:
+    """A NAME column that says the same in every row."""
+    return coded(np.full(count, -1 if name is None else 0, np.int32), pa.array([name or ""], pa.string()))
+
+
+def coded(codes: np.ndarray, names: pa.Array) -> pa.Array:
+    """A NAME column: row i holds names[codes[i]], or null where the code is negative or that name is null."""
+    absent = codes < 0
+    if len(names) > max(FEW_NAMES, len(codes)):  # a piece need not carry every name of the capture
+        codes, names = _used(codes, names)
+    if names.null_count:  # Arrow cannot merge dictionaries that hold null
+        absent |= names.is_null().to_numpy(zero_copy_only=False)[codes]
+        names = names.fill_null("")
+    indices = pa.array(codes.astype(np.int32, copy=False), mask=absent if absent.any() else None)
+    return pa.DictionaryArray.from_arrays(indices, names)
+
+
+def titled(titles: pa.Array, codes: np.ndarray, names: pa.Array) -> pa.Array:
+    """A NAME column: row i holds titles[i], or names[codes[i]] where that is null."""
+    known = titles.dictionary_encode()
+    codes, names = _used(codes, names)
+    title = known.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return coded(np.where(title >= 0, len(names) + title, codes), pa.concat_arrays([names, known.dictionary]))
+
+
+def _used(codes: np.ndarray, names: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """The codes and names without the names that no code means."""
+    used, again = np.unique(codes, return_inverse=True)
+    missing = int((used < 0).sum())
+    return np.where(codes < 0, -1, again - missing), names.take(pa.array(used[missing:]))
+
+
+def encoded(names: Sequence[str | None]) -> pa.Array:
+    """A NAME column of texts as they come; each distinct text is kept once."""
+    codes: dict[str, int] = {}
+    places = pa.array([None if name is None else codes.setdefault(name, len(codes)) for name in names], pa.int32())
+    return pa.DictionaryArray.from_arrays(places, pa.array(list(codes), pa.string()))
+
+
+def integers(values: Sequence[int | None]) -> pa.Array:
+    """An int64 column; what does not fit is null."""
+    try:
+        return pa.array(values, pa.int64())
+    except (OverflowError, pa.ArrowInvalid):
+        return pa.array([value if value is not None and -1 << 63 <= value < 1 << 63 else None for value in values],
+                        pa.int64())
+
+
+def renamed(names: pa.Array, rename: Callable[[str], str]) -> pa.Array:
+    """A NAME column with each of its distinct names changed."""
+    changed = pa.array([rename(name) for name in names.dictionary.to_pylist()], pa.string())
+    return pa.DictionaryArray.from_arrays(names.indices, changed)
+
+
+def bare(kernel: str) -> str:
+    """The kernel's name without the suffixes that tools put behind its symbol."""
+    name = kernel.strip().strip('"').strip()
+    while (shorter := _shorter(name)) != name:
+        name = shorter
+    return name
+
+
+def _shorter(name: str) -> str:
+    return next((name.removesuffix(suffix).rstrip() for suffix in DESCRIPTORS if name.endswith(suffix)), name)

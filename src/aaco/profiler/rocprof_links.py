@@ -1,0 +1,107 @@
+"""The arrows of rocprof's results.json: from a call to the work it launched, by place and microsecond alone.
+
+An arrow has two ends with an id in common. One names the process row, thread and a microsecond inside the call; the
+other the row, lane and the microsecond at which the work starts (rocm-systems, projects/rocprofiler/bin/tblextr.py and
+sqlitedb.py, flow_json).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Spots:
+    """Places in the picture: row, lane and microsecond of each."""
+
+    row: Ints
+    lane: Ints
+    us: Ints
+
+    @classmethod
+    def of(cls, spots: Sequence[tuple[int, int, int]]) -> Spots:
+        """Spots of tuples."""
+        return cls(*np.array(spots, np.int64).reshape(-1, 3).T)
+
+    @classmethod
+    def all(cls, parts: Iterable[Spots]) -> Spots:
+        """The spots of all parts, in order."""
+        columns = list(zip(*((part.row, part.lane, part.us) for part in parts), strict=True)) or [()] * 3
+        return cls(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in columns))
+
+
+@dataclass(frozen=True)
+class Arrows:
+    """Both ends of the arrows, and what numbers them."""
+
+    ids: Ints
+    start: Spots
+    end: Spots
+
+
+def paired(ids: Ints, spots: Spots, start_ids: Ints, starts: Spots) -> Arrows:
+    """Arrows of the ends (ids, spots) whose start is there too; of several starts with one id the first is taken."""
+    known, first = np.unique(start_ids, return_index=True)
+    at = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
+    both = known[at] == ids if len(known) else np.zeros(len(ids), bool)
+    rows = first[at[both]] if len(known) else np.zeros(0, np.int64)
+    return Arrows(ids[both], _take(starts, rows), _take(spots, np.flatnonzero(both)))
+
+
+def linked(arrows: Arrows, calls: Spots, works: Spots) -> tuple[Ints, Ints]:
+    """The id of each call and of each piece of work; NONE where no arrow says it.
+
+    An arrow starts at the last call of its thread that began by then, and ends at the work of its lane that starts
+    then. All arrows of a call bear the least of its ids, so that work finds its call by one number.
+    """
+    call, work = _begun(arrows.start, calls), _at(arrows.end, works)
+    good = (call >= 0) & (work >= 0)
+    call, work, ids = call[good], work[good], arrows.ids[good]
+    of_call = np.full(len(calls.us), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(of_call, call, ids)
+    of_work = np.full(len(works.us), NONE, np.int64)
+    of_work[work] = of_call[call]
+    of_call[of_call == np.iinfo(np.int64).max] = NONE
+    return of_call, of_work
+
+
+def _begun(spots: Spots, things: Spots) -> Ints:
+    """Of each spot the last thing on its row and lane that begins at or before it."""
+    found = np.full(len(spots.us), NONE, np.int64)
+    for mine, theirs in _lanes(spots, things):
+        order = theirs[np.argsort(things.us[theirs], kind="stable")]
+        at = np.searchsorted(things.us[order], spots.us[mine], side="right") - 1
+        found[mine] = np.where(at >= 0, order[np.maximum(at, 0)], NONE)
+    return found
+
+
+def _at(spots: Spots, things: Spots) -> Ints:
+    """Of each spot the thing on its row and lane that begins there; the n-th spot of a place has its n-th thing."""
+    found = np.full(len(spots.us), NONE, np.int64)
+    for mine, theirs in _lanes(spots, things):
+        order = theirs[np.argsort(things.us[theirs], kind="stable")]
+        by_time = mine[np.argsort(spots.us[mine], kind="stable")]
+        us = spots.us[by_time]
+        nth = np.arange(len(us)) - np.searchsorted(us, us)
+        at = np.minimum(np.searchsorted(things.us[order], us) + nth, len(order) - 1)
+        found[by_time] = np.where(things.us[order[at]] == us, order[at], NONE)
+    return found
+
+
+def _lanes(spots: Spots, things: Spots) -> Iterable[tuple[Ints, Ints]]:
+    """For each row and lane that both have, the spots and the things there."""
+    for row in np.intersect1d(spots.row, things.row).tolist():
+        mine, theirs = np.flatnonzero(spots.row == row), np.flatnonzero(things.row == row)
+        for lane in np.intersect1d(spots.lane[mine], things.lane[theirs]).tolist():
+            yield mine[spots.lane[mine] == lane], theirs[things.lane[theirs] == lane]
+
+
+def _take(spots: Spots, rows: Ints) -> Spots:
+    return Spots(spots.row[rows], spots.lane[rows], spots.us[rows])

@@ -1,0 +1,57 @@
+"""What a measured process is started in: the words before its command line, and when it rests.
+
+Set around a run by whoever composes it with a laboratory; the runner knows nothing of laboratories.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """launcher: a program and its arguments, to which the command is added and which becomes it.
+
+    After burst_ns of inferences the measured loop sleeps for rest_ns, between two inferences; 0: it never does.
+    """
+
+    launcher: tuple[str, ...] = ()
+    burst_ns: int = 0
+    rest_ns: int = 0
+
+
+NONE = Surroundings()
+_NOW: ContextVar[Surroundings] = ContextVar("surroundings", default=NONE)
+
+
+def now() -> Surroundings:
+    """Those of the block that this is called in."""
+    return _NOW.get()
+
+
+@contextmanager
+def within(surroundings: Surroundings) -> Iterator[None]:
+    """Every measured process that is started in the block is started in these."""
+    token = _NOW.set(surroundings)
+    try:
+        yield
+    finally:
+        _NOW.reset(token)
+
+
+class Rest:
+    """Lets a loop sleep after each burst, so that nobody has to take the processor from it."""
+
+    def __init__(self, burst_ns: int, rest_ns: int) -> None:
+        self.burst_ns, self.rest_ns = burst_ns, rest_ns
+        self.woke_ns = time.monotonic_ns()
+
+    def after(self, end_ns: int) -> None:
+        """Called when an inference has ended at `end_ns` (CLOCK_MONOTONIC)."""
+        if self.burst_ns and end_ns - self.woke_ns >= self.burst_ns:
+            time.sleep(self.rest_ns / 1e9)
+            self.woke_ns = time.monotonic_ns()

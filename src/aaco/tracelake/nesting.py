@@ -1,0 +1,78 @@
+"""Slices on tracks of a viewer: what overlaps without nesting goes side by side, and ends come in the right order.
+
+A viewer closes the slice that was opened last, so on one track slices must nest. Those that only overlap are moved to
+further lanes of the track. Where an end and a begin share their time, their order decides what nests in what.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco.tracelake.calltree import Calls, Forest
+
+_Rows = NDArray[np.int64]
+
+
+class Laid(NamedTuple):
+    """Per slice: its lane (0 is the track itself), and the positions of its begin and end among all of them."""
+
+    lane: _Rows
+    begin: _Rows
+    end: _Rows
+
+
+def lay(track: _Rows, start: _Rows, end: _Rows) -> Laid:
+    """Lanes and order of slices [start, end) on tracks (small numbers)."""
+    found = Laid(*(np.zeros(len(track), np.int64) for _ in range(3)))
+    rows, lane, taken = np.arange(len(track)), 0, 0
+    while len(rows):
+        rows = rows[np.lexsort((-end[rows], start[rows], track[rows]))]
+        parent, size = _tree(track[rows], start[rows], end[rows])
+        clash = _clashes(track[rows], parent, start[rows], end[rows])
+        moved = _cover(np.flatnonzero(clash), size[clash], len(rows)) > 0  # with all that is inside
+        stay = rows[~moved]
+        if moved.any():  # what stays has a tree of its own
+            parent, size = _tree(track[stay], start[stay], end[stay])
+        place = np.arange(len(stay))
+        found.lane[stay] = lane
+        found.begin[stay] = taken + 2 * place - (_cover(place, size, len(stay)) - 1)
+        found.end[stay] = found.begin[stay] + 2 * size - 1
+        taken += 2 * len(stay)
+        rows, lane = rows[moved], lane + 1
+    return found
+
+
+def _tree(track: _Rows, start: _Rows, end: _Rows) -> tuple[_Rows, _Rows]:
+    """Of sorted slices: the row of the parent (-1 for none), and how many slices are inside, with itself."""
+    by_time = np.argsort(start, kind="stable")
+    forest = Forest()
+    grown = forest.grow(Calls(track[by_time], by_time, start[by_time], end[by_time]))
+    parent, size = np.empty(len(track), np.int64), np.empty(len(track), np.int64)
+    parent[by_time] = grown.parent
+    size[grown.closed] = grown.subtree
+    still, subtree = forest.close()
+    size[still] = subtree
+    return parent, size
+
+
+def _clashes(track: _Rows, parent: _Rows, start: _Rows, end: _Rows) -> NDArray[np.bool_]:
+    """Slices that begin before an earlier one inside the same parent has ended."""
+    order = np.lexsort((np.arange(len(track)), parent, track))
+    group = np.cumsum((np.diff(track[order], prepend=-1) != 0) | (np.diff(parent[order], prepend=-2) != 0))
+    times, code = np.unique(np.concatenate((start, end)), return_inverse=True)
+    began, ended = code[:len(start)][order], code[len(start):][order]
+    reach = np.maximum.accumulate(group * len(times) + ended) - group * len(times)
+    clash = np.zeros(len(track), bool)
+    clash[order[1:]] = (group[1:] == group[:-1]) & (reach[:-1] > began[1:])
+    return clash
+
+
+def _cover(first: _Rows, size: _Rows, count: int) -> _Rows:
+    """For each of `count` places, how many of the runs [first, first + size) it lies in."""
+    change = np.zeros(count + 1, np.int64)
+    np.add.at(change, first, 1)
+    np.add.at(change, first + size, -1)
+    return np.cumsum(change)[:count]

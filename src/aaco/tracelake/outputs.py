@@ -1,0 +1,130 @@
+"""What a model computed: the outputs of one inference, kept beside its timings so that two sessions can be compared.
+
+A digest of every output is kept, and its elements if there are few, else an evenly spaced sample of them: which ones
+depends on the shape alone, so samples of two sessions hold the same elements. Imported by the measured process: light.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco.core import files
+from aaco.core.errors import BadBundle
+
+FILE = "runtime/outputs.npz"
+LIMIT = 1 << 16  # elements kept of an output
+BUDGET = 1 << 20  # and of all of them
+MOST_BYTES = 64 << 20  # of elements in a file that is read; ours hold 8 MiB at most, but text may be long
+FIX = "aaco info SESSION  # checks every file's hash"
+
+
+@dataclass(frozen=True)
+class Produced:
+    """An output as the runtime gave it; `array` is None where it has no form here, and `why_not` says why.
+
+    dtype is numpy's (or ml_dtypes') name of what the model computed; bfloat16 comes as float32, which holds it exactly.
+    """
+
+    name: str
+    dtype: str
+    array: NDArray[Any] | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output as it was kept: its digest and, of `elements` in all, those in `values` (None: none were kept)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int
+    sha256: str | None
+    not_finite: int | None
+    values: NDArray[Any] | None
+    why_not_kept: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every element was kept."""
+        return self.values is not None and len(self.values) == self.elements
+
+
+def keep(path: Path, produced: Sequence[Produced]) -> list[dict[str, Any]]:
+    """Write the elements that are kept; returns the facts of every output, in order. Raises StorageError."""
+    left, facts, arrays = BUDGET, [], {}
+    for index, one in enumerate(produced):
+        if one.array is None:
+            facts.append({"name": one.name, "dtype": one.dtype, "shape": None, "elements": None, "sha256": None,
+                          "not_finite": None, "kept": 0, "why_not_kept": one.why_not})
+            continue
+        values = _sample(one.array, min(LIMIT, left))
+        left -= len(values)
+        arrays[f"output_{index}"] = values
+        facts.append(_facts(one, one.array, len(values)))
+    files.write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    return facts
+
+
+def load(folder: Path, facts: Sequence[Mapping[str, Any]]) -> list[Output]:
+    """The outputs of a session's folder, from the facts that `keep` returned. Raises BadBundle."""
+    path = folder / FILE
+    try:
+        kept = _read(path)
+        return [_output(index, fact, kept) for index, fact in enumerate(facts)]
+    except FileNotFoundError as error:
+        raise BadBundle(f"{path}: missing", FIX) from error
+    except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadBundle(f"{path}: not the outputs of a run: {' '.join(str(error).split())}", FIX) from error
+
+
+def digest(array: NDArray[Any]) -> str:
+    """SHA-256 over type, shape and elements in C order."""
+    state = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    if array.size:
+        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return state.hexdigest()
+
+
+def _facts(one: Produced, array: NDArray[Any], kept: int) -> dict[str, Any]:
+    counted = np.issubdtype(array.dtype, np.inexact)
+    why = "" if kept or not array.size else f"the {BUDGET:,} elements that are kept of a run were used up before"
+    return {"name": one.name, "dtype": one.dtype, "shape": list(array.shape), "elements": array.size,
+            "sha256": digest(array), "kept": kept, "why_not_kept": why,
+            "not_finite": int(array.size - np.isfinite(array).sum()) if counted else None}
+
+
+def _sample(array: NDArray[Any], most: int) -> NDArray[Any]:
+    """At most so many elements of the flat array, evenly spaced, first and last among them."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if len(flat) <= most:
+        return flat
+    return flat[np.linspace(0, len(flat) - 1, most).astype(np.int64)] if most else flat[:0]
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    with zipfile.ZipFile(path) as zipped:
+        if sum(item.file_size for item in zipped.infolist()) > MOST_BYTES:
+            raise ValueError("more than a run keeps")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _output(index: int, fact: Mapping[str, Any], kept: Mapping[str, NDArray[Any]]) -> Output:
+    shape, count, why = tuple(map(int, fact["shape"] or ())), fact["elements"], str(fact["why_not_kept"] or "")
+    values = kept.get(f"output_{index}")
+    if values is not None and (values.ndim != 1 or len(values) != fact["kept"] or len(values) > count):
+        raise ValueError(f"output {index} holds {values.shape} of {count} elements")
+    if values is not None and count and not len(values):
+        values = None
+    return Output(str(fact["name"]), str(fact["dtype"]), shape, int(count or 0), fact["sha256"], fact["not_finite"],
+                  values, why)

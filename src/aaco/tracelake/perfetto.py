@@ -1,0 +1,140 @@
+"""A session as a trace for https://ui.perfetto.dev: Perfetto's own protobuf, or Chrome's JSON for older viewers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aaco.tracelake.nesting import lay
+from aaco.tracelake.timeline_tracks import Events, Track, Values, events, values
+from aaco.tracelake.trackevents import Slices, Writer
+
+_Rows = NDArray[np.int64]
+
+
+def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table]) -> int:
+    """Write the tables' events and values as Perfetto TrackEvents; returns how many slices and values there are.
+
+    Slices that overlap on one track without nesting are shown on further lanes of it.
+    """
+    writer, declared, count = Writer(file), set[int](), 0
+    for found in events(tables):
+        laid = lay(found.track, found.start, found.end)
+        writer.slices(Slices(_declare(writer, declared, found, laid.lane), found.start, found.end, found.name,
+                             found.names, laid.begin, laid.end, found.flows, found.flow_end, found.notes))
+        count += len(found.start)
+    for series in values(tables):
+        _process(writer, declared, series.track)
+        writer.counter(series.track.uuid(), series.track.process_uuid, series.track.name, series.unit)
+        writer.values(series.track.uuid(), series.times, series.values)
+        count += len(series.times)
+    return count
+
+
+def _declare(writer: Writer, declared: set[int], found: Events, lane: _Rows) -> _Rows:
+    """Declare every track and lane that the slices use; returns each slice's track uuid."""
+    lanes = int(lane.max(initial=0)) + 1
+    keys, place = np.unique(found.track * lanes + lane, return_inverse=True)
+    uuids = []
+    for key in keys.tolist():
+        track, number = found.tracks[key // lanes], key % lanes
+        _process(writer, declared, track)
+        uuid = track.uuid(number)
+        if uuid not in declared:
+            writer.track(uuid, track.process_uuid, track.name + (f" (beside, {number})" if number else ""))
+            declared.add(uuid)
+        uuids.append(uuid)
+    return np.array(uuids, np.int64)[place]
+
+
+def _process(writer: Writer, declared: set[int], track: Track) -> None:
+    if track.process_uuid not in declared:
+        writer.process(track.process_uuid, track.pid, track.process)
+        declared.add(track.process_uuid)
+
+
+def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table]) -> int:
+    """Write the tables' events and values as Chrome trace JSON; returns how many slices and values there are.
+
+    Times are in us with three decimals, so no ns is lost in the text.
+    """
+    count, named = 0, set[tuple[int, int]]()
+    file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+    separator = b""
+    for lines in _chrome_lines(tables, named):
+        if lines:
+            file.write(separator + ",\n".join(lines).encode())
+            separator = b",\n"
+            count += sum(line.startswith(('{"ph":"X"', '{"ph":"C"')) for line in lines)
+    file.write(b"\n]}\n")
+    return count
+
+
+def _chrome_lines(tables: Mapping[str, pa.Table], named: set[tuple[int, int]]) -> Iterator[list[str]]:
+    for found in events(tables):
+        yield [line for track in found.tracks for line in _chrome_names(track, named)]
+        for rows in np.array_split(np.arange(len(found.start)), len(found.start) // 50_000 + 1):
+            yield _chrome_slices(found, rows)
+    for series in values(tables):
+        yield _chrome_names(series.track, named)
+        yield _chrome_values(series)
+
+
+def _chrome_names(track: Track, named: set[tuple[int, int]]) -> list[str]:
+    lines = []
+    for key, what, name in (((track.pid, -1), "process_name", track.process),
+                            ((track.pid, track.tid), "thread_name", track.name)):
+        if key not in named:
+            named.add(key)
+            lines.append(f'{{"ph":"M","pid":{track.pid},"tid":{track.tid},"name":"{what}",'
+                         f'"args":{{"name":{json.dumps(name)}}}}}')
+    return lines
+
+
+def _chrome_slices(found: Events, rows: _Rows) -> list[str]:
+    heads = [f'{{"ph":"X","cat":"{found.category}","name":{json.dumps(name)}' for name in found.names]
+    places = [f'"pid":{track.pid},"tid":{track.tid}' for track in found.tracks]
+    notes = [(name, column[rows].tolist()) for name, column in found.notes.items()]
+    lines = []
+    for index, (name, track, start, end) in enumerate(zip(
+            *(column[rows].tolist() for column in (found.name, found.track, found.start, found.end)), strict=True)):
+        args = ",".join(f'"{note}":{column[index]}' for note, column in notes if column[index] >= 0)
+        lines.append(f'{heads[name]},{places[track]},"ts":{_us(start)},"dur":{_us(end - start)},"args":{{{args}}}}}')
+    lines += _chrome_flows(found, rows, places)
+    return lines
+
+
+def _chrome_flows(found: Events, rows: _Rows, places: list[str]) -> list[str]:
+    """Arrows: from the outermost call that has the id (ph s), through the launch inside it (t), to the work (f)."""
+    lines = []
+    asked = np.concatenate(found.flows[1:]) if len(found.flows) > 1 else np.zeros(0, np.int64)
+    parts = [(column, column > 0, "s") for column in found.flows[1:]]
+    for column in found.flows[:1]:
+        passed = np.isin(column, asked)
+        parts += [(column, (column > 0) & ~passed, "s"), (column, (column > 0) & passed, "t")]
+    parts += [(found.flow_end, found.flow_end > 0, "f")] if found.flow_end is not None else []
+    for column, where, phase in parts:
+        chosen = rows[where[rows]]
+        for flow, track, start in zip(*(item[chosen].tolist() for item in (column, found.track, found.start)),
+                                      strict=True):
+            lines.append(f'{{"ph":"{phase}","id":{flow},"cat":"flow","name":"launch","bp":"e",{places[track]},'
+                         f'"ts":{_us(start)}}}')
+    return lines
+
+
+def _chrome_values(series: Values) -> list[str]:
+    name, track = json.dumps(series.track.name), series.track
+    return [f'{{"ph":"C","name":{name},"pid":{track.pid},"tid":{track.tid},"ts":{_us(time)},'
+            f'"args":{{"value":{value!r}}}}}' for time, value in zip(series.times.tolist(), series.values.tolist(),
+                                                                    strict=True) if np.isfinite(value)]
+
+
+def _us(ns: int) -> str:
+    """ns as us with three decimals; both signs."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
