@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics import inputs
 from aaco.analytics.diagnosis import Diagnosis
+from aaco.analytics.trace import Trace
 from aaco.core import registry
 from aaco.core.readings import Absent, Estimate, Reading
 
 SCHEMA_VERSION = 1
 NOT_MEASURED = "outside the measured inferences (warm-up of the profiled pass)"
+NOT_TIMED = "the capture has no time for them"
 STATISTICS = ("mean", "std", "p50", "p90", "p95", "p99", "min", "max", "iqr", "mad")
 
 
@@ -25,11 +28,12 @@ class Coverage:
     in_file: tuple[int, int]
     used: tuple[int, int]
     dropped: Mapping[str, tuple[int, int]]
-    unattributed: tuple[int, int]
+    unattributed: tuple[int, int] | None  # None where there is no graph to attribute to
 
     def document(self) -> dict[str, Any]:
         """For JSON: {"count", "ns"} of each part."""
-        return {"in_file": _part(self.in_file), "used": _part(self.used), "unattributed": _part(self.unattributed),
+        return {"in_file": _part(self.in_file), "used": _part(self.used),
+                "unattributed": _part(self.unattributed) if self.unattributed else None,
                 "dropped": {reason: _part(part) for reason, part in self.dropped.items()}}
 
 
@@ -53,25 +57,42 @@ class Explanation:
     absent: Mapping[str, str]  # expected file -> why it is not there
     verdict: Mapping[str, Any] | None = None  # regress/verdict.json
     notes: tuple[str, ...] = field(default=())
+    captures: Mapping[str, Any] = field(default_factory=dict)  # profiler/captures.json: what an import read
+    truth: Mapping[str, Any] = field(default_factory=dict)  # trace_check.json: what shows that the trace is false
+    capsule: Mapping[str, Any] = field(default_factory=dict)  # capsule.json: the laboratory that it was measured in
+    examined: Mapping[str, Any] = field(default_factory=dict)  # layout.EXAMINED: what else an import was asked
+    trace: Trace | None = None  # what the devices did; None where none did anything that was recorded
+
+    def rows(self, name: str) -> int:
+        """Rows of a table, without reading it where it knows them."""
+        counted = getattr(self.tables, "rows", None)
+        return int(counted(name)) if counted else self.tables[name].num_rows
 
     def derived_metrics(self) -> dict[str, Any]:
         """The content of derived_metrics.json: every metric, measured or absent with its reason."""
         return {"schema_version": SCHEMA_VERSION,
                 **{name: _metric_document(reading) for name, reading in self.readings.items()}}
 
+    def judged(self, verdict: Mapping[str, Any], files: Collection[str]) -> Explanation:
+        """The same session with a verdict, whose `files` are no longer absent."""
+        absent = {name: why for name, why in self.absent.items() if name not in files}
+        return replace(self, verdict=verdict, absent=absent)
+
 
 def cover(kernels: pa.Table | None, op_to_kernel_map: pa.Table | None) -> Coverage | None:
     """Account for every kernel of the capture, or None when there is no capture."""
     if kernels is None:
         return None
-    used = kernels.filter(pc.is_valid(kernels["iteration"]))
-    dropped = kernels.filter(pc.is_null(kernels["iteration"]))
+    used = inputs.measured(kernels)
+    outside = kernels.filter(pc.is_null(kernels["iteration"]))
+    timeless = kernels.num_rows - used.num_rows - outside.num_rows
     loose = used if op_to_kernel_map is None else _unattributed(used, op_to_kernel_map)
-    reasons = {NOT_MEASURED: _size(dropped)} if dropped.num_rows else {}
+    reasons = {NOT_MEASURED: _size(outside)} if outside.num_rows else {}
+    reasons |= {NOT_TIMED: (timeless, _size(kernels)[1] - _size(used)[1] - _size(outside)[1])} if timeless else {}
     return Coverage(_size(kernels), _size(used), reasons, _size(loose))
 
 
-def summarise(latencies: Mapping[str, Any], batch: int) -> dict[str, Any]:
+def summarise(latencies: Mapping[str, Any], batch: int | None) -> dict[str, Any]:
     """inference_summary.json: per phase every statistic, each with its interval or the reason it is absent.
 
     latencies: {"warmup": array of ms, "measurement": array of ms}; a phase without iterations is left out.
@@ -80,8 +101,10 @@ def summarise(latencies: Mapping[str, Any], batch: int) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "unit": "ms", "batch": batch, **phases}
 
 
-def _statistics(values: Any, batch: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"iterations": len(values), "throughput_per_s": 1000 * batch * len(values) / values.sum()}
+def _statistics(values: Any, batch: int | None) -> dict[str, Any]:
+    total_ms = float(values.sum())
+    rate = 1000 * batch * len(values) / total_ms if batch and total_ms else None
+    found: dict[str, Any] = {"iterations": len(values), "throughput_per_s": rate}
     for name in STATISTICS:
         function = registry.METRICS[f"latency_{name}_ms"].compute
         try:
@@ -100,7 +123,8 @@ def _estimate(found: float | Estimate) -> dict[str, float | None]:
 def _metric_document(reading: Reading) -> dict[str, Any]:
     metric = registry.METRICS[reading.metric]
     return {"value": reading.value, "unit": reading.unit, "ci_low": reading.low, "ci_high": reading.high,
-            "why_absent": reading.why_absent or None, "band": reading.band or None,
+            "why_absent": reading.why_absent or None, "caveat": reading.caveat or None,
+            "method": reading.method or None, "band": reading.band or None,
             "bands": [str(band) for band in metric.bands], "better": metric.better, "formula": metric.formula,
             "source": metric.source, "inputs": list(metric.inputs)}
 

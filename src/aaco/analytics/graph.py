@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx
 import pyarrow as pa
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
-from aaco.analytics import operators
+from aaco.analytics import operators, trips
 from aaco.analytics.operators import TensorType, inference
 from aaco.analytics.operators.inference import UNKNOWN
 from aaco.core.errors import ModelError
@@ -24,7 +25,8 @@ from aaco.runner.model_file import strip_weights
 NOT_WEIGHTS = frozenset({"int64", "bool", "string", ""})  # indices, shapes, flags and texts
 SHOWN = 16  # values of a tensor attribute
 _BUILT = ("node_id", "name", "op_type", "domain", "category", "subgraph", "attributes", "inputs", "outputs",
-          "input_shapes", "output_shapes", "dtype", "parameters", "flops", "bytes")
+          "input_shapes", "output_shapes", "dtype", "parameters", "executions",
+          "flops_each", "bytes_each", "flops", "bytes", "why_no_cost")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Graph:
     `meta` holds ir_version, opset_imports, producer, graph_name, inputs and outputs (name, dtype, shape with a symbol
     or null for what is not known), node_count, op_counts, parameter_count, parameter_bytes, subgraph_count,
     total_flops and total_bytes (of the nodes whose cost is known), unmodelled ({operator: nodes} that no rule
-    covers), unknown_shapes (nodes whose rule lacks a shape), inference_refused (why inference failed, else null).
+    covers), unknown_shapes (nodes whose rule lacks a shape), unknown_trips (nodes inside loops of which it is not known
+    how often they run), inference_refused (why inference failed, else null).
     """
 
     nodes: pa.Table
@@ -48,9 +51,10 @@ def describe(model: ModelProto, shapes: Mapping[str, TensorType] | None = None,
 
     `bind` gives model inputs concrete shapes, and with them the dynamic dimensions of the same name everywhere;
     `shapes` states tensors' types outright. Node ids follow the graph, a control-flow node's bodies directly after it
-    in attribute order, at the subgraph path `<node>/<attribute>`. Bodies count as executed once and the control-flow
-    node itself as nothing. A weight belongs to the node that first uses it; parameters are weights of any type but
-    int64, bool and string. Raises ModelError when `bind` does not fit the model's inputs.
+    in attribute order, at the subgraph path `<node>/<attribute>`. Bodies count as often as they run, where the model
+    says how often, branches of an If as taken, and the control-flow node itself as nothing. A weight belongs to the
+    node that first uses it; parameters are weights of any type but int64, bool and string. Raises ModelError when
+    `bind` does not fit the model's inputs.
     """
     whole = bound(inline(strip_weights(model)), bind or {})
     known, refused = inference.infer(whole, shapes or {})
@@ -113,7 +117,8 @@ def _substitute(graph: GraphProto, sizes: Mapping[str, int]) -> None:
 class _Scope:
     """The tensors of a graph or subgraph: types, weights, inputs, and who makes which.
 
-    `inputs` maps an input of a body to the outer tensor that the control-flow node hands in for it.
+    `inputs` maps an input of a body to the outer tensor that the control-flow node hands in for it; `values` holds the
+    small constants that can be read here.
     """
 
     path: str
@@ -121,6 +126,7 @@ class _Scope:
     weights: Mapping[str, TensorType]
     inputs: Mapping[str, str]
     outer: _Scope | None
+    values: trips.Values
     maker: dict[str, int] = field(default_factory=dict)
 
     def holder(self, tensor: str) -> _Scope | None:
@@ -144,25 +150,46 @@ class _Reader:
     def __init__(self, shapes: Mapping[str, TensorType]) -> None:
         self.shapes = shapes
         self.nodes: list[tuple[NodeProto, str, _Scope]] = []
+        self.executions: list[int | None] = []
         self.returned: list[tuple[_Scope, str, int | None]] = []
         self.weights_seen: dict[tuple[int, str], TensorType] = {}
         self.unmodelled: Counter[str] = Counter()
         self.unknown_shapes = 0
 
     def read(self, graph: GraphProto, known: GraphProto, path: str = "", outer: _Scope | None = None,
-             control: int | None = None) -> None:
-        """Number the nodes of a graph and of the bodies in it; `known` is the same graph with types."""
-        scope = _Scope(path, inference.graph_types(known), inference.weight_types(graph),
-                       self._handed_in(graph, control), outer)
+             control: int | None = None, executions: int | None = 1) -> None:
+        """Number the nodes of a graph and of the bodies in it; `known` is the same graph with types.
+
+        executions: how often the graph runs in one inference, None where that is not known.
+        """
+        types = inference.graph_types(known)
+        scope = _Scope(path, types, inference.weight_types(graph), self._handed_in(graph, control), outer,
+                       self._values(known, types, outer, control, executions))
         self.returned += [(scope, info.name, control) for info in graph.output]
         for node, typed in zip(graph.node, known.node, strict=True):
             node_id = len(self.nodes)
             name = node.name or f"{node.op_type}_{node_id}"
             self.nodes.append((node, name, scope))
+            self.executions.append(executions)
             scope.maker.update(dict.fromkeys(filter(None, node.output), node_id))
             bodies = zip(inference.bodies(node), inference.bodies(typed), strict=True)
             for (label, body), (_, typed_body) in bodies:
-                self.read(body, typed_body, f"{path}/{name}/{label}".lstrip("/"), scope, node_id)
+                runs = self._trips(typed, typed_body, scope)
+                times = None if runs is None or executions is None else runs * executions
+                self.read(body, typed_body, f"{path}/{name}/{label}".lstrip("/"), scope, node_id, times)
+
+    def _values(self, known: GraphProto, types: Mapping[str, TensorType], outer: _Scope | None, control: int | None,
+                executions: int | None) -> trips.Values:
+        """The small constants that a graph's nodes see; a loop that is known to go on hands its body a true condition.
+        """
+        values = {**(outer.values if outer else {}), **inference.known_values(known, types)}
+        if control is not None and executions is not None and self.nodes[control][0].op_type == "Loop":
+            values[known.input[1].name] = np.array(True)
+        return values
+
+    def _trips(self, node: NodeProto, body: GraphProto, scope: _Scope) -> int | None:
+        inner = {**scope.values, **inference.known_values(body, inference.graph_types(body))}
+        return trips.trips(node, body, scope.values, inner, lambda tensor: self.type_of(scope, tensor))
 
     def _handed_in(self, graph: GraphProto, control: int | None) -> dict[str, str]:
         """Loop, Scan and SequenceMap hand their inputs to the body in order, the last to the last."""
@@ -183,10 +210,11 @@ class _Reader:
                      for side in (node.input, node.output))
         cost = operators.cost(node.op_type, node.domain, attributes, ins, outs, node.input)
         self._count_gaps(node, cost)
+        each, times = (cost.flops, cost.bytes) if cost else (None, None), self.executions[node_id]
         return (node_id, name, node.op_type, node.domain, operators.family(node.op_type, node.domain), scope.path,
                 json.dumps(attributes), list(node.input), list(node.output), _shapes(ins), _shapes(outs),
                 next((out.dtype or None for out in outs if out), None), self._parameters(node, scope),
-                cost and cost.flops, cost and cost.bytes)
+                times, *each, *(_times(amount, times) for amount in each), _why_no_cost(node, cost, times))
 
     def _count_gaps(self, node: NodeProto, cost: operators.Cost | None) -> None:
         if not operators.modelled(node.op_type, node.domain):
@@ -241,8 +269,21 @@ def _meta(model: ModelProto, reader: _Reader, nodes: pa.Table, refused: str) -> 
         "total_bytes": sums["bytes"],
         "unmodelled": dict(reader.unmodelled),
         "unknown_shapes": reader.unknown_shapes,
+        "unknown_trips": reader.executions.count(None),
         "inference_refused": refused or None,
     }
+
+
+def _times(each: int | None, executions: int | None) -> int | None:
+    return None if each is None or executions is None else each * executions
+
+
+def _why_no_cost(node: NodeProto, cost: operators.Cost | None, executions: int | None) -> str | None:
+    if not operators.modelled(node.op_type, node.domain):
+        return f"what {_operator(node.op_type, node.domain)} costs is not modelled"
+    if cost is None:
+        return "a shape that its cost depends on is not known"
+    return trips.UNKNOWN_TRIPS if executions is None else None
 
 
 def _port(info: onnx.ValueInfoProto, kind: TensorType) -> dict[str, Any]:

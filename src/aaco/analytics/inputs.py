@@ -5,13 +5,16 @@ Each function here is an input name; its parameters are tables or other inputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aaco.analytics import overlap
 from aaco.core.readings import Absent
 
 RUN = "model_run"
@@ -28,8 +31,16 @@ class Window:
 
 
 def latencies_ms(inference_iters: pa.Table) -> NDArray[np.float64]:
-    """Latency of every measured inference, in order."""
+    """Latency of every measured inference that counts, in order."""
     return _phase(inference_iters, "measurement")
+
+
+def all_latencies_ms(inference_iters: pa.Table) -> NDArray[np.float64]:
+    """Latency of every measured inference, also of those that do not count."""
+    chosen = inference_iters.filter(pc.equal(inference_iters["phase"].cast(pa.string()), "measurement"))
+    if not chosen.num_rows:
+        raise Absent("no measurement iterations were recorded")
+    return np.asarray(chosen["latency_ms"].to_numpy())
 
 
 def warmup_ms(inference_iters: pa.Table) -> NDArray[np.float64]:
@@ -37,28 +48,55 @@ def warmup_ms(inference_iters: pa.Table) -> NDArray[np.float64]:
     return _phase(inference_iters, "warmup")
 
 
+def process_medians_ms(inference_iters: pa.Table) -> NDArray[np.float64]:
+    """The median of each process's measured latencies, in the order of the processes."""
+    chosen = counted(inference_iters, "measurement")
+    process, latency = pc.fill_null(chosen["process"], -1).to_numpy(), chosen["latency_ms"].to_numpy()
+    return np.array([np.median(latency[process == index]) for index in np.unique(process)])
+
+
+def longest_run_ms(inference_iters: pa.Table) -> NDArray[np.float64]:
+    """The measured latencies that count, in order, of the process that made most of them: one uninterrupted series."""
+    chosen = counted(inference_iters, "measurement")
+    process = pc.fill_null(chosen["process"], -1).to_numpy()
+    names, made = np.unique(process, return_counts=True)
+    return np.asarray(chosen["latency_ms"].to_numpy()[process == names[made.argmax()]])
+
+
+def measured(kernels: pa.Table) -> pa.Table:
+    """The kernels that belong to a measured inference and whose time is known."""
+    return kernels.filter(_all_valid(kernels, ("iteration", "t_start_ns", "dur_ns")))
+
+
 def window(kernels: pa.Table, api_calls: pa.Table) -> Window:
     """The kernels that belong to a measured inference, and the wall time of the runs that hold them."""
-    measured = kernels.filter(pc.is_valid(kernels["iteration"]))
-    if not measured.num_rows:
+    chosen = measured(kernels)
+    if not chosen.num_rows:
         raise Absent("no kernel belongs to a measured inference")
-    runs = api_calls.filter(pc.equal(api_calls["name"], RUN))
-    first = pc.min(measured["t_start_ns"]).as_py()
+    runs = api_calls.filter(pc.and_kleene(pc.equal(api_calls["name"], RUN), _all_valid(api_calls, ("dur_ns",))))
+    first = pc.min(chosen["t_start_ns"]).as_py()
     held = runs.filter(pc.greater(runs["t_end_ns"], first))
-    inferences = pc.count_distinct(measured["iteration"]).as_py()
+    inferences = pc.count_distinct(chosen["iteration"]).as_py()
     if held.num_rows != inferences:
         raise Absent(f"{held.num_rows} runs hold the kernels of {inferences} inferences")
     run_ns = held["dur_ns"].to_numpy()
-    return Window(measured, inferences, int(run_ns.sum()), run_ns)
+    if run_ns.sum() <= 0:
+        raise Absent("no time passed in the runs that hold the kernels")
+    return Window(chosen, inferences, int(run_ns.sum()), run_ns)
 
 
 def execution_window(window: Window) -> Window:
     """The window, if its kernels' times are those of the work itself."""
-    chosen = window.kernels.filter(pc.equal(window.kernels["timed"].cast(pa.string()), "dispatch"))
+    refuse_dispatches(window.kernels)
+    return window
+
+
+def refuse_dispatches(kernels: pa.Table) -> None:
+    """Raises Absent where any of the kernels is the host's dispatch of work, not the work."""
+    chosen = kernels.filter(pc.equal(kernels["timed"].cast(pa.string()), "dispatch"))
     if chosen.num_rows:
         names = ", ".join(sorted(filter(None, pc.unique(chosen["provider"].cast(pa.string())).to_pylist())))
         raise Absent(f"on {names} the profile times the host's dispatch of a node, not the device's work")
-    return window
 
 
 def gpu_window(window: Window) -> Window:
@@ -70,15 +108,54 @@ def gpu_window(window: Window) -> Window:
     return Window(on_device, window.inferences, window.wall_ns, window.run_ns)
 
 
-def measured_events(system_events: pa.Table, inference_iters: pa.Table) -> pa.Table:
-    """The operating-system events while inferences were measured: loading and warm-up of each process left out."""
+@dataclass(frozen=True)
+class Spans:
+    """From the first measured inference of each process to its last: starts and ends, ns."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    @property
+    def wall_ns(self) -> int:
+        """Their total length."""
+        return int((self.end - self.start).sum())
+
+
+def measured_spans(inference_iters: pa.Table) -> Spans:
+    """When inferences were measured: loading and warm-up of each process left out."""
     chosen = inference_iters.filter(pc.equal(inference_iters["phase"].cast(pa.string()), "measurement"))
     spans = chosen.group_by("process").aggregate([("t_start_ns", "min"), ("t_end_ns", "max")])
-    at = system_events["t_ns"].to_numpy()
+    return Spans(spans["t_start_ns_min"].to_numpy(), spans["t_end_ns_max"].to_numpy())
+
+
+def measured_events(system_events: pa.Table, measured_spans: Spans) -> pa.Table:
+    """The sampled operating-system events (T1) while inferences were measured.
+
+    A sample counts what happened in the interval before it, so only intervals that begin in there belong to it too.
+    """
+    samples = overlap.sampled(system_events)
+    at = samples["t_ns"].to_numpy()
+    began = at - _intervals_ns(samples)
     inside = np.zeros(len(at), bool)
-    for first, last in zip(spans["t_start_ns_min"].to_pylist(), spans["t_end_ns_max"].to_pylist(), strict=True):
-        inside |= (at > first) & (at <= last)
-    return system_events.filter(pa.array(inside))
+    for first, last in zip(measured_spans.start, measured_spans.end, strict=True):
+        inside |= (began >= first) & (at <= last)
+    return samples.filter(pa.array(inside))
+
+
+def _intervals_ns(system_events: pa.Table) -> NDArray[np.int64]:
+    """The length of the interval of each event: that of the `sample` event of its moment, 0 where there is none."""
+    at = system_events["t_ns"].to_numpy()
+    samples = system_events.filter(pc.equal(system_events["kind"].cast(pa.string()), "sample")).sort_by("t_ns")
+    if not samples.num_rows:
+        return np.zeros(len(at), np.int64)
+    moments, lengths = samples["t_ns"].to_numpy(), pc.fill_null(samples["dur_ns"], 0).to_numpy()
+    place = np.minimum(np.searchsorted(moments, at), len(moments) - 1)
+    return np.where(moments[place] == at, lengths[place], 0)
+
+
+def _all_valid(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
+    """Of each row whether it has a value in every one of the columns."""
+    return reduce(pc.and_, (pc.is_valid(table[name]) for name in columns))
 
 
 def union_ns(start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
@@ -91,11 +168,20 @@ def union_ns(start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
 
 
 def _phase(inference_iters: pa.Table, phase: str) -> NDArray[np.float64]:
-    chosen = inference_iters.filter(pc.equal(inference_iters["phase"].cast(pa.string()), phase))
-    if not chosen.num_rows:
+    return np.asarray(counted(inference_iters, phase)["latency_ms"].to_numpy())
+
+
+def counted(inference_iters: pa.Table, phase: str) -> pa.Table:
+    """The iterations of a phase that statistics rest on: all, or under --noise discard and repeat the clean ones."""
+    made = inference_iters.filter(pc.equal(inference_iters["phase"].cast(pa.string()), phase))
+    if not made.num_rows:
         raise Absent(f"no {phase} iterations were recorded")
-    return np.asarray(chosen["latency_ms"].to_numpy())
+    chosen = made.filter(pc.fill_null(made["counted"], True))
+    if not chosen.num_rows:
+        raise Absent(f"none of {made.num_rows} {phase} iterations is clean, and only those were to count")
+    return chosen
 
 
 VIEWS = {view.__name__: view for view in (
-    latencies_ms, warmup_ms, window, execution_window, gpu_window, measured_events)}
+    latencies_ms, warmup_ms, process_medians_ms, longest_run_ms,
+    window, execution_window, gpu_window, measured_spans, measured_events)}

@@ -24,6 +24,7 @@ RELAY = {"ReorderInput": "order", "ReorderOutput": "order", "Transpose": "order"
 SHAPING = frozenset({"Reshape", "Expand", "Slice", "Pad", "Tile", "Squeeze", "Unsqueeze"})
 # The marks ONNX Runtime (1.31) puts on names it makes; without them they name the tensor or node they stand for.
 # Graph::GenerateNodeArgName, EnsureUniqueDQForNodeUnit, QDQPropagationTransformer; PropagateCastOps; NchwcTransformer.
+NAMELESS = "(executed node "
 MARKS = re.compile(r"(_token_\d+|/duplicated|_q_to_dq|_pre_q\d*|_post_dq\d*)+$")
 CAST_MARK = "InsertedPrecisionFreeCast_"
 BLOCKED_MARKS = ("_nchwc", "_bn_nchwc", "_mul_nchwc")
@@ -74,13 +75,21 @@ def _report(executed: Flow, home: list[int], why: list[str | None]) -> Lowering:
     for node, at in enumerate(home):
         if at != NOBODY:
             sources[at].append(node)
-    names = [node.name or f"{node.op_type}_{i}" for i, node in enumerate(executed.nodes)]
+    names = _names(executed)
     table = EXECUTED_NODES.build(
         executed_id=list(range(len(names))), name=names, op_type=[node.op_type for node in executed.nodes],
         domain=[node.domain for node in executed.nodes], source_nodes=sources,
         origin=["inserted" if not some else "original" if len(some) == 1 else "fused" for some in sources])
     fate = ["eliminated" if at == NOBODY else "kept" if len(sources[at]) == 1 else "fused" for at in home]
     return Lowering(table, [None if at == NOBODY else names[at] for at in home], fate, why)
+
+
+def _names(executed: Flow) -> list[str]:
+    """The nodes' names; one without, or that others have too, gets one that no profile can have by chance."""
+    shared = Counter(node.name for node in executed.nodes)
+    return [node.name if node.name and shared[node.name] == 1 else
+            f"{NAMELESS}{i}: {f'one of {shared[node.name]} called {node.name}' if node.name else node.op_type})"
+            for i, node in enumerate(executed.nodes)]
 
 
 class _Stage:

@@ -3,40 +3,66 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from aaco.analytics import inputs, metrics
-from aaco.analytics.roofline import roofline
+from aaco.analytics import graph_bounds, inputs, metrics
+from aaco.analytics.activity import CHOICES
+from aaco.analytics.bottleneck.budget import budget
+from aaco.analytics.bottleneck.work import device_work
+from aaco.analytics.roofline.nodes import envelope, node_work, roofline
+from aaco.analytics.roofline.summary import theoretical_envelope
+from aaco.analytics.trace import trace as trace_of
 from aaco.core import registry, tables
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Estimate, Reading
 from aaco.core.registry import Metric
 
-VIEWS = {**inputs.VIEWS, "roofline": roofline}
+VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "node_work": node_work, "roofline": roofline, "trace": trace_of,
+         "device_work": device_work, "budget": budget, "envelope": envelope,
+         "theoretical_envelope": theoretical_envelope}
+NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
+NO_PATH = "critical paths are looked for in imported traces"
 NO_CEILINGS = "this machine's ceilings have not been measured (aaco calibrate)"
 
 
 def measure(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, settings: Analysis,
-            why_missing: Mapping[str, str] | None = None) -> dict[str, Reading]:
+            why_missing: Mapping[str, str] | None = None, caveats: Mapping[str, str] | None = None,
+            examined: Mapping[str, Any] | None = None) -> dict[str, Reading]:
     """A reading of every registered metric over the session's tables.
 
     machine: measured ceilings by name, or None. why_missing: for a table that is not there, the reason, which becomes
-    the reason of every reading that needs it.
+    the reason of every reading that needs it. caveats: for an input, what is to be known about every reading that
+    rests on it. examined: views by name that examinations of the session's tables made, where they are too long to be
+    given; `unprofiled` and `critical_paths` among them.
     """
     registry.load(metrics, "aaco.metrics")
-    values: dict[str, Any] = {"settings": settings, **found, **({"machine": machine} if machine else {})}
-    reader = _Reader(values, {"machine": NO_CEILINGS, **(why_missing or {})})
+    known = {"machine": machine, **(examined or {})}
+    whole = {name: table for name, table in found.items() if table.num_rows}
+    empty = {name: f"the {name} table has no rows" for name in found if name not in whole}
+    values: dict[str, Any] = {"settings": settings, **whole, **{name: view for name, view in known.items() if view}}
+    why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "critical_paths": NO_PATH, **empty,
+           **(why_missing or {})}
+    reader = _Reader(values, why, caveats or {})
     return {name: reader.reading(metric) for name, metric in registry.METRICS.items()}
+
+
+def needs(name: str) -> list[str]:
+    """The inputs of a metric or a view; of one that may come from several places, those of all of them."""
+    if name in registry.METRICS:
+        return list(registry.METRICS[name].inputs)
+    functions = (VIEWS[name],) if name in VIEWS else CHOICES.get(name, ())
+    return list(dict.fromkeys(each for function in functions for each in inspect.signature(function).parameters))
 
 
 class _Reader:
     """Computes each input once, and remembers why one could not be computed."""
 
-    def __init__(self, values: dict[str, Any], why_missing: Mapping[str, str]) -> None:
-        self._values = values
+    def __init__(self, values: dict[str, Any], why_missing: Mapping[str, str], caveats: Mapping[str, str]) -> None:
+        self._values, self._caveats = values, caveats
         self._absent: dict[str, Absent] = {name: Absent(why) for name, why in why_missing.items() if name not in values}
 
     def reading(self, metric: Metric) -> Reading:
@@ -46,8 +72,18 @@ class _Reader:
         except Absent as reason:
             return Reading(metric.name, metric.unit, None, str(reason), source=source)
         low, high = (estimate.low, estimate.high) if isinstance(estimate, Estimate) else (None, None)
+        method = estimate.method if isinstance(estimate, Estimate) else ""
         value = _value(estimate)
-        return Reading(metric.name, metric.unit, value, low=low, high=high, band=metric.band(value), source=source)
+        return Reading(metric.name, metric.unit, value, low=low, high=high, band=metric.band(value), source=source,
+                       method=method, caveat="; ".join(dict.fromkeys(self._known_about(metric.name))))
+
+    def _known_about(self, name: str) -> Iterator[str]:
+        """The caveats of an input and of all that it was computed from."""
+        if name in self._caveats:
+            yield self._caveats[name]
+        for needed in needs(name):
+            if needed in self._values:
+                yield from self._known_about(needed)
 
     def _input(self, name: str) -> Any:
         if name not in self._values and name not in self._absent:
@@ -61,12 +97,33 @@ class _Reader:
 
     def _compute(self, name: str) -> Any:
         if name in registry.METRICS:
-            return self._call(registry.METRICS[name].compute)
+            return self._number(registry.METRICS[name])
         if name in VIEWS:
             return self._call(VIEWS[name])
+        if name in CHOICES:
+            return self._first_of(CHOICES[name])
         if name in tables.ALL:
             raise Absent(f"the session has no {name} table")
         raise TypeError(f"{name!r} is no table, view or metric")
+
+    def _number(self, metric: Metric) -> float | Estimate:
+        """What the metric gives, if that is a number: a formula need not guard itself against times of zero."""
+        try:
+            found: float | Estimate = self._call(metric.compute)
+        except ZeroDivisionError:
+            raise Absent("what its formula divides by is zero here") from None
+        if not math.isfinite(_value(found)):
+            raise Absent("its formula gives no finite number here")
+        return found
+
+    def _first_of(self, functions: Sequence[Callable[..., Any]]) -> Any:
+        """What the first of the functions gives that has its inputs. Raises the last one's Absent."""
+        for function in functions[:-1]:
+            try:
+                return self._call(function)
+            except Absent:
+                continue
+        return self._call(functions[-1])
 
     def _call(self, function: Any) -> Any:
         parameters = inspect.signature(function).parameters.values()

@@ -8,7 +8,7 @@ part per subgraph, any other a part per node.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aaco.analytics.lowering import Lowering
+from aaco.analytics.lowering import NAMELESS, Lowering
 from aaco.core.tables import EXECUTED_NODES
 
 Assignment = Sequence[Mapping[str, Any]]
@@ -49,13 +49,34 @@ def seen(kernels: pa.Table | None) -> dict[str, tuple[str, str | None]]:
 def of_lowered(lowered: Lowering, assignment: Assignment, ran: Seen) -> Placement:
     """The placement where the graph that was executed is known."""
     assigned = _assigned(assignment)
-    names = lowered.executed["name"].to_pylist()
+    called = _called(lowered.executed, ran)
+    executed_as = [called.get(name or "", name) for name in lowered.executed_as]
+    names = [called.get(name, name) for name in lowered.executed["name"].to_pylist()]
     home = {name: ran.get(name, NOTHING)[1] or assigned.get(name) for name in names}
-    provider = [home.get(name or "") for name in lowered.executed_as]
-    position = lowered.executed.schema.get_field_index("provider")
-    column = pa.array([home[name] for name in names], pa.string()).dictionary_encode()
-    executed = lowered.executed.set_column(position, lowered.executed.schema.field(position), column)
-    return Placement(executed, lowered.executed_as, list(lowered.fate), provider, _partitions(provider))
+    provider = [home.get(name or "") for name in executed_as]
+    executed = _set(lowered.executed, "provider", pa.array([home[name] for name in names]).dictionary_encode())
+    executed = _set(executed, "name", pa.array(names, pa.string()))
+    return Placement(executed, executed_as, list(lowered.fate), provider, _partitions(provider))
+
+
+def _set(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    position = table.schema.get_field_index(name)
+    return table.set_column(position, table.schema.field(position), column.cast(table.schema.field(position).type))
+
+
+def _called(executed: pa.Table, ran: Seen) -> dict[str, str]:
+    """Under what name the profile has executed nodes without one: OPERATOR_NUMBER, by ONNX Runtime's internal count.
+
+    That count is not in the graph it wrote, so only what is left over once tells which is which: one nameless node of
+    an operator, and one such name that no named node has.
+    """
+    known = set(executed["name"].to_pylist())
+    nameless = [(name, operator) for name, operator in _pairs(executed, "op_type") if name.startswith(NAMELESS)]
+    left = [(name, operator) for name, (operator, _) in ran.items()
+            if name not in known and re.fullmatch(rf"{re.escape(operator)}_\d+", name)]
+    one_each = Counter(operator for _, operator in nameless), Counter(operator for _, operator in left)
+    names = {operator: name for name, operator in left}
+    return {name: names[operator] for name, operator in nameless if one_each[0][operator] == one_each[1][operator] == 1}
 
 
 def of_subgraphs(offered: Lowering, assignment: Assignment, ran: Seen) -> Placement:

@@ -14,6 +14,7 @@ from aaco.core.readings import Estimate, Reading
 
 SCHEMA_VERSION = 1
 SATURATED_PCT = 10.0  # a doubling of the batch that brings less than this no longer pays
+FULL = 0.9  # share of a device's memory from which a batch is bound by it
 ROUNDING_PCT = 1e-9  # gains that agree to this are equal: throughputs are quotients of doubles
 
 
@@ -27,6 +28,15 @@ class Point:
     high: float | None
     throughput_per_s: float
     session_id: str = ""
+    vram_used_bytes: int | None = None  # the most that was in use on a device, by all its programs
+    vram_total_bytes: int | None = None
+
+    @property
+    def vram_share(self) -> float | None:
+        """The share of the device's memory that was in use; None where it was not recorded."""
+        if self.vram_used_bytes is None or not self.vram_total_bytes:
+            return None
+        return self.vram_used_bytes / self.vram_total_bytes
 
     @property
     def throughput(self) -> Estimate:
@@ -147,10 +157,30 @@ class Curve:
         return Reading("best_under_slo", "1", max(within, key=lambda point: point.throughput_per_s).batch)
 
     @property
+    def vram_used(self) -> Reading:
+        """The most device memory that any batch had in use."""
+        used = [point.vram_used_bytes for point in self.points if point.vram_used_bytes is not None]
+        if not used:
+            return _absent("vram_used_bytes", self.why_no_vram, "bytes")
+        return Reading("vram_used_bytes", "bytes", max(used))
+
+    @property
+    def memory_bound_batch(self) -> Reading:
+        """The smallest batch that has more than nine tenths of the device's memory in use."""
+        shares = [(point.batch, point.vram_share) for point in self.points if point.vram_share is not None]
+        if not shares:
+            return _absent("memory_bound_batch", self.why_no_vram)
+        full = [batch for batch, share in shares if share > FULL]
+        if not full:
+            batch, most = max(shares, key=lambda one: one[1])
+            return _absent("memory_bound_batch", f"no batch fills the memory: batch {batch} uses {100 * most:.1f} %")
+        return Reading("memory_bound_batch", "1", full[0])
+
+    @property
     def readings(self) -> tuple[Reading, ...]:
         """What the curve says as a whole."""
         return (self.scaling_efficiency, self.saturation_batch, self.transition_batch, self.optimal_batch,
-                _absent("vram_used_bytes", self.why_no_vram, "bytes"), _absent("memory_bound_batch", self.why_no_vram))
+                self.vram_used, self.memory_bound_batch)
 
     def document(self) -> dict[str, Any]:
         """For JSON: every point with the session it came from, and every reading or why there is none."""
@@ -206,4 +236,5 @@ def _row(point: Point, gain: Gain | None, efficiency: float) -> dict[str, Any]:
             "throughput_per_s": point.throughput_per_s, "efficiency": efficiency,
             "gain_per_doubling_pct": pct and pct.value, "gain_ci_low": pct and pct.low,
             "gain_ci_high": pct and pct.high, "gain_is_distinct": gain and gain.is_distinct,
-            "optimal_score": point.optimal_score}
+            "optimal_score": point.optimal_score,
+            "vram_used_bytes": point.vram_used_bytes, "vram_share": point.vram_share}

@@ -5,60 +5,66 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.core.readings import Absent
+from aaco.analytics.roofline.summary import Envelope
 from aaco.core.registry import metric
 
 SOURCE = "METHODS section 1; Williams, Waterman and Patterson 2009"
 
 
-@metric(unit="ratio", better="higher", formula="sum of ideal times / sum of measured times, over modelled kernels",
+@metric(unit="ratio", better="higher", formula="sum of ideal times / sum of measured times, over kernels under a roof",
         source=SOURCE, aliases=("HEU",), bands=(">1.05 stale calibration or cached data", ">=0.6 near the roof",
                                                ">=0.3 room to improve", "<0.3 far from the roof"))
-def hardware_envelope_utilization(roofline: pa.Table) -> float:
-    """Achieved share of the measured roof at each kernel's arithmetic intensity, weighted by time."""
-    return float(pc.sum(roofline["ideal_ns"]).as_py() / pc.sum(roofline["time_ns"]).as_py())
+def hardware_envelope_utilization(envelope: Envelope) -> float:
+    """Achieved share of the measured roof at each kernel's arithmetic intensity and element type, weighted by time.
+
+    By modelled work and this machine's ceilings; of an import by counters and ceilings measured on its device.
+    """
+    return envelope.ideal_ns / envelope.time_ns
 
 
-@metric(unit="pct", better="higher", formula="100 x time in modelled kernels / time in all kernels", source=SOURCE)
-def roofline_coverage_pct(roofline: pa.Table) -> float:
+@metric(unit="ratio", better="higher", formula="sum of ideal times / sum of measured times, over kernels with counters",
+        source=SOURCE, bands=(">=0.6 near the roof", ">=0.3 room to improve", "<0.3 far from the roof"))
+def theoretical_envelope_utilization(theoretical_envelope: Envelope) -> float:
+    """Achieved share of the theoretical roof, by counters, weighted by time: what no kernel can bring above 1."""
+    return theoretical_envelope.ideal_ns / theoretical_envelope.time_ns
+
+
+@metric(unit="pct", better="higher", source=SOURCE,
+        formula="100 x time in kernels whose counters and ceilings give them a place / time of all kernels")
+def counted_time_pct(theoretical_envelope: Envelope) -> float:
+    """Share of kernel time that the roofline by counters speaks of."""
+    return 100 * theoretical_envelope.time_ns / theoretical_envelope.all_ns
+
+
+@metric(unit="pct", better="higher", source=SOURCE,
+        formula="100 x time in modelled kernels of a type whose roof is known / all kernel time")
+def roofline_coverage_pct(envelope: Envelope) -> float:
     """Share of kernel time that the roofline readings speak of."""
-    return 100 * float(pc.sum(roofline["time_ns"]).as_py()) / _all_time(roofline)
+    return 100 * envelope.time_ns / envelope.all_ns
 
 
 @metric(unit="pct", better="none", formula="100 x time in kernels whose compute roof is the lower / all kernel time",
         source=SOURCE)
-def compute_side_pct(roofline: pa.Table) -> float:
+def compute_side_pct(envelope: Envelope) -> float:
     """Share of kernel time in kernels that do enough arithmetic per byte for the compute roof to be the limit."""
-    return _side(roofline, "compute")
+    return 100 * envelope.compute_ns / envelope.all_ns
 
 
 @metric(unit="pct", better="none", formula="100 x time in kernels whose memory roof is the lower / all kernel time",
         source=SOURCE)
-def memory_side_pct(roofline: pa.Table) -> float:
+def memory_side_pct(envelope: Envelope) -> float:
     """Share of kernel time in kernels that do so little arithmetic per byte that the memory roof is the limit."""
-    return _side(roofline, "memory")
+    return 100 * envelope.memory_ns / envelope.all_ns
 
 
 @metric(unit="GFLOP/s", better="higher", formula="modelled FLOPs / measured time, over modelled kernels", source=SOURCE)
-def achieved_gflops(roofline: pa.Table) -> float:
+def achieved_gflops(node_work: pa.Table) -> float:
     """Arithmetic rate while kernels run."""
-    return float(pc.sum(roofline["flops"]).as_py() / pc.sum(roofline["time_ns"]).as_py())
+    return float(pc.sum(node_work["flops"]).as_py() / pc.sum(node_work["time_ns"]).as_py())
 
 
 @metric(unit="GB/s", better="higher", formula="modelled compulsory bytes / measured time, over modelled kernels",
         source=SOURCE)
-def achieved_gbytes_per_s(roofline: pa.Table) -> float:
+def achieved_gbytes_per_s(node_work: pa.Table) -> float:
     """Rate of compulsory memory traffic while kernels run; real traffic may be higher."""
-    return float(pc.sum(roofline["bytes"]).as_py() / pc.sum(roofline["time_ns"]).as_py())
-
-
-def _side(roofline: pa.Table, bound: str) -> float:
-    chosen = roofline.filter(pc.equal(roofline["bound"], bound))
-    return 100 * float(pc.sum(chosen["time_ns"]).as_py() or 0) / _all_time(roofline)
-
-
-def _all_time(roofline: pa.Table) -> float:
-    total = float((roofline.schema.metadata or {})[b"all_time_ns"])
-    if not total:
-        raise Absent("every kernel is shorter than the profile's resolution")
-    return total
+    return float(pc.sum(node_work["bytes"]).as_py() / pc.sum(node_work["time_ns"]).as_py())

@@ -1,14 +1,17 @@
-"""How the work reaches the hardware: kernel counts, lengths, gaps and partitions, from the profiled pass."""
+"""How the work reaches the hardware: kernel counts, lengths, gaps and partitions, from the profiled pass or a trace."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from aaco.analytics.activity import Activity, Launching
 from aaco.analytics.inputs import Window, union_ns
-from aaco.core.config import Analysis
-from aaco.core.readings import Absent
+from aaco.analytics.launch_tax import score
+from aaco.core import statistics
+from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
 METHODS = "METHODS section 1"
@@ -36,65 +39,61 @@ def source_amplification_ratio(kernels_per_inference: float, graph_nodes: pa.Tab
 @metric(unit="ratio", better="higher", formula="union of GPU kernel intervals / wall time of the window",
         source=METHODS,
         bands=(">=0.9 device-bound", ">=0.7 host overhead visible", "<0.7 host-limited"))
-def gpu_active_ratio(gpu_window: Window) -> float:
+def gpu_active_ratio(gpu_activity: Activity) -> float:
     """Share of the window in which at least one kernel ran on the GPU. Low means host-limited, no more than that."""
-    return _union(gpu_window) / gpu_window.wall_ns
+    return gpu_activity.union_ns / gpu_activity.wall_ns
 
 
 @metric(unit="ratio", better="higher", formula="sum of GPU kernel times / their union", source=METHODS)
-def gpu_concurrency(gpu_window: Window) -> float:
+def gpu_concurrency(gpu_activity: Activity) -> float:
     """Kernels running at once, averaged over the time at least one runs."""
-    return pc.sum(gpu_window.kernels["dur_ns"]).as_py() / _union(gpu_window)
+    if not gpu_activity.union_ns:
+        raise Absent("every kernel is shorter than the profile's resolution")
+    return gpu_activity.kernel_ns / gpu_activity.union_ns
 
 
 @metric(unit="us", better="none", formula="sum of kernel times / kernels", source=METHODS)
-def kernel_mean_us(execution_window: Window) -> float:
+def kernel_mean_us(execution_activity: Activity) -> float:
     """Mean length of a kernel."""
-    return pc.mean(execution_window.kernels["dur_ns"]).as_py() / 1000
+    return execution_activity.kernel_ns / execution_activity.kernels / 1000
 
 
 @metric(unit="pct", better="lower", formula="100 x kernels shorter than analysis.microkernel_us / kernels",
         source=METHODS,
         bands=("<10 healthy", "<=30 acceptable", "<=50 concern", ">50 severe"))
-def microkernel_pct(execution_window: Window, settings: Analysis) -> float:
+def microkernel_pct(execution_activity: Activity) -> float:
     """Share of executions too short to hide their own launch; counted per execution, never from averages."""
-    return 100 * float(_is_micro(execution_window, settings).mean())
+    return 100 * execution_activity.short / execution_activity.kernels
 
 
 @metric(unit="pct", better="lower", formula="100 x time in kernels shorter than analysis.microkernel_us / kernel time",
         source=METHODS)
-def microkernel_time_pct(execution_window: Window, settings: Analysis) -> float:
+def microkernel_time_pct(execution_activity: Activity) -> float:
     """Share of kernel time spent in executions too short to hide their own launch."""
-    duration = execution_window.kernels["dur_ns"].to_numpy()
-    if not duration.sum():
+    if not execution_activity.kernel_ns:
         raise Absent("every kernel is shorter than the profile's resolution")
-    return 100 * float(duration[_is_micro(execution_window, settings)].sum() / duration.sum())
+    return 100 * execution_activity.short_ns / execution_activity.kernel_ns
 
 
 @metric(unit="1/s", better="lower", formula="kernels of the window / wall time of the window", source=METHODS)
-def launch_rate_hz(window: Window) -> float:
+def launch_rate_hz(activity: Activity) -> float:
     """Kernels launched per second of the window."""
-    return 1e9 * window.kernels.num_rows / window.wall_ns
+    return 1e9 * activity.kernels / activity.wall_ns
 
 
-@metric(unit="pct", better="lower", formula="100 x sum of min(gap, calibrated launch latency) / wall time",
-        source=METHODS,
+@metric(unit="pct", better="lower", formula="100 x idle time in the launch path / wall time; without a host trace, "
+        "100 x sum of min(gap, calibrated launch latency) / wall time", source=METHODS,
         aliases=("LTS",), bands=("<5 healthy", "<=20 warning", ">20 critical"))
-def launch_tax_pct(gpu_window: Window, machine: dict[str, float]) -> float:
+def launch_tax_pct(launching: Launching) -> float:
     """Share of the window in which the device idles because the next kernel is still being launched."""
-    if "launch_latency_ns" not in machine:
-        raise Absent("this machine's launch latency has not been calibrated")
-    start, end = _intervals(gpu_window)
-    reach = np.maximum.accumulate(end)
-    gaps = np.maximum(0, start[1:] - reach[:-1])
-    return 100 * float(np.minimum(gaps, machine["launch_latency_ns"]).sum()) / gpu_window.wall_ns
+    return 100 * launching.ns / launching.wall_ns
 
 
 @metric(unit="1", better="lower", formula="microkernel share x launch rate / 1000", source="the mission's README",
         bands=("<0.3 healthy", "<=0.7 warning", ">0.7 critical"))
-def launch_tax_score(gpu_window: Window, microkernel_pct: float, launch_rate_hz: float) -> float:
+def launch_tax_score(gpu_activity: Activity, microkernel_pct: float, launch_rate_hz: float) -> float:
     """The mission's launch tax: many short kernels at a high rate. Its bands were set for GPUs."""
-    return microkernel_pct / 100 * launch_rate_hz / 1000
+    return score(microkernel_pct / 100, launch_rate_hz)
 
 
 @metric(unit="ratio", better="higher", formula="union of kernel intervals / wall time of the runs that hold them",
@@ -116,6 +115,32 @@ def dispatch_overhead_pct(closure_ratio: float) -> float:
 def profiling_overhead_pct(window: Window, latency_p50_ms: float) -> float:
     """How much slower the profiled pass ran than the clean one; run-to-run noise is part of it."""
     return 100 * (float(np.median(window.run_ns)) / 1e6 / latency_p50_ms - 1)
+
+
+@metric(unit="ratio", better="none", formula="median clean latency / median profiled run; interval: of both medians at "
+        "97.5 %, so of the ratio at 95 %", source="two passes in separate processes")
+def profiling_correction_ratio(window: Window, latencies_ms: NDArray[np.float64]) -> Estimate:
+    """What to multiply a profiled node's time by to have its time in the clean run, if profiling slows all nodes alike.
+
+    It does so for long nodes; short ones carry more of the profiler's cost than this takes off them.
+    """
+    clean, profiled = (statistics.quantile(sample, 0.5, 0.975) for sample in (latencies_ms, window.run_ns / 1e6))
+    low = clean.low / profiled.high if clean.low is not None and profiled.high else None
+    high = clean.high / profiled.low if clean.high is not None and profiled.low else None
+    return Estimate(clean.value / profiled.value, low, high)
+
+
+@metric(unit="1", better="lower", formula="0.4 x microkernel_pct + 0.3 x (100 - min(kernel_mean_us, 100)) + min(10 x "
+        "kernel_amplification_ratio, 30)", source="the mission's fusion detector", aliases=("FUSION",),
+        bands=("<20 low", "<50 moderate", ">=50 high"))
+def fragmentation_score(microkernel_pct: float, kernel_mean_us: float, kernel_amplification_ratio: float) -> float:
+    """The mission's score of how much a graph would gain from fusing its kernels, 0 to 100.
+
+    It counts kernels, not time: what short kernels cost is `microkernel_time_pct`, what launching them costs
+    `launch_tax_pct`.
+    """
+    return (0.4 * microkernel_pct + 0.3 * (100 - min(kernel_mean_us, 100.0))
+            + min(10 * kernel_amplification_ratio, 30.0))
 
 
 @metric(unit="ratio", better="lower", formula="1 - sum over partitions of (nodes in it / nodes)^2", source=METHODS,
@@ -146,25 +171,29 @@ def memcpy_nodes(executed_nodes: pa.Table) -> float:
     return float(pc.sum(pc.starts_with(executed_nodes["op_type"].cast(pa.string()), "Memcpy")).as_py() or 0)
 
 
-@metric(unit="pct", better="higher", formula="100 x kernel time shared out to graph nodes / kernel time of the capture",
+@metric(unit="pct", better="higher", formula="100 x kernel time with an operator / kernel time of the capture",
         source="time is conserved: attributed + unattributed = total, in ns")
-def attributed_pct(op_to_kernel_map: pa.Table) -> float:
-    """Share of the capture's kernel time that is traced to nodes of the source graph."""
-    total = pc.sum(op_to_kernel_map["share_ns"]).as_py()
+def attributed_pct(operators: pa.Table) -> float:
+    """Share of the kernel time that is traced to nodes of the source graph, or to a framework's operators."""
+    total = pc.sum(operators["device_ns"]).as_py()
     if not total:
         raise Absent("every kernel is shorter than the profile's resolution")
-    known = op_to_kernel_map.filter(pc.is_valid(op_to_kernel_map["node_id"]))
-    return 100 * (pc.sum(known["share_ns"]).as_py() or 0) / total
+    known = operators.filter(pc.is_valid(operators["operator"]))
+    return 100 * (pc.sum(known["device_ns"]).as_py() or 0) / total
+
+
+@metric(unit="pct", better="lower", formula="100 x kernel time of forward operators computed again on the way back / "
+        "kernel time of operators", source="docs/concepts/attribution.md")
+def recomputed_pct(operators: pa.Table) -> float:
+    """What activation checkpointing costs: the share of kernel time that computes again what was dropped before."""
+    known = operators.filter(pc.is_valid(operators["phase"]))
+    total = pc.sum(known["device_ns"]).as_py()
+    if not total:
+        raise Absent("the trace has no way back: nothing is computed again")
+    again = known.filter(pc.equal(known["phase"].cast(pa.string()), "recompute"))
+    return 100 * (pc.sum(again["device_ns"]).as_py() or 0) / total
 
 
 def _union(window: Window) -> int:
-    return union_ns(*_intervals(window))
-
-
-def _intervals(window: Window) -> tuple[np.ndarray, np.ndarray]:
     kernels = window.kernels.sort_by("t_start_ns")
-    return kernels["t_start_ns"].to_numpy(), kernels["t_end_ns"].to_numpy()
-
-
-def _is_micro(window: Window, settings: Analysis) -> np.ndarray:
-    return window.kernels["dur_ns"].to_numpy() < 1000 * settings.microkernel_us
+    return union_ns(kernels["t_start_ns"].to_numpy(), kernels["t_end_ns"].to_numpy())

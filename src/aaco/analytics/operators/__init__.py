@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aaco.analytics.operators.table import TABLE
-from aaco.analytics.operators.terms import Call, Cost, Rule, TensorType
+from aaco.analytics.operators.terms import FAMILIES, Call, Cost, Rule, TensorType
 
-__all__ = ["TABLE", "Call", "Cost", "Rule", "TensorType", "cost", "family", "modelled"]
+__all__ = ["FAMILIES", "TABLE", "Call", "Cost", "Rule", "TensorType", "cost", "family", "family_of_any", "modelled"]
 
 
 def cost(op_type: str, domain: str, attributes: Mapping[str, Any], inputs: Sequence[TensorType | None],
@@ -43,10 +43,18 @@ def family(op_type: str, domain: str = "") -> str:
     return rule.family if rule else "unknown"
 
 
+def family_of_any(op_type: str) -> str:
+    """The operator's kernel family in whichever operator set has it, or "unknown"."""
+    return _ANYWHERE.get(op_type, "unknown")
+
+
 def modelled(op_type: str, domain: str = "") -> bool:
     """Whether `cost` knows this operator, given the shapes."""
     rule = _find(op_type, domain)
     return rule is not None and rule.flops is not None
+
+
+_ANYWHERE = {name: rule.family for (_, name), rule in reversed(TABLE.items())}
 
 
 def _find(op_type: str, domain: str) -> Rule | None:

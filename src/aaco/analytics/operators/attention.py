@@ -89,11 +89,19 @@ def with_tables(*positions: int) -> Formula:
     return traffic
 
 
+def core(rows: int, pairs: int, widths: tuple[int, int], after: int) -> int:
+    """Attention of so many queries and pairs of query and key, heads included; `widths` of a key and of a value.
+
+    after: operations on each score between scale and softmax.
+    """
+    return pairs * (2 * sum(widths) + SCALE + SOFTMAX + after) - 2 * rows
+
+
 def _core(call: Call, square: tuple[int, int, int], widths: tuple[int, int], masks: int) -> int:
-    """`square` is (batch x query heads, queries, keys); `widths` of a key and of a value."""
+    """`square` is (batch x query heads, queries, keys)."""
     heads, queries, keys = square
     capped = SOFTCAP if call.attributes.get("softcap", 0.0) else 0
-    return heads * queries * (keys * (2 * sum(widths) + SCALE + SOFTMAX + masks + capped) - 2)
+    return core(heads * queries, heads * queries * keys, widths, masks + capped)
 
 
 def _heads(call: Call, index: int, side: str) -> tuple[int, int, int, int]:

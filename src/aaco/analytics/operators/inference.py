@@ -172,7 +172,7 @@ def _fold(model: ModelProto, found: Mapping[str, TensorType]) -> bool:
     nodes = model.graph.node
     if all(found.get(name, UNKNOWN).elements is not None for node in nodes for name in node.output if name):
         return False
-    values = _known_values(model.graph, found)
+    values = known_values(model.graph, found)
     known, chosen = set(values), []
     for node in nodes:
         if _foldable(node, known, found):
@@ -186,7 +186,7 @@ def _fold(model: ModelProto, found: Mapping[str, TensorType]) -> bool:
     return bool(folded)
 
 
-def _known_values(graph: GraphProto, found: Mapping[str, TensorType]) -> Values:
+def known_values(graph: GraphProto, found: Mapping[str, TensorType]) -> Values:
     """Small values by tensor name: initializers and Constant nodes whose data is there, and shapes that are found."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if readable(tensor)}
     for node in graph.node:

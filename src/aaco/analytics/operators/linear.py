@@ -32,7 +32,7 @@ def fused_matmul(call: Call) -> int:
 
 def gemm(call: Call) -> int:
     """Gemm, FusedGemm, GemmFloat8: alpha A'B' + beta C, then the activation."""
-    depth = call.shape(0)[0 if call.number("transA", 0) else 1]
+    depth = call.shape(0)[-2 if call.number("transA", 0) else -1]
     bias = call.made() + call.scaled("beta") * call.count(2) if call.has(2) else 0
     return (2 * depth + call.scaled("alpha")) * call.made() + bias + activation(call, call.made())
 

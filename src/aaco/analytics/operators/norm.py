@@ -31,18 +31,18 @@ def bias_softmax(call: Call) -> int:
 
 def layer_norm(call: Call) -> int:
     """LayerNormalization: 6 n + 4 r, and n for a bias."""
-    return _layer(call, call.shape(0)[:call.number("axis", -1)], bias=call.has(2))
+    return rows_norm(call.count(), math.prod(call.shape(0)[:call.number("axis", -1)]), 1 + call.has(2))
 
 
 def skip_layer_norm(call: Call) -> int:
     """SkipLayerNormalization: input + skip (+ bias, input 4), then LayerNormalization with beta at input 3."""
-    return (1 + call.has(4)) * call.count() + _layer(call, call.shape(0)[:-1], bias=call.has(3))
+    return (1 + call.has(4)) * call.count() + rows_norm(call.count(), math.prod(call.shape(0)[:-1]), 1 + call.has(3))
 
 
 def embed_layer_norm(call: Call) -> int:
     """EmbedLayerNormalization: word + position (+ segment) embedding, then LayerNormalization."""
     rows = call.result()[:-1]
-    return (1 + call.has(4) + 7) * call.made() + 4 * math.prod(rows)
+    return (1 + call.has(4)) * call.made() + rows_norm(call.made(), math.prod(rows), 2)
 
 
 def embed_traffic(call: Call) -> int:
@@ -56,7 +56,7 @@ def embed_traffic(call: Call) -> int:
 
 def rms_norm(call: Call) -> int:
     """RMSNormalization: square, mean, divide, scale: 4 n, and 2 r for epsilon and root."""
-    return 4 * call.count() + 2 * math.prod(call.shape(0)[:call.number("axis", -1)])
+    return (3 + call.has(1)) * call.count() + 2 * math.prod(call.shape(0)[:call.number("axis", -1)])
 
 
 def skip_rms_norm(call: Call) -> int:
@@ -71,14 +71,14 @@ def batch_norm(call: Call) -> int:
 
 def instance_norm(call: Call) -> int:
     """InstanceNormalization: LayerNormalization of each channel of each sample."""
-    return 7 * call.count() + 4 * call.shape(0)[0] * call.count(1)
+    return rows_norm(call.count(), call.shape(0)[0] * call.count(1), 2)
 
 
 def group_norm(call: Call) -> int:
     """GroupNormalization, and ONNX Runtime's GroupNorm and SkipGroupNorm (skip, bias, then perhaps SiLU)."""
     groups = call.number("num_groups", 0) or call.number("groups")
     after = call.has(3) + call.has(4) + SILU * call.number("activation", 0)
-    return (7 + after) * call.count() + 4 * call.shape(0)[0] * groups
+    return rows_norm(call.count(), call.shape(0)[0] * groups, 2 + after)
 
 
 def mean_variance_norm(call: Call) -> int:
@@ -86,7 +86,7 @@ def mean_variance_norm(call: Call) -> int:
     shape = call.shape(0)
     axes: Sequence[int] = call.attributes.get("axes", (0, 2, 3))
     row = math.prod(shape[axis] for axis in axes)
-    return 5 * call.count() + 4 * call.count() // row
+    return rows_norm(call.count(), call.count() // row, 0)
 
 
 def lp_norm(call: Call) -> int:
@@ -99,8 +99,10 @@ def local_response_norm(call: Call) -> int:
     return (call.number("size") + 4) * call.count()
 
 
-def _layer(call: Call, rows: tuple[int, ...], bias: bool) -> int:
-    return (6 + bias) * call.count() + 4 * math.prod(rows)
+def rows_norm(count: int, rows: int, after: int) -> int:
+    """Mean (n), variance (2 n + 2 r), their use (2 n) and epsilon and root (2 r), then `after` operations per element.
+    """
+    return (5 + after) * count + 4 * rows
 
 
 def _rows(call: Call) -> int:

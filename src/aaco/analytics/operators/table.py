@@ -1,9 +1,7 @@
 """The one table of operators: per operator set and name, its kernel family, its FLOPs and its traffic.
 
 A row without a FLOP formula is an operator whose work depends on values (or on an implementation) that a graph does
-not show: its family is known, its cost is not. Families: gemm, conv, attention, elementwise, reduction, softmax,
-norm, copy, transpose, embedding (rows read or written by index), pooling (windows: pooled or resampled), sort,
-collective, fill, recurrent, quantize, control.
+not show: its family is known, its cost is not. Families are those of terms.FAMILIES.
 """
 
 from __future__ import annotations
@@ -13,7 +11,17 @@ from collections.abc import Iterable
 from aaco.analytics.operators import attention, conv, elementwise, linear, norm, quantized, recurrent
 from aaco.analytics.operators.elementwise import PER_ELEMENT, REDUCTIONS, per_output, reduction
 from aaco.analytics.operators.quantized import qlinear
-from aaco.analytics.operators.terms import Call, Formula, Rule, everything, first_only, nothing, output_only, selected
+from aaco.analytics.operators.terms import (
+    FAMILIES,
+    Call,
+    Formula,
+    Rule,
+    everything,
+    first_only,
+    nothing,
+    output_only,
+    selected,
+)
 
 ONNX, MICROSOFT, NCHWC, NHWC = "", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"
 Row = tuple[str, Formula | None, Formula, str]
@@ -193,6 +201,8 @@ def _index(sets: dict[str, tuple[Row, ...]]) -> dict[tuple[str, str], Rule]:
 
 def _entries(domain: str, rows: tuple[Row, ...]) -> Iterable[tuple[tuple[str, str], Rule]]:
     for family, flops, traffic, names in rows:
+        if family not in FAMILIES:
+            raise TypeError(f"operators {names} are of no family: {family}")
         for name in names.split():
             yield (domain, name), Rule(family, flops, traffic)
 

@@ -10,6 +10,28 @@ from typing import Any
 
 _WIDTH = re.compile(r"\d+")
 
+# The families of kernels and of graph operators: the one vocabulary of both.
+FAMILIES = {
+    "gemm": "products of matrices and vectors, mixtures of experts",
+    "conv": "convolutions and what serves them: transforms, im2col",
+    "attention": "attention and its parts",
+    "elementwise": "each output element from its own few inputs, activations among them",
+    "reduction": "sums, means, extremes, scans; partial sums of a split product",
+    "softmax": "softmax and log-softmax",
+    "norm": "layer, batch, group, instance and RMS norms, fused with an addition or quantisation or not",
+    "copy": "data moved as they are, or to another type: concatenation, padding, slices",
+    "transpose": "data moved into another order",
+    "embedding": "rows read or written by index: gather, scatter, caches of keys and values",
+    "pooling": "windows: pooled or resampled",
+    "sort": "order and choice: sort, top-k, routing to experts, unique, nonzero",
+    "collective": "communication between devices",
+    "fill": "values that depend on no input: constants, ranges, random numbers",
+    "quantize": "to and from integers and scaled small floats",
+    "recurrent": "recurrent layers and state-space scans",
+    "control": "graph operators that run other graphs; no kernel is",
+    "unknown": "the name does not tell",
+}
+
 
 class UnknownShape(ValueError):
     """A shape, element type or value that the cost depends on is not known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
@@ -25,8 +26,32 @@ def noisy_latency(latency_cov_pct: Reading) -> Iterator[Evidence]:
     yield latency_cov_pct.above(10, "coefficient of variation", essential=True)
 
 
-@rule(label="scheduler_contention", kind="condition", source=SOURCE,
-      advice=("find the other load with top, pin the run to idle cores, or stop what competes",))
-def scheduler_contention(scheduler_interference: Reading) -> Iterator[Evidence]:
-    """The measured threads often waited for a CPU."""
-    yield scheduler_interference.above(0.05, "run-queue wait per second", essential=True)
+@rule(label="drifting_latency", kind="condition", source=SOURCE,
+      advice=("give it more warm-up, or let the device cool; a trend that goes on is a leak or a falling clock",))
+def drifting_latency(latency_drift_pct: Reading, latency_drift_p: Reading) -> Iterator[Evidence]:
+    """The latency rose or fell over the run, by 5 % or more and not by chance."""
+    yield latency_drift_p.below(0.01, "probability of such a trend by chance", essential=True)
+    size = replace(latency_drift_pct, value=None if latency_drift_pct.value is None else abs(latency_drift_pct.value))
+    yield size.above(5, "change from the first to the last inference", essential=True)
+
+
+@rule(label="several_modes", kind="condition", source=SOURCE,
+      advice=("look for what alternates: CPUs of two kinds, clocks, memory placement, a cache that just holds it",))
+def several_modes(latency_modes: Reading) -> Iterator[Evidence]:
+    """The latencies have several modes, and a median describes none of them."""
+    yield latency_modes.above(2, "modes of the latencies", essential=True)
+
+
+@rule(label="throttled_clock", kind="condition", source=SOURCE,
+      advice=("let the device cool or raise its power limit, and compare only runs that were held back alike",))
+def throttled_clock(device_throttled_pct: Reading) -> Iterator[Evidence]:
+    """The driver held the device's clock down, for power or for heat."""
+    yield device_throttled_pct.above(5, "samples with a throttle reason", essential=True)
+
+
+@rule(label="interference", kind="condition", source=SOURCE,
+      advice=("find the other load with top, pin the run to idle cores, or stop what competes; aaco run --noise repeat "
+              "measures until enough inferences are clean",))
+def interference(noise_impact_pct: Reading) -> Iterator[Evidence]:
+    """What else ran on the machine slowed the measured inferences."""
+    yield noise_impact_pct.above(5, "cost of recorded interference", essential=True)

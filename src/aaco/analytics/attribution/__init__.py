@@ -1,0 +1,11 @@
+"""Kernel time traced home: to the nodes of a known graph, to the operators and modules of a traced framework.
+
+Time is conserved to the ns: the shares of a kernel sum to its duration, whether attributed or not.
+"""
+
+from __future__ import annotations
+
+from aaco.analytics.attribution.graph_operators import of_graph
+from aaco.analytics.attribution.nodes import group, label_families, map_nodes
+
+__all__ = ["group", "label_families", "map_nodes", "of_graph"]

@@ -1,0 +1,86 @@
+"""The operators table of a model whose graph is known: a row per operator, module, shapes and partition of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.attribution.nodes import UNATTRIBUTED
+from aaco.analytics.attribution.operators import NO_COST
+from aaco.analytics.lanes import Ints, integers
+from aaco.core.tables import OP_TO_KERNEL_MAP, OPERATORS
+
+NO_NODE = "it serves no node of the model: the runtime inserted it, or does not name it"
+SEVERAL_KERNELS = "how often its nodes ran is not known where one may launch several kernels"
+DISPATCHED = "its times are the host's dispatch, not those of the work"
+_KEY = ("op_type", "input_shapes", "provider", "partition", "category", "flops_each", "bytes_each", "why_no_cost")
+_Node = Mapping[str, Any]
+
+
+def of_graph(kernels: pa.Table, mapped: pa.Table, graph_nodes: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The operators, the longest first, and op_to_kernel_map with their ids.
+
+    A node's module is what its name says: exporters name the nodes of a module /model/layers.0/mlp/MatMul. A kernel
+    that several nodes share counts as one of the first one's row.
+    """
+    row_of, nodes = _rows(graph_nodes)
+    row = np.array([row_of.get(node, len(nodes)) for node in mapped["node_id"].to_pylist()], np.int64)
+    first = np.zeros(len(row), bool)
+    first[np.unique(integers(mapped["kernel_id"]), return_index=True)[1]] = True
+    calls, ran, spent = (_summed(row, amount, len(nodes) + 1) for amount in
+                         (np.ones(len(row), np.int64), first.astype(np.int64), integers(mapped["share_ns"])))
+    why_not = _why_not_counted(kernels)
+    methods = dict(zip(row.tolist(), mapped["method"].to_pylist(), strict=True))
+    order = sorted(np.flatnonzero(calls).tolist(), key=lambda at: (-int(spent[at]), at))
+    known = [{**_described(nodes[at] if at < len(nodes) else None, int(calls[at]), why_not),
+              "operator_id": at, "kernels": int(ran[at]), "device_ns": int(spent[at]), "method": methods[at]}
+             for at in order]
+    table = OPERATORS.build(**{name: [one.get(name) for one in known] for name in OPERATORS.columns})
+    position = OP_TO_KERNEL_MAP.schema.get_field_index("operator_id")
+    return table, mapped.set_column(position, mapped.schema.field(position), pa.array(row))
+
+
+def module_of(name: str) -> str | None:
+    """The path in front of a node's own name; None where it has none."""
+    return name.strip("/").rpartition("/")[0] or None
+
+
+def _rows(graph_nodes: pa.Table) -> tuple[dict[int, int], list[_Node]]:
+    """The row of each node, and a node of each row."""
+    row_of: dict[int, int] = {}
+    numbers: dict[tuple[Any, ...], int] = {}
+    nodes: list[_Node] = []
+    for node in graph_nodes.to_pylist():
+        key = (module_of(node["name"]), *(node[name] for name in _KEY))
+        row_of[node["node_id"]] = numbers.setdefault(key, len(numbers))
+        if len(numbers) > len(nodes):
+            nodes.append(node)
+    return row_of, nodes
+
+
+def _summed(row: Ints, amount: Ints, count: int) -> Ints:
+    total = np.zeros(count, np.int64)
+    np.add.at(total, row, amount)
+    return total
+
+
+def _why_not_counted(kernels: pa.Table) -> str | None:
+    """Why the kernels do not tell how often nodes ran and how long that took; None where they do."""
+    if kernels["device_id"].null_count < kernels.num_rows:
+        return SEVERAL_KERNELS
+    return DISPATCHED if "dispatch" in kernels["timed"].to_pylist() else None
+
+
+def _described(node: _Node | None, calls: int, why_not: str | None) -> dict[str, Any]:
+    """What the graph says of a row; None: its kernels serve no node."""
+    if node is None:
+        return {"why_unattributed": NO_NODE, "why_no_cost": NO_NODE, "method": UNATTRIBUTED}
+    each = {name: node[f"{name}_each"] for name in ("flops", "bytes")}
+    cost = {name: None if why_not or value is None else value * calls for name, value in each.items()}
+    why = node["why_no_cost"] or why_not or (NO_COST if None in cost.values() else None)
+    return {"operator": node["op_type"], "module": module_of(node["name"]), "shapes": node["input_shapes"],
+            "provider": node["provider"], "partition": node["partition"], "family": node["category"],
+            "calls": None if why_not else calls, **cost, "why_no_cost": why}

@@ -1,0 +1,306 @@
+"""Kernels laid to nodes by their order alone, where no launch, name or profile says whose they are.
+
+A runtime works through its nodes in their order, and a node launches its kernels one after the other: kernels that
+prepare (a transposed input), one or more that do the work, kernels that finish (a bias, a sum of partial results). That
+is a hidden Markov model from left to right. How probable a kernel is at a node is told by the two families, by the
+operator's word in the kernel's name, and by its duration against the node's modelled work. Forward and backward
+passes give the probability of each (kernel, node), which is the confidence; how well it is calibrated is measured on
+recordings whose truth was withheld (docs/concepts/attribution.md has the figures).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aaco.analytics.families import decode
+from aaco.analytics.operators import family
+from aaco.core.readings import Absent
+
+Reals = NDArray[np.float64]
+MOST_CELLS = 8_000_000  # kernels x nodes: a gigabyte while it works
+BEFORE, MAIN, AFTER = range(3)
+OUTSIDE = -1
+ON_HOST = "CPUExecutionProvider"
+
+# What does the work of an operator of a family besides kernels of that family. Ours, from CUDA and ROCm libraries.
+WORKS: Mapping[str, tuple[str, ...]] = {
+    "conv": ("gemm",), "gemm": ("reduction",), "attention": ("gemm", "softmax"), "norm": ("reduction", "elementwise"),
+    "softmax": ("reduction", "elementwise"), "transpose": ("copy", "elementwise"), "copy": ("transpose", "elementwise"),
+    "embedding": ("copy", "elementwise", "gather"), "reduction": ("elementwise",), "pooling": ("reduction",),
+    "elementwise": ("copy",), "moe": ("gemm", "elementwise"), "concat": ("copy",), "fill": ("elementwise",)}
+PREPARES = ("transpose", "copy", "fill", "elementwise")
+FINISHES = ("elementwise", "reduction", "transpose", "copy", "fill")
+HELPED = ("conv", "gemm", "attention", "moe", "unknown")  # families whose operators bring helpers along
+VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Constant", "Size", "view", "reshape",
+         "expand", "permute", "t", "transpose", "unsqueeze", "squeeze", "slice", "select", "as_strided", "detach",
+         "split", "chunk", "alias", "narrow", "empty", "empty_like", "empty_strided", "unbind", "resolve_conj",
+         "resolve_neg", "lift_fresh", "result_type", "size", "stride", "_reshape_alias", "_unsafe_view", "to",
+         "item", "is_nonzero", "unflatten", "movedim", "contiguous", "flatten"}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the executed graph, in its order. modelled_ns: its time by its work and the device's roofs, if known.
+
+    silent: it runs on no device, so it launches nothing.
+    """
+
+    op_type: str
+    family: str
+    modelled_ns: float | None = None
+    silent: bool = False
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Probabilities of the model, set by hand; the figures of docs/concepts/attribution.md are with these."""
+
+    skips: float = 0.02  # a node that does work launches nothing
+    skips_view: float = 0.97
+    prepared: float = 0.3  # of HELPED operators, that helpers come first
+    finished: float = 0.4  # that helpers come behind
+    helper: float = 0.01  # of the others, either
+    again: float = 0.05  # one more kernel of the same kind
+    stranger: float = 0.03  # a kernel of any other family
+    word: float = 3.0  # how much likelier the operator's word in the kernel's name makes it
+    spread: float = 1.5  # standard deviation of log(duration / modelled time)
+    outside: float = 0.3  # a copy that feeds or fetches is of no node
+    strength: float = 5.0  # as how many kernels of each operator the prior counts
+    rounds: int = 4  # of learning what operators launch
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Of each kernel its most probable node (OUTSIDE: none) and how probable that is."""
+
+    node: NDArray[np.int64]
+    confidence: Reals
+
+
+@dataclass(frozen=True)
+class ByOrder:
+    """The kernels with `executed_node` filled in where a node is most probable, and per kernel how probable it is."""
+
+    kernels: pa.Table
+    confidence: list[float | None]
+
+
+def lay_kernels(kernels: pa.Table, executed_nodes: pa.Table, modelled_ns: Mapping[str, float] | None = None) -> ByOrder:
+    """Lay the kernels of each iteration to the executed nodes, which are in the order in which they run.
+
+    kernels: with kernel_name, iteration and dur_ns, in start order. modelled_ns: by node. Iterations with the same
+    sequence are laid as one, by the medians of their durations. Raises Absent.
+    """
+    nodes = [_node(row, modelled_ns or {}) for row in executed_nodes.to_pylist()]
+    names, chosen = executed_nodes["name"].to_pylist(), [OUTSIDE] * kernels.num_rows
+    confidence: list[float | None] = [None] * kernels.num_rows
+    lasted = np.asarray(kernels["dur_ns"].fill_null(0))
+    for sequence, runs in _alike(kernels).items():
+        durations = np.median([lasted[rows] for rows in runs], axis=0)
+        laid = lay([decode(name).family for name in sequence], sequence, durations.tolist(), nodes)
+        for rows in runs:
+            for row, node, known in zip(rows, laid.node.tolist(), laid.confidence.tolist(), strict=True):
+                chosen[row], confidence[row] = node, known
+    column = pa.array([None if node == OUTSIDE else names[node] for node in chosen], pa.string()).dictionary_encode()
+    place = kernels.schema.get_field_index("executed_node")
+    return ByOrder(kernels.set_column(place, kernels.schema.field(place), column), confidence)
+
+
+def _node(row: Mapping[str, Any], modelled_ns: Mapping[str, float]) -> Node:
+    known = family(row["op_type"] or "", row["domain"] or "")
+    guessed = decode(row["op_type"] or "").family if known == "unknown" else known
+    return Node(row["op_type"] or "", guessed, modelled_ns.get(row["name"]), row["provider"] == ON_HOST)
+
+
+def _alike(kernels: pa.Table) -> dict[tuple[str, ...], list[list[int]]]:
+    """By sequence of names the rows of each iteration that has it."""
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row, iteration in enumerate(kernels["iteration"].to_pylist()):
+        if iteration is not None:
+            rows[iteration].append(row)
+    names, found = kernels["kernel_name"].to_pylist(), defaultdict(list)
+    for some in rows.values():
+        found[tuple(names[row] or "" for row in some)].append(some)
+    return found
+
+
+def lay(families: Sequence[str], names: Sequence[str], durations_ns: Sequence[float], nodes: Sequence[Node],
+        beliefs: Beliefs | None = None) -> Laid:
+    """Lay the kernels of one inference, in start order, to the nodes that it executes, in their order.
+
+    What kernels an operator launches is learnt on the way (expectation maximisation, from a prior by families): one
+    that repeats shows it better each time. Raises Absent where there is nothing to lay, or too much.
+    """
+    beliefs = beliefs or Beliefs()
+    if not families or not nodes:
+        raise Absent("no kernels" if not families else "no nodes")
+    if len(families) * len(nodes) > MOST_CELLS:
+        raise Absent(f"{len(families):,} kernels x {len(nodes):,} nodes: more than {MOST_CELLS:,} to weigh")
+    model = _Model(nodes, beliefs)
+    kernels = _Kernels(model, families, names, durations_ns)
+    weight = _weighed(model, kernels.seen())
+    for _ in range(beliefs.rounds):
+        kernels.learn(np.exp(weight - np.logaddexp.reduce(weight, axis=1, keepdims=True)))
+        weight = _weighed(model, kernels.seen())
+    # Columns: three phases of each node, then feeding and fetching, which are of no node.
+    by_node = np.logaddexp.reduce(weight[:, :-2].reshape(len(families), len(nodes), 3), axis=2)
+    of_none = np.logaddexp.reduce(weight[:, -2:], axis=1, keepdims=True)
+    everything = np.concatenate([by_node, of_none], axis=1)
+    best = everything.argmax(axis=1)
+    confidence = np.exp(everything[np.arange(len(best)), best] - np.logaddexp.reduce(everything, axis=1))
+    return Laid(np.where(best == len(nodes), OUTSIDE, best), np.minimum(confidence, 1.0))
+
+
+class _Model:
+    """Logarithms of the model's probabilities, by node."""
+
+    def __init__(self, nodes: Sequence[Node], beliefs: Beliefs) -> None:
+        self.nodes, self.beliefs = nodes, beliefs
+        helped = np.array([node.family in HELPED for node in nodes])
+        view = np.array([plain(node.op_type) in VIEWS for node in nodes])
+        silent = np.array([node.silent for node in nodes])
+        skip = np.where(silent, 1 - 1e-9, np.where(view, beliefs.skips_view, beliefs.skips))
+        self.skip, self.enter = np.log(skip), np.log1p(-skip)
+        prepared = np.where(helped, beliefs.prepared, beliefs.helper)
+        finished = np.where(helped, beliefs.finished, beliefs.helper)
+        self.begin = np.stack([np.log(prepared), np.log1p(-prepared)])  # at BEFORE, at MAIN
+        # Staying in a phase; leaving it, for another of the node or out of it.
+        self.again, on = np.log(beliefs.again), np.log1p(-beliefs.again)
+        self.to_main, self.to_after = on, on + np.log(finished)
+        self.out_of_main, self.out_of_after = on + np.log1p(-finished), on
+        self.skipped = np.concatenate([[0.0], np.cumsum(self.skip)])
+
+
+class _Kernels:
+    """How likely each kernel is at each node and phase, by its name; and what was learnt of it."""
+
+    def __init__(self, model: _Model, families: Sequence[str], names: Sequence[str], durations_ns: Sequence[float]
+                 ) -> None:
+        self._model, beliefs = model, model.beliefs
+        self._known = list(dict.fromkeys(zip(names, families, strict=True)))
+        self._name = np.array([self._known.index(pair) for pair in zip(names, families, strict=True)])
+        kinds = list(dict.fromkeys((node.op_type, node.family) for node in model.nodes))
+        self._kind = np.array([kinds.index((node.op_type, node.family)) for node in model.nodes])
+        self._prior = np.stack([self._of_kind(*kind, beliefs) for kind in kinds])  # kind, phase, name
+        self._table = self._prior
+        self._duration = self._by_duration(np.asarray(durations_ns, float))
+        self._outside = np.log(np.where(np.array(families) == "copy", 1.0, 1e-4))
+
+    def seen(self) -> Reals:
+        """The logarithm of the likelihood of each kernel in each column."""
+        found = np.log(self._table)[self._kind][:, :, self._name].transpose(2, 0, 1)  # kernel, node, phase
+        found[:, :, MAIN] += self._duration
+        return np.concatenate([found.reshape(len(found), -1), np.stack([self._outside] * 2, axis=1)], axis=1)
+
+    def learn(self, posterior: Reals) -> None:
+        """Take what operators launched, as probable as it is, for more of what they launch."""
+        strength = self._model.beliefs.strength
+        by_node = posterior[:, :-2].reshape(len(posterior), -1, 3)
+        of_name = np.zeros((len(self._known), *by_node.shape[1:]))
+        np.add.at(of_name, self._name, by_node)
+        counts = np.zeros_like(self._prior)
+        np.add.at(counts, self._kind, of_name.transpose(1, 2, 0))
+        self._table = (strength * self._prior + counts) / (strength + counts.sum(axis=2, keepdims=True))
+
+    def _of_kind(self, op_type: str, family: str, beliefs: Beliefs) -> Reals:
+        """Probabilities of the kernels in the three phases of an operator."""
+        everything = tuple(dict.fromkeys(family for _, family in self._known))
+        main = everything if family == "unknown" else (family, *WORKS.get(family, ()))
+        word = plain(op_type).lower()
+        said = np.array([beliefs.word if len(word) > 2 and word in name.lower() else 1.0 for name, _ in self._known])
+        of_family = np.array([self._spread(each, share, beliefs) for each, share in (
+            (PREPARES, 1 / len(PREPARES)), (main, 1 / len(main) if family == "unknown" else 0.8),
+            (FINISHES, 1 / len(FINISHES)))])
+        of_family[MAIN] *= said
+        return of_family / of_family.sum(axis=1, keepdims=True)
+
+    def _spread(self, chosen: Sequence[str], first: float, beliefs: Beliefs) -> Reals:
+        """Of each kernel: `first` on the first of the chosen families, the rest on the others, a little on any."""
+        rest = (1 - first) / max(len(chosen) - 1, 1)
+        share = {family: first if place == 0 else rest for place, family in enumerate(chosen)}
+        return np.array([share.get(family, 0.0) + beliefs.stranger for _, family in self._known])
+
+    def _by_duration(self, durations_ns: Reals) -> Reals:
+        modelled = np.array([node.modelled_ns or np.nan for node in self._model.nodes])
+        off = (np.log(np.maximum(durations_ns, 1.0))[:, None] - np.log(modelled)[None, :]) / self._model.beliefs.spread
+        return np.where(np.isnan(off), -0.5, -0.5 * np.minimum(off**2, 9.0))
+
+
+def plain(op_type: str) -> str:
+    """An operator's name without its namespace and what marks it as in place: aten::add_ -> add."""
+    return op_type.rpartition("::")[2].rstrip("_")
+
+
+def _weighed(model: _Model, seen: Reals) -> Reals:
+    """The logarithm of the probability of each kernel and column, up to a constant of each kernel."""
+    return _forward(model, seen) + _backward(model, seen)
+
+
+def _forward(model: _Model, seen: Reals) -> Reals:
+    """The logarithm of what is seen up to each kernel and its column."""
+    count = len(model.nodes)
+    found = np.empty_like(seen)
+    feed = np.log(model.beliefs.outside)
+    none = np.full(count, -np.inf)
+    before, main, after, feeding, fetching = none, none, none, -np.inf, -np.inf
+    for place, likely in enumerate(seen):
+        left = np.logaddexp(main + model.out_of_main, after + model.out_of_after)
+        entered = _entered(model, left, 0.0 if place == 0 else feeding)
+        fetching = np.logaddexp(fetching, np.logaddexp(_ended(model, left), feeding + model.skipped[-1])) + feed
+        new_before = np.logaddexp(before + model.again, entered + model.begin[0])
+        new_main = np.logaddexp(np.logaddexp(main + model.again, before + model.to_main), entered + model.begin[1])
+        after = np.logaddexp(after + model.again, main + model.to_after)
+        feeding = feed if place == 0 else feeding + feed
+        own = likely[:-2].reshape(count, 3)
+        before, main, after = new_before + own[:, BEFORE], new_main + own[:, MAIN], after + own[:, AFTER]
+        feeding, fetching = feeding + likely[-2], fetching + likely[-1]
+        found[place, :-2] = np.stack([before, main, after], axis=1).ravel()
+        found[place, -2:] = feeding, fetching
+    return found
+
+
+def _entered(model: _Model, left: Reals, feeding: float) -> Reals:
+    """The way into each node: from the begin, or from any earlier node over skipped ones."""
+    source = np.concatenate([[feeding], left - model.skipped[1:]])[:-1]
+    return np.logaddexp.accumulate(source) + model.skipped[:-1] + model.enter
+
+
+def _ended(model: _Model, left: Reals) -> float:
+    """The way behind the last node."""
+    return float(np.logaddexp.reduce(left - model.skipped[1:]) + model.skipped[-1])
+
+
+def _backward(model: _Model, seen: Reals) -> Reals:
+    """The logarithm of what is seen after each kernel, given its column."""
+    count = len(model.nodes)
+    found = np.zeros_like(seen)
+    feed = np.log(model.beliefs.outside)
+    left = model.skipped[-1] - model.skipped[1:]  # nothing more comes: all nodes behind are skipped
+    nothing = np.full(count, -np.inf)  # helpers that come first must be followed
+    found[-1, :-2] = np.stack([nothing, left + model.out_of_main, left + model.out_of_after], axis=1).ravel()
+    found[-1, -2:] = model.skipped[-1], 0.0
+    for place in range(len(seen) - 2, -1, -1):
+        own, now = seen[place + 1], found[place + 1]
+        ahead = (own[:-2] + now[:-2]).reshape(count, 3)
+        feeding, fetching = own[-2] + now[-2], own[-1] + now[-1]
+        into = model.enter + np.logaddexp(model.begin[0] + ahead[:, BEFORE], model.begin[1] + ahead[:, MAIN])
+        # From each node: to a later one over skipped ones, or behind the last to fetch.
+        reached = np.logaddexp.accumulate((into + model.skipped[:-1])[::-1])[::-1]
+        later = np.concatenate([reached[1:], [-np.inf]])
+        behind = model.skipped[-1] + feed + fetching
+        left = np.logaddexp(later, behind) - model.skipped[1:]
+        found[place, :-2] = np.stack([
+            np.logaddexp(model.again + ahead[:, BEFORE], model.to_main + ahead[:, MAIN]),
+            np.logaddexp(np.logaddexp(model.again + ahead[:, MAIN], model.to_after + ahead[:, AFTER]),
+                         model.out_of_main + left),
+            np.logaddexp(model.again + ahead[:, AFTER], model.out_of_after + left)], axis=1).ravel()
+        found[place, -2] = np.logaddexp(feed + feeding, np.logaddexp(reached[0], behind))
+        found[place, -1] = feed + fetching
+    return found

@@ -1,0 +1,31 @@
+"""Thresholds of the session rules and how often they are right: fitted on labelled recordings, kept as data.
+
+Provenance: python -m benchmarks.diagnosis.classify --fit, on 53 recordings of 38 workloads on an NVIDIA H200 (PyTorch
+2.11), each with a bottleneck planted by construction and imported with its unprofiled latencies. Leaving one workload
+out, each fold fits its own thresholds; those here are fitted on all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aaco.analytics.bottleneck.confidence import Bin
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Shares of the wall in per cent. device: below it the device is not what limits. majority: of the device's time, a
+    limit that takes less is one of several. host: from here on the device waits for the host more than can be
+    overlooked (METHODS section 1 draws the line at 0.7 of GPU active). transfer: time in transfers alone."""
+
+    device_pct: float = 70.0
+    majority_pct: float = 60.0
+    host_pct: float = 30.0
+    transfer_pct: float = 40.0
+
+
+FITTED = Thresholds()
+# Classes that at least two workloads of the labelled recordings have and were found in; of others nothing is known.
+COVERED = frozenset({"compute_bound", "memory_bound", "memory_latency_bound", "launch_bound", "cpu_bound",
+                     "transfer_bound"})
+RELIABILITY = (Bin(0.0, 1, 1), Bin(10.0, 7, 7), Bin(25.0, 45, 43))

@@ -1,0 +1,69 @@
+"""Boards as they are sold: what tells them apart, their clock and their memory bandwidth, by their data sheets.
+
+`clock_mhz` is the highest engine clock of the data sheet; `matrix_clock_mhz` the one behind its tensor figures, where
+that is another (NVIDIA quotes dense tensor rates at a lower boost clock). xcds: compute dies of the whole board.
+`memory_side_bytes_per_s`: a cache between the L2 and the memory, which may serve what the memory could not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MI100 = "AMD Instinct MI100 data sheet"
+MI200 = "AMD Instinct MI200 series data sheet"
+MI300 = "AMD Instinct MI300X and MI300A data sheets; AMD CDNA 3 white paper (Infinity Cache 17.2 TB/s)"
+MI325 = "AMD Instinct MI325X data sheet"
+MI350 = "AMD Instinct MI350X and MI355X data sheets; AMD CDNA 4 white paper"
+RADEON = "AMD product page of the card"
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board, or for two-die boards one die of it. words: what a capture may call it, lower case, without blanks."""
+
+    name: str
+    arch: str
+    compute_units: int
+    words: tuple[str, ...]
+    clock_mhz: float | None
+    memory_bytes_per_s: float
+    memory_gib: float
+    source: str
+    l2_channels: int | None = None
+    matrix_clock_mhz: float | None = None
+    memory_side_bytes_per_s: float | None = None
+
+
+BOARDS = (
+    Board("MI100", "gfx908", 120, ("mi100",), 1502, 1.2288e12, 32, MI100, 32),
+    Board("MI210", "gfx90a", 104, ("mi210",), 1700, 1.6384e12, 64, MI200, 32),
+    Board("MI250 (one die)", "gfx90a", 104, ("mi250",), 1700, 1.6384e12, 64, MI200, 32),
+    Board("MI250X (one die)", "gfx90a", 110, ("mi250x",), 1700, 1.6384e12, 64, MI200, 32),
+    Board("MI300A", "gfx942", 228, ("mi300a",), 2100, 5.3248e12, 128, MI300, 96, None, 17.2e12),
+    Board("MI300X", "gfx942", 304, ("mi300x",), 2100, 5.3248e12, 192, MI300, 128, None, 17.2e12),
+    Board("MI325X", "gfx942", 304, ("mi325x",), 2100, 6.0e12, 256, MI325, 128, None, 17.2e12),
+    # AMD publishes no data sheet of it: compute units and clock as sysinfo.csv of real captures has them, the memory
+    # as sold with MI300X's eight stacks.
+    Board("MI308X", "gfx942", 80, ("mi308x",), 1420, 5.3248e12, 192, "sysinfo.csv of a capture; " + MI300, 64, None,
+          17.2e12),
+    Board("MI350X", "gfx950", 256, ("mi350x",), 2200, 8.0e12, 288, MI350, 128, None, 17.2e12),
+    Board("MI355X", "gfx950", 256, ("mi355x",), 2400, 8.0e12, 288, MI350, 128, None, 17.2e12),
+    Board("Radeon RX 6700 XT", "gfx1031", 40, ("rx6700xt", "6700xt"), 2581, 3.84e11, 12, RADEON),
+    Board("Radeon RX 6800 XT", "gfx1030", 72, ("rx6800xt", "6800xt"), 2250, 5.12e11, 16, RADEON),
+    Board("Radeon RX 6900 XT", "gfx1030", 80, ("rx6900xt", "6900xt"), 2250, 5.12e11, 16, RADEON),
+    Board("Radeon RX 7900 XTX", "gfx1100", 96, ("7900xtx",), 2500, 9.6e11, 24, RADEON),
+    Board("Radeon PRO W7900", "gfx1100", 96, ("w7900",), 2495, 8.64e11, 48, RADEON),
+    Board("Radeon 8060S (Ryzen AI Max+ 395)", "gfx1151", 40, ("8060s", "max+395"), 2900, 2.56e11, 0, RADEON),
+    Board("Radeon RX 9070 XT", "gfx1201", 64, ("9070xt",), 2970, 6.4e11, 16, RADEON),
+    Board("Radeon AI PRO R9700", "gfx1201", 64, ("r9700",), 2920, 6.4e11, 32, RADEON),
+    Board("V100 SXM2", "sm_70", 80, ("v100-sxm2", "v100sxm2"), 1530, 9.0e11, 32, "NVIDIA V100 data sheet"),
+    Board("A100 SXM 40 GB", "sm_80", 108, ("a100-sxm4-40gb",), 1410, 1.555e12, 40, "NVIDIA A100 data sheet"),
+    Board("A100 SXM 80 GB", "sm_80", 108, ("a100-sxm4-80gb", "a100sxm480gb"), 1410, 2.039e12, 80,
+          "NVIDIA A100 data sheet"),
+    Board("H100 SXM", "sm_90", 132, ("h100",), 1980, 3.35e12, 80, "NVIDIA H100 data sheet and Hopper white paper", None,
+          1830),
+    Board("H200", "sm_90", 132, ("h200",), 1980, 4.8e12, 141, "NVIDIA H200 data sheet", None, 1830),
+    # The clocks are those at which its compute units give the published 2.25 PFLOP/s f16 and 75 TFLOP/s f32.
+    Board("B200", "sm_100", 148, ("b200",), 1965, 8.0e12, 180, "NVIDIA HGX B200 data sheet, an eighth of the board",
+          None, 1856),
+)

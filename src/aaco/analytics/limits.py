@@ -1,0 +1,35 @@
+"""Readings held against the limits that the settings give for them: fine, a warning, or bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aaco.core.config import Analysis
+from aaco.core.readings import Reading
+
+LEVELS = ("ok", "warning", "bad")
+
+
+@dataclass(frozen=True)
+class Level:
+    """A reading's level, and the limit it reached (of "ok": the one it did not)."""
+
+    reading: Reading
+    level: str
+    limit: float
+
+
+def levels(readings: Mapping[str, Reading], settings: Analysis) -> list[Level]:
+    """The level of every measured reading that has limits, the worst first."""
+    limits = {name: value for name, value in settings.model_dump().items() if isinstance(value, tuple)}
+    found = [_level(readings[name], *limits[name]) for name in limits
+             if name in readings and readings[name].value is not None]
+    return sorted(found, key=lambda one: -LEVELS.index(one.level))
+
+
+def _level(reading: Reading, warning: float, bad: float) -> Level:
+    value = reading.value or 0.0
+    if value >= bad:
+        return Level(reading, "bad", bad)
+    return Level(reading, "warning" if value >= warning else "ok", warning)

@@ -1,0 +1,305 @@
+"""Device work and the call that launched it, joined by (capture, correlation id) while a trace streams by.
+
+A launch is remembered until REMEMBERED later ones have begun: 105 bytes each, 27 MB in all, however long the trace is.
+Work is held back until every call is known that began up to SLACK_NS after it, so that clocks of host and device that
+disagree by less than that lose no link, and the answer does not depend on where the trace is sliced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics import calls as api
+from aaco.analytics.calls import Does
+from aaco.analytics.lanes import NONE, Flags, Ints, Keys, Names, by_lane, grow, heads, integers, last_before
+from aaco.analytics.work import Work, join
+from aaco.core import distinct
+
+CALL_COLUMNS = ("name", "domain", "process_id", "thread_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
+DOMAINS = ("hip", "hsa", "cuda_runtime", "cuda_driver", "rccl")  # of calls into a GPU runtime
+SLACK_NS = 100_000_000
+REMEMBERED = 2**18
+RUN = 8192  # launches that are searched together
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls into a GPU runtime in start order. part: of calls.Does. name and thread: numbers that Callers gave.
+
+    For a launching call, synced_* is the latest wait that its thread made before it: the first start and the last end
+    of consecutive synchronising calls with no launch between them. copied_* is the thread's last copy call before it.
+    NONE where there was none. tag: what the asker gave with the row, else 0.
+    """
+
+    start: Ints
+    end: Ints
+    capture: Ints
+    correlation: Ints
+    part: Ints
+    name: Ints
+    thread: Ints
+    synced_from: Ints
+    synced_until: Ints
+    copied_from: Ints
+    copied_until: Ints
+    tag: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: Ints | Flags | slice) -> Calls:
+        """These rows."""
+        if isinstance(rows, np.ndarray) and rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)  # once, not for each column
+        return Calls(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+
+@dataclass(frozen=True)
+class Linked:
+    """Device work with its launch, row by row: `number` is the launch's, -1 where none is known; `call` holds its
+    columns (NONE in such rows); first: whether it is the launch's first work."""
+
+    work: Work
+    call: Calls
+    number: Ints
+    first: Flags
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    @property
+    def known(self) -> Flags:
+        """Whether the launch is known."""
+        return self.number >= 0
+
+
+class Callers:
+    """Makes Calls of slices of the api_calls table, and remembers names and threads: (capture, process, thread)."""
+
+    def __init__(self) -> None:
+        self.names, self.threads, self._domains = Names(), Keys(), Names()
+        self._part = np.zeros(0, np.int64)
+        self._into_runtime = np.zeros(0, np.bool_)
+        self._sync = np.full((0, 2), NONE)
+        self._sync_open = np.zeros(0, np.bool_)  # no launch since the thread's last wait
+        self._copy = np.full((0, 2), NONE)
+
+    def calls(self, rows: pa.Table | pa.RecordBatch, tag: Ints | None = None) -> Calls:
+        """The rows that call into a GPU runtime to launch or to wait. Rows in start order; needs CALL_COLUMNS.
+
+        tag: a number for each row, to be found again beside the work that it launched.
+        """
+        name, domain = self.names.numbers(rows["name"]), self._domains.numbers(rows["domain"])
+        self._learn()
+        start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
+        part = np.append(self._part, Does.OTHER)[np.where(name == NONE, -1, name)]
+        wanted = np.append(self._into_runtime, True)[np.where(domain == NONE, -1, domain)]
+        wanted &= (part > Does.OTHER) & (part <= Does.WAIT) & (start != NONE) & (end >= start)
+        at = np.flatnonzero(wanted)
+        column = {each: integers(rows[each])[at] for each in ("capture", "process_id", "thread_id", "correlation_id")}
+        thread = self.threads.numbers(column["capture"], column["process_id"], column["thread_id"])
+        none = np.full(len(at), NONE)
+        return self._after_waits(Calls(start[at], end[at], column["capture"], column["correlation_id"], part[at],
+                                       name[at], thread, none, none.copy(), none.copy(), none.copy(),
+                                       np.zeros(len(at), np.int64) if tag is None else tag[at]))
+
+    def marks(self, rows: pa.Table | pa.RecordBatch) -> list[tuple[int, int, int, Does]]:
+        """(start, thread, capture, begin or end) of the rows that begin or end the capture of a device graph."""
+        name = self.names.numbers(rows["name"])
+        self._learn()
+        part = np.append(self._part, Does.OTHER)[np.where(name == NONE, -1, name)]
+        at = np.flatnonzero(part >= Does.BEGIN_CAPTURE)
+        if not len(at):
+            return []
+        column = {each: integers(rows[each])[at] for each in ("capture", "process_id", "thread_id", "t_start_ns")}
+        thread = self.threads.numbers(column["capture"], column["process_id"], column["thread_id"])
+        return [(int(start), int(of), int(capture), Does(int(does))) for start, of, capture, does in zip(
+            column["t_start_ns"], thread, column["capture"], part[at], strict=True)]
+
+    def _learn(self) -> None:
+        """Look at names and domains that were not there before."""
+        new = self.names.known[len(self._part):]
+        self._part = np.concatenate([self._part, api.parts(new).astype(np.int64)])
+        known = [domain in DOMAINS for domain in self._domains.known]
+        self._into_runtime = np.array(known, np.bool_)
+
+    def _after_waits(self, calls: Calls) -> Calls:
+        """The calls with the waits and copies before them filled in. Each thread carries its last ones along."""
+        threads = len(self.threads)
+        self._sync, self._copy = grow(self._sync, threads, NONE), grow(self._copy, threads, NONE)
+        self._sync_open = grow(self._sync_open, threads, False)
+        if not len(calls):
+            return calls
+        order = by_lane(calls.thread)
+        lane, part = calls.thread[order], calls.part[order]
+        times = np.stack([calls.start[order], calls.end[order]], axis=1)
+        synced = self._runs(lane, part >= Does.SYNC, times)
+        copied = self._last(lane, part == Does.COPY, times)
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        synced, copied = synced[back], copied[back]
+        return Calls(calls.start, calls.end, calls.capture, calls.correlation, calls.part, calls.name, calls.thread,
+                     synced[:, 0], synced[:, 1], copied[:, 0], copied[:, 1], calls.tag)
+
+    def _last(self, lane: Ints, copying: Flags, times: Ints) -> Ints:
+        """(start, end) of the last copy call before each call of its thread."""
+        before = last_before(lane, copying)
+        found = np.where((before >= 0)[:, None], times[before], self._copy[lane])
+        tail = np.r_[heads(lane)[1:], len(lane)] - 1
+        self._copy[lane[tail]] = np.where(copying[tail, None], times[tail], found[tail])
+        return found
+
+    def _runs(self, lane: Ints, waiting: Flags, times: Ints) -> Ints:
+        """(first start, last end) of the latest run of waits before each call of its thread.
+
+        The run that a thread carries from the slice before stands at its head as a wait of its own, followed by a
+        launch unless it may go on.
+        """
+        first = heads(lane)
+        own = lane[first]
+        closed = ~self._sync_open[own]
+        lanes = np.concatenate([own, own[closed], lane])
+        order = by_lane(lanes)
+        lanes = lanes[order]
+        waits = np.concatenate([np.ones(len(own), bool), np.zeros(int(closed.sum()), bool), waiting])[order]
+        spans = np.concatenate([self._sync[own], np.full((int(closed.sum()), 2), NONE), times])[order]
+        begins = waits & ~np.r_[False, waits[:-1] & (lanes[1:] == lanes[:-1])]
+        run = np.cumsum(begins) - 1
+        rows = np.flatnonzero(begins)
+        span = np.stack([_least_of_runs(spans[:, 0], waits, run, len(rows)),
+                         _most_of_runs(spans[:, 1], waits, run, len(rows))], axis=1)
+        before = last_before(lanes, waits)
+        found = np.where((before >= 0)[:, None], span[run[before]], NONE)
+        tail = np.r_[heads(lanes)[1:], len(lanes)] - 1
+        self._sync[own] = np.where(waits[tail, None], span[run[tail]], found[tail])
+        self._sync_open[own] = waits[tail]
+        result = np.empty((len(order), 2), np.int64)
+        result[order] = found
+        return result[len(own) + int(closed.sum()):]
+
+
+class Linker:
+    """Takes in work and calls slice by slice, and gives the work back with its launches, in start order."""
+
+    def __init__(self) -> None:
+        self._launches: dict[int, list[_Run]] = {}
+        self._held: Work | None = None
+        self._count = 0
+
+    def feed(self, work: Work, calls: Calls, until: int | None) -> Linked | None:
+        """The work that can be linked now. until: every call that began before it has been given; None: all have."""
+        for capture, launches in _by_capture(calls.take(calls.part <= Does.FILL)):
+            self._remember(capture, launches)
+        held = work if self._held is None or not len(self._held) else join([self._held, work])
+        ready = len(held) if until is None else int(np.searchsorted(held.start, until - SLACK_NS))
+        self._held = held.take(slice(ready, None))
+        return self._link(held.take(slice(0, ready))) if ready else None
+
+    def _remember(self, capture: int, launches: Calls) -> None:
+        launches = launches.take(launches.correlation > 0)
+        runs = self._launches.setdefault(capture, [])
+        numbers = np.arange(self._count, self._count + len(launches))
+        self._count += len(launches)
+        if runs and len(runs[-1]) < RUN:
+            runs[-1] = runs[-1].joined(launches, numbers)
+        elif len(launches):
+            runs.append(_Run.of(launches, numbers))
+        for kept in self._launches.values():
+            while len(kept) > 1 and kept[0].last < self._count - REMEMBERED:
+                kept.pop(0)
+
+    def _link(self, work: Work) -> Linked:
+        columns = np.full((len(fields(Calls)), len(work)), NONE)
+        number = np.full(len(work), -1, np.int64)
+        first = np.zeros(len(work), bool)
+        for capture in _distinct(work.capture):
+            rows = np.flatnonzero((work.capture == capture) & (work.correlation > 0))
+            runs = self._launches.get(capture, [])
+            which, place = np.full(len(rows), -1), np.zeros(len(rows), np.int64)
+            for index in range(len(runs) - 1, -1, -1):  # of several with one id the earliest counts
+                hit, at = runs[index].find(work.correlation[rows], work.start[rows])
+                which[hit], place[hit] = index, at
+            for index in _distinct(which):
+                if index >= 0:
+                    chosen = which == index
+                    runs[index].give(place[chosen], rows[chosen], columns, number, first)
+        return Linked(work, Calls(*columns), number, first)
+
+
+class _Run:
+    """Some launches of a capture, sorted by correlation id."""
+
+    def __init__(self, columns: Ints, numbers: Ints, used: Flags) -> None:
+        self.columns, self.numbers, self.used = columns, numbers, used
+        self.ids = columns[_CORRELATION]
+        self.last = int(numbers.max())
+
+    @classmethod
+    def of(cls, launches: Calls, numbers: Ints) -> _Run:
+        """From launches in start order."""
+        columns = np.stack([getattr(launches, column.name) for column in fields(Calls)])
+        order = np.argsort(launches.correlation, kind="stable")
+        return cls(columns[:, order], numbers[order], np.zeros(len(order), bool))
+
+    def joined(self, launches: Calls, numbers: Ints) -> _Run:
+        """This run and later launches as one run."""
+        if not len(launches):
+            return self
+        other = _Run.of(launches, numbers)
+        columns = np.concatenate([self.columns, other.columns], axis=1)
+        order = np.argsort(columns[_CORRELATION], kind="stable")
+        return _Run(columns[:, order], np.concatenate([self.numbers, other.numbers])[order],
+                    np.concatenate([self.used, other.used])[order])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def find(self, ids: Ints, start: Ints) -> tuple[Ints, Ints]:
+        """Which of the rows have their launch here, and at which place. A call that begins SLACK_NS after the work is
+        not its launch."""
+        if not len(ids) or ids.max() < self.ids[0] or ids.min() > self.ids[-1]:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        hit = np.flatnonzero((self.ids[at] == ids) & (self.columns[_START, at] < start + SLACK_NS))
+        return hit, at[hit]
+
+    def give(self, place: Ints, rows: Ints, columns: Ints, number: Ints, first: Flags) -> None:
+        """Fill in these rows from the launches at these places, and mark the first work of each launch."""
+        columns[:, rows] = self.columns[:, place]
+        number[rows] = self.numbers[place]
+        fresh, earliest = np.unique(place, return_index=True)
+        first[rows[earliest[~self.used[fresh]]]] = True
+        self.used[fresh] = True
+
+
+_CORRELATION = [column.name for column in fields(Calls)].index("correlation")
+_START = [column.name for column in fields(Calls)].index("start")
+
+
+def _by_capture(calls: Calls) -> Iterator[tuple[int, Calls]]:
+    captures = _distinct(calls.capture)
+    for capture in captures:
+        yield capture, calls if len(captures) == 1 else calls.take(calls.capture == capture)
+
+
+def _distinct(values: Ints) -> list[int]:
+    found: list[int] = distinct.values(values).tolist()
+    return found
+
+
+def _least_of_runs(values: Ints, chosen: Flags, run: Ints, count: int) -> Ints:
+    found = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(found, run[chosen], values[chosen])
+    return found
+
+
+def _most_of_runs(values: Ints, chosen: Flags, run: Ints, count: int) -> Ints:
+    found = np.full(count, NONE)
+    np.maximum.at(found, run[chosen], values[chosen])
+    return found

@@ -1,0 +1,166 @@
+"""Where the wall time went by what limited it, and the evidence beside it: what bottleneck rules read of a trace.
+
+Shares are of the budget's wall (analytics/bottleneck/budget.py): the devices' spans, or the latency of a step that was
+timed without a profiler, where one was given.
+"""
+
+from __future__ import annotations
+
+from aaco.analytics.activity import NO_HOST
+from aaco.analytics.bottleneck.budget import HOST, KERNELS, Budget, Unprofiled, steps
+from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
+from aaco.analytics.trace import Trace
+from aaco.core.readings import Absent, Estimate
+from aaco.core.registry import metric
+
+SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
+NOT_TIMED = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
+
+
+@metric(unit="pct", better="none", formula="100 x time in which kernels on the compute side run / wall", source=SOURCE)
+def compute_limited_pct(budget: Budget) -> Estimate:
+    """Share of the wall in kernels whose arithmetic limits them: by counters or shapes where known, else by family."""
+    return _share(budget, "compute")
+
+
+@metric(unit="pct", better="none", source=SOURCE,
+        formula="100 x time in which only kernels on the memory side, copies within the device and fills run / wall")
+def memory_limited_pct(budget: Budget) -> Estimate:
+    """Share of the wall in work that memory bandwidth limits."""
+    return _share(budget, "memory", "local_copy")
+
+
+@metric(unit="pct", better="none", source=SOURCE,
+        formula="100 x time in which only kernels that wait for dependent or scattered reads run / wall")
+def memory_latency_limited_pct(budget: Budget) -> Estimate:
+    """Share of the wall in kernels that memory's latency limits: too few reads in flight to fill its bandwidth."""
+    return _share(budget, "memory_latency")
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x time in which only kernels run of which nothing tells what limits them / wall")
+def unplaced_kernel_pct(budget: Budget) -> Estimate:
+    """Share of the wall in kernels whose names say nothing, and that have neither shapes nor counters."""
+    return _share(budget, "kernel")
+
+
+@metric(unit="pct", better="none", formula="100 x time in which the device runs kernels, or copies within it / wall",
+        source=SOURCE)
+def device_limited_pct(budget: Budget) -> Estimate:
+    """Share of the wall in which the device itself is at work, transfers to and from the host not counted."""
+    return _share(budget, *KERNELS)
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x (time in which only copies between host and device run + idle time in their calls) / wall")
+def transfer_limited_pct(budget: Budget) -> Estimate:
+    """Share of the wall that goes to moving bytes between host and device while nothing computes."""
+    return _share(budget, "transfer", "copy_wait")
+
+
+@metric(unit="pct", better="lower", formula="100 x idle time for the host's launching, pauses and waits / wall",
+        source=SOURCE)
+def host_limited_pct(budget: Budget, trace: Trace) -> Estimate:
+    """Share of the wall in which a device has nothing to do because the host came late."""
+    _linked(trace)
+    return _share(budget, *HOST)
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x idle time for the host, in gaps shorter than a pause (250 us) / wall")
+def launch_limited_pct(budget: Budget, trace: Trace) -> Estimate:
+    """Share of the wall in which a device waits for a host that launches as fast as it can."""
+    _linked(trace)
+    return _share(budget, "launch")
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x idle time in gaps in which the host took 250 us or more / wall")
+def host_pause_pct(budget: Budget, trace: Trace) -> Estimate:
+    """Share of the wall in which a device waits for a host that does something else than launch."""
+    _linked(trace)
+    return _share(budget, "pause")
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x idle time after the host's waits, those in copies of a few bytes included / wall")
+def sync_limited_pct(budget: Budget, trace: Trace) -> Estimate:
+    """Share of the wall in which a device waits because the host had been waiting for it."""
+    _linked(trace)
+    return _share(budget, "sync")
+
+
+@metric(unit="ratio", better="higher", source="GPU.md: busy time is to be set against the latency without a profiler",
+        formula="(time in which the devices do anything / steps) / latency of a step without a profiler",
+        bands=(">=0.9 device-bound", ">=0.7 host overhead visible", "<0.7 host-limited"))
+def unprofiled_busy_ratio(budget: Budget) -> float:
+    """Share of an unprofiled step in which the device is busy: a profiler can double a host-bound step."""
+    if not budget.unprofiled:
+        raise Absent(NOT_TIMED)
+    return budget.busy_ns / budget.wall_ns
+
+
+@metric(unit="pct", better="lower", formula="100 x (time of a step in the trace / latency without a profiler - 1)",
+        source=SOURCE)
+def profiler_stretch_pct(trace: Trace, unprofiled: Unprofiled) -> float:
+    """How much longer a step takes under the profiler."""
+    return 100 * (trace.sum("span_ns") / steps(trace) / (1e6 * unprofiled.median_ms) - 1)
+
+
+@metric(unit="GB/s", better="higher", formula="bytes / time of copies from host to device", source=SOURCE)
+def h2d_gbytes_per_s(device_work: DeviceWork) -> float:
+    """Rate of copies to the device; pinned memory reaches 55 GB/s on an H200's PCIe 5 x16, pageable 9."""
+    return _rate(device_work, "h2d")
+
+
+@metric(unit="GB/s", better="higher", formula="bytes / time of copies from device to host", source=SOURCE)
+def d2h_gbytes_per_s(device_work: DeviceWork) -> float:
+    """Rate of copies to the host."""
+    return _rate(device_work, "d2h")
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x bytes of copies from or to pageable memory / bytes of copies whose memory is known")
+def pageable_copy_pct(device_work: DeviceWork) -> float:
+    """Share of the moved bytes whose host side is not page-locked: those copies hold up the host and run slower."""
+    known = [each for each in device_work.copies if each.kind in TRANSFERS and each.pinned is not None]
+    total = sum(each.bytes for each in known)
+    if not total:
+        raise Absent("no copy says whether its host memory is page-locked")
+    return 100 * sum(each.bytes for each in known if not each.pinned) / total
+
+
+@metric(unit="pct", better="lower", formula="100 x time in which a thread is in a synchronising call / host's span",
+        source=SOURCE)
+def synchronise_call_pct(device_work: DeviceWork) -> float:
+    """Share of the host's time in calls that wait for the device; with a busy device it costs nothing."""
+    return _call(device_work, "synchronise")
+
+
+@metric(unit="pct", better="lower", formula="100 x time in which a thread is in an allocating call / host's span",
+        source=SOURCE)
+def allocation_call_pct(device_work: DeviceWork) -> float:
+    """Share of the host's time in calls that ask the driver for device memory or give it back."""
+    return _call(device_work, "allocate")
+
+
+def _share(budget: Budget, *parts: str) -> Estimate:
+    return Estimate(budget.pct(*parts), method="unprofiled latency" if budget.unprofiled else "profiled trace")
+
+
+def _linked(trace: Trace) -> None:
+    if not trace.launches.linked:
+        raise Absent(NO_HOST)
+
+
+def _rate(work: DeviceWork, kind: str) -> float:
+    found = [each for each in work.copies if each.kind == kind and each.bytes]
+    if not found:
+        raise Absent(f"no {kind} copy with a size was recorded")
+    return sum(each.bytes for each in found) / sum(each.ns for each in found)
+
+
+def _call(work: DeviceWork, part: str) -> float:
+    if part not in work.call_ns:
+        raise Absent("the capture has no calls of the host")
+    return 100 * work.call_ns[part] / work.host_ns

@@ -1,0 +1,117 @@
+"""The matrix products of a trace with the tiles that their kernels' names say, held against what was launched.
+
+A library that is told to compute the transposed result, as a row-major framework tells BLAS, puts the tile's first
+side along the columns; which way it was shows in the number of workgroups. That number also shows a split of the
+summed dimension, and persistent kernels. Clusters of workgroups fill the grid up to a multiple. HIP's extended launch
+counts threads where others count workgroups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aaco.analytics.operators.tiles import STREAM_K, Product, Tiling, grid, tiling
+
+SCHEMA_VERSION = 1
+MOST_SPLIT = 64
+CLUSTERS = (1, 2, 4)
+_ALIKE = ("batch", "rows", "columns", "depth", "units", "split_count", "agreement")
+LAUNCHED, PERSISTENT, OTHERWISE = "as launched", "persistent", "not as launched"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The kernels of one name that an operator's row launched: how many, their time, workgroups and threads of each."""
+
+    operator_id: int
+    kernel_name: str
+    tile: str | None
+    split: str | None
+    kernels: int
+    device_ns: int
+    workgroups: int | None
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A product with its tiles. agreement: whether as many workgroups were launched as there are tiles."""
+
+    launch: Launch
+    product: Product
+    tiling: Tiling
+    tile: tuple[int, int]
+    split: int
+    agreement: str
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self.launch), **asdict(self.product), **asdict(self.tiling), "tile_of_result": list(self.tile),
+                "split_count": self.split, "agreement": self.agreement, "efficiency": self.tiling.efficiency}
+
+
+def found(launch: Launch, product: Product, units: int) -> Found | None:
+    """The product's tiles; None where the kernel's name does not say them.
+
+    Of the two ways to lay the tile the one is taken that the launch agrees with, else that of a transposed result.
+    """
+    sides = _sides(launch.tile)
+    if sides is None or units < 1 or min(product.batch, product.rows, product.columns) < 1:
+        return None
+    ways = [(sides[1], sides[0]), sides]
+    judged = [(tile, *_agrees(launch, product.batch, grid(product, tile), units)) for tile in ways]
+    tile, agreement, split = min(judged, key=lambda one: (LAUNCHED, PERSISTENT, OTHERWISE).index(one[1]))
+    at_once = min(units, launch.workgroups or units) if agreement == PERSISTENT else units
+    stream = launch.split == STREAM_K
+    return Found(launch, product, tiling(product, tile, at_once, split, stream), tile, split, agreement)
+
+
+def document(products: Iterable[Found]) -> dict[str, Any]:
+    """For JSON: the products, the longest first."""
+    rows = [one.document() for one in sorted(products, key=lambda one: -one.launch.device_ns)]
+    return {"schema_version": SCHEMA_VERSION, "products": rows}
+
+
+def alike(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The products of a document that are cut alike as one, with their kernels and time summed; most lost time first.
+    """
+    together: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = (*(row[name] for name in _ALIKE), *row["tile_of_result"])
+        if key in together:
+            together[key]["device_ns"] += row["device_ns"]
+            together[key]["kernels"] += row["kernels"]
+        else:
+            together[key] = dict(row)
+    return sorted(together.values(), key=lambda row: row["device_ns"] * (row["efficiency"] - 1))
+
+
+def losses(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Time-weighted share of the products' occupied places that is of no use."""
+    total = sum(row["device_ns"] for row in rows)
+    return sum(row["device_ns"] * (1 - row["efficiency"]) for row in rows) / total if total else 0.0
+
+
+def _agrees(launch: Launch, batch: int, sides: tuple[int, int], units: int) -> tuple[str, int]:
+    """Whether the launch has a workgroup per tile, or several that share its sum, or no more than run at once."""
+    counts = {launch.workgroups or 0}
+    if launch.workgroups and launch.threads and launch.workgroups % launch.threads == 0:
+        counts.add(launch.workgroups // launch.threads)  # it was counted in threads
+    tiles = batch * sides[0] * sides[1]
+    filled = {batch * -(-sides[0] // down) * down * -(-sides[1] // across) * across
+              for down in CLUSTERS for across in CLUSTERS}
+    if counts & filled:
+        return LAUNCHED, 1
+    shared = [count // tiles for count in counts if count and count % tiles == 0 and 1 < count // tiles <= MOST_SPLIT]
+    if shared and launch.split == "split_k":
+        return LAUNCHED, min(shared)
+    if any(0 < count <= units and count < tiles for count in counts):
+        return PERSISTENT, 1
+    return OTHERWISE, 1
+
+
+def _sides(tile: str | None) -> tuple[int, int] | None:
+    parts = [part for part in (tile or "").split("x") if part.isdecimal()][:2]
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(0 < int(part) < 2**16 for part in parts) else None

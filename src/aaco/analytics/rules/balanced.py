@@ -1,0 +1,28 @@
+"""Nothing stands out: several limits share the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aaco.analytics.bottleneck import calibration
+from aaco.core.readings import Evidence, Reading
+from aaco.core.registry import rule
+
+
+@rule(label="balanced", source="METHODS section 2", advice=(
+    "no single change gains much: take the largest shares of the budget in turn",))
+def balanced(device_limited_pct: Reading, compute_limited_pct: Reading, memory_limited_pct: Reading,
+             memory_latency_limited_pct: Reading, transfer_limited_pct: Reading, unplaced_kernel_pct: Reading,
+             dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
+    """The device is at work, what limits its kernels is known, and no limit takes the majority of the time."""
+    if dispatch_overhead_pct.value is not None:
+        return  # a run profiled by its nodes: it has no trace of the device
+    device = 0.0 if device_limited_pct.value is None else device_limited_pct.value
+    fitted = calibration.FITTED
+    most = fitted.majority_pct / 100 * device
+    yield device_limited_pct.above(fitted.device_pct, "the device itself is at work", 0.3, essential=True)
+    for reading, name in ((compute_limited_pct, "arithmetic"), (memory_limited_pct, "memory bandwidth"),
+                          (memory_latency_limited_pct, "memory latency")):
+        yield reading.below(most, f"{name} limits no majority", 0.15, essential=True)
+    yield transfer_limited_pct.below(30, "transfers take no great share", 0.1, essential=True)
+    yield unplaced_kernel_pct.below(20, "what limits the kernels is known", 0.15, essential=True)

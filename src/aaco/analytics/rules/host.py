@@ -1,0 +1,88 @@
+"""The host keeps the device waiting: it launches too slowly, does something else, or waits itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aaco.analytics.bottleneck import calibration
+from aaco.core.readings import Evidence, Reading
+from aaco.core.registry import rule
+
+SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
+
+
+@rule(label="launch_bound", source=SOURCE, advice=(
+    "launch once for many kernels: a device graph (torch.cuda.CUDAGraph, torch.compile(mode=\"reduce-overhead\"))",
+    "let the runtime or compiler fuse more, and look at the nodes it kept apart",
+    "raise the batch so that each kernel does more"))
+def launch_bound(host_limited_pct: Reading, launch_limited_pct: Reading, host_pause_pct: Reading,
+                 sync_limited_pct: Reading, microkernel_pct: Reading, dispatch_overhead_pct: Reading,
+                 kernel_amplification_ratio: Reading, launch_tax_pct: Reading, profiling_overhead_pct: Reading
+                 ) -> Iterator[Evidence]:
+    """Much of the time passes between many kernels that are too short to hide their own launch."""
+    if dispatch_overhead_pct.value is not None:
+        yield dispatch_overhead_pct.above(20, "much of the run is outside every kernel", 0.4, essential=True)
+        yield microkernel_pct.above(30, "many kernels are shorter than a launch", 0.3, essential=True)
+        yield profiling_overhead_pct.below(25, "the profiler itself did not make the gaps", 0.2, essential=True)
+        yield launch_tax_pct.above(20, "the device waits for launches", 0.2)
+        yield kernel_amplification_ratio.above(2, "a node becomes several kernels", 0.1)
+        return
+    yield from _late(host_limited_pct, launch_limited_pct, (host_pause_pct, sync_limited_pct),
+                     "more by launching than by pausing or waiting")
+    yield microkernel_pct.above(20, "many kernels are shorter than a launch", 0.1)
+
+
+@rule(label="cpu_bound", source=SOURCE, advice=(
+    "move the host's work out of the step: data loading in worker processes, preprocessing on the device",
+    "find it with a profiler of the host: py-spy record, torch.profiler(with_stack=True), aaco run --telemetry",
+    "keep other processes off its CPUs (aaco run --lab)"))
+def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_limited_pct: Reading, sync_limited_pct:
+              Reading, queue_length_mean: Reading, dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
+    """The device waits while the host does something else than launch: Python, a data loader, allocations."""
+    if dispatch_overhead_pct.value is not None:
+        return  # a run profiled by its nodes: it has no trace of the device
+    yield from _late(host_limited_pct, host_pause_pct, (launch_limited_pct, sync_limited_pct),
+                     "more by pausing than by launching or waiting")
+    yield queue_length_mean.below(2, "the device's queue runs dry", 0.1)
+
+
+@rule(label="sync_bound", source=SOURCE, advice=(
+    "take the waits out of the loop: .item(), .cpu(), print of tensors, torch.cuda.synchronize, boolean indexing",
+    "read results in batches, or one step late, from pinned memory with non_blocking=True"))
+def sync_bound(host_limited_pct: Reading, sync_limited_pct: Reading, launch_limited_pct: Reading, host_pause_pct:
+               Reading, synchronise_call_pct: Reading, dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
+    """The host waits for the device before it gives it more, so that each of them idles while the other works."""
+    if dispatch_overhead_pct.value is not None:
+        return  # a run profiled by its nodes: it has no trace of the device
+    yield from _late(host_limited_pct, sync_limited_pct, (launch_limited_pct, host_pause_pct),
+                     "more by waiting than by launching or pausing")
+    yield synchronise_call_pct.above(20, "the host is in waiting calls for a good part of its time", 0.1)
+
+
+def _late(host_pct: Reading, mine_pct: Reading, others: tuple[Reading, ...], because: str) -> Iterator[Evidence]:
+    """The host makes the device wait, and most of it in this way."""
+    most = max((each.value for each in others if each.value is not None), default=0.0)
+    yield host_pct.above(calibration.FITTED.host_pct, "the device waits for the host", 0.45, essential=True)
+    yield mine_pct.above(most, because, 0.45, essential=True)
+
+
+@rule(label="kernel_fragmentation", kind="condition", source=SOURCE,
+      advice=("look at the nodes with several kernels in attribution/op_to_kernel_map.parquet",))
+def kernel_fragmentation(kernel_amplification_ratio: Reading) -> Iterator[Evidence]:
+    """One node of the executed graph takes several kernels."""
+    yield kernel_amplification_ratio.above(2, "kernels per executed node", essential=True)
+
+
+@rule(label="allocator_churn", kind="condition", source=SOURCE, advice=(
+    "keep memory: the framework's caching allocator, preallocated buffers; no empty_cache() in the loop",))
+def allocator_churn(allocation_call_pct: Reading) -> Iterator[Evidence]:
+    """Much of the host's time goes to asking the driver for memory and giving it back."""
+    yield allocation_call_pct.above(10, "the host's time in allocating calls", essential=True)
+
+
+@rule(label="pageable_copies", kind="condition", source=SOURCE, advice=(
+    "pin the host's memory: DataLoader(pin_memory=True), tensor.pin_memory(), then non_blocking=True",))
+def pageable_copies(transfer_limited_pct: Reading, pageable_copy_pct: Reading) -> Iterator[Evidence]:
+    """Bytes move between device and pageable memory, through a buffer of the driver, while nothing computes."""
+    yield transfer_limited_pct.above(10, "time in which only transfers run", essential=True)
+    yield pageable_copy_pct.above(50, "bytes from or to pageable memory", essential=True)

@@ -1,0 +1,38 @@
+"""Memory limits the kernels while they run: its bandwidth, or its latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aaco.analytics.bottleneck import calibration
+from aaco.analytics.rules import roof
+from aaco.core.readings import Evidence, Reading
+from aaco.core.registry import rule
+
+
+@rule(label="memory_bound", source=roof.SOURCE, advice=(
+    "fuse or remove the elementwise and copy kernels that the report lists (torch.compile, a fused optimizer)",
+    "shrink what is moved: a narrower type for weights and activations",
+    "raise the batch so that weights are read once for more samples"))
+def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
+                 device_throttled_pct: Reading, memory_side_pct: Reading, hardware_envelope_utilization: Reading,
+                 dispatch_overhead_pct: Reading, roofline_coverage_pct: Reading) -> Iterator[Evidence]:
+    """Most time goes to kernels limited by memory traffic, and nothing but them fills it."""
+    if dispatch_overhead_pct.value is not None:
+        yield from roof.of_nodes(memory_side_pct, "most kernel time does little arithmetic per byte",
+                                 hardware_envelope_utilization, dispatch_overhead_pct, roofline_coverage_pct)
+        return
+    yield from roof.of_device(memory_limited_pct, "most of that time is in kernels on the memory side",
+                              device_limited_pct, host_limited_pct, calibration.FITTED, device_throttled_pct)
+
+
+@rule(label="memory_latency_bound", source="METHODS section 2; Little's law", advice=(
+    "give the device more independent work at once: larger batches, more blocks per launch, several queries together",
+    "make addresses known earlier: sort the indices, store children beside each other, prefetch into shared memory"))
+def memory_latency_bound(memory_latency_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
+                         device_throttled_pct: Reading, dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
+    """Most time goes to kernels that wait for dependent or scattered reads, with too few of them in flight."""
+    if dispatch_overhead_pct.value is not None:
+        return  # a run profiled by its nodes: it has no trace of the device
+    yield from roof.of_device(memory_latency_limited_pct, "most of that time is in kernels that wait for single reads",
+                              device_limited_pct, host_limited_pct, calibration.FITTED, device_throttled_pct)

@@ -1,0 +1,32 @@
+"""What compute_bound and memory_bound share: how near a run's executed nodes come to this machine's measured roofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aaco.analytics.bottleneck.calibration import Thresholds
+from aaco.core.readings import Evidence, Reading
+
+SOURCE = "METHODS section 2; Williams, Waterman and Patterson 2009"
+MOST = 60.0  # per cent of kernel time; a clear majority
+NEAR = 0.3  # of the measured roof; below it neither roof explains the time
+
+
+def of_nodes(side_pct: Reading, because: str, utilization: Reading, overhead_pct: Reading, coverage_pct: Reading
+             ) -> Iterator[Evidence]:
+    """Evidence from the roofline of executed nodes, of a run that this tool made."""
+    yield side_pct.above(MOST, because, 0.35, essential=True)
+    yield utilization.above(NEAR, "the kernels reach a fair part of the measured roof", 0.35, essential=True)
+    yield utilization.below(1.05, "the roof is not beaten, which would make it the wrong roof", 0.1, essential=True)
+    yield overhead_pct.below(20, "little time passes outside kernels", 0.2)
+    yield coverage_pct.above(80, "the model covers most kernel time", 0.1)
+
+
+def of_device(mine_pct: Reading, because: str, device_pct: Reading, host_pct: Reading, fitted: Thresholds,
+              throttled_pct: Reading) -> Iterator[Evidence]:
+    """Evidence from a trace of the device. fitted: thresholds of both shares."""
+    device = 0.0 if device_pct.value is None else device_pct.value
+    yield device_pct.above(fitted.device_pct, "the device itself is at work", 0.3, essential=True)
+    yield mine_pct.above(fitted.majority_pct / 100 * device, because, 0.4, essential=True)
+    yield host_pct.below(100 - fitted.device_pct, "the device seldom waits for the host", 0.2)
+    yield throttled_pct.below(50, "the clock is not held down", 0.1)

@@ -1,0 +1,23 @@
+"""The device's clock is held down while it is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aaco.core.readings import Evidence, Reading
+from aaco.core.registry import rule
+
+SOURCE = "METHODS section 2; NVML clocks event reasons; thresholds not calibrated: no labelled recording is throttled"
+
+
+@rule(label="throttled", source=SOURCE, advice=(
+    "let the device cool, or raise its power limit (nvidia-smi -pl, amd-smi set --power-cap)",
+    "compare only runs that were held back alike: lock the clock (aaco run --lab)"))
+def throttled(device_throttled_pct: Reading, device_clock_below_max_pct: Reading, gpu_active_ratio: Reading
+              ) -> Iterator[Evidence]:
+    """The driver holds the clock down for heat or power, far and long enough to explain the time."""
+    if device_throttled_pct.value is None and device_clock_below_max_pct.value is None:
+        return
+    yield device_throttled_pct.above(50, "samples with a throttle reason", 0.5, essential=True)
+    yield device_clock_below_max_pct.above(15, "how far the clock is below its highest", 0.4, essential=True)
+    yield gpu_active_ratio.above(0.7, "the device is at work", 0.1)

@@ -1,0 +1,124 @@
+"""All checks over one capture, and their answer as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aaco.analytics import calls as api
+from aaco.analytics.linking import DOMAINS
+from aaco.analytics.truth.account import Account, AccountCheck
+from aaco.analytics.truth.clocks import ClockCheck
+from aaco.analytics.truth.finding import Check, Finding, Records, Slice
+from aaco.analytics.truth.launches import LaunchCheck, Pairs
+from aaco.analytics.truth.numbers import DispatchCheck, IterationCheck, OperationCheck
+from aaco.analytics.truth.queues import QueueCheck, StreamCheck
+from aaco.analytics.truth.sequences import SequenceCheck
+
+SCHEMA_VERSION = 1
+ORDER = ("lost", "wrong", "doubt", "note")
+# The columns that the checks read, so that nothing else need be loaded.
+COLUMNS = {
+    "kernels": ("capture", "kernel_name", "correlation_id", "device_id", "queue_id", "stream_id", "process_id",
+                "dispatch_id", "iteration", "t_start_ns", "t_end_ns", "dur_ns"),
+    "copies": ("capture", "correlation_id", "device_id", "stream_id", "t_start_ns"),
+    "api_calls": ("capture", "call_id", "parent_id", "name", "domain", "process_id", "thread_id", "correlation_id",
+                  "external_id", "t_start_ns", "t_end_ns"),
+}
+
+
+@dataclass(frozen=True)
+class CaptureTruth:
+    """What one capture's checks say: the account of its kernels, and every finding, the gravest first."""
+
+    capture: int
+    account: Account
+    findings: tuple[Finding, ...]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether no finding alarms."""
+        return not any(finding.alarms for finding in self.findings)
+
+    def document(self) -> dict[str, Any]:
+        """For metrics/trace_check.json."""
+        return {"capture": self.capture, "trusted": self.trusted, "account": self.account.document(),
+                "findings": [finding.document() for finding in self.findings]}
+
+
+class CaptureCheck:
+    """Fed with a capture's tables slice by slice, in time order; each slice holds what starts in it."""
+
+    def __init__(self, capture: int, facts: Mapping[str, Any]) -> None:
+        self.capture = capture
+        self.pairs = Pairs()
+        # What a call does to a device, by its name; a range that only bears the name of a call does nothing.
+        self._does = _ByName(api.parts, np.int8(api.Does.OTHER))
+        self._into_runtime = _ByName(_into_runtime, np.bool_(True))
+        self.launches = LaunchCheck(self.pairs)
+        self.account = AccountCheck(facts)
+        self.checks: tuple[Check, ...] = (self.account, self.launches, QueueCheck(), ClockCheck(), DispatchCheck(),
+                                          OperationCheck(), IterationCheck(), SequenceCheck(),
+                                          StreamCheck(facts.get("streams") or ()))
+
+    def add(self, kernels: pa.Table, copies: pa.Table, calls: pa.Table) -> None:
+        """Look at the next slice: rows of this capture alone, each table sorted by start."""
+        called = Records(calls)
+        part = np.where(self._into_runtime.of(calls["domain"]), self._does.of(calls["name"]), np.int8(api.Does.OTHER))
+        self.pairs.take(called, part)
+        work = Records(kernels)
+        launch, start = self.pairs.match(work)
+        self.pairs.match(Records(copies))
+        piece = Slice(work, Records(copies), called, part, launch, start)
+        for check in self.checks:
+            check.add(piece)
+
+    def add_untimed(self, durations_ns: pa.ChunkedArray) -> None:
+        """Count kernels that have no start, and so are in no slice; what is known of how long each took."""
+        self.account.untimed += len(durations_ns)
+        self.account.untimed_ns += pc.sum(durations_ns, min_count=0).as_py() or 0
+
+    def result(self, more: Sequence[Finding] = ()) -> CaptureTruth:
+        """Everything found; `more` are findings of tables that are not sliced."""
+        found = [finding for check in self.checks for finding in check.findings()] + list(more)
+        found.sort(key=lambda finding: (ORDER.index(finding.weight), -finding.count))
+        linked = self.launches.linked, self.launches.linked_ns
+        return CaptureTruth(self.capture, self.account.account(linked), tuple(found))
+
+
+def of_tables(tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> CaptureTruth:
+    """The checks over whole tables of one capture: `kernels`, `copies`, `api_calls`, sorted by start."""
+    checked = CaptureCheck(0, facts)
+    checked.add(tables["kernels"], tables["copies"], tables["api_calls"])
+    return checked.result()
+
+
+def _into_runtime(domains: list[str]) -> NDArray[np.bool_]:
+    return np.array([domain in DOMAINS for domain in domains], bool)
+
+
+class _ByName:
+    """A value for each row of a NAME column. Names are looked at once as long as the dictionary is the same."""
+
+    def __init__(self, of: Callable[[list[str]], NDArray[Any]], otherwise: np.generic) -> None:
+        self._of, self._otherwise = of, otherwise  # `otherwise`: where there is no name
+        self._last: tuple[pa.Array, NDArray[Any]] | None = None
+
+    def of(self, column: pa.ChunkedArray) -> NDArray[Any]:
+        """The value of each row."""
+        parts = [self._chunk(chunk) for chunk in column.chunks]
+        return np.concatenate(parts) if parts else np.zeros(0, np.asarray(self._otherwise).dtype)
+
+    def _chunk(self, chunk: pa.Array) -> NDArray[Any]:
+        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        if self._last is None or not self._last[0].equals(encoded.dictionary):
+            values = self._of(encoded.dictionary.to_pylist())
+            self._last = encoded.dictionary, np.append(values, self._otherwise)
+        table = self._last[1]
+        return table[encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)]

@@ -1,0 +1,31 @@
+"""A counter that is zero on every kernel was not counted: a known fault of several GPUs and drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics.truth.finding import Finding
+
+
+def dead_counters(batches: Iterable[pa.RecordBatch]) -> Iterator[Finding]:
+    """One finding over the batches of the `counters` table: the counters that are zero everywhere."""
+    seen: dict[str, list[float]] = {}
+    for batch in batches:
+        table = pa.Table.from_batches([batch]).select(["counter", "value"])
+        sums = table.append_column("size", pc.abs(table["value"])).group_by("counter").aggregate(
+            [("size", "max"), ("value", "count")])
+        for name, most, count in zip(*(sums[column].to_pylist() for column in ("counter", "size_max", "value_count")),
+                                     strict=True):
+            row = seen.setdefault(name, [0.0, 0])
+            row[0], row[1] = max(row[0], most or 0.0), row[1] + count
+    dead = sorted(name for name, (most, count) in seen.items() if count and not most)
+    if dead:
+        named = ", ".join(dead[:5]) + (f" and {len(dead) - 5} more" if len(dead) > 5 else "")
+        yield Finding("counters_all_zero", "doubt", len(dead), len(seen),
+                      f"{len(dead)} of {len(seen)} counters are zero on every kernel: {named}; readings that need them "
+                      "are absent", "a counter of work that was not done is rightly zero; else update the driver")
+
+

@@ -1,0 +1,95 @@
+"""What a check finds, and the slice of a trace that it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_Rows = NDArray[np.int64]
+Weight = Literal["lost", "wrong", "doubt", "note"]
+RARE = 0.005  # of what was looked at; below this a contradiction is a doubt, not a defect of the whole trace
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found in one capture.
+
+    lost: records are missing. wrong: records contradict each other, or what they must be. doubt: may be harmless.
+    note: nothing is wrong, but the reader of the numbers must know it. count of `of` records; ns: their time, if any.
+    """
+
+    check: str
+    weight: Weight
+    count: int
+    of: int
+    text: str
+    advice: str = ""
+    ns: int | None = None
+
+    @property
+    def alarms(self) -> bool:
+        """Whether the trace cannot be trusted as it is."""
+        return self.weight in ("lost", "wrong")
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"alarms": self.alarms}
+
+
+class Records:
+    """A piece of a table in start order, its columns as numpy arrays on demand."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._columns: dict[str, _Rows] = {}
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __getitem__(self, name: str) -> _Rows:
+        """An integer column; null is -1."""
+        if name not in self._columns:
+            found = self.table[name].combine_chunks() if isinstance(self.table, pa.Table) else self.table.column(name)
+            self._columns[name] = np.asarray(pc.fill_null(found, -1), np.int64)
+        return self._columns[name]
+
+    def known(self, name: str) -> NDArray[np.bool_]:
+        """Where the column is not null."""
+        return np.asarray(pc.is_valid(self.table[name]), bool)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Everything of one capture that starts in one stretch of time: kernels, copies and fills, and host calls.
+
+    call_part: per call what it does to the device (analytics/calls.py). launch_part, launch_start: the same of the call
+    that launched each kernel, 0 where none was seen yet, and when that began, -1 where unknown.
+    """
+
+    kernels: Records
+    copies: Records
+    calls: Records
+    call_part: NDArray[np.int8]
+    launch_part: NDArray[np.int8]
+    launch_start: _Rows
+
+
+class Check(Protocol):
+    """A family of checks over one capture: fed slice by slice in time order, asked at the end."""
+
+    def add(self, piece: Slice) -> None:
+        """Look at the next slice."""
+
+    def findings(self) -> Iterator[Finding]:
+        """What was found in all slices."""
+
+
+def weigh(count: int, of: int, serious: Weight = "wrong") -> Weight:
+    """`serious` where it concerns more than a rare record, else a doubt."""
+    return serious if count > RARE * of else "doubt"
