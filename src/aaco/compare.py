@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from aaco import __version__
+from aaco.analytics import measurement_quality
 from aaco.analytics.explanation import Explanation
 from aaco.collectors import environment
 from aaco.core import tables
@@ -25,10 +26,16 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Request:
-    """What to judge by: the tolerated slowdown, and whether unlike things may be compared."""
+    """What to judge by: the tolerated slowdown, and whether unlike things, and sessions that were contaminated or
+    measured badly, are judged too."""
 
     tolerance_pct: float
     force: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a tolerance that is none."""
+        if not 0 < self.tolerance_pct < 1000:
+            raise UsageError(f"a tolerance of {self.tolerance_pct} %: not a percentage above 0", "tolerance_pct=5")
 
 
 def side(explained: Explanation) -> Side:
@@ -37,15 +44,26 @@ def side(explained: Explanation) -> Side:
     if explained.status != "complete" or "inference_iters" not in explained.tables:
         raise UsageError(f"session {explained.session_id} is {explained.status}: it cannot stand for its run",
                          "aaco ls  # which sessions are complete")
-    git = explained.environment.get("git") or {}
-    facts = {"session_id": explained.session_id, "created_utc": record["created_utc"],
-             "machine_id": record["machine_id"], "backend": record["backend_ran"], "model": plan["model"],
-             "model_hash": record["model_hash"], "config_hash": record["config_hash"], "batch": plan["batch"],
+    git, quality = explained.environment.get("git") or {}, measurement_quality.of_readings(explained.readings)
+    # the record's id: a copy of the folder under another name is the same session
+    facts = {"session_id": record["session_id"], "created_utc": record["created_utc"],
+             "machine_id": record["machine_id"], "backend": record["backend_ran"], "model": plan.get("model"),
+             "model_hash": record["model_hash"], "config_hash": record["config_hash"], "batch": plan.get("batch"),
              "git_commit": git.get("commit"), "git_branch": git.get("branch"), "tool_version": record["tool_version"],
              "scheduler_interference": explained.readings["scheduler_interference"].value,
-             "environment": environment.comparable(explained.environment)}
-    return statistics.side_from_tables(explained.tables["inference_iters"], explained.tables.get("kernels"), facts,
-                                       explained.absent.get(tables.KERNELS.file, "no kernels recorded"))
+             "noise_on_median_pct": explained.readings["noise_on_median_pct"].value,
+             "quality": quality.score, "quality_parts": quality.described,
+             "environment": environment.comparable(explained.environment) | _laboratory(explained)}
+    found = statistics.side_from_tables(explained.tables["inference_iters"], explained.tables.get("kernels"), facts,
+                                        explained.absent.get(tables.KERNELS.file, "no kernels recorded"))
+    return replace(found, label=explained.session_id)
+
+
+def _laboratory(explained: Explanation) -> dict[str, str]:
+    """The laboratory that it was measured in: another one, or none, is another environment."""
+    if not explained.capsule:
+        return {}
+    return {"laboratory.level": explained.capsule["level"]["achieved"], "laboratory.cpus": explained.capsule["cpus"]}
 
 
 def save_baseline(store: Path, name: str, sides: Sequence[Side], replace: bool = False) -> baselines.Saved:
@@ -70,20 +88,25 @@ def judge(baseline: Side, current: Side, request: Request) -> RegressionVerdict:
     differences = statistics.differences(baseline, current)
     if not request.force:
         statistics.require_comparable(differences)
-    return verdict.judge(baseline, current, statistics.compare(baseline, current, request.tolerance_pct), differences,
-                         __version__, _command(baseline, current, request))
+    found = statistics.compare(baseline, current, request.tolerance_pct, doubtful_too=request.force)
+    return verdict.judge(baseline, current, found, differences, __version__, _command(baseline, current, request))
 
 
-def keep(session: Session, baseline: Side, found: RegressionVerdict) -> None:
-    """Write regress/{baseline_ref,diff,verdict}.json into the judged session. Raises StorageError."""
+def keep(session: Session, baseline: Side, found: RegressionVerdict) -> list[str]:
+    """Write regress/{baseline_ref,diff,verdict}.json into the judged session; their names. Raises StorageError."""
     document = found.model_dump(mode="json")
     samples = [replicate.model_dump(mode="json", include={"session_id", "created_utc", "machine_id", "config_hash"})
                for replicate in baseline.replicates]
-    session.write_json(layout.BASELINE_REF, {"schema_version": SCHEMA_VERSION, "name": baseline.label,
-                                             "medians_ms": baseline.medians_ms.tolist(), "sessions": samples})
-    session.write_json(layout.DIFF, {"schema_version": SCHEMA_VERSION,
-                                     **{name: document[name] for name in ("effect_pct", "ci", "env_diff", "causes")}})
-    session.write_json(layout.VERDICT, document)
+    kept: dict[str, dict[str, Any]] = {
+        layout.BASELINE_REF: {"schema_version": SCHEMA_VERSION, "name": baseline.label,
+                              "medians_ms": baseline.medians_ms.tolist(), "sessions": samples},
+        layout.DIFF: {"schema_version": SCHEMA_VERSION,
+                      **{name: document[name] for name in ("effect_pct", "ci", "env_diff", "causes")}},
+        layout.VERDICT: document,
+    }
+    for name, content in kept.items():
+        session.write_json(name, content)
+    return list(kept)
 
 
 def _command(baseline: Side, current: Side, request: Request) -> str:

@@ -9,29 +9,49 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics import attribution, graph, inputs, lowering, placement
+from aaco.analytics import (
+    attribution,
+    features,
+    fusion,
+    graph,
+    inputs,
+    limits,
+    lowering,
+    overlap,
+    placement,
+    sentinel,
+)
+from aaco.analytics import trace as tracing
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.explanation import Explanation, cover, summarise
 from aaco.analytics.measure import measure
 from aaco.analytics.placement import Placement
-from aaco.collectors import procfs
+from aaco.analytics.roofline.nodes import ROOFS
+from aaco.calibration import card
+from aaco.collectors import amd_sysfs, ladder, nvml
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
 from aaco.core.config import Analysis
-from aaco.core.readings import Absent
-from aaco.core.session import Session
+from aaco.core.readings import Absent, Reading
+from aaco.core.session import Record, Session
+from aaco.governance.verdict import RegressionVerdict
 from aaco.profiler import ort as ort_profile
-from aaco.runner import iterations, model_file
-from aaco.tracelake import layout, manifest, store
+from aaco.report import format
+from aaco.runner import iterations, model_file, witness
+from aaco.tracelake import documents, layout, manifest, store
 
 NOT_PROFILED = "the run was made with --no-profile"
 NOT_REACHED = "the run ended before it"
+NOTHING = "nothing was ever recorded in this session"
+NOT_OF_A_RUN = "a run of this version records none; captures of other tools may"
 NO_MODEL = "a command was run, not a model"
 NOT_COMPARED = "not compared with a baseline: aaco diff BASELINE SESSION"
 STORED = tuple(tables.ALL.values())
 OF_A_MODEL = (layout.MODEL_META, layout.ORT_CONFIG, layout.MIGRAPHX_PARTITION, layout.ROCPROF_RAW)
 LONGEST_LINE = 300
-OF_ANY_RUN = ("inference_iters", "system_events")
+OF_ANY_RUN = ("inference_iters", "system_events", "gpu_events", "account", "iteration_overlap", "iteration_features")
+OF_A_PROFILE = ("kernels", "api_calls", "op_to_kernel_map", "operators", "kernel_groups")
+OF_A_RUN = (*OF_ANY_RUN, *OF_A_PROFILE, "graph_nodes", "graph_edges", "executed_nodes")
 
 
 def explanation(session: Session, settings: Analysis, anew: bool = False) -> Explanation:
@@ -40,15 +60,20 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
     A sealed session is read from its tables; `anew`, and any other session, from the raw captures.
     """
     found, why_missing, meta = _ingest(session) if anew else _tables(session)
-    environment, runtime = _read(session, layout.ENVIRONMENT), _runtime(session)
-    readings = measure(found, _ceilings(environment), settings, why_missing)
+    environment, runtime = documents.read(session, layout.ENVIRONMENT), _runtime(session)
+    trace, fused = tracing.of_tables(found, settings), fusion.of_run(found, _ceilings(environment) or {})
+    readings = measure(found, _ceilings(environment), settings, why_missing, caveats(environment),
+                       {"trace": trace})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=runtime, environment=environment,
         machine=environment.get("machine") or {}, tables=found, readings=readings, diagnosis=diagnose(readings),
         summary=_summary(found, session), absent=_absent_files(session, why_missing, runtime),
         coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),
-        verdict=_read(session, layout.VERDICT) or None, notes=tuple(_notes(found, runtime)))
+        verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict),
+        capsule=documents.read(session, layout.CAPSULE),
+        notes=(*_notes(session.record, found, runtime), *_beyond(readings, settings)), trace=trace,
+        examined={"fusion": fused} if fused else {})
 
 
 def keep(session: Session, explained: Explanation) -> None:
@@ -60,39 +85,42 @@ def keep(session: Session, explained: Explanation) -> None:
     session.write_json(layout.SUMMARY, dict(explained.summary))
     session.write_json(layout.DERIVED_METRICS, explained.derived_metrics())
     session.write_json(layout.BOTTLENECK, explained.diagnosis.document())
+    documents.replace(session, layout.EXAMINED["fusion"], explained.examined.get("fusion"))
+    for name, document in (explained.trace.documents() if explained.trace else {}).items():
+        session.write_json(layout.TRACE[name], document)
 
 
 def _absent_files(session: Session, why_missing: Mapping[str, str], runtime: Mapping[str, Any]) -> dict[str, str]:
     """Why each file that the bundle cannot have, or does not have yet, is not there."""
     record = session.record
-    provider = record.backend_ran or record.backend_asked
+    provider = record.backend_ran or record.backend_asked or "unknown"
     refused = (runtime.get("profile") or {}).get("stages_absent")
     reasons = {
+        **{tables.ALL[name].file: why for name, why in why_missing.items()},
         layout.MIGRAPHX_PARTITION: f"the backend is {provider}, not MIGraphX",
         layout.ROCPROF_RAW: f"no rocprof capture on {provider}; the raw capture is {layout.ORT_PROFILE}",
-        **(dict.fromkeys(OF_A_MODEL, NO_MODEL) if record.plan.get("command") else {}),
-        layout.GPU_EVENTS: f"no GPU telemetry was recorded on {provider}",
+        **(dict.fromkeys(OF_A_MODEL, NO_MODEL) if record.planned.command else {}),
         **dict.fromkeys((layout.BASELINE_REF, layout.DIFF, layout.VERDICT), NOT_COMPARED),
         **(dict.fromkeys(layout.STAGE_GRAPHS.values(), refused) if refused else {}),
-        **{tables.ALL[name].file: why for name, why in why_missing.items()},
+        **({} if record.plan else dict.fromkeys(layout.EXPECTED, NOTHING)),
     }
     return {name: why for name, why in reasons.items() if not (session.folder / name).exists()}
 
 
 def _tables(session: Session) -> tuple[dict[str, pa.Table], dict[str, str], dict[str, Any]]:
     """The tables, why others are missing, and the model's facts: as stored once sealed, else from the raw captures."""
-    if (session.folder / manifest.NAME).is_file():
+    if manifest.is_sealed(session):
         stored = store.read_all(session)
-        reasons = session.read_json(manifest.NAME)["absent"]
+        reasons = manifest.read(session)["absent"]
         missing = {spec.name: reasons.get(spec.file, NOT_REACHED) for spec in STORED if spec.name not in stored}
-        return stored, missing, _read(session, layout.MODEL_META)
+        return stored, missing, documents.read(session, layout.MODEL_META)
     return _ingest(session)
 
 
 def _ingest(session: Session) -> tuple[dict[str, pa.Table], dict[str, str], dict[str, Any]]:
     ingest = _Ingest(session)
     found, missing = ingest.run()
-    return found, missing, _read(session, layout.MODEL_META) | ingest.meta
+    return found, missing, documents.read(session, layout.MODEL_META) | ingest.meta
 
 
 class _Ingest:
@@ -100,23 +128,29 @@ class _Ingest:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.plan = session.record.plan
-        self.runtime = _read(session, layout.ORT_CONFIG)
+        self.plan = session.record.planned
+        self.not_reached = NOT_REACHED if session.record.plan else NOTHING
+        self.runtime = documents.read(session, layout.ORT_CONFIG)
         self.found: dict[str, pa.Table] = {}
         self.why: dict[str, str] = {}
         self.meta: dict[str, Any] = {}
 
     def run(self) -> tuple[dict[str, pa.Table], dict[str, str]]:
-        self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan["batch"]))
+        self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan.batch))
         self._add("system_events", self._system_events)
-        if self.plan.get("command"):
+        self._add("gpu_events", self._gpu_events)
+        self._add("account", self._account)
+        self._add("iteration_overlap", self._overlap)
+        self._add("iteration_features", self._features)
+        self._judge_noise()
+        if self.plan.command:
             self.why |= dict.fromkeys((name for name in tables.ALL if name not in OF_ANY_RUN), NO_MODEL)
         else:
             self._profile()
             self._graph()
             self._attribution()
-        reasons = {spec.name: self.why.get(spec.name, NOT_REACHED) for spec in STORED if spec.name not in self.found}
-        return self.found, reasons
+        otherwise = {spec.name: self.not_reached if spec.name in OF_A_RUN else NOT_OF_A_RUN for spec in STORED}
+        return self.found, {name: why for name, why in (otherwise | self.why).items() if name not in self.found}
 
     def _add(self, name: str, make: Callable[[], pa.Table]) -> None:
         try:
@@ -128,24 +162,67 @@ class _Ingest:
             self.found[name] = table
 
     def _system_events(self) -> pa.Table:
-        if not self.plan["telemetry"]:
-            raise Absent("the run was made without --telemetry")
-        raws = sorted((self.session.folder / layout.PROCFS_RAW).glob("procfs-*.bin"))
-        if not raws:
-            raise Absent(NOT_REACHED)
-        return pa.concat_tables([procfs.parse(raw) for raw in raws])
+        folder = self.session.folder / layout.SYSTEM_RAW
+        try:
+            return ladder.parse(folder)
+        except Absent:
+            asked = self.plan.watched_by or not self.session.record.plan
+            raise Absent(self.not_reached if asked else "the run was made without --telemetry") from None
+
+    def _gpu_events(self) -> pa.Table:
+        folder = self.session.folder / layout.DEVICE_RAW
+        found = [parse(raw) for parse, pattern in ((nvml.parse, "nvml-*.bin"), (amd_sysfs.parse, "amdgpu-*.bin"))
+                 for raw in sorted(folder.glob(pattern))]
+        if not found:
+            watched = "no NVIDIA or AMD device could be watched (aaco doctor)"
+            raise Absent(watched if self.plan.watched_by else "the run was made without --telemetry")
+        return pa.concat_tables(found)
+
+    def _features(self) -> pa.Table:
+        if "inference_iters" not in self.found:
+            raise Absent(self.not_reached)
+        others = (self.found.get(name) for name in ("system_events", "gpu_events", "account", "iteration_overlap"))
+        return features.of_iterations(self.found["inference_iters"], *others)
+
+    def _overlap(self) -> pa.Table:
+        for needed in ("inference_iters", "system_events"):
+            if needed not in self.found:
+                raise Absent(self.why.get(needed, self.not_reached))
+        found = overlap.of_iterations(self.found["inference_iters"], self.found["system_events"])
+        if found is None:
+            raise Absent("only samples were recorded (T1), no single events")
+        return found
+
+    def _account(self) -> pa.Table:
+        found = witness.parse(self.session.folder)
+        if not found.num_rows:
+            raise Absent("a command keeps no account of itself" if self.plan.command else self.not_reached)
+        return found
+
+    def _judge_noise(self) -> None:
+        if "iteration_features" in self.found:
+            self.found["inference_iters"] = sentinel.tag(
+                self.found["inference_iters"], self.found["iteration_features"], self.plan.noise != "tag")
 
     def _profile(self) -> None:
         path, facts = self.session.folder / layout.ORT_PROFILE, self.runtime.get("profile")
         if not facts or not path.is_file():
-            reason = NOT_REACHED if self.plan["profile"] else NOT_PROFILED
-            self.why |= dict.fromkeys(("kernels", "api_calls", "op_to_kernel_map", "kernel_groups"), reason)
+            reason = self.not_reached if self.plan.profile else NOT_PROFILED
+            self.why |= dict.fromkeys(OF_A_PROFILE, reason)
             return
-        origin = ClockOffsets(**self.session.record.clocks).from_realtime(facts["profiling_start_realtime_ns"])
-        self.found |= ort_profile.parse(path, origin, facts["warmup"])
+        clocks = self.session.record.clocks
+        if not clocks:
+            reason = "session.json has no clocks to place the profile in time by"
+            self.why |= dict.fromkeys(OF_A_PROFILE, reason)
+            return
+        origin = ClockOffsets(**clocks).from_realtime(facts["profiling_start_realtime_ns"])
+        self.found |= ort_profile.tables(path, origin, facts["warmup"])
 
     def _graph(self) -> None:
         if not self._has(layout.SOURCE_GRAPH):
+            lost = f"{layout.SOURCE_GRAPH} is not there, though the run got beyond it"
+            reason = lost if self.runtime else self.not_reached
+            self.why |= dict.fromkeys(("graph_nodes", "graph_edges", "executed_nodes"), reason)
             return
         source = self._model(layout.SOURCE_GRAPH)
         fed = {item["name"]: item["shape"] for item in self.runtime.get("fed", [])}
@@ -167,7 +244,7 @@ class _Ingest:
             offered = lowering.lower(source, [self._model(layout.OFFERED_GRAPH)])
             return placement.of_subgraphs(offered, assignment, ran)
         reasons = filter(None, (facts.get("stages_absent"), facts.get("offered_absent")))
-        self.why["executed_nodes"] = "; ".join(reasons) or (NOT_REACHED if self.plan["profile"] else NOT_PROFILED)
+        self.why["executed_nodes"] = "; ".join(reasons) or (self.not_reached if self.plan.profile else NOT_PROFILED)
         return placement.of_names(names, assignment)
 
     def _attribution(self) -> None:
@@ -177,10 +254,11 @@ class _Ingest:
         self.found["kernels"] = kernels
         self._add("kernel_groups", self._groups)
         if "executed_nodes" in self.found:
-            mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], self.found["graph_nodes"])
-            self.found["op_to_kernel_map"] = mapped
+            nodes = self.found["graph_nodes"]
+            mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes)
+            self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(kernels, mapped, nodes)
         else:
-            self.why["op_to_kernel_map"] = self.why["executed_nodes"]
+            self.why |= dict.fromkeys(("operators", "op_to_kernel_map"), self.why["executed_nodes"])
 
     def _groups(self) -> pa.Table:
         window = inputs.window(self.found["kernels"], self.found["api_calls"])
@@ -208,13 +286,16 @@ def _set(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
     return table.set_column(position, table.schema.field(position), column)
 
 
-def _notes(found: Mapping[str, pa.Table], runtime: Mapping[str, Any]) -> Iterator[str]:
+def _notes(record: Record, found: Mapping[str, pa.Table], runtime: Mapping[str, Any]) -> Iterator[str]:
     """What was run if no model was, what the kernel times are not, and what of the capture is not in them."""
+    if not found and not record.plan:
+        yield f"{NOTHING}."
     if argv := runtime.get("argv"):
         line = shlex.join(argv)
         yield f"command: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE - 1] + '…'}"
     if failed := sum(run["code"] != 0 for run in runtime.get("runs", [])):
         yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
+    yield from _watched(runtime)
     kernels = found.get("kernels")
     if kernels is not None and "dispatch" in pc.unique(kernels["timed"].cast(pa.string())).to_pylist():
         yield ("kernel times are the host's part of each node, as ONNX Runtime's profile has them: a GPU may work on "
@@ -225,27 +306,56 @@ def _notes(found: Mapping[str, pa.Table], runtime: Mapping[str, Any]) -> Iterato
         yield f"events of the ONNX Runtime profile that are not used: {counts}."
 
 
+def _beyond(readings: Mapping[str, Reading], settings: Analysis) -> Iterator[str]:
+    """Readings that are beyond the limits set for them."""
+    for one in limits.levels(readings, settings):
+        if one.level != "ok":
+            name = one.reading.metric
+            yield f"{name} {format.reading(one.reading)}: {one.level} from {one.limit:g} on (analysis.{name})."
+
+
+def _watched(runtime: Mapping[str, Any]) -> Iterator[str]:
+    """By which tiers the operating system was recorded, why not by a better one, and what was lost."""
+    told = [run.get("telemetry") for run in (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))]
+    told = [one for one in told if one and "achieved" in one]
+    if not told:
+        return
+    tiers = dict.fromkeys(tier for one in told for tier in one["tiers"])
+    best = " and ".join(f"{tier} ({ladder.NAMES.get(tier, tier)})" for tier in tiers)
+    reasons = dict.fromkeys(f"{tier} was asked for: {why}" for one in told for tier, why in one["why_not"].items())
+    lost = sum(tier.get("lost") or 0 for one in told for tier in one["tiers"].values())
+    yield "; ".join((f"the operating system was recorded by {best}", *reasons,
+                     *([f"{lost:,} events were lost"] if lost else []))) + "."
+
+
 def _ceilings(environment: Mapping[str, Any]) -> dict[str, float] | None:
     found: dict[str, float] | None = (environment.get("machine") or {}).get("ceilings")
     return found
 
 
+def caveats(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What is to be known about every reading that rests on the machine's ceilings."""
+    if not _ceilings(environment):
+        return {}
+    found = card.of(environment["machine"].get("card"))
+    doubt = found.doubt(ROOFS) if found else "no record of how they were measured"
+    return {"machine": f"roofs in doubt: {doubt}"} if doubt else {}
+
+
 def _summary(found: Mapping[str, pa.Table], session: Session) -> dict[str, Any]:
     iters = found.get("inference_iters")
     latencies: dict[str, Any] = {}
-    for phase, view in (("warmup", inputs.warmup_ms), ("measurement", inputs.latencies_ms)):
+    views = {"warmup": inputs.warmup_ms, "measurement": inputs.latencies_ms}
+    if session.record.planned.noise != "tag":
+        views["measurement_with_noise"] = inputs.all_latencies_ms
+    for phase, view in views.items():
         try:
             latencies[phase] = view(iters) if iters is not None else []
         except Absent:
             latencies[phase] = []
-    return summarise(latencies, session.record.plan["batch"])
-
-
-def _read(session: Session, name: str) -> dict[str, Any]:
-    """A document of the bundle, or an empty one when the run did not get that far."""
-    return dict(session.read_json(name)) if (session.folder / name).is_file() else {}
+    return summarise(latencies, session.record.planned.batch)
 
 
 def _runtime(session: Session) -> dict[str, Any]:
     """The document of what ran: a command's, or ONNX Runtime's."""
-    return _read(session, layout.COMMAND if session.record.plan.get("command") else layout.ORT_CONFIG)
+    return documents.read(session, layout.COMMAND if session.record.planned.command else layout.ORT_CONFIG)

@@ -1,27 +1,44 @@
-"""The whole run on one screen: `observe` records a plan, `explain` turns the record into answers, `run` does both."""
+"""The whole run on one screen: `observe` records a plan, `explain` turns the record into answers, `run` does both.
+
+What runs a model, explains its graph, compares or examines a trace (record, derive, compare, examinations) is imported
+where it is called: whoever only reads a session has no use for ONNX, statistics and the analyses of traces.
+"""
 
 from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aaco import compare, derive, record
+from aaco import imported, importing
+from aaco.analytics import health
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.sweep import Curve, Point, curve
-from aaco.compare import Request
 from aaco.core.config import Settings, resolve
-from aaco.core.errors import AacoError, UsageError
+from aaco.core.errors import AacoError, BadCapture, StorageError, UsageError
 from aaco.core.plan import Plan
 from aaco.core.readings import Reading
-from aaco.core.session import Session, Status
-from aaco.governance.verdict import RegressionVerdict
-from aaco.record import SILENT, Show
+from aaco.core.session import Session, Status, find, sessions
+from aaco.core.show import SILENT, Show
+from aaco.laboratory import levels
 from aaco.report import bundle
-from aaco.tracelake import layout, manifest
+from aaco.tracelake import baselines, documents, layout, manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from aaco.compare import Request
+    from aaco.governance.compare import Side
+    from aaco.governance.tracediff import TraceChange
+    from aaco.governance.verdict import RegressionVerdict
+
+NO_MEMORY = "the telemetry of the devices says nothing of their memory"
 
 
 class Run(NamedTuple):
@@ -44,8 +61,18 @@ class Sweep(NamedTuple):
     order_seed: int
 
 
+class SavedBaseline(NamedTuple):
+    """A saved baseline, the sides in it, and why sessions of it could not be marked as needed."""
+
+    saved: baselines.Saved
+    sides: list[Side]
+    unmarked: list[str]
+
+
 def plan(settings: Settings, model: str, **given: Any) -> Plan:
     """A plan for a model: what is given, else the settings, else the model's registry entry. Raises UsageError."""
+    from aaco import record
+
     return record.complete_plan(settings, model, given)
 
 
@@ -56,7 +83,7 @@ def observe(plan: Plan, settings: Settings | None = None, show: Show = SILENT) -
 
 def explain(session: Session, settings: Settings | None = None) -> Explanation:
     """Evidence -> tables -> readings -> diagnosis. Only reads, and works on incomplete sessions. Raises AacoError."""
-    return derive.explanation(session, (settings or resolve()).config.analysis)
+    return _answers(session).explanation(session, (settings or resolve()).config.analysis)
 
 
 def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, session: Session | None = None) -> Run:
@@ -65,13 +92,48 @@ def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, sessi
     session: an empty session to record into; by default a new one. A run that fails leaves its bundle marked failed,
     with whatever evidence it had; a killed one is incomplete.
     """
+    from aaco import record
+
     settings = settings or resolve()
     prepared = record.prepare(plan, settings, show)
-    session = record.begin(prepared, settings, session)
+    begun = record.begin(prepared, settings, session)
+    session = begun.session
     with _outcome(session):
-        record.record(session, prepared, settings, show)
+        record.record(begun, prepared, settings, show, _quiet(session, plan, settings))
         show.step("explaining")
         return Run(session, seal(session, settings, "complete"))
+
+
+def import_captures(paths: Sequence[Path], settings: Settings | None = None, name: str | None = None,
+                    form: str | None = None, tag: str = "", keep: bool = False, show: Show = SILENT,
+                    latency: str | None = None) -> Run:
+    """Captures of other tools become one session, explained and sealed like any other. Raises AacoError.
+
+    paths: files, and folders that are searched for captures. form: the format of every file, instead of recognising
+    each. keep: copy the captures into the session without the credentials in them; they are only referenced otherwise.
+    latency: how long a step takes without a profiler, ms, or a file of such times (profiler/latencies.py).
+    A capture that cannot be read leaves no session at all.
+    """
+    settings = settings or resolve()
+    root = settings.config.storage.sessions_dir
+    given = importing.given_latency(latency) if latency is not None else None
+    chosen = importing.discover(paths, form)
+    if keep:
+        importing.refuse_binary(chosen)
+    reading = importing.Reading(chosen, show)
+    reading.begin()
+    latest = importing.latest(root)
+    session = importing.begin(chosen, root, name, tag)
+    try:
+        with _outcome(session):
+            importing.fill(session, reading, show, keep)
+            if given:
+                session.write_json(layout.GIVEN_LATENCY, given)
+            show.step("explaining")
+            return Run(session, seal(session, settings, "complete"))
+    except BadCapture:
+        importing.discard(session, root, latest)
+        raise
 
 
 def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = SILENT, order_seed: int | None = None,
@@ -83,21 +145,23 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
     """
     if not batches:
         raise UsageError("no batch to sweep", "batches=[1, 2, 4, 8]")
+    from aaco import record
+
     seed = secrets.randbelow(2**32) if order_seed is None else order_seed
-    plans = [plan(settings, model, **given | {"batch": batch, "profile": False, "tag": "sweep"})
+    plans = [(batch, plan(settings, model, **given | {"batch": batch, "profile": False, "tag": "sweep"}))
              for batch in sorted(set(batches))]
-    for each in plans:
-        with _of_batch(each.batch):
+    for batch, each in plans:
+        with _of_batch(batch):
             record.prepare(each, settings)
     random.Random(seed).shuffle(plans)
     points, why_no_vram = list[Point](), "no batch was measured"
-    for each in plans:
-        show.step(f"batch {each.batch} ({len(points) + 1} of {len(plans)})")
-        with _of_batch(each.batch):
+    for batch, each in plans:
+        show.step(f"batch {batch} ({len(points) + 1} of {len(plans)})")
+        with _of_batch(batch):
             found = run(each, settings, show)
-            points.append(_point(each.batch, found))
-        why_no_vram = found.explanation.absent.get(layout.GPU_EVENTS, "no reading takes VRAM from GPU telemetry")
-    return Sweep(curve(points, why_no_vram), tuple(each.batch for each in plans), seed)
+            points.append(_point(batch, found))
+        why_no_vram = found.explanation.absent.get(layout.GPU_EVENTS, NO_MEMORY)
+    return Sweep(curve(points, why_no_vram), tuple(batch for batch, _ in plans), seed)
 
 
 def seal(session: Session, settings: Settings, status: Status | None = None) -> Explanation:
@@ -105,32 +169,142 @@ def seal(session: Session, settings: Settings, status: Status | None = None) -> 
 
     status: what the answers call the session; a run seals before it is marked, so that a kill in here leaves the mark.
     """
-    explanation = replace(derive.explanation(session, settings.config.analysis, anew=True),
-                          status=status or session.status)
-    derive.keep(session, explanation)
+    answers = _answers(session)
+    if answers is imported:
+        from aaco import examinations
+
+        examinations.run(session, settings.config.analysis)
+    explanation = _marked(answers.explanation(session, settings.config.analysis, anew=True), status or session.status)
+    answers.keep(session, explanation)
     bundle.write(session, explanation)
     manifest.write(session, explanation.absent)
     return explanation
 
 
+def _marked(explanation: Explanation, status: Status) -> Explanation:
+    """The explanation of a session that is about to have this status."""
+    return replace(explanation, status=status, record={**explanation.record, "status": status})
+
+
+class Contrast(NamedTuple):
+    """What changed between two imported traces, and the session that stands for the earlier one."""
+
+    baseline: Session
+    change: TraceChange
+
+
+def contrast(baseline: str, session: Session, settings: Settings) -> Contrast:
+    """What changed from one imported trace to another, kept in the later session. Raises AacoError."""
+    other = find(baseline, settings.config.storage.sessions_dir)
+    if not imported.is_imported(other):
+        raise UsageError(f"session {other.id} was recorded here, {session.id} was imported: a run and a trace of "
+                         "something else do not compare", "name two imported sessions, or two runs")
+    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    from aaco import compare_traces
+
+    change = compare_traces.difference(other, session)
+    manifest.renew(session, compare_traces.keep(session, other, change))
+    return Contrast(other, change)
+
+
+def analyze(session: Session, settings: Settings, show: Show = SILENT) -> Explanation:
+    """Derive everything anew from the raw evidence, for an import from the captures it references, and seal it.
+
+    Raises AacoError.
+    """
+    if imported.is_imported(session):
+        importing.again(session, show)
+        show.step("explaining")
+    return seal(session, settings)
+
+
+def health_before(session: Session, settings: Settings) -> list[float]:
+    """The compute health indices of the latest complete sessions before this one of its model and backend, as they
+    were sealed, the oldest first; at most one less than a trend looks at."""
+    mine, found = session.record, list[float]()
+    for other in sessions(settings.config.storage.sessions_dir):
+        if len(found) == health.MOST - 1:
+            break
+        with suppress(AacoError):  # a session that cannot be read has no part in a trend
+            record = other.record
+            alike = record.plan.get("model") == mine.plan.get("model") and record.backend_ran == mine.backend_ran
+            if alike and other.id < session.id and record.status == "complete":
+                value = documents.read(other, layout.DERIVED_METRICS).get("compute_health_index", {}).get("value")
+                found += [] if value is None else [float(value)]
+    return found[::-1]
+
+
+def save_baseline(name: str, sessions: Sequence[Session], settings: Settings, replace: bool = False) -> SavedBaseline:
+    """Keep the sessions' samples as a baseline. Raises UsageError when they cannot stand for their runs, or differ.
+
+    Each session is marked first, so that no kill leaves a baseline whose sessions `aaco gc` does not know of.
+    """
+    from aaco import compare
+
+    store = settings.config.storage.baselines_dir
+    sides = [compare.side(explain(session, settings)) for session in sessions]
+    unmarked = []
+    for session in sessions:
+        try:
+            session.keep_for(baselines.locate(store, name))
+        except StorageError as error:
+            unmarked.append(f"{session.id} cannot be marked: {error.what}")
+    return SavedBaseline(compare.save_baseline(store, name, sides, replace), sides, unmarked)
+
+
 def diff(baseline: str, session: Session, settings: Settings, request: Request) -> RegressionVerdict:
-    """Judge a session against a baseline (a name, a file, or another session), and keep the verdict in the session."""
+    """Judge a session against a baseline (a name, a file, or another session), and keep the verdict in the session.
+
+    Only the verdict's files, the report and the manifest are written: evidence, tables and readings stay as sealed.
+    """
+    from aaco import compare
+
     storage = settings.config.storage
-    manifest.refuse_damage(session)
-    current = compare.side(explain(session, settings))
+    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    explained = explain(session, settings)
+    current = compare.side(explained)
     reference = compare.reference_side(baseline, storage.baselines_dir, storage.sessions_dir,
                                        lambda other: explain(other, settings))
     verdict = compare.judge(reference, current, request)
-    compare.keep(session, reference, verdict)
-    seal(session, settings)
+    kept = compare.keep(session, reference, verdict)
+    kept += bundle.write(session, explained.judged(verdict.model_dump(mode="json"), kept))
+    manifest.renew(session, kept)
     return verdict
+
+
+def _quiet(session: Session, plan: Plan, settings: Settings) -> Callable[[], AbstractContextManager[None]]:
+    """The laboratory around the passes of a run, if the plan asks for one."""
+    if not plan.lab:
+        return nullcontext
+    from aaco import capsule
+
+    return partial(capsule.around, session, levels.level(plan.lab), plan.lab_cpus, settings)
+
+
+def _answers(session: Session) -> ModuleType:
+    """What answers for the session: by whether this tool recorded it or imported it."""
+    if imported.is_imported(session):
+        return imported
+    from aaco import derive
+
+    return derive
 
 
 def _point(batch: int, found: Run) -> Point:
     latency, throughput = found.metrics["latency_p50_ms"], found.metrics["throughput_per_s"]
     if latency.value is None or throughput.value is None:
         raise UsageError(latency.why_absent or throughput.why_absent, "--iterations 20, or a longer --budget")
-    return Point(batch, latency.value, latency.low, latency.high, throughput.value, found.session.id)
+    return Point(batch, latency.value, latency.low, latency.high, throughput.value, found.session.id,
+                 *_vram(found.explanation.tables.get("gpu_events")))
+
+
+def _vram(gpu_events: pa.Table | None) -> tuple[int | None, int | None]:
+    """The most memory in use on the fullest device while the session was watched, and that device's memory."""
+    if gpu_events is None:
+        return None, None
+    known = zip(gpu_events["vram_used_bytes"].to_pylist(), gpu_events["vram_total_bytes"].to_pylist(), strict=True)
+    fullest = max(((used / total, used, total) for used, total in known if used is not None and total), default=None)
+    return (None, None) if fullest is None else fullest[1:]
 
 
 @contextmanager

@@ -6,42 +6,40 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from aaco import __version__
-from aaco.analytics import roofline
+from aaco import __version__, cooling, markers
+from aaco.analytics import features, sentinel
+from aaco.analytics.roofline.nodes import PEAK
 from aaco.calibration import card, cpu
-from aaco.collectors import arguments, environment, machine
+from aaco.collectors import amd_sensors, amd_sysfs, arguments, environment, ladder, machine, nvml
 from aaco.collectors.arguments import Shown
-from aaco.collectors.procfs import Sampler
+from aaco.collectors.device_sampler import Sampler as DeviceSampler
+from aaco.collectors.ladder import Recording
 from aaco.core import clocks, files
 from aaco.core.config import Settings
-from aaco.core.errors import AacoError, Missing, UsageError
+from aaco.core.errors import AacoError, Missing, UsageError, first_problem
+from aaco.core.machine import Machine
 from aaco.core.plan import HOST, Command, Plan
 from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
-from aaco.runner import inputs, iterations, model_file, ort, registry
+from aaco.runner import inputs, iterations, model_file, ort, registry, witness
 from aaco.runner.ort import Workload
-from aaco.tracelake import layout
+from aaco.tracelake import layout, outputs
+
+Quiet = Callable[[], AbstractContextManager[None]]
 
 SCHEMA_VERSION = 1
-OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "telemetry")
-
-
-@dataclass(frozen=True)
-class Show:
-    """Where talk goes while work goes on: a line per step, and (done, total) while something is counted."""
-
-    step: Callable[[str], None] = lambda text: None
-    progress: Callable[[int, int], None] = lambda done, total: None
-
-
-SILENT = Show()
+MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations
+OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "witness", "telemetry", "cooling")
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,7 @@ class Prepared:
     """A plan whose model, backend and inputs exist: nothing about it can be misspelt any more."""
 
     plan: Plan
+    fixed_batch: bool  # the model takes no other batch
     workload: Workload
     model: Any  # onnx.ModelProto without weight data
     identity: model_file.ModelIdentity
@@ -79,6 +78,14 @@ class PreparedCommand:
                 "backend_asked": HOST}
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A session whose folder is there, and the machine that it is recorded on."""
+
+    session: Session
+    host: Machine
+
+
 def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan:
     """The plan for a model: what is given, else the settings, else the model's registry entry, else Plan's default."""
     entry = registry.models(_files(settings, "models_file")).get(model)
@@ -89,8 +96,7 @@ def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan
     try:
         return Plan(model=model, **wanted)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "aaco run --help") from error
+        raise UsageError(first_problem(error), "aaco run --help") from error
 
 
 def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared | PreparedCommand:
@@ -113,10 +119,12 @@ def _prepare_model(plan: Plan, settings: Settings, show: Show) -> Prepared:
     found = registry.resolve_model(plan.model, entries, settings.config.storage.cache_dir.expanduser() / "models")
     backend = registry.backend(plan.backend, registry.backends(_files(settings, "backends_file")))
     model = model_file.load(found.path, weights=False)
-    arrays = inputs.for_model(model, found.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
-                              npz=Path(plan.inputs) if plan.inputs else None)
-    workload = Workload(found.path, backend, arrays, found.synthetic)
-    return Prepared(plan, workload, model, model_file.identity(found.path, model))
+    fed = inputs.for_model(model, found.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
+                           npz=Path(plan.inputs) if plan.inputs else None)
+    made = model_file.name_nodes(model)
+    workload = Workload(found.path, backend, fed.arrays, found.synthetic, model if made else None, made)
+    return Prepared(plan.model_copy(update={"batch": fed.batch}), fed.fixed, workload, model,
+                    model_file.identity(found.path, model))
 
 
 def _files(settings: Settings, key: str) -> list[Path]:
@@ -127,34 +135,45 @@ def _files(settings: Settings, key: str) -> list[Path]:
     return [path]
 
 
-def begin(prepared: Prepared | PreparedCommand, settings: Settings, session: Session | None = None) -> Session:
-    """A session's folder (a new one, unless given) with the first facts of the run. Raises StorageError."""
+def begin(prepared: Prepared | PreparedCommand, settings: Settings, session: Session | None = None) -> Begun:
+    """A session's folder (a new one, unless given) with the first facts of the run. Raises StorageError.
+
+    The machine is identified here, once: with NVIDIA GPUs that starts nvidia-smi, which may take seconds.
+    """
     facts, host = prepared.identifies, machine.identify()
     if session is None:
         session = Session.create(settings.config.storage.sessions_dir, facts["plan"], prepared.plan.tag, __version__)
     session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, **facts)
-    return session
+    return Begun(session, host)
 
 
-def record(session: Session, prepared: Prepared | PreparedCommand, settings: Settings, show: Show = SILENT) -> None:
-    """Keep what was measured on and with, then measure. Raises AacoError."""
-    if isinstance(prepared, PreparedCommand):
-        _keep_environment(session, None, show)
-        _run_command(session, prepared, show)
-    else:
-        _record_model(session, prepared, settings, show)
+def record(begun: Begun, prepared: Prepared | PreparedCommand, settings: Settings, show: Show = SILENT,
+           quiet: Quiet = nullcontext) -> None:
+    """Keep what was measured on and with, then measure. Raises AacoError.
+
+    quiet: a block around every pass, but not around the measuring of this machine's ceilings.
+    """
+    with nvml.kept_open() if prepared.plan.watched_by else nullcontext():
+        if isinstance(prepared, PreparedCommand):
+            _keep_environment(begun, None, show)
+            with quiet():
+                _run_command(begun.session, prepared, show)
+        else:
+            _record_model(begun, prepared, settings, show, quiet)
 
 
-def _record_model(session: Session, prepared: Prepared, settings: Settings, show: Show) -> None:
+def _record_model(begun: Begun, prepared: Prepared, settings: Settings, show: Show, quiet: Quiet) -> None:
     """Keep the model's graph and the environment, then time and profile the workload."""
+    session = begun.session
     _keep_model(session, prepared)
-    _keep_environment(session, _ceilings(prepared, settings, show), show)
-    runtime = _time(session, prepared, show)
-    session.amend(backend_ran=runtime["providers"][0])
-    if prepared.plan.profile:
-        show.step(f"profiling {prepared.plan.profile_iterations} iterations in a separate process")
-        runtime["profile"] = ort.profile_pass(session.folder, prepared.workload, prepared.plan)
-        session.write_json(layout.ORT_CONFIG, runtime)
+    _keep_environment(begun, _ceilings(begun.host, prepared, settings, show), show)
+    with quiet():
+        runtime = _time(session, prepared, show)
+        session.amend(backend_ran=runtime["providers"][0])
+        if prepared.plan.profile:
+            show.step(f"profiling {prepared.plan.profile_iterations} iterations in a separate process")
+            runtime["profile"] = ort.profile_pass(session.folder, prepared.workload, prepared.plan)
+            session.write_json(layout.ORT_CONFIG, runtime)
 
 
 def _keep_model(session: Session, prepared: Prepared) -> None:
@@ -165,20 +184,19 @@ def _keep_model(session: Session, prepared: Prepared) -> None:
         "synthetic_weights": prepared.workload.synthetic_weights})
 
 
-def _keep_environment(session: Session, found: card.MachineCard | None, show: Show) -> None:
+def _keep_environment(begun: Begun, found: card.MachineCard | None, show: Show) -> None:
     show.step("environment")
-    host = machine.identify()
     ceilings = {item.name: item.value for item in found.ceilings} if found else None
-    facts = asdict(replace(host, ceilings=ceilings)) | {"card": found.model_dump(mode="json") if found else None}
-    session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": facts})
+    facts = asdict(replace(begun.host, ceilings=ceilings)) | {"card": found.model_dump(mode="json") if found else None}
+    begun.session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": facts})
 
 
-def _ceilings(prepared: Prepared, settings: Settings, show: Show) -> card.MachineCard | None:
+def _ceilings(host: Machine, prepared: Prepared, settings: Settings, show: Show) -> card.MachineCard | None:
     """What this machine can do at most with the workload's threads; None where that is not to be measured."""
     if not settings.config.profiling.calibrate:
         return None
     threads = prepared.workload.backend.session_options.get("intra_op_num_threads") or None
-    return _card(machine.identify().id, threads, settings, show)
+    return _card(host.id, threads, settings, show)
 
 
 def calibrate(settings: Settings) -> tuple[card.MachineCard, list[card.Drift]]:
@@ -198,7 +216,7 @@ def _card(machine_id: str, threads: int | None, settings: Settings, show: Show) 
     cache = settings.config.storage.cache_dir.expanduser()
     kept = card.load(cache, machine_id, tell=show.step)
     wanted = threads or len(os.sched_getaffinity(0))
-    if kept and any(item.threads == wanted for item in kept.ceilings if item.name == roofline.PEAK):
+    if kept and any(item.threads == wanted for item in kept.ceilings if item.name == PEAK):
         return kept
     show.step("measuring this machine's ceilings (once a day on a quiet machine)")
     try:
@@ -217,42 +235,93 @@ def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:
     runtime: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION, "backend": plan.backend, "provider": workload.backend.provider,
         "provider_options": workload.backend.provider_options, "session_options": workload.backend.session_options,
-        "fed": [{"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
-                for name, array in workload.inputs.items()], "passes": []}
+        "graph_optimization": workload.backend.graph_optimization,
+        "fed": [{"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "sha256": outputs.digest(array)}
+                for name, array in workload.inputs.items()],
+        "batch": plan.batch, "batch_fixed_by_model": prepared.fixed_batch, "produced": None, "passes": []}
     session.write_json(layout.ORT_CONFIG, runtime)
-    for process in range(plan.processes):
-        show.step(f"timing {plan.iterations} iterations after {plan.warmup} of warm-up "
-                  f"(process {process + 1} of {plan.processes})")
-        facts = _time_once(session, prepared, process, lambda rows: show.progress(rows, total))
+    for process in _processes(session, plan):
+        more = f"{process + 1} of {plan.processes}" if process < plan.processes else "one more: too few were clean"
+        show.step(f"timing {plan.iterations} iterations after {plan.warmup} of warm-up (process {more})")
+        facts = _time_once(session, prepared, process, lambda rows: show.progress(rows, total), show)
         runtime["passes"].append({name: facts.pop(name) for name in OF_A_PASS})
-        runtime |= facts
+        produced = facts.pop("produced") or runtime["produced"]
+        runtime |= facts | {"produced": produced}
         session.write_json(layout.ORT_CONFIG, runtime)
     return runtime
 
 
-def _time_once(session: Session, prepared: Prepared, process: int, progress: Callable[[int], None]) -> dict[str, Any]:
-    with _telemetry(session, prepared.plan, process) as (watch, samplers):
+def _processes(session: Session, plan: Plan) -> Iterator[int]:
+    """The processes asked for; under --noise repeat, more of them while too few iterations were clean, to a bound."""
+    yield from range(plan.processes)
+    most = plan.processes * (MOST_TIMES if plan.noise == "repeat" else 1)
+    for process in range(plan.processes, most):
+        made, clean = _made(session, plan.processes)
+        if clean >= made:
+            return
+        yield process
+
+
+def _made(session: Session, processes: int) -> tuple[int, int]:
+    """Iterations measured by the first processes, and clean ones of all, by what the processes kept of themselves."""
+    made = iterations.parse(session.folder, None)
+    account = witness.parse(session.folder)
+    made = sentinel.tag(made, features.of_iterations(made, None, None, account), only_clean=True)
+    made = made.filter(pc.equal(made["phase"].cast(pa.string()), "measurement"))
+    return pc.sum(pc.less(made["process"], processes)).as_py() or 0, pc.sum(made["counted"]).as_py() or 0
+
+
+def _time_once(session: Session, prepared: Prepared, process: int, progress: Callable[[int], None],
+               show: Show) -> dict[str, Any]:
+    cooled = cooling.before(prepared.plan.cool_s, show)
+    with _telemetry(session, prepared.plan, process, show) as (watch, recordings):
         facts = ort.time_pass(session.folder, prepared.workload, prepared.plan, process, progress=progress,
-                              started=watch)
-    return facts | {"telemetry": samplers[0].overhead if samplers else None}
+                              started=watch, environment=_marks(session, process) if prepared.plan.watched_by else {})
+    return facts | {"telemetry": _told(recordings), "cooling": cooled}
 
 
 @contextmanager
-def _telemetry(session: Session, plan: Plan, process: int) -> Iterator[tuple[Callable[[int], None], list[Sampler]]]:
-    """What to call with a process's id so that it is sampled until the end of the block, and the sampler, if any."""
-    samplers: list[Sampler] = []
+def _telemetry(session: Session, plan: Plan, process: int,
+               show: Show) -> Iterator[tuple[Callable[[int], None], list[Recording]]]:
+    """What to call with a process's id so that it is recorded until the end of the block, and the recording, if any."""
+    recordings: list[Recording] = []
+    devices: list[DeviceSampler] = []
 
     def watch(pid: int) -> None:
-        if plan.telemetry:
-            started = Sampler(pid, raw=session.folder / layout.PROCFS_RAW / f"procfs-{process:03d}.bin")
-            started.start()
-            samplers.append(started)
+        if plan.watched_by:
+            devices.extend(_devices(pid, session.folder / layout.DEVICE_RAW, process))
+            begun = ladder.climb(pid, session.folder / layout.SYSTEM_RAW, process, plan.watched_by)
+            recordings.append(begun)
+            if begun.shortfall and not process:
+                show.step(f"operating system: {begun.shortfall}")
 
     try:
-        yield watch, samplers
+        yield watch, recordings
     finally:
-        for running in samplers:
+        for running in recordings:
             running.stop()
+        for sampler in devices:
+            sampler.stop()
+
+
+def _marks(session: Session, process: int) -> dict[str, str]:
+    """What tells a process where its marks go (aaco.markers)."""
+    path = session.folder / layout.SYSTEM_RAW / f"{ladder.MARKERS}-{process:03d}.bin"
+    return {markers.PATH: str(path.resolve())}
+
+
+def _devices(pid: int, folder: Path, process: int) -> Iterator[DeviceSampler]:
+    """The running samplers of the devices that there are (`aaco doctor` says why there are none)."""
+    for why_not, sampler, name in ((nvml.why_not, nvml.Sampler, "nvml"),
+                                   (amd_sensors.why_not, amd_sysfs.Sampler, "amdgpu")):
+        if why_not() is None:
+            running: DeviceSampler = sampler(pid, raw=folder / f"{name}-{process:03d}.bin")
+            running.start()
+            yield running
+
+
+def _told(recordings: list[Recording]) -> dict[str, Any] | None:
+    return recordings[0].document() if recordings else None
 
 
 def _run_command(session: Session, prepared: PreparedCommand, show: Show) -> None:
@@ -266,7 +335,7 @@ def _run_command(session: Session, prepared: PreparedCommand, show: Show) -> Non
     for process in range(total):
         phase = iterations.PHASES[process >= plan.warmup]
         show.step(f"{phase}: run {process + 1} of {total} of {plan.model}")
-        ran, its_facts = _run_once(session, prepared, process, phase)
+        ran, its_facts = _run_once(session, prepared, process, phase, show)
         facts["runs"].append(its_facts)
         session.write_json(layout.COMMAND, facts)
         if ran.code and not prepared.command.ignore_failure:
@@ -277,17 +346,18 @@ def _run_command(session: Session, prepared: PreparedCommand, show: Show) -> Non
     session.amend(backend_ran=HOST)
 
 
-def _run_once(session: Session, prepared: PreparedCommand, process: int,
-              phase: str) -> tuple[program.Ran, dict[str, Any]]:
+def _run_once(session: Session, prepared: PreparedCommand, process: int, phase: str,
+              show: Show) -> tuple[program.Ran, dict[str, Any]]:
     """One run and its facts, what it said freed of what is withheld from its words."""
     command, hide = prepared.command, prepared.shown.hide
-    with _telemetry(session, prepared.plan, process) as (watch, samplers):
-        ran = program.run(command.argv, command.timeout_s, watch)
+    cooled = cooling.before(prepared.plan.cool_s, show)
+    with _telemetry(session, prepared.plan, process, show) as (watch, recordings):
+        ran = program.run(command.argv, command.timeout_s, watch, _marks(session, process))
     ran = replace(ran, stdout=hide(ran.stdout), stderr=hide(ran.stderr))
     program.keep(session.folder, process, phase, ran)
     facts = {name: value for name, value in asdict(ran).items() if name not in ("stdout", "stderr")}
-    return ran, {"process": process, "phase": phase, **facts,
-                 "telemetry": samplers[0].overhead if samplers else None}
+    return ran, {"process": process, "phase": phase, **facts, "telemetry": _told(recordings),
+                 "cooling": cooled}
 
 
 def _config_hash(prepared: Prepared) -> str:
@@ -295,7 +365,8 @@ def _config_hash(prepared: Prepared) -> str:
     plan, backend = prepared.plan, prepared.workload.backend
     fed = {name: [str(array.dtype), list(array.shape)] for name, array in prepared.workload.inputs.items()}
     facts = {"provider": backend.provider, "provider_options": backend.provider_options,
-             "session_options": backend.session_options, "batch": plan.batch, "inputs": fed}
+             "session_options": backend.session_options, "graph_optimization": backend.graph_optimization,
+             "batch": plan.batch, "inputs": fed}
     return _digest(facts)
 
 

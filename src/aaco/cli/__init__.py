@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
-import os
+import gc
 import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
 from aaco import __version__
+from aaco.cli import say
 from aaco.core.errors import AacoError, Exit
+
+# Modules live until the program ends, and tables are no Python objects: to look for garbage less often takes up to a
+# tenth off the time of a command.
+BETWEEN_COLLECTIONS = 50_000
 
 # command -> (module:function, what `aaco --help` says of it)
 COMMANDS = {
     "run": ("aaco.cli.run:run", "Run a model, keep the evidence, say where the time went."),
     "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches: gains, saturation, best batch under a limit."),
     "profile": ("aaco.cli.profile:profile", "Run any command many times, keep the evidence, say how long it takes."),
+    "lab": ("aaco.cli.lab:lab", "A quiet machine for the length of a command, and back again."),
+    "capsule": ("aaco.cli.lab:enter", "The same as lab enter."),
+    "uncapsule": ("aaco.cli.lab:exit_", "The same as lab exit."),
+    "import": ("aaco.cli.import_:import_", "Turn captures of other tools into a session."),
+    "kernels": ("aaco.cli.kernels:kernels", "List the kernels that took the most time, by name."),
+    "instructions": ("aaco.cli.instructions:instructions", "Inside kernels: where instructions waited, what is hot."),
+    "critical-path": ("aaco.cli.critical_path:critical_path", "What bounded the wall time, and what a faster kernel "
+                      "would gain."),
+    "ops": ("aaco.cli.ops:ops", "List the operators that took the device's time, with the work they did in it."),
+    "roofline": ("aaco.cli.roofline:roofline", "How near their device's ceilings kernels come, by counters."),
+    "ir": ("aaco.cli.ir:ir", "Functions of a compiler's text, or what its passes did and cost."),
+    "isa": ("aaco.cli.isa:isa", "Registers, memory and occupancy of the kernels in a GPU code object."),
+    "sql": ("aaco.cli.sql:sql", "Answer an SQL query over the tables of sessions."),
+    "check": ("aaco.cli.check:check", "Can the trace be trusted? What is missing, what contradicts itself."),
+    "features": ("aaco.cli.features:features", "Sessions, or a session's iterations, as rows of numbers."),
+    "perfetto": ("aaco.cli.perfetto:perfetto", "Write a session as a trace for ui.perfetto.dev."),
+    "summary": ("aaco.cli.summary:summary", "A session in a few lines: its numbers, its bottleneck, what to do next."),
+    "chi": ("aaco.cli.summary:chi", "A session's compute health index, part by part, and its trend."),
     "report": ("aaco.cli.report:report", "Show a session: terminal, JSON, Markdown or HTML."),
     "explain": ("aaco.cli.explain:explain", "Say what a metric means, and its value in a session."),
     "analyze": ("aaco.cli.analyze:analyze", "Derive a session's tables and answers anew from its raw evidence."),
-    "diff": ("aaco.cli.diff:diff", "Is a session slower than a baseline, beyond the noise?"),
+    "diff": ("aaco.cli.diff:diff", "Is a session slower than a baseline? What changed between two imported traces?"),
+    "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same, within their precision?"),
     "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
     "ls": ("aaco.cli.sessions:ls", "List sessions, newest first."),
     "info": ("aaco.cli.sessions:info", "Facts about this installation, or about one session and its files."),
@@ -55,14 +82,18 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, commands_table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "-V", "--version", prog_name="aaco")
+@click.version_option(__version__, "-V", "-v", "--version", prog_name="aaco")
 def app() -> None:
     """Where did the time go, what is the bottleneck, did it get slower, what to do next.
 
     \b
-    Exit codes: 0 fine, 1 tool error, 2 usage or config, 3 confirmed regression,
-    4 inconclusive or no baseline under --strict, 5 model error,
-    6 missing hardware or tool.
+    Exit codes: 0 fine, 1 tool error, 2 usage or config, 3 confirmed regression
+    or different outputs, 4 inconclusive, no baseline or a false trace under
+    --strict, 5 model error, 6 missing hardware or tool.
+
+    \b
+    AACO_LOG_LEVEL: how much is said on standard error; debug, info, warning
+    or error.  [default: info]
     """
 
 
@@ -73,18 +104,49 @@ def main() -> None:
 
 def call(group: click.Group, program: str) -> None:
     """Run a program, turning every expected failure into one message on stderr and the documented exit code."""
+    gc.set_threshold(BETWEEN_COLLECTIONS)
+    sys.exit(outcome(group, program))
+
+
+def outcome(group: click.Group, program: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a program on these arguments, or those of this process; what it exits with."""
     try:
-        sys.exit(group.main(prog_name=program, standalone_mode=False) or Exit.FINE)
+        say.prepare()
+        code = _code(group, program, arguments)
+        say.finish()
     except AacoError as error:
-        click.echo(f"{program}: {error}", err=True)
-        sys.exit(error.exit_code)
+        return _failed(program, error)
     except click.ClickException as error:
-        error.show()
-        sys.exit(Exit.USAGE)
+        with suppress(OSError):
+            error.show()
+        return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
-        click.echo(f"{program}: interrupted", err=True)
-        sys.exit(Exit.TOOL_ERROR)
-    except BrokenPipeError:
-        # The reader of our output has gone (| head); keep Python from reporting it once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(Exit.FINE)
+        say.aside(f"{program}: interrupted", "error")
+        return Exit.TOOL_ERROR
+    except BrokenPipeError:  # the reader of our output has gone (| head)
+        return Exit.FINE
+    except OSError as error:  # of a path or stream for which nobody had better words
+        return _failed(program, say.refused(error))
+    except MemoryError:
+        return _failed(program, AacoError("out of memory", "ask for less at once: --batch, --shape, --limit"))
+    finally:
+        say.silence()
+    return code
+
+
+def _code(group: click.Group, program: str, arguments: Sequence[str] | None) -> int:
+    """What the command exits with, in whichever way it says so. Raises BrokenPipeError."""
+    stdout = sys.stdout
+    try:
+        return int(group.main(arguments, prog_name=program, standalone_mode=False) or Exit.FINE)
+    except SystemExit as ended:
+        if sys.stdout is not stdout:  # click wraps it when it meets a broken pipe before us, and exits with 1
+            raise BrokenPipeError from None
+        return ended.code if isinstance(ended.code, int) else Exit.FINE
+
+
+def _failed(program: str, error: AacoError) -> int:
+    if say.heard("debug"):
+        say.aside("".join(traceback.format_exception(error)), "debug")
+    say.failed(program, error.what, error.fix)
+    return error.exit_code

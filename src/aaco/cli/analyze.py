@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 from aaco.core.errors import UsageError
 
 
@@ -23,10 +23,12 @@ def analyze(session: str | None, named: str | None, config_file: Path | None, se
     from aaco.core.session import find
     from aaco.report import terminal
     from aaco.tracelake import manifest
+    from aaco.tracelake.memory import frugal
 
     settings = options.settings(config_file, sessions_dir)
     found = find(session or named or "latest", settings.config.storage.sessions_dir)
     if found.status == "running":
         raise UsageError(f"session {found.id} is still running", "aaco report  # reads it without writing")
-    manifest.refuse_damage(found)
-    click.echo(terminal.render(pipeline.seal(found, settings), options.style()), nl=False)
+    manifest.refuse_damaged_evidence(found)
+    frugal()
+    say.text(terminal.render(pipeline.analyze(found, settings), options.style()))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 
 baselines_dir = click.option("--baselines-dir", type=click.Path(path_type=Path), help="Where baselines are kept.")
 
@@ -28,17 +27,21 @@ def baseline() -> None:
 def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: bool, baselines_dir: Path | None,
          config_file: Path | None, sessions_dir: Path | None) -> None:
     """Keep the samples of SESSIONS (by default the latest) as baseline NAME; more sessions make it sharper."""
-    from aaco import compare, pipeline
+    from aaco import pipeline
     from aaco.core.session import find
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
-    storage = settings.config.storage
-    found = [find(reference, storage.sessions_dir) for reference in (*sessions, *named) or ("latest",)]
-    sides = [compare.side(pipeline.explain(session, settings)) for session in found]
-    saved = compare.save_baseline(storage.baselines_dir, name, sides, replace)
+    found = [find(reference, settings.config.storage.sessions_dir) for reference in (*sessions, *named) or ("latest",)]
+    saved, sides, unmarked = pipeline.save_baseline(name, found, settings, replace)
+    for why in unmarked:
+        say.aside(f"warning: {why}; aaco gc run elsewhere may not know that the baseline needs this session",
+                  "warning")
+    for item in (item for side in sides for item in side.contaminated):
+        say.aside(f"warning: session {item.session_id}: interference slowed it; verdicts against {name} will be "
+                  "inconclusive. Measure it again on a quieter machine and save with --replace.", "warning")
     held = sum(len(replicate.processes) for replicate in saved.baseline.replicates)
-    click.echo(f"{saved.path}: {len(saved.added)} sessions added, {len(saved.known)} already there; "
-               f"{len(saved.baseline.replicates)} sessions, {held} processes in all")
+    say.line(f"{saved.path}: {len(saved.added)} sessions added, {len(saved.known)} already there; "
+             f"{len(saved.baseline.replicates)} sessions, {held} processes in all")
 
 
 @baseline.command("list")
@@ -55,17 +58,17 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
         rows = [{"file": str(item.path), "problem": item.problem or None,
                  "name": item.baseline.name if item.baseline else None,
                  "session_ids": list(item.baseline.session_ids) if item.baseline else []} for item in found]
-        click.echo(json.dumps({"schema_version": 1, "baselines": rows}, indent=2))
+        say.document({"schema_version": 1, "baselines": rows})
         return
     for item in found:
         if item.baseline is None:
-            click.echo(f"{item.path.stem:<24}unreadable: {item.problem}")
+            say.line(f"{item.path.stem:<24}unreadable: {item.problem}")
             continue
         first = item.baseline.replicates[0]
-        click.echo(f"{item.baseline.name:<24}{first.model or '':<16}{first.backend or '':<28}"
-                   f"{len(item.baseline.replicates)} sessions  {item.baseline.updated_utc}")
+        columns = ((item.baseline.name, 24), (first.model or "", 16), (first.backend or "", 28))
+        say.line(f"{say.row(columns)}{len(item.baseline.replicates)} sessions  {item.baseline.updated_utc}")
     if not found:
-        click.echo(f"no baseline under {store}", err=True)
+        say.aside(f"no baseline under {store}")
 
 
 @baseline.command()
@@ -81,4 +84,4 @@ def show(name: str, baselines_dir: Path | None, config_file: Path | None) -> Non
     for replicate in document["replicates"]:
         for process in replicate["processes"]:
             process.pop("latencies_ms")
-    click.echo(json.dumps(document, indent=2))
+    say.document(document)

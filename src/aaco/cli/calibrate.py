@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 
 
 @click.command()
@@ -19,10 +18,10 @@ def calibrate(config_file: Path | None, as_json: bool) -> None:
 
     found, drift = record.calibrate(options.settings(config_file))
     if as_json:
-        click.echo(json.dumps(found.model_dump(mode="json"), indent=2))
+        say.document(found.model_dump(mode="json"))
         return
     for item in found.ceilings:
         converged = "" if item.converged else "  (did not converge)"
-        click.echo(f"{item.name:<24}{item.value:>14.4g} {item.unit:<10}[{item.low:.4g}, {item.high:.4g}]{converged}")
+        say.line(f"{item.name:<24}{item.value:>14.4g} {item.unit:<10}[{item.low:.4g}, {item.high:.4g}]{converged}")
     for change in drift:
-        click.echo(f"moved: {change}")
+        say.line(f"moved: {change}")

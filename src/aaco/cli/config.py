@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 
 
 @click.group()
@@ -27,8 +26,8 @@ def show(config_file: Path | None, sessions_dir: Path | None, preset: str | None
     rows = {key: {"value": values[key.split(".")[0]][key.split(".")[1]], "origin": origin}
             for key, origin in settings.origins.items()}
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, "settings": rows}, indent=2))
+        say.document({"schema_version": 1, "settings": rows})
         return
     for key, row in rows.items():
         value = "not set" if row["value"] is None else row["value"]
-        click.echo(f"{key:<30}{value!s:<28}{row['origin']}")
+        say.line(f"{key:<30}{value!s:<28}{row['origin']}")

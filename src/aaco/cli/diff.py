@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import Exit, NoBaseline, UsageError
+
+if TYPE_CHECKING:
+    from aaco.pipeline import Contrast
 
 
 @click.command()
@@ -18,7 +21,7 @@ from aaco.core.errors import Exit, NoBaseline, UsageError
 @click.option("--baseline", help="A baseline's name or file, or another session.")
 @click.option("--session", help="The session to judge.  [default: latest]")
 @click.option("--threshold", "tolerance", metavar="5%", help="Tolerated slowdown.  [default: analysis.tolerance_pct]")
-@click.option("--force", is_flag=True, help="Compare even what did not measure the same thing.")
+@click.option("--force", is_flag=True, help="Judge even what did not measure the same thing or was contaminated.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the answer is inconclusive or there is no baseline.")
 @baselines_dir
 @options.config_file
@@ -29,26 +32,44 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
          as_json: bool) -> None:
     """Judge SESSION against BASELINE; exits with 3 on a confirmed regression.
 
-    The verdict, with the smallest change it could have shown, is also kept in the session under regress/.
+    The verdict, with the smallest change it could have shown, is also kept in the session under regress/. Of two
+    imported traces there is no verdict: what changed between them is shown, exact in ns.
     """
     baseline, session = _sides(references, baseline, session)
-    from aaco import pipeline
+    from aaco import imported, pipeline
     from aaco.compare import Request
     from aaco.core.session import find
     from aaco.governance.verdict import exit_code
     from aaco.report import verdict
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+    chosen = find(session, settings.config.storage.sessions_dir)
+    if imported.is_imported(chosen):
+        _contrast(pipeline.contrast(baseline, chosen, settings), chosen.id, as_json)
+        return
     request = Request(settings.config.analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force)
     try:
-        judged = pipeline.diff(baseline, find(session, settings.config.storage.sessions_dir), settings, request)
+        judged = pipeline.diff(baseline, chosen, settings, request)
     except NoBaseline as error:
         if strict:
             error.exit_code = Exit.INCONCLUSIVE
         raise
     document = judged.model_dump(mode="json")
-    click.echo(json.dumps(document, indent=2) + "\n" if as_json else verdict.render(document), nl=False)
+    if as_json:
+        say.document(document)
+    else:
+        say.text(verdict.render(document))
     sys.exit(exit_code(judged, strict))
+
+
+def _contrast(found: Contrast, session: str, as_json: bool) -> None:
+    from aaco.report import tracediff
+
+    document = found.change.document()
+    if as_json:
+        say.document(document)
+    else:
+        say.text(tracediff.render(document, found.baseline.id, session))
 
 
 def _sides(references: tuple[str, ...], baseline: str | None, session: str | None) -> tuple[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 
 
 @click.group()
@@ -25,15 +24,15 @@ def diff(first: str, second: str, config_file: Path | None, sessions_dir: Path |
     """Print what differs between the environments of FIRST and SECOND; what changes with every run is left out."""
     from aaco.collectors import environment
     from aaco.core.session import find
-    from aaco.tracelake import layout
+    from aaco.tracelake import documents, layout
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    lockboxes = [find(reference, root).read_json(layout.ENVIRONMENT) for reference in (first, second)]
+    lockboxes = [documents.require(find(reference, root), layout.ENVIRONMENT) for reference in (first, second)]
     found = environment.diff(*lockboxes)
     if as_json:
         rows = [{"key": item.key, "first": item.a, "second": item.b} for item in found]
-        click.echo(json.dumps({"schema_version": 1, "differences": rows}, indent=2))
+        say.document({"schema_version": 1, "differences": rows})
         return
     for item in found:
-        click.echo(f"{item.key}\n  {first}: {item.a}\n  {second}: {item.b}")
-    click.echo(f"{len(found)} differences")
+        say.lines((item.key, f"  {first}: {item.a}", f"  {second}: {item.b}"))
+    say.line(f"{len(found)} differences")

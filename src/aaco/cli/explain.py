@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 from aaco.core.errors import AacoError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def explain(metric: str, session: str | None, named: str | None, config_file: Pa
         names = [*registry.METRICS, *(alias for item in registry.METRICS.values() for alias in item.aliases)]
         close = difflib.get_close_matches(metric, names, n=3, cutoff=0.4)
         raise UsageError(f"no metric {metric!r}", f"near it: {', '.join(close) or 'nothing; see docs/reference'}")
-    click.echo(definition.render(found, _reading(found.name, session or named, config_file, sessions_dir)), nl=False)
+    say.text(definition.render(found, _reading(found.name, session or named, config_file, sessions_dir)))
 
 
 def _reading(name: str, reference: str | None, config_file: Path | None, sessions_dir: Path | None) -> Reading | None:

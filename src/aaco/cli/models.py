@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 
 if TYPE_CHECKING:
     from aaco.runner.registry import ModelEntry
@@ -25,18 +24,17 @@ def models(config_file: Path | None, as_json: bool) -> None:
     entries = registry.models([storage.models_file])
     backends = registry.backends([storage.backends_file])
     if as_json:
-        click.echo(json.dumps({"schema_version": 1,
-                               "models": {name: entry.model_dump(mode="json") for name, entry in entries.items()},
-                               "backends": {name: entry.model_dump(mode="json") for name, entry in backends.items()}},
-                              indent=2))
+        say.document({"schema_version": 1,
+                      "models": {name: entry.model_dump(mode="json") for name, entry in entries.items()},
+                      "backends": {name: entry.model_dump(mode="json") for name, entry in backends.items()}})
         return
-    click.echo(f"{'model':<16}{'from':<44}inputs")
+    say.line(f"{'model':<16}{'from':<44}inputs")
     for name, entry in entries.items():
         shapes = ", ".join(f"{item.name} {'x'.join(map(str, item.shape))}" for item in entry.inputs)
-        click.echo(f"{name:<16}{_origin(name, entry):<44}{shapes}")
-    click.echo(f"\n{'backend':<16}{'provider':<44}install")
+        say.line(f"{name:<16}{_origin(name, entry):<44}{shapes}")
+    say.lines(("", f"{'backend':<16}{'provider':<44}install"))
     for name, backend in backends.items():
-        click.echo(f"{name:<16}{backend.provider:<44}{backend.install}")
+        say.line(f"{name:<16}{backend.provider:<44}{backend.install}")
 
 
 def _origin(name: str, entry: ModelEntry) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -18,13 +19,51 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LEVELS = ("none", "basic", "soft", "standard", "strict", "paranoid")  # of aaco.laboratory.levels, not imported here
+
+
+class Real(click.FloatRange):
+    """A number in a range. Infinities may pass a range, and NaN every range: neither is a number here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
+
+
+class NewFile(click.Path):
+    """A file to be written. `-` is none: what is written there is no text, or standard output is another's."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-":
+            self.fail("this is not written to standard output: name a file (one of that name is ./-).", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+COUNT, WHOLE = click.IntRange(1, 2**31 - 1), click.IntRange(0, 2**31 - 1)
+SEED = click.IntRange(0, 2**63 - 1)
+POSITIVE, SHARE = Real(0, min_open=True), Real(0)
+SECONDS = Real(0, 1_000_000, min_open=True)
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 config_file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="Configuration file.")
 backend = click.option("--backend", "-b", default="cpu", show_default=True, help="A name from `aaco models`.")
+lab = click.option("--lab", type=click.Choice(LEVELS), help="Measure in a laboratory of this level.")
+lab_cpus = click.option("--lab-cpus", metavar="LIST", help="Its CPUs, e.g. 2-5.  [default: all but the first core]")
 quiet = click.option("--quiet", "-q", is_flag=True, help="Say nothing while working.")
 sessions_dir = click.option("--sessions-dir", type=click.Path(path_type=Path), help="Where sessions are kept.")
 preset = click.option("--preset", type=click.Choice(list(PRESETS)), help="A named set of settings.")
-MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct")  # these are settings of `profiling`
+telemetry = click.option("--telemetry", is_flag=True,
+                         help="Record what the operating system does to it: /proc, and every context switch.")
+ebpf = click.option("--ebpf", is_flag=True, help="As --telemetry, with BPF: who preempted, waits, interrupts.")
+cool = click.option("--cool", "cool_s", type=SECONDS, metavar="SECONDS",
+                    help="Before every timed pass wait until the devices are cool, at most this long.")
+# These are settings of `profiling`.
+MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct", "noise")
 
 
 def model(function: F) -> F:
@@ -44,16 +83,19 @@ def one_model(model: str | None, named: str | None) -> str:
 def measuring(function: F) -> F:
     """How long to measure, each option named as in MEASURING."""
     for option in reversed((
-            click.option("--warmup", type=click.IntRange(0),
+            click.option("--warmup", type=WHOLE,
                          help="Warm-up iterations.  [default: the model's, else 10]"),
-            click.option("--iterations", "-n", type=click.IntRange(1),
+            click.option("--iterations", "-n", type=COUNT,
                          help="Iterations.  [default: the model's, else 100]"),
-            click.option("--processes", type=click.IntRange(1),
+            click.option("--processes", type=COUNT,
                          help="Fresh processes: the unit of replication.  [default: 1]"),
-            click.option("--budget", "budget_s", type=float,
+            click.option("--budget", "budget_s", type=SECONDS,
                          help="Stop measuring after this many seconds, per process."),
-            click.option("--precision", "precision_pct", type=float,
-                         help="Stop once the median is known to this many per cent."))):
+            click.option("--precision", "precision_pct", type=POSITIVE,
+                         help="Stop once the median is known to this many per cent."),
+            click.option("--noise", type=click.Choice(["tag", "discard", "repeat"]),
+                         help="Disturbed iterations: tag them, discard them from the statistics, or also repeat until "
+                              "as many clean ones are made as were asked for.  [default: tag]"))):
         function = option(function)
     return function
 

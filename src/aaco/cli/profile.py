@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 from aaco.cli.talk import talk
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARGUMENTS]...")
-@click.option("--runs", "-n", type=click.IntRange(1), default=10, show_default=True, help="Measured runs.")
-@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Runs before them.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), help="Seconds a run may take.")
+@click.option("--runs", "-n", type=options.COUNT, default=10, show_default=True, help="Measured runs.")
+@click.option("--warmup", type=options.WHOLE, default=1, show_default=True, help="Runs before them.")
+@click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run may take.")
 @click.option("--ignore-failure", is_flag=True, help="Go on when a run fails, and count its time.")
-@click.option("--telemetry", is_flag=True, help="Sample the operating system around each run.")
+@options.telemetry
+@options.ebpf
+@options.cool
 @click.option("--tag", default="", help="A label to find the session by.")
+@options.lab
+@options.lab_cpus
 @options.quiet
 @options.config_file
 @options.sessions_dir
 @options.as_json
 def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float | None, ignore_failure: bool,
-            telemetry: bool, tag: str, quiet: bool, config_file: Path | None, sessions_dir: Path | None,
-            as_json: bool) -> None:
+            telemetry: bool, ebpf: bool, cool_s: float | None, tag: str, lab: str | None, lab_cpus: str | None,
+            quiet: bool, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Run CMD many times, keep the evidence, say how long it takes.
 
     Each run is a fresh process, started without a shell and with nothing on its stdin. The session is like any other:
     report, baseline and diff work on it.
 
     The session keeps the command line and the first MiB of each output. Words that look like credentials are withheld
-    from both; a secret that looks like a plain word is not recognised, so hand it over in the environment, which is
-    not kept.
+    from both; a secret that is a plain word under no telling name is not recognised, so hand it over in the
+    environment, which is not kept.
     """
     from aaco import pipeline
     from aaco.core.plan import Command, Plan
     from aaco.report import document, terminal
 
     plan = Plan.of_command(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), runs, warmup,
-                           telemetry=telemetry, tag=tag)
+                           telemetry=telemetry, ebpf=ebpf, cool_s=cool_s, tag=tag, lab=lab, lab_cpus=lab_cpus)
     with talk(quiet) as show:
         explanation = pipeline.run(plan, options.settings(config_file, sessions_dir), show).explanation
     if as_json:
-        click.echo(json.dumps(document.render(explanation), indent=2, allow_nan=False))
+        say.document(document.render(explanation))
         return
-    click.echo(terminal.render(explanation, options.style()), nl=False)
+    say.text(terminal.render(explanation, options.style()))

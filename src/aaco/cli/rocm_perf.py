@@ -14,7 +14,7 @@ COMMANDS = {
 
 
 @click.group(cls=LazyGroup, commands_table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "-V", "--version", prog_name="rocm-perf")
+@click.version_option(__version__, "-V", "-v", "--version", prog_name="rocm-perf")
 def app() -> None:
     """Per-kernel roofline, guarded optimiser and replay: not part of this version.
 

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 from aaco.cli.talk import talk
-from aaco.core.errors import Missing, UsageError
+from aaco.core.errors import UsageError
 
 
 @click.command()
 @options.model
 @options.backend
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples per inference.")
+@click.option("--batch", type=options.COUNT,
+              help="Samples per inference.  [default: what the model fixes or the inputs have, else 1]")
 @options.measuring
 @click.option("--profile/--no-profile", default=True, show_default=True, help="Also profile, in a separate process.")
-@click.option("--telemetry", is_flag=True, help="Sample the operating system around the run.")
-@click.option("--ebpf", is_flag=True, help="Trace the scheduler with eBPF.")
+@options.telemetry
+@options.ebpf
+@options.cool
 @click.option("--inputs", type=click.Path(path_type=Path), help=".npz with one array per input.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of a dynamic input.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of made-up inputs.")
+@click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made-up inputs.")
 @click.option("--tag", default="", help="A label to find the session by.")
+@options.lab
+@options.lab_cpus
 @options.quiet
 @options.preset
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def run(model: str | None, named: str | None, quiet: bool, ebpf: bool, as_json: bool, **given: Any) -> None:
+def run(model: str | None, named: str | None, quiet: bool, as_json: bool, **given: Any) -> None:
     """Run MODEL, keep the evidence, say where the time went.
 
     Times the model in fresh processes, profiles it in another, writes a session bundle and prints the report.
     """
-    if ebpf:
-        raise Missing("--ebpf: the eBPF collectors are not part of this version",
-                      "--telemetry gives run-queue wait, switches and faults from /proc")
     chosen = options.one_model(model, named)
     from aaco import pipeline
     from aaco.report import document, terminal
@@ -49,9 +49,9 @@ def run(model: str | None, named: str | None, quiet: bool, ebpf: bool, as_json: 
     with talk(quiet) as show:
         explanation = pipeline.run(plan, settings, show).explanation
     if as_json:
-        click.echo(json.dumps(document.render(explanation), indent=2, allow_nan=False))
+        say.document(document.render(explanation))
         return
-    click.echo(terminal.render(explanation, options.style()), nl=False)
+    say.text(terminal.render(explanation, options.style()))
 
 
 def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
+from aaco.cli.baseline import baselines_dir
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option("--tag", help="Only sessions with this tag.")
 @click.option("--model", help="Only sessions of this model.")
 @click.option("--backend", help="Only sessions on this backend.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
+@click.option("--limit", type=options.COUNT, default=20, show_default=True, help="At most this many.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
@@ -34,25 +34,27 @@ def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_j
     rows = (_row(session) for session in sessions(root))
     chosen = list(islice((row for row in rows if _matches(row, wanted)), limit))
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, "sessions": chosen}, indent=2))
+        say.document({"schema_version": 1, "sessions": chosen})
         return
-    click.echo(f"{'session':<24}{'status':<12}{'model':<20}{'backend':<12}tag")
+    say.line(f"{'session':<24}{'status':<12}{'model':<20}{'backend':<12}tag")
     for row in chosen:
-        click.echo(f"{row['session_id']:<24}{row['status']:<12}{row['model'][-18:]:<20}{row['backend']:<12}{row['tag']}")
+        columns = ((row["session_id"], 24), (row["status"], 12), (row["model"], 20), (row["backend"], 12))
+        say.line(say.row(columns) + row["tag"])
     if not chosen:
-        click.echo(f"no session under {root}", err=True)
+        say.aside(f"no session under {root}")
 
 
 def _row(session: Session) -> dict[str, Any]:
-    from aaco.core.errors import BadBundle
+    from aaco.core.errors import BadBundle, StorageError
 
     try:
         record = session.record
-    except BadBundle as error:
+    except (BadBundle, StorageError) as error:
         return {"session_id": session.id, "status": "unreadable", "model": "", "backend": "", "tag": "",
                 "created_utc": None, "folder": str(session.folder), "failure": error.what}
+    backend = "imported" if "imports" in record.plan else record.plan.get("backend", "")
     return {"session_id": session.id, "status": session.status, "model": str(record.plan.get("model", "")),
-            "backend": str(record.plan.get("backend", "")), "tag": record.tag, "created_utc": record.created_utc,
+            "backend": str(backend), "tag": record.tag, "created_utc": record.created_utc,
             "folder": str(session.folder), "failure": record.failure}
 
 
@@ -78,17 +80,17 @@ def info(session: str | None, config_file: Path | None, sessions_dir: Path | Non
         there = {item.name: item.detail for item in examine() if item.available}
         document = {"schema_version": 1, "capabilities": there}
     if as_json:
-        click.echo(json.dumps(document, indent=2))
+        say.document(document)
         return
     for line in _lines(document):
-        click.echo(line)
+        say.line(line)
 
 
 def _session_facts(session: Session) -> dict[str, Any]:
     from aaco.tracelake import manifest
 
-    sealed = (session.folder / manifest.NAME).is_file()
-    document = session.read_json(manifest.NAME) if sealed else {"files": {}, "absent": {}}
+    sealed = manifest.is_sealed(session)
+    document = manifest.read(session) if sealed else {"files": {}, "absent": {}}
     return {
         "schema_version": 1, "session": session.record.model_dump() | {"status": session.status},
         "folder": str(session.folder), "sealed": sealed, "files": document["files"], "absent": document["absent"],
@@ -108,23 +110,29 @@ def _lines(document: dict[str, Any], indent: str = "") -> list[str]:
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@baselines_dir
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def gc(dry_run: bool, as_json: bool, config_file: Path | None, sessions_dir: Path | None) -> None:
-    """Remove sessions beyond storage.max_sessions or older than storage.max_age_days; a baseline's sessions stay."""
+def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Path | None,
+       sessions_dir: Path | None) -> None:
+    """Remove sessions beyond storage.max_sessions or older than storage.max_age_days; a baseline's sessions stay.
+
+    Baselines are looked for where the settings say, beside the sessions, and in every place where one was saved.
+    """
     from aaco.tracelake import baselines, retention
 
-    storage = options.settings(config_file, sessions_dir).config.storage
-    kept = baselines.referenced_sessions(storage.baselines_dir)
+    storage = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}).config.storage
+    stores = retention.stores(storage.sessions_dir, storage.baselines_dir)
+    kept = set().union(*map(baselines.referenced_sessions, stores))
     removals = retention.choose(storage.sessions_dir, storage.max_sessions, storage.max_age_days, kept)
     if not dry_run:
         retention.remove(storage.sessions_dir, removals)
     if as_json:
         rows = [{"session_id": item.session.id, "why": item.why, "bytes": item.size_bytes} for item in removals]
-        click.echo(json.dumps({"schema_version": 1, "dry_run": dry_run, "removed": rows}, indent=2))
+        say.document({"schema_version": 1, "dry_run": dry_run, "removed": rows})
         return
     for item in removals:
-        click.echo(f"{item.session.id}  {item.size_bytes / 1e6:8.1f} MB  {item.why}")
+        say.line(f"{item.session.id}  {item.size_bytes / 1e6:8.1f} MB  {item.why}")
     total = sum(item.size_bytes for item in removals) / 1e6
-    click.echo(f"{'would remove' if dry_run else 'removed'} {len(removals)} sessions, {total:.1f} MB")
+    say.line(f"{'would remove' if dry_run else 'removed'} {len(removals)} sessions, {total:.1f} MB")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options
+from aaco.cli import options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
@@ -27,9 +25,10 @@ NOTE = ("latencies are medians, their intervals those of these very inferences; 
 @options.model
 @options.backend
 @click.option("--batches", default="1,2,4,8,16,32", show_default=True, help="Samples per inference, one run each.")
-@click.option("--slo", "slo_ms", type=float, metavar="MS",
+@click.option("--slo", "slo_ms", type=options.POSITIVE, metavar="MS",
               help="Also find the best batch whose median latency is within this.")
-@click.option("--order-seed", type=click.IntRange(0), help="Seed of the order of runs.  [default: drawn, and printed]")
+@click.option("--order-seed", type=options.SEED, help="Seed of the order of runs.  [default: drawn, and printed]")
+@options.telemetry
 @options.measuring
 @options.quiet
 @options.config_file
@@ -42,8 +41,6 @@ def sweep(model: str | None, named: str | None, batches: str, slo_ms: float | No
     Every batch is an ordinary session, tagged "sweep", without the profiled pass.
     """
     chosen, sizes = options.one_model(model, named), _batches(batches)
-    if slo_ms is not None and not 0 < slo_ms < math.inf:
-        raise UsageError(f"--slo {slo_ms:g}: not a time in ms above 0", "--slo 50")
     from aaco import pipeline
 
     settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"),
@@ -51,10 +48,10 @@ def sweep(model: str | None, named: str | None, batches: str, slo_ms: float | No
     with talk(quiet) as show:
         found = pipeline.sweep(settings, chosen, sizes, show, **given)
     if as_json:
-        click.echo(json.dumps(_document(found, chosen, given["backend"], slo_ms), indent=2, allow_nan=False))
+        say.document(_document(found, chosen, given["backend"], slo_ms))
         return
     for line in _lines(found, chosen, given["backend"], slo_ms):
-        click.echo(line.rstrip())
+        say.line(line.rstrip())
 
 
 def _batches(text: str) -> list[int]:

@@ -6,18 +6,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
-from aaco.record import SILENT, Show
+from aaco.cli import say
+from aaco.core.show import SILENT, Show
 
 
 @contextmanager
 def talk(quiet: bool) -> Iterator[Show]:
     """A Show for the length of the block: silent, plain lines, or live on a terminal."""
-    if quiet:
+    if quiet or not say.heard("info"):
         yield SILENT
     elif not sys.stderr.isatty():
-        yield Show(step=lambda text: click.echo(text, err=True))
+        yield Show(step=say.aside)
     else:
         with _live() as show:
             yield show
@@ -28,9 +27,11 @@ def _live() -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
-               TimeElapsedColumn())
+    from aaco.report.format import clean
+
+    words = TextColumn("{task.description}", markup=False)  # names may hold brackets
+    columns = (SpinnerColumn(), words, BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=None)
-        yield Show(step=lambda text: progress.update(task, description=text, completed=0, total=None),
+        yield Show(step=lambda text: progress.update(task, description=clean(text), completed=0, total=None),
                    progress=lambda done, total: progress.update(task, completed=done, total=total))

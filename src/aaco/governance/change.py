@@ -14,7 +14,6 @@ from fractions import Fraction
 from math import lcm
 from typing import Literal
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,7 +107,7 @@ def attribute(before: Profile, after: Profile) -> Change:
     inferences = lcm(before.inferences, after.inferences)
     scale_before, scale_after = inferences // before.inferences, inferences // after.inferences
     old, new = _by_family(before, scale_before), _by_family(after, scale_after)
-    families = tuple(_family(name, old.get(name, (0, 0)), new.get(name, (0, 0))) for name in sorted({*old, *new}))
+    families = tuple(split(name, old.get(name, (0, 0)), new.get(name, (0, 0))) for name in sorted({*old, *new}))
     change = Change(inferences, before.window_ns * scale_before, after.window_ns * scale_after, families,
                     after.gaps_ns * scale_after - before.gaps_ns * scale_before,
                     after.overlap_ns * scale_after - before.overlap_ns * scale_before)
@@ -150,7 +149,8 @@ def combine(profiles: Sequence[Profile]) -> Profile:
                                  for (family, name), (calls, total) in sorted(totals.items())))
 
 
-def _family(name: str, before: tuple[int, int], after: tuple[int, int]) -> FamilyChange:
+def split(name: str, before: tuple[int, int], after: tuple[int, int]) -> FamilyChange:
+    """The change of one group of executions, (count, ns) before and after, split into its two parts."""
     (old_count, old_ns), (new_count, new_ns) = before, after
     delta = new_ns - old_ns
     if old_count and new_count:
@@ -178,6 +178,8 @@ def _windows(iteration: _Integers, start: _Integers, end: _Integers) -> Iterator
 
 
 def _kernel_sums(measured: pa.Table) -> tuple[KernelSum, ...]:
+    import duckdb  # here, because whoever only reads a verdict has no use for it
+
     rows = duckdb.execute("""
         SELECT coalesce(family, kernel_name, 'unnamed')::VARCHAR, coalesce(kernel_name, 'unnamed')::VARCHAR, count(*),
                sum(t_end_ns - t_start_ns)::BIGINT

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,19 +19,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from aaco.analytics import inputs, sentinel
 from aaco.core import statistics
-from aaco.core.errors import UsageError
+from aaco.core.errors import UsageError, first_problem
 from aaco.core.readings import Absent
 from aaco.governance import change
 from aaco.tracelake.baselines import IDENTITY, ProcessSample, Profile, Replicate
 
 Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Unit = Literal["process", "session"]
+Veto = Literal["same session", "too few", "contaminated", "measured badly"]
+PLURAL: Mapping[Unit, str] = {"process": "processes", "session": "sessions"}
 Reals = NDArray[np.float64]
 
 DETECTABLE = 2.8  # z(0.975) + z(0.80): a true change this many standard errors long is seen four times in five
 ROUNDING = 1e-12  # medians whose logarithms agree to this are equal: a double's logarithm carries no more
-ALONE = 8  # one process can only be judged against at least this many: its own spread is unknown
+LEAST = 5  # units a side that a verdict needs (METHODS section 3.3)
+ALONE = 8  # or these many sessions (for the spread alone: processes) on the other side of fewer
+CONTAMINATED = sentinel.LIMIT
+POOR = 50.0  # of measurement_quality: below it is poor or bad by its bands
 PROVENANCE = ("model", "tool_version", "git_commit", "git_branch")  # shown where they differ, never blocking
 ESTIMATOR = "ratio of geometric means of per-process median latency"
 
@@ -57,6 +63,16 @@ class Side:
     def processes(self) -> int:
         """How many fresh processes measured."""
         return sum(len(replicate.processes) for replicate in self.replicates)
+
+    @property
+    def contaminated(self) -> tuple[Replicate, ...]:
+        """The sessions that interference slowed so much that a change may be the machine's own."""
+        return tuple(item for item in self.replicates if (item.disturbed or 0.0) > CONTAMINATED)
+
+    @property
+    def badly_measured(self) -> tuple[Replicate, ...]:
+        """The sessions whose measurement is so poor that nothing may be concluded from it."""
+        return tuple(item for item in self.replicates if item.quality is not None and item.quality < POOR)
 
     @property
     def iterations(self) -> int:
@@ -107,6 +123,7 @@ class Comparison:
     """The change from baseline to current in percent (positive = slower), with its interval and what it could show.
 
     low_pct, high_pct, p_*, mde80_pct and sigma_session are None together, and `why_no_interval` says why.
+    `veto` names what keeps any numbers from being a verdict: the status is then inconclusive, whatever the interval.
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_regression one-sided, for a slowdown of the tolerance or less.
     """
@@ -127,21 +144,28 @@ class Comparison:
     sigma_session: float | None = None
     degrees: int | None = None
     why_no_interval: str = ""
+    veto: Veto | None = None
 
 
-def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: float = 0.95) -> Comparison:
+def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: float = 0.95,
+            doubtful_too: bool = False) -> Comparison:
     """Judge `current` against `baseline`; a slowdown up to `tolerance_pct` is accepted.
 
-    Pure and symmetric: the sides swapped give the inverse ratio and the opposite status. Raises UsageError for a
-    tolerance or level that cannot be. Whether the sides may be compared at all is for `differences` to say.
+    Pure and symmetric: the sides swapped give the inverse ratio and the opposite status. Inconclusive whatever the
+    numbers where a session is on both sides, units are too few, or (unless `doubtful_too`) a session was
+    slowed by interference or measured badly. Raises UsageError for a tolerance or level that cannot be. Whether the
+    sides may be compared at all is for `differences` to say.
     """
     if not 0 <= tolerance_pct < math.inf or not 0 < level < 1:
         raise UsageError(f"tolerance {tolerance_pct} %, level {level}", "tolerance >= 0, level between 0 and 1")
     try:
         spread = estimate(baseline.log_medians(), current.log_medians())
     except Absent as reason:
-        return _unjudged(baseline, current, tolerance_pct, level, str(reason))
-    return _judged(spread, tolerance_pct, level)
+        found = _unjudged(baseline, current, tolerance_pct, level, str(reason))
+    else:
+        found = _judged(spread, tolerance_pct, level)
+    veto, why = _veto(baseline, current, found, doubtful_too)
+    return replace(found, status="inconclusive", why=why, veto=veto) if veto else found
 
 
 def estimate(baseline: Sequence[Reals], current: Sequence[Reals]) -> Spread:
@@ -206,8 +230,7 @@ def side_from_tables(inference_iters: pa.Table, kernels: pa.Table | None, facts:
         samples = tuple(map(ProcessSample.of, latencies))
         replicate = Replicate(processes=samples, profile=profile, why_no_profile=why, **facts)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"session {session}: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+        raise UsageError(f"session {session}: {first_problem(error)}",
                          "aaco info SESSION  # checks the session's files") from error
     return Side(session, (replicate,))
 
@@ -281,6 +304,35 @@ def _decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pc
     return "inconclusive", f"the interval reaches across the tolerance of {tolerance_pct:g} %"
 
 
+def _veto(baseline: Side, current: Side, found: Comparison, doubtful_too: bool) -> tuple[Veto | None, str]:
+    """What keeps any numbers from being a verdict, and why."""
+    if both := [name for name in current.session_ids if name in baseline.session_ids]:
+        return "same session", f"{_named(both)} on both sides: a measurement against itself shows no change"
+    if _too_few(found.units, (len(baseline.replicates), len(current.replicates))):
+        return "too few", (f"{found.units[0]} against {found.units[1]} {PLURAL[found.unit]}: a verdict needs {LEAST} "
+                           f"a side, or {ALONE} sessions against fewer")
+    waited = [item.session_id for item in (*baseline.contaminated, *current.contaminated)]
+    if waited and not doubtful_too:
+        return "contaminated", (f"{_named(waited)} contaminated: interference slowed the median by more than "
+                                f"{100 * CONTAMINATED:g} %, so a change may be the machine's own")
+    bad = (*baseline.badly_measured, *current.badly_measured)
+    if bad and not doubtful_too:
+        return "measured badly", (f"{_named([item.session_id for item in bad])} measured badly: quality "
+                                  f"{bad[0].quality:.0f} of 100, below {POOR:g} ({bad[0].quality_parts})")
+    return None, ""
+
+
+def _too_few(units: tuple[int, int], sessions: tuple[int, int]) -> bool:
+    """METHODS section 3.3: 5 units a side; fewer only against 8 sessions, whose scatter the verdict then rests on."""
+    fewer = int(units[1] < units[0])
+    return units[fewer] < LEAST and sessions[1 - fewer] < ALONE
+
+
+def _named(sessions: Sequence[str]) -> str:
+    more = f" and {len(sessions) - 1} more are" if len(sessions) > 1 else " is"
+    return f"session {sessions[0]}{more}"
+
+
 def _unjudged(baseline: Side, current: Side, tolerance_pct: float, level: float, why: str) -> Comparison:
     effect = float(np.log(current.medians_ms).mean() - np.log(baseline.medians_ms).mean())
     return Comparison("inconclusive", why, _percent(effect), tolerance_pct, level, "process",
@@ -323,7 +375,10 @@ def _profile(kernels: pa.Table | None, why: str) -> tuple[Profile | None, str]:
 
 def _latencies(inference_iters: pa.Table) -> list[Reals]:
     """The measured latencies of each process in ms; a source that does not tell processes apart has one."""
-    measured = inference_iters.filter(pc.equal(inference_iters["phase"].cast(pa.string()), "measurement"))
+    try:
+        measured = inputs.counted(inference_iters, "measurement")
+    except Absent:
+        return []
     process = pc.fill_null(measured["process"], -1).to_numpy()
     latencies = measured["latency_ms"].to_numpy()
     return [latencies[process == index] for index in np.unique(process)]

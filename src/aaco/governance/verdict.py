@@ -6,15 +6,17 @@ The schema of the document is RegressionVerdict.model_json_schema(). Every null 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from aaco.core.errors import Exit
+from aaco.core.plan import HOST
 from aaco.core.readings import Absent
 from aaco.governance.change import Change, Part, attribute
-from aaco.governance.compare import DETECTABLE, ESTIMATOR, Comparison, Difference, Side
+from aaco.governance.compare import DETECTABLE, ESTIMATOR, LEAST, PLURAL, Comparison, Difference, Side
 
 Status = Literal["regressed", "improved", "equivalent", "inconclusive", "no_baseline", "error"]
 Severity = Literal["none", "low", "medium", "high", "critical"]
@@ -36,11 +38,8 @@ ADVICE = {
 }
 
 
-CONTAMINATED = 0.05  # of the wall time spent waiting for a CPU (METHODS section 1, SII)
-
-
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)  # a later version's further fields are passed over
 
 
 class Counts(_Document):
@@ -65,7 +64,7 @@ class Cause(_Document):
     family: str | None = Field(description="kernel family; null for gaps and overlap")
     kind: Literal["count", "duration", "gaps", "overlap"]
     delta_ns: int = Field(description="summed over `inferences` inferences")
-    inferences: int
+    inferences: int = Field(ge=1)
     share_pct: float | None = Field(description="of the window's change; null when that is 0")
 
 
@@ -121,6 +120,14 @@ class RegressionVerdict(_Document):
     reproduce_command: str
     why_absent: dict[str, str] = Field(default={}, description="the reason of every null")
 
+    @model_validator(mode="after")
+    def _hangs_together(self) -> RegressionVerdict:
+        if self.effect_pct is not None and (self.baseline_value is None or self.current_value is None):
+            raise ValueError("an effect without the values it is of")
+        if self.ci is not None and (self.effect_pct is None or self.level is None):
+            raise ValueError("an interval without its effect or its level")
+        return self
+
 
 def judge(baseline: Side, current: Side, comparison: Comparison, differences: Sequence[Difference],
           tool_version: str, reproduce_command: str) -> RegressionVerdict:
@@ -134,7 +141,7 @@ def judge(baseline: Side, current: Side, comparison: Comparison, differences: Se
         status=comparison.status, why=comparison.why, regression=comparison.status == "regressed",
         severity=severity(comparison), latency_delta_pct=comparison.effect_pct,
         suspected_cause=_phrase(cause) if cause else None, evidence=evidence,
-        recommendation=_recommend(comparison, cause), warnings=_warnings(baseline, current),
+        recommendation=_recommend(comparison, cause, baseline, current), warnings=_warnings(baseline, current),
         baseline_value=_centre(baseline), current_value=_centre(current),
         effect_pct=comparison.effect_pct, ci=_interval(comparison), level=comparison.level,
         tolerance_pct=comparison.tolerance_pct, p_regression=comparison.p_regression, p_value=comparison.p_value,
@@ -203,12 +210,17 @@ def _cause(comparison: Comparison, change: Change | None, why_no_change: str) ->
 
 
 def _warnings(baseline: Side, current: Side) -> list[str]:
-    """Sessions whose threads waited for a CPU: unpaired processes cannot tell that from a change of the code."""
-    waits = [(label, item.session_id, item.scheduler_interference) for label, side in
-             (("baseline", baseline), ("current", current)) for item in side.replicates]
-    return [f"{label} session {name}: its threads together waited {wait:.2f} s a second for a CPU, "
-            "so a change this large may be the machine's own" for label, name, wait in waits
-            if wait is not None and wait > CONTAMINATED]
+    """Sessions that interference slowed, which unpaired processes cannot tell from a change of the code, and
+    sides of which that is not known."""
+    sides = (("baseline", baseline), ("current", current))
+    found = [f"{label} session {item.session_id}: interference slowed its median by {100 * (item.disturbed or 0):.1f} "
+             "%, so a change may be the machine's own" for label, side in sides for item in side.contaminated]
+    unknown = [label for label, side in sides
+               if any(item.disturbed is None for item in side.replicates)]
+    if unknown:
+        found.append(f"{' and '.join(unknown)}: whether anything disturbed it is not known (--telemetry records it), "
+                     "so other work on the machine may have made the change")
+    return found
 
 
 def _phrase(cause: Part) -> str:
@@ -245,7 +257,9 @@ def _causes(change: Change) -> list[Cause]:
             for part in change.parts]
 
 
-def _recommend(comparison: Comparison, cause: Part | None) -> str:
+def _recommend(comparison: Comparison, cause: Part | None, baseline: Side, current: Side) -> str:
+    if comparison.veto:
+        return _how_to_allow(comparison, baseline, current)
     if comparison.status == "inconclusive":
         return _how_to_resolve(comparison)
     if comparison.status == "equivalent":
@@ -257,15 +271,39 @@ def _recommend(comparison: Comparison, cause: Part | None) -> str:
     return f"{_phrase(cause).capitalize()}; {ADVICE[cause.kind]}."
 
 
+def _how_to_allow(comparison: Comparison, baseline: Side, current: Side) -> str:
+    """What makes a verdict possible where something keeps the numbers from being one."""
+    again = _again(current)
+    if comparison.veto == "same session":
+        return f"Measure the other side: {again}"
+    if comparison.veto == "contaminated":
+        return (f"Stop the other load (top shows it) and measure both sides again: {again}; --noise repeat counts only "
+                "clean iterations, --force judges all the same")
+    if comparison.veto == "measured badly":
+        return (f"Measure both sides again with more warm-up and iterations, on a quieter machine: {again} --noise "
+                "repeat; aaco report SESSION shows what is poor, --force judges all the same")
+    if comparison.unit == "session":
+        return "Add sessions to the side with fewer: aaco baseline save NAME SESSION ..."
+    short = [side for side in (baseline, current) if side.processes < LEAST]
+    saved = f", aaco baseline save {baseline.label} (adds it)" if baseline in short else ""
+    return f"Measure {LEAST} processes a side: {again}{saved}"
+
+
+def _again(side: Side) -> str:
+    """The command that measures a side anew, as far as the side knows it."""
+    first = side.replicates[0]
+    if first.backend == HOST:
+        return f"aaco profile --runs {LEAST} --telemetry -- COMMAND"
+    return f"aaco run {shlex.quote(first.model or 'MODEL')} --processes {LEAST} --telemetry"
+
+
 def _how_to_resolve(comparison: Comparison) -> str:
     """The next measurement. With S units a side the MDE is DETECTABLE x sigma x sqrt(2 / S), solved for S."""
-    if comparison.sigma_session is None or comparison.mde80_pct is None:
-        return "Measure more processes on both sides: aaco run --processes 5"
+    assert comparison.sigma_session is not None and comparison.mde80_pct is not None  # else there was a veto
     if comparison.mde80_pct <= comparison.tolerance_pct or not comparison.tolerance_pct:
         return "The change is close to the tolerance: more processes narrow the interval (aaco run --processes N)."
     needed = math.ceil(2 * (100 * DETECTABLE * comparison.sigma_session / comparison.tolerance_pct) ** 2)
-    units = "processes" if comparison.unit == "process" else "sessions"
-    would = f"about {needed} {units} a side would show {comparison.tolerance_pct:g} % at this spread"
+    would = f"about {needed} {PLURAL[comparison.unit]} a side would show {comparison.tolerance_pct:g} % at this spread"
     if needed > PATIENCE:
         return f"Quieten the machine first (aaco doctor): {would}."
     how = "aaco run --processes N" if comparison.unit == "process" else "aaco baseline save NAME SESSION ..."

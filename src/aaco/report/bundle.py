@@ -9,9 +9,10 @@ from aaco.report import html
 from aaco.tracelake import layout
 
 
-def write(session: Session, explanation: Explanation) -> None:
-    """Write the HTML report and its plots into the session's folder. Raises StorageError."""
+def write(session: Session, explanation: Explanation) -> list[str]:
+    """Write the HTML report and its plots into the session's folder; their names. Raises StorageError."""
     pages = {layout.HTML_REPORT: html.render(explanation)}
     pages |= {f"{layout.PLOTS}/{name}": svg for name, svg in html.plots(explanation).items()}
     for name, text in pages.items():
         files.write_atomically(session.folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+    return list(pages)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 
-from aaco.analytics.measure import VIEWS
-from aaco.core import registry, tables
+from aaco.analytics.measure import needs
+from aaco.core import tables
 from aaco.core.readings import Reading
 from aaco.core.registry import Metric
 from aaco.report import format
+from aaco.tracelake import layout
 
 WIDTH = 80
 LABEL = 12
 # Inputs that are neither a table nor computed from one.
-CONTEXT = {"machine": "this machine's measured ceilings (aaco calibrate)", "settings": "the analysis settings"}
+CONTEXT = {"machine": "this machine's measured ceilings (aaco calibrate)", "settings": "the analysis settings",
+           "unprofiled": "the latency given with the capture (aaco import --latency)"}
+
+# Inputs that an examination of an import keeps as a document.
+DOCUMENTS = {"critical_paths": layout.EXAMINED["critical_path"]}
 
 
 def render(metric: Metric, reading: Reading | None) -> str:
@@ -50,10 +54,11 @@ def origins(name: str) -> list[str]:
     """The bundle files, or other sources, behind an input: a table, a view of tables, or another metric."""
     if name in CONTEXT:
         return [CONTEXT[name]]
+    if name in DOCUMENTS:
+        return [DOCUMENTS[name]]
     if name in tables.ALL:
         return [tables.ALL[name].file]
-    further = registry.METRICS[name].inputs if name in registry.METRICS else inspect.signature(VIEWS[name]).parameters
-    return list(dict.fromkeys(origin for needed in further for origin in origins(needed)))
+    return list(dict.fromkeys(origin for needed in needs(name) for origin in origins(needed)))
 
 
 def files(metric: Metric) -> list[str]:

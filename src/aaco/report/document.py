@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
+from aaco.analytics import measurement_quality
 from aaco.analytics.explanation import Explanation
+from aaco.core.files import finite
 from aaco.core.readings import Absent
-from aaco.report import content, nodes
+from aaco.report import content, inventory, kernels, nodes
 
 SCHEMA_VERSION = 1
 TOP = 50
@@ -27,7 +27,7 @@ def render(explanation: Explanation) -> dict[str, Any]:
         "status": explanation.status,
         "model": model,
         "backend": backend,
-        "kernels_ran_on": content.place(explanation) or None,
+        "kernels_ran_on": kernels.place(explanation) or None,
         "banners": content.banners(explanation),
         "record": explanation.record,
         "model_facts": explanation.model,
@@ -35,29 +35,33 @@ def render(explanation: Explanation) -> dict[str, Any]:
         "machine": explanation.machine,
         "environment": explanation.environment,
         "summary": explanation.summary,
+        "process_medians_ms": content.process_medians_ms(explanation),
         "readings": {name: found for name, found in explanation.derived_metrics().items() if name != "schema_version"},
         "diagnosis": explanation.diagnosis.document(),
+        "measurement_quality": _quality(explanation),
         "coverage": explanation.coverage.document() if explanation.coverage else None,
-        "kernel_families_ns": content.families(explanation),
-        "top_kernel_groups": content.kernel_groups(explanation)[:TOP],
+        "trace_check": explanation.truth or None,
+        "kernel_roofline": explanation.examined.get("roofline"),
+        "trace": explanation.trace.documents() if explanation.trace else None,
+        "examined": explanation.examined,
+        "kernel_families_ns": kernels.families(explanation),
+        "top_kernel_groups": kernels.groups(explanation)[:TOP],
         "roofline": _roofline(explanation),
-        "absent_files": content.absent_files(explanation),
-        "files": [{"name": file.name, "rows": file.rows} for file in content.files(explanation) if not file.why_absent],
+        "absent_files": inventory.absent(explanation),
+        "files": [{"name": file.name, "rows": file.rows} for file in inventory.every(explanation)
+                  if not file.why_absent],
         "next_steps": [{"because": why, "step": step} for why, step in content.next_steps(explanation)],
         "verdict": explanation.verdict,
     }
     return {name: finite(value) for name, value in document.items()}
 
 
-def finite(value: Any) -> Any:
-    """The value as plain JSON: mappings and sequences copied, NaN and infinities as null."""
-    if isinstance(value, Mapping):
-        return {str(name): finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _quality(explanation: Explanation) -> dict[str, Any]:
+    """The score with what it is made of: each part's worth, 0-1, and its weight."""
+    found = measurement_quality.of_readings(explanation.readings)
+    return {"score": found.score, "coverage": found.coverage, "described": found.described,
+            "parts": {name: {"worth": worth, "weight": measurement_quality.PARTS[name].weight,
+                             "metric": measurement_quality.PARTS[name].metric} for name, worth in found.parts.items()}}
 
 
 def _roofline(explanation: Explanation) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from aaco.core.readings import Evidence, Reading
-from aaco.core.registry import Metric
+if TYPE_CHECKING:
+    from aaco.core.readings import Evidence, Reading
+    from aaco.core.registry import Metric
 
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SUFFIX = {"pct": " %", "ratio": "", "1": "", "1/s": " /s", "probability": ""}
@@ -23,22 +25,30 @@ def reading(found: Reading) -> str:
     return quantity(found.value, found.unit, found.low, found.high)
 
 
+def reserved(found: Reading) -> str:
+    """A reading with what is to be known about it: "0.9, roofs in doubt: fp32_flops not converged"."""
+    return f"{reading(found)}, {found.caveat}" if found.caveat else reading(found)
+
+
 def banded(found: Reading) -> str:
-    """A reading with the name of the region its value lies in: "1.3 (good)"."""
-    return f"{reading(found)} ({found.band})" if found.band else reading(found)
+    """A reading with the name of the region its value lies in, and what is to be known about it: "1.3 (good)"."""
+    band = f" ({found.band})" if found.band else ""
+    return ", ".join(filter(None, (f"{reading(found)}{band}", found.method, found.caveat)))
 
 
 def quantity(value: float, unit: str, low: float | None = None, high: float | None = None) -> str:
     """A value with its unit and, where known, the ends of its interval in that same unit.
 
     Three significant digits, or as many more as the interval's width needs for one. Times are shown in ns, us, ms or
-    s, whichever fits the value; bytes in powers of 1024.
+    s, whichever fits the value; bytes in powers of 1024, FLOP and bytes per second in powers of 1000.
     """
     scale, suffix = scaling(value, unit)
     if low is None or high is None:
         whole = suffix == " ns" or (unit == "1" and value == round(value))
         return number(value / scale, 0 if whole else None) + suffix
     decimals = _decimals(value / scale, (high - low) / scale)
+    if number(low / scale, decimals) == number(high / scale, decimals):  # both halves were rounded to the middle
+        decimals += 1
     shown = [number(bound / scale, decimals) for bound in (value, low, high)]
     return f"{shown[0]}{suffix} [{shown[1]}, {shown[2]}]"
 
@@ -53,6 +63,9 @@ def scaling(value: float, unit: str) -> tuple[float, str]:
     if unit == "bytes":
         power = next((power for power in (4, 3, 2, 1) if abs(value) >= 1024**power), 0)
         return 1024.0**power, " " + ("B", "KiB", "MiB", "GiB", "TiB")[power]
+    if unit in ("FLOP/s", "B/s"):
+        power = next((power for power in (4, 3, 2, 1) if abs(value) >= 1000**power), 0)
+        return 1000.0**power, f" {('', 'k', 'M', 'G', 'T')[power]}{unit}"
     return 1.0, _SUFFIX.get(unit, f" {unit}")
 
 
@@ -101,7 +114,7 @@ def bands(metric: Metric) -> str:
 
 def plural(count: int, noun: str) -> str:
     """A count with its noun: "1 process", "3 processes"."""
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    ending = "" if count == 1 else "es" if noun.endswith(("s", "ch", "sh", "x")) else "s"
     return f"{count:,} {noun}{ending}"
 
 
@@ -128,17 +141,43 @@ def name(text: str, columns: int) -> str:
     return cut(text, columns) if text.strip() else "(empty name)"
 
 
+def symbol(text: str, columns: int) -> str:
+    """A kernel's name cut to `columns`: without its return type, template arguments and parameters, which make most of
+    a C++ symbol's length, where something else is left of it."""
+    kept, depth = [], 0
+    for letter in text.replace("(anonymous namespace)", "{anonymous}").removeprefix("void "):
+        depth += letter in "<("
+        if not depth:
+            kept.append(letter)
+        depth -= letter in ">)" and depth > 0
+    return name("".join(kept).strip() or text, columns)
+
+
+def kernel(text: str, columns: int) -> str:
+    """A kernel's name cut to `columns`. A C++ symbol loses its return type and parameters, then its end: it begins with
+    what it is, and its first template arguments tell it from its siblings. Other names lose their middle."""
+    text = clean(text)
+    if "<" not in text and "(" not in text:
+        return name(text, columns)
+    whole = text.removeprefix("void ")
+    whole = whole[:_parameters(whole)] or whole
+    return whole if cells(whole) <= columns else _fitting(whole, columns - 1) + "…"
+
+
 def pad(text: str, columns: int) -> str:
     """The text filled up with spaces to `columns` terminal cells."""
     return text + " " * (columns - cells(text))
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """The text, cleaned, in lines of at most `columns` terminal cells; a longer word is broken."""
+    """The text, cleaned, in lines of at most `columns` terminal cells; a longer word is broken.
+
+    The lines fit a terminal that knows no more than ASCII, too, where a comparison's sign takes two cells.
+    """
     lines = [""]
     for word in clean(text).split(" "):
-        room = columns - cells(lines[-1]) - bool(lines[-1])
-        if cells(word) <= room:
+        room = columns - _plain_cells(lines[-1]) - bool(lines[-1])
+        if _plain_cells(word) <= room:
             lines[-1] += (" " if lines[-1] else "") + word
             continue
         while cells(word) > columns:
@@ -158,6 +197,20 @@ def bar(share: float, columns: int) -> str:
 def cells(text: str) -> int:
     """Terminal cells the text takes (Unicode Standard Annex 11): two for wide letters, none for combining marks."""
     return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+def _plain_cells(text: str) -> int:
+    return cells(text) + sum(map(text.count, _SIGN.values()))
+
+
+def _parameters(symbol: str) -> int:
+    """Where the bracket opens that the symbol's end closes; its length where it does not end with one."""
+    depth = 0
+    for place in range(len(symbol) - 1 if symbol.endswith(")") else -1, -1, -1):
+        depth += (symbol[place] == ")") - (symbol[place] == "(")
+        if not depth:
+            return place
+    return len(symbol)
 
 
 def _cell(letter: str) -> int:

@@ -19,20 +19,24 @@ from aaco.analytics import metrics, rules
 from aaco.analytics.explanation import STATISTICS, Explanation
 from aaco.core import registry
 from aaco.core.readings import Absent
-from aaco.report import content, definition, format, nodes
-from aaco.report.content import Row
+from aaco.report import content, definition, format, graph, inventory, kernels, nodes, operators, quality, spikes
 from aaco.report.plots import bins, drawings, measured_ms, plots, series, series_text
+from aaco.report.rows import Row
 from aaco.report.svg import COLOURS
 
 __all__ = ["plots", "render"]
 
 MOST_KERNELS, MOST_NODES, MOST_FACTS = 60, 400, 400
 ECDF_POINTS = 400
-SECTIONS = (("verdict", "Verdict"), ("time", "Time"), ("quality", "Measurement"), ("roofline", "Roofline"),
-            ("change", "Change"), ("next", "Next steps"), ("metrics", "Metrics"), ("absent", "Absent"),
-            ("environment", "Environment"), ("definitions", "Definitions"))
+SECTIONS = (("verdict", "Verdict"), ("time", "Time"), ("devices", "Devices"), ("quality", "Measurement"),
+            ("roofline", "Roofline"), ("change", "Change"), ("next", "Next steps"), ("metrics", "Metrics"),
+            ("absent", "Absent"), ("environment", "Environment"), ("definitions", "Definitions"))
 TILES = (("Median latency", "latency_p50_ms"), ("99th percentile", "latency_p99_ms"),
          ("Throughput, samples", "throughput_per_s"), ("GPU active", "gpu_active_ratio"))
+OF_A_TRACE = (("GPU active", "gpu_active_ratio"), ("Launch tax", "launch_tax_pct"),
+              ("Short kernels", "microkernel_pct"), ("Kernels at once", "gpu_concurrency"))
+IN_TEMPLATE = {"content": content, "definition": definition, "format": format, "inventory": inventory,
+               "graph": graph, "kernels": kernels, "operators": operators, "quality": quality, "spikes": spikes}
 TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
 
 
@@ -65,34 +69,42 @@ def render(explanation: Explanation) -> str:
     style = _resource("vendor/uPlot.min.css") + _resource("templates/report.css")
     script = _resource("vendor/uPlot.iife.min.js") + _resource("templates/report.js")
     return _environment().get_template("report.html").render(
-        policy=_policy(style, script), style=style, script=script, data=_data(explanation), sections=SECTIONS,
-        uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation, **_facts(explanation))
+        policy=_policy(style, script), style=style, script=script, data=_data(explanation),
+        sections=_sections(explanation), uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation,
+        **_facts(explanation))
 
 
 def _facts(explanation: Explanation) -> dict[str, Any]:
-    """What the template shows and does not find in `content` itself."""
+    """What the template shows and does not find in the modules it knows."""
     model, backend = content.heading(explanation)
-    found = content.files(explanation)
+    found = inventory.every(explanation)
     verdict = content.judged(explanation)
     thinned = any(one.thinned for one in series(explanation))
     return {
-        "model": model, "backend": backend, "place": content.place(explanation), "verdict": verdict,
+        "model": model, "backend": backend, "place": kernels.place(explanation), "verdict": verdict,
         "others": [other for other in explanation.diagnosis.considered if other is not verdict],
-        "tiles": [_tile(explanation, *tile) for tile in TILES],
+        "tiles": [_tile(explanation, *tile) for tile in (OF_A_TRACE if explanation.captures else TILES)],
         "files": found, "paths": {file.name for file in found},
-        "groups": content.kernel_groups(explanation), "most_kernels": MOST_KERNELS, "too_few": TOO_FEW,
-        "inferences": content.inferences(explanation), "stack": list(_stack(content.families(explanation))),
-        "executed": nodes.executed(explanation), "most_nodes": MOST_NODES, "coverage": content.coverage(explanation),
+        "groups": kernels.groups(explanation), "most_kernels": MOST_KERNELS, "too_few": TOO_FEW,
+        "inferences": kernels.inferences(explanation), "stack": list(_stack(kernels.families(explanation))),
+        "executed": nodes.executed(explanation), "roof_notes": nodes.roof_notes(explanation),
+        "most_nodes": MOST_NODES, "coverage": kernels.coverage(explanation),
         "drawings": {name: drawing.inline() for name, drawing in drawings(explanation).items()},
+        "device_files": list(inventory.of_devices(explanation)),
         "series_text": series_text(explanation), "beyond": _beyond(explanation),
         "thinned": "; of each stretch the extremes" if thinned else "",
         "roofline_note": _roofline_note(explanation), "why_no_roofline": _why_no_roofline(explanation),
-        "steps": content.next_steps(explanation), "absent": content.absent_readings(explanation),
+        "steps": content.next_steps(explanation), "absent": inventory.absent_readings(explanation),
         "metrics": [registry.METRICS[name] for name in explanation.readings],
         "measured": sum(reading.value is not None for reading in explanation.readings.values()),
         "meanings": {name: registry.METRICS[name].meaning for name in explanation.readings},
         "rules": {label: rule.meaning for label, rule in registry.RULES.items()},
         **_statistics(explanation.summary), **_surroundings(explanation)}
+
+
+def _sections(explanation: Explanation) -> list[tuple[str, str]]:
+    """The sections that the page has; that of the devices only where a trace is known."""
+    return [section for section in SECTIONS if section[0] != "devices" or explanation.trace or explanation.examined]
 
 
 def _tile(explanation: Explanation, label: str, metric: str) -> Tile:
@@ -101,6 +113,8 @@ def _tile(explanation: Explanation, label: str, metric: str) -> Tile:
         return Tile(label, metric, "", "", found.why_absent)
     value, _, interval = format.reading(found).partition(" [")
     note = f"95 % interval {interval.rstrip(']').replace(', ', ' to ')}" if interval else found.band
+    if metric == "latency_p50_ms" and (by_process := content.medians_by_process(explanation)):
+        note = f"{note}; by process {by_process}"
     return Tile(label, metric, value, note, "")
 
 
@@ -118,7 +132,7 @@ def _stack(families: Mapping[str, int]) -> Iterator[Part]:
 
 def _statistics(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of warm-up and measurement side by side."""
-    phases = [phase for phase in ("warmup", "measurement") if phase in summary]
+    phases = [phase for phase in ("warmup", "measurement", "measurement_with_noise") if phase in summary]
     rows = [("iterations", [f"{summary[phase]['iterations']:,}" for phase in phases])]
     rows += [(name, [_statistic(summary[phase][f"{name}_ms"]) for phase in phases]) for name in STATISTICS]
     return {"phases": phases, "statistics": rows}
@@ -140,8 +154,8 @@ def _surroundings(explanation: Explanation) -> dict[str, Any]:
     documents = (("The run and its plan", record), ("The model", explanation.model), ("The runtime", runtime),
                  ("The machine and its measured ceilings", explanation.machine),
                  ("The environment", explanation.environment))
-    return {"essentials": content.flat(chosen),
-            "environment": [(title, _limited(content.flat(document))) for title, document in documents]}
+    return {"essentials": inventory.flat(chosen),
+            "environment": [(title, _limited(inventory.flat(document))) for title, document in documents]}
 
 
 def _limited(rows: list[Row]) -> list[Row]:
@@ -160,7 +174,8 @@ def _roofline_note(explanation: Explanation) -> str:
     if not flat:
         return "All executed nodes are shown."
     share = format.percent(sum(node.share for node in flat))
-    return f"{format.plural(len(flat), 'node')} without modelled arithmetic ({share} of time) not shown."
+    what = f"{format.plural(len(flat), 'node')} without modelled arithmetic or a roof of its type"
+    return f"{what} ({share} of time) not shown."
 
 
 def _why_no_roofline(explanation: Explanation) -> str:
@@ -211,7 +226,7 @@ def _environment() -> Environment:
     environment = Environment(loader=PackageLoader("aaco.report"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True, finalize=_cleaned)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals |= {"content": content, "format": format, "definition": definition}
+    environment.globals |= IN_TEMPLATE
     return environment
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from aaco.analytics.explanation import Explanation
 from aaco.core.readings import Verdict
-from aaco.report import content, format, nodes
-from aaco.report.content import Row
+from aaco.report import content, families, format, graph, inventory, kernels, nodes, operators, quality, spikes
+from aaco.report.rows import Row
 
 TOP = 10
 NAME = 120
@@ -52,10 +52,16 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, str]]:
     yield "Summary", _rows(content.summary(explanation))
     yield "Bottleneck", _rows(content.bottleneck(explanation)) + _verdict(content.judged(explanation))
     yield "Conditions", _conditions(explanation)
-    yield f"Top kernels by time ({content.place(explanation)})", _kernels(explanation)
+    yield f"Top kernels by time ({kernels.place(explanation)})", _kernels(explanation)
+    yield "Time by family", _rows(families.rows(explanation))
     yield "Slowest executed nodes", _nodes(explanation)
-    yield "Measurement quality", _rows(content.quality(explanation))
+    yield "Operators", _rows(operators.rows(explanation))
+    yield "Graph", _rows(graph.rows(explanation))
+    yield "Measurement quality", _rows(quality.rows(explanation))
+    yield "Spikes", _rows(spikes.rows(explanation))
     yield "Coverage of the capture", _coverage(explanation)
+    yield "Trace truth", _rows(content.trace_truth(explanation))
+    yield from ((title, _rows(rows)) for title, rows in content.devices(explanation))
     yield "Change against the baseline", _rows(content.change(explanation))
     yield "What to do next", _next(explanation)
     yield "Absent", _absent(explanation)
@@ -70,7 +76,7 @@ def _rows(rows: Iterable[Row]) -> str:
 def _verdict(verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
-    rows = [(format.OUTCOME[item.holds], code(item.reading.metric), plain(format.reading(item.reading)),
+    rows = [(format.OUTCOME[item.holds], code(item.reading.metric), plain(format.reserved(item.reading)),
              plain(format.threshold(item)), plain(item.because)) for item in content.evidence(verdict)]
     title = f"\nEvidence for {code(verdict.label)}: {verdict.tally}.\n\n"
     return title + table(("", "metric", "value", "asked", "meaning"), rows)
@@ -84,7 +90,7 @@ def _conditions(explanation: Explanation) -> str:
 
 
 def _kernels(explanation: Explanation) -> str:
-    groups = content.kernel_groups(explanation)
+    groups = kernels.groups(explanation)
     if not groups:
         return ""
     rows = [(code(row["kernel_name"]), plain(row["family"] or ""), f"{row['calls']:,}",
@@ -100,13 +106,16 @@ def _nodes(explanation: Explanation) -> str:
              format.percent(node.share), format.duration(node.time_ns),
              format.percent(node.roof.utilization) if node.roof else "absent")
             for node in nodes.executed(explanation)[:TOP]]
-    return table(("node", "operator", "computes", "share", "per inference", "of roof"), rows) if rows else ""
+    if not rows:
+        return ""
+    notes = "".join(f"\nOf roof: {plain(note)}\n" for note in nodes.roof_notes(explanation))
+    return table(("node", "operator", "computes", "share", "per inference", "of roof"), rows) + notes
 
 
 def _coverage(explanation: Explanation) -> str:
-    found = content.coverage(explanation)
+    found = kernels.coverage(explanation)
     if not found:
-        return plain(content.why_no_kernels(explanation))
+        return plain(kernels.why_none(explanation))
     rows = [(plain(what), f"{count:,}", format.exact_ns(ns)) for what, count, ns in found]
     return table(("kernels", "count", "time"), rows, numeric=True)
 
@@ -117,11 +126,11 @@ def _next(explanation: Explanation) -> str:
 
 def _absent(explanation: Explanation) -> str:
     return "".join(f"- {plain(why)}: {', '.join(map(code, names))}\n"
-                   for why, names in content.absent_readings(explanation).items())
+                   for why, names in inventory.absent_readings(explanation).items())
 
 
 def _files(explanation: Explanation) -> str:
     rows = [(code(file.name), "" if file.rows is None else f"{file.rows:,}",
              plain(f"absent: {file.why_absent}" if file.why_absent else file.meaning))
-            for file in content.files(explanation)]
+            for file in inventory.every(explanation)]
     return f"In {code(explanation.folder)}:\n\n{table(('file', 'rows', ''), rows)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,11 @@ import pyarrow.compute as pc
 
 from aaco.analytics import inputs
 from aaco.analytics.explanation import Explanation
-from aaco.analytics.roofline import roofline
+from aaco.analytics.roofline.nodes import node_work, roofline
 from aaco.core.readings import Absent
+from aaco.report import format
+
+UNMODELLED, INSERTED = "its work is not modelled", "the runtime inserted it: it computes no node of the model"
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,22 @@ class Node:
     time_ns: float
     share: float
     roof: Roof | None
+    why_no_roof: str = ""
 
 
 def executed(explanation: Explanation) -> list[Node]:
     """Every executed node that took time, slowest first; empty where the capture does not name its nodes."""
-    kernels = explanation.tables.get("kernels")
+    kernels = None if explanation.captures else explanation.tables.get("kernels")
     if kernels is None:
         return []
-    used = kernels.filter(pc.is_valid(kernels["iteration"]))
+    used = inputs.measured(kernels)
     turns, total = pc.count_distinct(used["iteration"]).as_py(), pc.sum(used["dur_ns"]).as_py()
     named = used.filter(pc.is_valid(used["executed_node"]))
     grouped = named.group_by(["executed_node", "kernel_name"]).aggregate([("dur_ns", "sum"), ("dur_ns", "count")])
-    sources, roofs = _sources(explanation), roofs_by_node(explanation)
-    found = [Node(row["executed_node"], row["kernel_name"], sources.get(row["executed_node"]), row["dur_ns_count"],
-                  row["dur_ns_sum"] / turns, row["dur_ns_sum"] / total if total else 0.0,
-                  roofs.get(row["executed_node"])) for row in grouped.to_pylist()]
+    sources, roofs, reasons = _sources(explanation), roofs_by_node(explanation), _why_no_roof(explanation)
+    found = [Node(row["executed_node"], row["kernel_name"] or "", sources.get(row["executed_node"]),
+                  row["dur_ns_count"], row["dur_ns_sum"] / turns, row["dur_ns_sum"] / total if total else 0.0,
+                  roofs.get(row["executed_node"]), reasons(row["executed_node"])) for row in grouped.to_pylist()]
     return sorted(found, key=lambda node: (-node.time_ns, node.name))
 
 
@@ -63,7 +68,42 @@ def roofs_by_node(explanation: Explanation) -> dict[str, Roof]:
     except Absent:
         return {}
     return {row["name"]: Roof(row["intensity"], row["flops"] / row["time_ns"], row["utilization"], row["bound"])
-            for row in rows}
+            for row in rows if not row["why_absent"]}
+
+
+def roof_notes(explanation: Explanation) -> list[str]:
+    """What is to be known about the nodes' shares of the roof: doubts about it, and why some have none."""
+    found = explanation.readings.get("hardware_envelope_utilization")
+    lost: dict[str, list[Node]] = defaultdict(list)
+    for node in executed(explanation):
+        if node.why_no_roof:
+            lost[node.why_no_roof].append(node)
+    absent = [f"absent for {format.plural(len(some), 'node')} ({format.percent(sum(node.share for node in some))} of "
+              f"the time): {why}" for why, some in lost.items()]
+    return [found.caveat, *absent] if found and found.caveat else absent
+
+
+def _why_no_roof(explanation: Explanation) -> Callable[[str], str]:
+    """The reason why a node has no place under the roofs; empty for one that has."""
+    costless = _why_no_cost(explanation)
+    try:
+        reasons = {row["name"]: row["why_absent"] or "" for row in placed(explanation)}
+    except Absent as reason:
+        why = str(reason)
+        return lambda name: costless.get(name, why)
+    return lambda name: reasons.get(name, costless.get(name, UNMODELLED))
+
+
+def _why_no_cost(explanation: Explanation) -> dict[str, str]:
+    """Of each executed node without a cost, the reason of the first of its source nodes that has none."""
+    graph, run = explanation.tables.get("graph_nodes"), explanation.tables.get("executed_nodes")
+    if graph is None or run is None:
+        return {}
+    why = dict(zip(graph["node_id"].to_pylist(), graph["why_no_cost"].to_pylist(), strict=True))
+    pairs = zip(run["name"].to_pylist(), run["source_nodes"].to_pylist(), strict=True)
+    found = {name: next((why[node] for node in nodes or [] if why.get(node)), "" if nodes else INSERTED)
+             for name, nodes in pairs}
+    return {name: reason for name, reason in found.items() if reason}
 
 
 def placed(explanation: Explanation) -> list[dict[str, Any]]:
@@ -73,7 +113,7 @@ def placed(explanation: Explanation) -> list[dict[str, Any]]:
         if name not in explanation.tables:
             raise Absent(f"needs the {name} table: {explanation.absent.get(name, 'not in this session')}")
     kernels, calls, run, nodes, edges = (explanation.tables[name] for name in needed)
-    view = roofline(inputs.window(kernels, calls), run, nodes, edges, ceilings(explanation))
+    view = roofline(node_work(inputs.window(kernels, calls), run, nodes, edges), ceilings(explanation))
     rows: list[dict[str, Any]] = view.to_pylist()
     return rows
 

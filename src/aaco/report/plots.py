@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from aaco.analytics import inputs
 from aaco.analytics.explanation import Explanation
-from aaco.analytics.roofline import BANDWIDTH, PEAK
+from aaco.analytics.roofline.nodes import BANDWIDTH, PEAK
 from aaco.core.readings import Absent
-from aaco.report import content, format, nodes
+from aaco.report import course, format, kernels, nodes
+from aaco.report import roofline as by_counters
 from aaco.report.svg import COLOURS, Drawing, Scale, tick
 
 Floats = NDArray[np.float64]
@@ -47,7 +48,9 @@ def plots(explanation: Explanation) -> dict[str, str]:
 def drawings(explanation: Explanation) -> dict[str, Drawing]:
     """The figures by name."""
     found = {"latency_series": latency_series(explanation), "latency_histogram": latency_histogram(explanation),
-             "kernels": kernel_bars(explanation), "roofline": roofline(explanation)}
+             "kernels": kernel_bars(explanation), "roofline": roofline(explanation),
+             "devices": course.draw(explanation.trace),
+             "counters": by_counters.draw(explanation.examined.get("roofline", {}))}
     return {name: drawing for name, drawing in found.items() if drawing is not None}
 
 
@@ -143,7 +146,7 @@ def latency_histogram(explanation: Explanation) -> Drawing | None:
 
 def kernel_bars(explanation: Explanation) -> Drawing | None:
     """The kernels that took most time, by name."""
-    groups = content.kernel_groups(explanation)
+    groups = kernels.groups(explanation)
     if not groups or not groups[0]["total_ns"]:
         return None
     shown = groups[:BARS]
@@ -155,7 +158,9 @@ def kernel_bars(explanation: Explanation) -> Drawing | None:
         drawing.rect(across(0), top, across(total) - across(0), 18, "bar c0", format.name(group["kernel_name"], 200))
         share = format.percent(group["pct_of_kernel_time"] / 100)
         drawing.text(across(total) + 8, top + 14, f"{format.duration(total)}, {share}", "dim")
-    _title(drawing, f"Kernel time by name ({content.place(explanation)}, {content.inferences(explanation)} inferences)")
+    counted = kernels.inferences(explanation)
+    of_what = format.plural(counted, "inference") if counted else "the whole capture"
+    _title(drawing, f"Kernel time by name ({kernels.place(explanation)}, {of_what})")
     return drawing
 
 

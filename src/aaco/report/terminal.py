@@ -8,8 +8,8 @@ from io import StringIO
 from typing import Literal
 
 from aaco.analytics.explanation import Explanation
-from aaco.report import content, format, nodes
-from aaco.report.content import Row
+from aaco.report import content, families, format, graph, inventory, kernels, nodes, operators, quality, spikes
+from aaco.report.rows import Row
 
 Style = Literal["plain", "colour"]
 INNER = 78  # columns between the borders of the box
@@ -63,27 +63,33 @@ def _tree(rows: list[Row]) -> Iterator[str]:
 
 
 def _kernel_title(explanation: Explanation) -> str:
-    place = content.place(explanation)
-    note = {content.HOST: " (host CPU: one kernel is one executed graph node)", content.GPU: ""}
+    place = kernels.place(explanation)
+    note = {kernels.HOST: " (host CPU: one kernel is one executed graph node)", kernels.GPU: ""}
     return "TOP KERNELS BY TIME" + note.get(place, f" ({place})" if place else "")
 
 
 def _kernels(explanation: Explanation) -> Iterator[str]:
-    groups = content.kernel_groups(explanation)
+    groups = kernels.groups(explanation)
     if not groups:
-        yield from format.wrap(content.why_no_kernels(explanation), INNER - 4)
+        yield from format.wrap(kernels.why_none(explanation), INNER - 4)
     for rank, row in enumerate(groups[:TOP], 1):
         share = row["pct_of_kernel_time"] / 100
-        name = format.pad(format.name(row["kernel_name"], 27), 27)
+        name = format.pad(format.kernel(row["kernel_name"], 27), 27)
         yield f"{rank}. {name} {format.percent(share):>7}  {format.bar(share, 30)}"
     if len(groups) > TOP:
         yield f"   {len(groups) - TOP:,} more in attribution/kernel_groups.parquet"
 
 
 def _below(explanation: Explanation) -> Iterator[str]:
-    for title, lines in (("MEASUREMENT QUALITY", _listed(content.quality(explanation))),
+    for title, lines in (("TIME BY FAMILY", _listed(families.rows(explanation))),
+                         ("MEASUREMENT QUALITY", _listed(quality.rows(explanation))),
+                         ("SPIKES", _listed(spikes.rows(explanation))),
                          ("COVERAGE OF THE CAPTURE", _coverage(explanation)),
+                         ("TRACE TRUTH", _listed(content.trace_truth(explanation))),
+                         *((title.upper(), _listed(rows)) for title, rows in content.devices(explanation)),
                          ("SLOWEST EXECUTED NODES", _nodes(explanation)),
+                         ("OPERATORS", _listed(operators.rows(explanation))),
+                         ("GRAPH", _listed(graph.rows(explanation))),
                          ("EVIDENCE", _evidence(explanation)),
                          ("CONDITIONS", _conditions(explanation)),
                          ("CHANGE AGAINST THE BASELINE", _listed(content.change(explanation))),
@@ -117,12 +123,14 @@ def _nodes(explanation: Explanation) -> Iterator[str]:
         operator = format.pad(format.name(node.op_type, 13), 14)
         yield (f"  {format.pad(format.name(node.name, 30), 30)}  {operator}{format.percent(node.share):>8}"
                f"{format.duration(node.time_ns):>15}{roof:>9}")
+    for note in nodes.roof_notes(explanation):
+        yield from _hung("  of roof: ", note)
 
 
 def _coverage(explanation: Explanation) -> Iterator[str]:
-    found = content.coverage(explanation)
+    found = kernels.coverage(explanation)
     if not found:
-        yield from _hung("  ", content.why_no_kernels(explanation))
+        yield from _hung("  ", kernels.why_none(explanation))
     for what, count, ns in found:
         *above, last = format.wrap(what, 44)
         yield from (f"  {line}" for line in above)
@@ -136,7 +144,7 @@ def _evidence(explanation: Explanation) -> Iterator[str]:
     yield f"  {verdict.label}: {verdict.tally}"
     for item in content.evidence(verdict):
         yield from _hung(f"  {format.OUTCOME[item.holds]:<9}", f"{item.because} ({item.reading.metric} "
-                         f"{format.reading(item.reading)}; asked: {format.threshold(item)})")
+                         f"{format.reserved(item.reading)}; asked: {format.threshold(item)})")
 
 
 def _conditions(explanation: Explanation) -> Iterator[str]:
@@ -152,7 +160,7 @@ def _next(explanation: Explanation) -> Iterator[str]:
 
 
 def _absent(explanation: Explanation) -> Iterator[str]:
-    reasons = list(content.absent_readings(explanation).items())
+    reasons = list(inventory.absent_readings(explanation).items())
     for why, metrics in reasons[:REASONS]:
         named = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" if len(metrics) > 3 else "")
         yield from _hung("  ", f"{named}: {why}")

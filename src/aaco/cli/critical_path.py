@@ -1,0 +1,116 @@
+"""`aaco critical-path`: what bounded the wall time, and what would become of it if kernels were faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco.cli import options, say
+
+if TYPE_CHECKING:
+    from aaco.analytics.critical_path.answer import Path as Way
+    from aaco.analytics.critical_path.summary import CriticalPaths
+    from aaco.core.session import Session
+
+SLOWEST = 100.0
+
+
+def _scale(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """KERNEL=FACTOR; a kernel's name may hold `=`."""
+    found = []
+    for given in value:
+        name, equals, factor = given.rpartition("=")
+        try:
+            number = float(factor)
+        except ValueError:
+            number = -1.0
+        if not (name and equals and 0 <= number <= SLOWEST):
+            raise click.BadParameter(f"{given!r}: KERNEL=FACTOR, with a factor from 0 to {SLOWEST:g}")
+        found.append((name, number))
+    return tuple(found)
+
+
+@click.command("critical-path")
+@options.session_reference()
+@click.option("--what-if", "scales", metavar="KERNEL=FACTOR", multiple=True, callback=_scale,
+              help="How long it would take if the kernels whose names hold KERNEL took FACTOR times as long; may be "
+                   "given several times.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def critical_path(session: str | None, named: str | None, scales: tuple[tuple[str, float], ...],
+                  config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+    """What bounded the wall time of SESSION's trace.
+
+    The chain of kernels, copies, launches, host code and waits that the end of the trace depended on fills the wall
+    time exactly. A kernel that is not on it gains nothing by being faster.
+    """
+    from aaco.core.session import find
+    from aaco.report.critical_path import rows
+    from aaco.report.format import pad
+
+    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
+    found = find(session or named or "latest", root)
+    paths, known = _paths(found, bool(scales))
+    answers = [_answer(number, path, scales) for number, path in enumerate(paths)] if scales else []
+    if as_json:
+        say.document(known.document() | {"session_id": found.id, "what_if": answers})
+        return
+    for row in rows(known):
+        say.line(f"{pad(row.label, 41)} {row.text}".rstrip())
+    for one in answers:
+        say.line(_said(one, len(answers) > 1))
+
+
+def _paths(session: Session, anew: bool) -> tuple[list[Way], CriticalPaths]:
+    """The paths, which are found anew where they are asked for or the session does not keep what they are."""
+    from aaco.analytics.critical_path.summary import CriticalPaths, summarise
+    from aaco.core.errors import UsageError
+    from aaco.core.readings import Absent
+    from aaco.examinations.critical_path import DOCUMENT, find
+    from aaco.tracelake import documents
+
+    kept = documents.read(session, DOCUMENT)
+    known = CriticalPaths.of(kept) if kept else None
+    if known and known.paths and not anew:
+        return [], known
+    try:
+        paths = find(session)
+    except Absent as reason:
+        raise UsageError(f"session {session.id}: {reason}", "aaco check SESSION") from reason
+    if not paths:
+        raise UsageError(f"session {session.id} holds no work of a device that has a start",
+                         "aaco info SESSION  # says what it holds")
+    return paths, summarise(paths)
+
+
+def _answer(number: int, path: Way, scales: tuple[tuple[str, float], ...]) -> dict[str, Any]:
+    """The window with kernels scaled; of several factors for one kernel the last counts."""
+    from aaco.analytics.critical_path.answer import what_if
+    from aaco.core.errors import UsageError
+
+    chosen: dict[str, float] = {}
+    for part, factor in scales:
+        matching = [name for name in path.events.names if part == name] or [name for name in path.events.names
+                                                                            if part in name]
+        if not matching:
+            raise UsageError(f"no kernel's name holds {part!r}", "aaco kernels SESSION  # lists them")
+        chosen |= dict.fromkeys(matching, factor)
+    window = what_if(path, chosen)
+    return {"path": number, "kernels": chosen, "window_ns": path.window_ns, "what_if_ns": window,
+            "speedup": path.window_ns / window if window else None}
+
+
+def _said(found: dict[str, Any], several: bool) -> str:
+    from aaco.report.format import duration, kernel
+
+    one = next(iter(found["kernels"]))
+    names = kernel(one, 40) if len(found["kernels"]) == 1 else f"{len(found['kernels'])} kernels"
+    factors = "x, ".join(f"{factor:g}" for factor in sorted(set(found["kernels"].values())))
+    gain = f", {found['speedup']:.3f}x as fast" if found["speedup"] else ""
+    before = f"path {found['path']}: " if several else ""
+    return (f"{before}with {names} at {factors}x: {duration(found['what_if_ns'])} instead of "
+            f"{duration(found['window_ns'])}{gain}")

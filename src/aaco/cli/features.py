@@ -1,0 +1,70 @@
+"""`aaco features`: rows of numbers for models and comparisons."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aaco.cli import options, say
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("--iterations", is_flag=True, help="One row per inference instead of one per session.")
+@click.option("--format", "form", type=click.Choice(["csv", "json"]), default="csv", show_default=True, help="Form.")
+@options.config_file
+@options.sessions_dir
+def features(sessions: tuple[str, ...], iterations: bool, form: str, config_file: Path | None,
+             sessions_dir: Path | None) -> None:
+    """Print SESSIONs (by default the latest) as rows of features.
+
+    A session's features are its metrics. A value that was not measured is empty. JSON adds each feature's unit and the
+    digest of its definition, which changes when its meaning does.
+    """
+    from aaco import pipeline
+    from aaco.core.session import find
+
+    settings = options.settings(config_file, sessions_dir)
+    found = [pipeline.explain(find(name, settings.config.storage.sessions_dir), settings)
+             for name in sessions or ("latest",)]
+    if iterations:
+        rows = [{"session_id": one.session_id} | row for one in found
+                for row in one.tables["iteration_features"].to_pylist()] if _all_have(found) else []
+    else:
+        rows = [_session(one, form) for one in found]
+    if form == "json":
+        say.document({"schema_version": 1, "rows": rows})
+    else:
+        say.text(_csv(rows))
+
+
+def _all_have(found: list[Any]) -> bool:
+    from aaco.core.errors import UsageError
+
+    for one in found:
+        if "iteration_features" not in one.tables:
+            raise UsageError(f"session {one.session_id} has no iterations: "
+                             + one.absent.get("metrics/iteration_features.parquet", "it was made by an older version"),
+                             "aaco analyze SESSION  # derives tables anew")
+    return True
+
+
+def _session(explained: Any, form: str) -> dict[str, Any]:
+    from aaco.analytics.features import of_session
+
+    known = of_session(explained.readings)
+    values = known if form == "json" else {name: item["value"] for name, item in known.items()}
+    return {"session_id": explained.session_id, **values}
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    file = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return file.getvalue()

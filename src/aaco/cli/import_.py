@@ -1,0 +1,67 @@
+"""`aaco import`: captures of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aaco.cli import options, say
+from aaco.cli.talk import talk
+from aaco.core.errors import UsageError
+
+LISTED = 5
+
+
+class _Named(click.Path):
+    """A path that names something: Path("") would be the working directory, and all that lies in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            raise UsageError("an empty path", "check that the variable which should hold it is set")
+        return super().convert(value, param, ctx)
+
+
+@click.command("import")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_Named(path_type=Path))
+@click.option("--as", "name", metavar="NAME", help="What to call it.  [default: the file's or folder's name]")
+@click.option("--format", "form", metavar="FORMAT", help="Do not recognise the format: it is this one.")
+@click.option("--keep", is_flag=True, help="Copy the captures into the session, without the credentials in them.")
+@click.option("--tag", default="", help="A label to find the session by.")
+@click.option("--latency", metavar="FILE|MS", help="How long a step takes without the profiler: milliseconds, or a "
+              "CSV file of single steps. A profiler stretches what the host does; this sets it right.")
+@options.quiet
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, tag: str, latency: str | None,
+            quiet: bool, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+    """Turn captures into one session and print its report.
+
+    PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
+    """
+    from aaco import pipeline
+    from aaco.report import document, terminal
+    from aaco.tracelake.memory import frugal
+
+    frugal()
+    settings = options.settings(config_file, sessions_dir)
+    with talk(quiet) as show:
+        run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency)
+    _say_what_was_left(run.explanation.captures)
+    if as_json:
+        say.document(document.render(run.explanation))
+        return
+    say.text(terminal.render(run.explanation, options.style()))
+
+
+def _say_what_was_left(captures: Mapping[str, Any]) -> None:
+    count, left = captures["unrecognised"], captures["unrecognised_files"]
+    from aaco.report.format import clean
+
+    for file in left[:LISTED]:
+        say.aside(f"not imported: {clean(file['path'])}: {clean(file['why'])}", "warning")
+    if count > LISTED:
+        say.aside(f"not imported: {count - LISTED} more files", "warning")

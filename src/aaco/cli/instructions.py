@@ -1,0 +1,39 @@
+"""`aaco instructions`: inside kernels, from thread traces and samples of the program counter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aaco.cli import options, say
+
+
+@click.command()
+@options.session_reference()
+@click.option("--by", "parts", type=click.Choice(["line", "instruction", "category"]), default="line",
+              show_default=True, help="What the hottest are listed by.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def instructions(session: str | None, named: str | None, parts: str, config_file: Path | None,
+                 sessions_dir: Path | None, as_json: bool) -> None:
+    """Where cycles went inside the traced or sampled kernels of SESSION (by default the latest).
+
+    The mix of instructions, what loads cost by the waits that they held, the hottest source lines, how full the compute
+    units were. Cycles of a traced kernel rank its instructions; its run time is in another trace.
+    """
+    from aaco.core.errors import UsageError
+    from aaco.core.session import find
+    from aaco.report import instructions as report
+    from aaco.tracelake import documents, layout
+
+    found = find(session or named or "latest", options.settings(config_file, sessions_dir).config.storage.sessions_dir)
+    document = documents.read(found, layout.EXAMINED["instructions"])
+    if not document:
+        raise UsageError(f"session {found.id} holds no thread trace and no samples of the program counter",
+                         "rocprofv3 --att -d FOLDER -- PROGRAM, then aaco import FOLDER")
+    if as_json:
+        say.document(document)
+    else:
+        say.text(report.render(document, parts))

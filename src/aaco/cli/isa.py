@@ -1,0 +1,37 @@
+"""`aaco isa`: what a GPU code object, or its assembler text, says of its kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aaco.cli import options, say
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@options.as_json
+def isa(file: Path, as_json: bool) -> None:
+    """Say what FILE (.hsaco, .co, .amdgcn) holds: registers, memory, spills, arguments, occupancy of each kernel.
+
+    Of assembler text also the mix of instructions. Occupancy is what the device could hold at once, and which resource
+    allows no more.
+    """
+    from aaco.core.errors import BadCapture
+    from aaco.profiler import assembly, code_object
+    from aaco.report import isa as shown
+
+    if assembly.recognises(file):
+        described, texts = assembly.read(file)
+        document = shown.document([described], texts)
+    elif code_object.recognises(file):
+        document = shown.document(code_object.read(file), None)
+    else:
+        raise BadCapture(f"{file}: neither an AMD GPU code object nor its assembler text, or it cannot be read",
+                         "give a .hsaco, .co or .amdgcn file: Triton keeps them in its cache, clang -S writes them")
+    if as_json:
+        say.document(document)
+        return
+    for line in shown.lines(document):
+        say.line(line)

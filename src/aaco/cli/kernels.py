@@ -1,0 +1,109 @@
+"""`aaco kernels`: where the kernel time went, at once. It reads one small table, and imports hardly more than that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco.cli import options, say
+
+if TYPE_CHECKING:
+    from aaco.core.session import Session
+
+NAME = 46  # columns of the terminal that a kernel's name may take
+FAMILY = 12
+TIMES = ("total_ns", "mean_ns", "p50_ns", "p99_ns")
+
+
+@click.command()
+@options.session_reference()
+@click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
+@click.option("--by", type=click.Choice(["name", "family"]), default="name", show_default=True,
+              help="What the times are summed by.")
+@click.option("--against", metavar="OTHER", help="An earlier session: what differs from its kernels.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def kernels(session: str | None, named: str | None, top: int, by: str, against: str | None, config_file: Path | None,
+            sessions_dir: Path | None, as_json: bool) -> None:
+    """List the kernels of SESSION that took the most time, by name or family, or what differs from those of another."""
+    from aaco.core.session import find
+
+    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
+    found = find(session or named or "latest", root)
+    if against is not None:
+        _differences(find(against, root), found, top, as_json)
+        return
+    rows, others = _top(found, top, by)
+    if as_json:
+        listed = "families" if by == "family" else "kernels"
+        say.document({"schema_version": 1, "session_id": found.id, listed: rows, "others": others})
+        return
+    for line in _family_lines(rows) if by == "family" else _lines(rows):
+        say.line(line)
+    if others:
+        say.aside(f"{others:,} more; --top shows more of them")
+
+
+def _differences(before: Session, after: Session, top: int, as_json: bool) -> None:
+    from aaco.analytics.drift import drift
+    from aaco.examinations import fingerprints
+    from aaco.report import drift as shown
+
+    found = drift(fingerprints.kept(before), fingerprints.kept(after))
+    if as_json:
+        say.document(shown.document(found, before.id, after.id))
+        return
+    for line in shown.lines(found, top):
+        say.line(line)
+
+
+def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], int]:
+    from aaco.core.errors import UsageError
+    from aaco.core.tables import KERNEL_GROUPS
+    from aaco.tracelake import store
+
+    if not store.holds(session, KERNEL_GROUPS):
+        raise UsageError(f"session {session.id} has no kernels summed by name", "aaco info SESSION  # says why")
+    table = store.read(session, KERNEL_GROUPS)
+    if by == "family":
+        from aaco.analytics.kernel_groups import by_family
+
+        table = by_family(table)
+    rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
+    return rows, table.num_rows - len(rows)
+
+
+def _lines(rows: list[dict[str, Any]]) -> list[str]:
+    from aaco.report.format import cut, duration, kernel, pad, percent
+
+    lines = [f"{'kernel':<{NAME}}{'family':<{FAMILY}}{'share':>8}{'total':>11}{'calls':>10}{'mean':>11}{'median':>11}"
+             f"{'p99':>11}"]
+    for row in rows:
+        times = [None if row[key] is None else duration(row[key]) for key in TIMES]
+        share = row["pct_of_kernel_time"]
+        lines.append(pad(kernel(row["kernel_name"] or "unnamed", NAME - 1), NAME)
+                     + pad(cut(row["family"] or "", FAMILY - 1), FAMILY)
+                     + _cell(None if share is None else percent(share / 100), 8) + _cell(times[0], 11)
+                     + f"{row['calls']:>10,}" + "".join(_cell(time, 11) for time in times[1:]))
+    return lines
+
+
+def _family_lines(rows: list[dict[str, Any]]) -> list[str]:
+    from aaco.report.format import cut, duration, pad, percent
+
+    lines = [f"{'family':<{FAMILY}}{'share':>8}{'total':>11}{'calls':>10}{'kernels':>9}{'mean':>11}"]
+    for row in rows:
+        share, total, mean = row["pct_of_kernel_time"], row["total_ns"], row["mean_ns"]
+        lines.append(pad(cut(row["family"] or "unknown", FAMILY - 1), FAMILY)
+                     + _cell(None if share is None else percent(share / 100), 8)
+                     + _cell(None if total is None else duration(total), 11)
+                     + f"{row['calls']:>10,}{row['kernels']:>9,}"
+                     + _cell(None if mean is None else duration(mean), 11))
+    return lines
+
+
+def _cell(value: Any, width: int) -> str:
+    return format("" if value is None else value, f">{width}")

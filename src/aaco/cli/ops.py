@@ -1,0 +1,108 @@
+"""`aaco ops`: which operators of a framework took the device's time, and what work they did in it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aaco.cli import options, say
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from aaco.core.session import Session
+
+LABEL, WIDTH = 24, 80
+NONE = {"fusion": "no kernels that could be one were found",
+        "products": "no matrix products whose kernels' names say their tiles"}
+BY = ("call", "operator", "module", "family", "annotation", "partition", "phase")
+
+
+@click.command()
+@options.session_reference()
+@click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
+@click.option("--by", type=click.Choice(BY), default="call", show_default=True,
+              help="What is summed; a call is an operator with its shapes and types.")
+@click.option("--nested", is_flag=True, help="A tree of modules instead: each with the time of those inside it, and "
+              "modules that differ in their number only as one.")
+@click.option("--fusion", "shown", flag_value="fusion", help="Instead: what could be one kernel, and is not.")
+@click.option("--tiles", "shown", flag_value="products", help="Instead: matrix products and their tiles.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def ops(session: str | None, named: str | None, top: int, by: str, nested: bool, shown: str | None,
+        config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+    """Which operators of SESSION took the device's time, with the arithmetic and traffic that they achieve.
+
+    Their work is modelled from the shapes that the profiler recorded (record_shapes=True); an operator whose work is
+    not known says why.
+    """
+    from aaco.analytics.operator_work import document, summed
+    from aaco.core.errors import UsageError
+    from aaco.core.session import find
+    from aaco.core.tables import OPERATORS
+    from aaco.report.operators import lines
+    from aaco.tracelake import store
+
+    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
+    found = find(session or named or "latest", root)
+    if shown:
+        _examined(found, shown, top, as_json)
+        return
+    if not store.holds(found, OPERATORS):
+        raise UsageError(f"session {found.id} holds no operators of a framework",
+                         "import a trace of PyTorch's profiler: aaco import TRACE.json")
+    operators = store.read(found, OPERATORS)
+    if nested:
+        _tree(found.id, operators, top, as_json)
+        return
+    groups = summed(operators, by)
+    if as_json:
+        say.document({"session_id": found.id} | document(groups, by, top))
+        return
+    for line in lines(groups, by, top):
+        say.line(line.rstrip())
+    if len(groups) > top:
+        say.aside(f"{len(groups) - top:,} more; --top shows more of them")
+
+
+def _tree(session_id: str, operators: pa.Table, top: int, as_json: bool) -> None:
+    from aaco.analytics.attribution.rollup import rollup
+    from aaco.report.modules import listing, loose
+
+    found = rollup(operators, "module")
+    parts = found.parts[:top]
+    if as_json:
+        say.document({"session_id": session_id, "schema_version": 1, "kernels": found.kernels,
+                      "total_ns": found.total_ns, "modules": [asdict(part) for part in parts],
+                      "unattributed": [asdict(one) for one in found.loose], "others": len(found.parts) - len(parts)})
+        return
+    for line in (*listing(parts, found.total_ns), *(f"of none: {loose(one)}" for one in found.loose)):
+        say.line(line)
+    if len(found.parts) > len(parts):
+        say.aside(f"{len(found.parts) - len(parts):,} more; --top shows more of them")
+
+
+def _examined(found: Session, shown: str, top: int, as_json: bool) -> None:
+    """What an examination found, whole: more than the report shows of it."""
+    from aaco.core.errors import UsageError
+    from aaco.report import fusion, products
+    from aaco.report.format import cut, pad, wrap
+    from aaco.tracelake import documents, layout
+
+    document = documents.read(found, layout.EXAMINED[shown])
+    if not document:
+        raise UsageError(f"session {found.id} has none: {NONE[shown]}", f"aaco info {found.id}")
+    if as_json:
+        say.document({"session_id": found.id} | document)
+        return
+    for title, rows in {"fusion": fusion, "products": products}[shown].sections(document, top):
+        say.line(title)
+        for row in rows:
+            first, *rest = wrap(row.text, WIDTH - LABEL)
+            say.line(f"  {pad(cut(row.label, LABEL - 3), LABEL - 2)}{first}".rstrip())
+            for line in rest:
+                say.line(" " * LABEL + line)

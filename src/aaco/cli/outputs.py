@@ -1,0 +1,48 @@
+"""`aaco outputs`: do two sessions compute the same?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from aaco.cli import options, say
+from aaco.cli.baseline import baselines_dir
+from aaco.core.errors import Exit
+
+
+@click.command()
+@click.argument("expected")
+@click.argument("actual", default="latest")
+@click.option("--precision", type=click.Choice(["float64", "float32", "float16", "bfloat16", "int8"]),
+              help="Tolerance of this precision.  [default: the coarsest that either session ran in]")
+@click.option("--rtol", type=options.SHARE, help="Tolerance relative to an element, in place of the precision's.")
+@click.option("--atol", type=options.SHARE, help="Tolerance relative to the output's largest element, likewise.")
+@click.option("--force", is_flag=True, help="Compare even other models or inputs.")
+@click.option("--strict", is_flag=True, help="Exit with 4 when the answer is unknown.")
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def outputs(expected: str, actual: str, precision: str | None, rtol: float | None, atol: float | None, force: bool,
+            strict: bool, baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
+            as_json: bool) -> None:
+    """Compare the outputs of session ACTUAL (by default the latest) with those of EXPECTED.
+
+    EXPECTED is a session, or a baseline: then its last session. Exits with 3 when an output is different.
+    """
+    from aaco import outputs as comparison
+    from aaco.core.session import find
+    from aaco.report import outputs as report
+
+    storage = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}).config.storage
+    first = comparison.reference(expected, storage.baselines_dir, storage.sessions_dir)
+    second = find(actual, storage.sessions_dir)
+    found = comparison.compare(first, second, precision, comparison.tolerance(rtol, atol), force)
+    if as_json:
+        say.document(found)
+    else:
+        say.text(report.render(found))
+    code = {"different": Exit.REGRESSION, "unknown": Exit.INCONCLUSIVE if strict else Exit.FINE}
+    sys.exit(code.get(found["status"], Exit.FINE))

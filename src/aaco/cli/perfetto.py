@@ -1,0 +1,40 @@
+"""`aaco perfetto`: a session for a timeline viewer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aaco.cli import options, say
+
+SUFFIX = {"perfetto": ".pftrace", "chrome": ".json"}
+LISTED = 8
+
+
+@click.command()
+@options.session_reference()
+@click.option("--format", "form", type=click.Choice(list(SUFFIX)), default="perfetto", show_default=True,
+              help="Perfetto's protobuf, or Chrome's JSON for older viewers.")
+@click.option("--output", "-o", type=options.NewFile(), help="Where to write.  [default: SESSION.pftrace]")
+@options.config_file
+@options.sessions_dir
+def perfetto(session: str | None, named: str | None, form: str, output: Path | None, config_file: Path | None,
+             sessions_dir: Path | None) -> None:
+    """Write SESSION (by default the latest) as a trace: open it with https://ui.perfetto.dev, which keeps it local.
+
+    It holds iterations, host calls, kernels and copies per queue, operating-system events, and sampled values as
+    counters; arrows lead from an operation to its launch to its kernel. Ranks whose clocks differ are brought to one
+    clock by their collective operations, and what that leaves over is said.
+    """
+    from aaco.core.session import find
+    from aaco.exporting import export
+    from aaco.report.format import duration, exact_ns
+
+    found = find(session or named or "latest", options.settings(config_file, sessions_dir).config.storage.sessions_dir)
+    path = output or Path(found.id + SUFFIX[form])
+    count, shifts = export(found, path, form)
+    for shift in shifts[:LISTED]:
+        say.aside(f"capture {shift['capture']}: its times are moved by {exact_ns(shift['offset_ns'])} and "
+                  f"{shift['drift_ppm']:.2f} ppm; at worst {duration(shift['worst_ns'])} are left over")
+    say.aside(f"wrote {path}: {count:,} events")

@@ -1,0 +1,147 @@
+"""What a command says, and where: results on standard output, talk on standard error, whatever these are like.
+
+A result that cannot be written is an error; talk that nobody can hear is not. What an encoding cannot spell is written
+in plain letters, and no text of a session steers the terminal. AACO_LOG_LEVEL says how much talk there is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from aaco.core.errors import StorageError, UsageError
+
+# For terminals that know no more than ASCII or Latin-1: one letter for one, so that what stood in line still does.
+PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—", "++++++=||`|-#.~x.--") | {ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
+ERRORS = "aaco.plain"
+# Each level says what those behind it say. debug: also where in the program a failure came from.
+LEVELS = ("debug", "info", "warning", "error")
+ASKED = "AACO_LOG_LEVEL"
+
+
+def line(words: str) -> None:
+    """Print one line of a result."""
+    lines([words])
+
+
+def lines(texts: Iterable[str]) -> None:
+    """Print lines of a result, each on one line, whatever is in it."""
+    from aaco.report.format import clean
+
+    for words in texts:
+        text(clean(words) + "\n")
+
+
+def row(columns: Iterable[tuple[str, int]]) -> str:
+    """Texts side by side, each cut and filled up to its width."""
+    from aaco.report.format import cut, pad
+
+    return "".join(pad(cut(words, width - 1), width) for words, width in columns)
+
+
+def text(whole: str) -> None:
+    """Print a text that is laid out in lines and free of control characters already. Raises StorageError."""
+    with _standard_output():
+        print(whole, end="")
+
+
+def document(content: Any) -> None:
+    """Print a JSON document."""
+    text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def heard(level: str) -> bool:
+    """Whether talk of this level is wanted; a level asked for that there is not is as the default."""
+    asked = _asked()
+    return LEVELS.index(level) >= LEVELS.index(asked if asked in LEVELS else "info")
+
+
+def aside(words: str, level: str = "info") -> None:
+    """Say something beside the result, if anybody listens."""
+    from aaco.report.format import clean
+
+    if heard(level):
+        with suppress(OSError):
+            print(clean(words), file=sys.stderr, flush=True)
+
+
+def failed(program: str, what: str, fix: str = "") -> None:
+    """Say what went wrong and what to try, a line each."""
+    aside(f"{program}: {' '.join(what.splitlines())}", "error")
+    if fix:
+        aside(f"  try: {' '.join(fix.splitlines())}", "error")
+
+
+def _asked() -> str:
+    return os.environ.get(ASKED, "").lower() or "info"
+
+
+def prepare() -> None:
+    """Make the standard streams fit to be written to. Raises StorageError where there is no standard output, and
+    UsageError for a level of talk that there is not.
+
+    A closed one is given to the null device first: else the next file that is opened would get its number, and what
+    some library prints would land in a table.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - lives as long as we do
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+        raise StorageError("standard output is closed", "if the result is not wanted: > /dev/null")
+    codecs.register_error(ERRORS, _plain)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors=ERRORS)
+    if _asked() not in LEVELS:
+        raise UsageError(f"{ASKED}={os.environ[ASKED]}: no such level", f"one of {', '.join(LEVELS)}")
+
+
+def finish() -> None:
+    """Write out what is still held back. Raises StorageError, BrokenPipeError."""
+    with _standard_output():
+        sys.stdout.flush()
+
+
+def refused(error: OSError) -> StorageError:
+    """What the system would not do, where nobody had better words for it."""
+    where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    return StorageError(f"{where}{error.strerror or error}", "check the path, its permissions, and the disk")
+
+
+def silence() -> None:
+    """Let nothing more come of a stream that fails: Python would try it once more at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Says of what goes wrong that it did so on standard output."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: {error.strerror or error}",
+                           "point it at a file on a disk with room") from error
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs: plain letters for frames and signs, escapes for the rest."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start:error.end].translate(PLAIN)
+    return letters.encode("ascii", "backslashreplace").decode("ascii"), error.end

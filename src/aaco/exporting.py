@@ -1,0 +1,68 @@
+"""A session as a trace for a viewer: captures that were recorded on several clocks are brought to that of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aaco.analytics import clockfit
+from aaco.core.files import write_atomically
+from aaco.core.session import Session
+from aaco.core.tables import ALL
+from aaco.tracelake import documents, layout, perfetto
+from aaco.tracelake.queries import Tables
+
+FORMS = {"perfetto": perfetto.write_protobuf, "chrome": perfetto.write_chrome}
+TIMES = ("t_start_ns", "t_end_ns", "t_ns")
+
+
+def export(session: Session, path: Path, form: str) -> tuple[int, list[Mapping[str, Any]]]:
+    """Write the session's events and values; returns how many there are, and how captures' times were moved for it.
+
+    The moves are those of metrics/collectives.json: ranks that wait for each other end together, which tells their
+    clocks. Captures without common operations stay on their own clocks. Raises StorageError.
+    """
+    shifts = documents.read(session, layout.TRACE["collectives"]).get("shifts", [])
+    tables = OnOneClock(Tables(session), shifts)
+    counts: list[int] = []
+    write_atomically(path, lambda file: counts.append(FORMS[form](file, tables)))
+    return counts[0], shifts
+
+
+class OnOneClock(Mapping[str, pa.Table]):
+    """Tables whose times are moved, by capture, as `shifts` say (entries of metrics/collectives.json)."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], shifts: list[Mapping[str, Any]]) -> None:
+        self._tables, self._shifts = tables, shifts
+
+    def __getitem__(self, name: str) -> pa.Table:
+        table = self._tables[name]
+        if not self._shifts or "capture" not in ALL[name].columns:
+            return table
+        capture = pc.fill_null(table["capture"], -1).to_numpy()
+        for column in (each for each in TIMES if each in ALL[name].columns):
+            table = table.set_column(table.schema.get_field_index(column), ALL[name].schema.field(column),
+                                     self._moved(table[column], capture))
+        return table
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def _moved(self, column: pa.ChunkedArray, capture: NDArray[np.int64]) -> pa.Array:
+        times, missing = pc.fill_null(column, 0).to_numpy(), column.is_null().to_numpy()
+        for shift in self._shifts:
+            new = clockfit.moved(times, shift["origin_ns"], shift["offset_ns"], shift["drift_ppm"])
+            times = np.where(capture == shift["capture"], new, times)
+        return pa.array(times, mask=missing)

@@ -1,0 +1,323 @@
+"""Where two traces differ: an exact account of the difference, and the stretches of kernels that changed.
+
+The account: the span of the device work is kernel time + gaps - overlap, on each side; kernel time is a sum over
+(context, kernel) groups, where the context is the path of host calls that launched it. Each group's difference splits
+into delta(count) x mean + count x delta(mean), and everything together sums to the difference of the spans in whole ns.
+Where the traces hold different numbers of steps, both sides are scaled to the least common multiple of them.
+
+The stretches: the kernels of matching streams, in order, aligned as sequences of integers. What is not the same on both
+sides is a replacement: these kernels became those, so many times, and that cost so much.
+
+Traces of different vendors share no kernel names. What they share is what a kernel computes and which operator of the
+framework asked for it: over (operator, family) the kernel time is split once more, into parts that both sides have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco.analytics.alignment import align
+from aaco.analytics.inputs import union_ns
+from aaco.governance.change import FamilyChange, split
+from aaco.governance.contexts import NOWHERE, Contexts
+
+SCHEMA_VERSION = 1
+OUTSIDE = "outside"  # of the kernels: copies or fills before the first or after the last one
+_Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One side. Per kernel, in start order: `kernel` (code in `kernel_names`), `start`, `end` (ns), `device` and
+    `stream` (any integers; equal ones are the same place), `launch` (row of the launching call, -1 where unknown).
+    Per call: `call` (code in `call_names`) and `parent` (row of the enclosing call, -1 for none).
+    steps: how many steps of the workload the trace marks; 0 where it marks none. purpose: per kernel the place in
+    `purposes` of its (outermost operator, "" where none is known; family). waits: what the devices did from the first
+    start to the last end of any of their work, in ns, while no kernel ran: idle by cause, only copies, only fills; and
+    minus those spans together as OUTSIDE. None where that is not known.
+    """
+
+    kernel_names: Sequence[str]
+    kernel: _Rows
+    start: _Rows
+    end: _Rows
+    device: _Rows
+    stream: _Rows
+    launch: _Rows
+    call_names: Sequence[str] = ()
+    call: _Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+    parent: _Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+    steps: int = 1
+    purposes: Sequence[tuple[str, str]] = (("", "unknown"),)
+    purpose: _Rows | None = None
+    waits: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """The kernels of one family that one operator asked for, over `TraceChange.steps` steps on both sides."""
+
+    operator: str
+    family: str
+    change: FamilyChange
+
+    @property
+    def delta_ns(self) -> int:
+        """Its part of the difference of kernel time."""
+        return self.change.ns_after - self.change.ns_before
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A part of the gaps between kernels, on both sides; OUTSIDE: less what lies before the first or after the last."""
+
+    cause: str
+    before_ns: int
+    after_ns: int
+
+    @property
+    def delta_ns(self) -> int:
+        """Its part of the difference of the gaps."""
+        return self.after_ns - self.before_ns
+
+
+@dataclass(frozen=True)
+class Group:
+    """The executions of one kernel from one context, over `TraceChange.steps` steps on both sides."""
+
+    context: tuple[str, ...]
+    kernel: str
+    change: FamilyChange
+
+    @property
+    def delta_ns(self) -> int:
+        """Its part of the difference of kernel time."""
+        return self.change.ns_after - self.change.ns_before
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A stretch of kernels that became another one, how often, and what that changed, as traced (not scaled)."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    times: int
+    ns_before: int
+    ns_after: int
+    first_before: int  # index of its first kernel, in start order over the whole trace
+    first_after: int
+
+
+@dataclass(frozen=True)
+class TraceChange:
+    """The difference of two traces. span_after_ns - span_before_ns = sum of groups + delta_gaps - delta_overlap, and
+    the purposes sum to what the groups sum to."""
+
+    steps: int
+    steps_before: int
+    steps_after: int
+    span_before_ns: int
+    span_after_ns: int
+    kernels_before: int
+    kernels_after: int
+    groups: tuple[Group, ...]
+    purposes: tuple[Purpose, ...]
+    waits: tuple[Wait, ...]  # sums to delta_gaps_ns; empty where the causes of one side's gaps are not known
+    delta_gaps_ns: int
+    delta_overlap_ns: int
+    same: int
+    same_delta_ns: int
+    replacements: tuple[Replacement, ...]
+
+    @property
+    def delta_ns(self) -> int:
+        """Span after less span before."""
+        return self.span_after_ns - self.span_before_ns
+
+    def document(self, most: int = 1000) -> dict[str, Any]:
+        """For diff.json: every total, and the `most` largest groups and replacements with the sum of the rest."""
+        shown, rest = self.groups[:most], self.groups[most:]
+        return {
+            "schema_version": SCHEMA_VERSION, "steps": self.steps, "steps_before": self.steps_before,
+            "steps_after": self.steps_after, "span_before_ns": self.span_before_ns,
+            "span_after_ns": self.span_after_ns, "delta_ns": self.delta_ns, "kernels_before": self.kernels_before,
+            "kernels_after": self.kernels_after, "delta_gaps_ns": self.delta_gaps_ns,
+            "delta_overlap_ns": self.delta_overlap_ns,
+            "delta_kernels_ns": sum(group.delta_ns for group in self.groups),
+            "groups": [_group_document(group) for group in shown],
+            "groups_not_shown": {"count": len(rest), "delta_ns": sum(group.delta_ns for group in rest)},
+            "families": [{"operator": one.operator, "family": one.family, **_change_document(one.change)}
+                         for one in self.purposes],
+            "gaps": [vars(wait) | {"delta_ns": wait.delta_ns} for wait in self.waits],
+            "same_kernels": self.same, "same_kernels_delta_ns": self.same_delta_ns,
+            "replacements": [vars(item) for item in self.replacements[:most]],
+        }
+
+
+def with_steps(trace: Trace, steps: int) -> Trace:
+    """The trace, taken to hold so many steps."""
+    return replace(trace, steps=steps)
+
+
+def compare(before: Trace, after: Trace) -> TraceChange:
+    """The difference of two traces, exact in ns; both mark at least one step.
+
+    Raises ArithmeticError if the account did not sum: a defect.
+    """
+    steps = lcm(before.steps, after.steps)
+    scales = steps // before.steps, steps // after.steps
+    (span_a, gaps_a, overlap_a), (span_b, gaps_b, overlap_b) = _busy(before), _busy(after)
+    same, same_delta, replacements = _replacements(before, after)
+    waits = _waits([_parts(before, span_a, gaps_a), _parts(after, span_b, gaps_b)], scales)
+    change = TraceChange(
+        steps, before.steps, after.steps, span_a * scales[0], span_b * scales[1], len(before.kernel),
+        len(after.kernel), _groups(before, after, scales), _purposes(before, after, scales), waits,
+        gaps_b * scales[1] - gaps_a * scales[0], overlap_b * scales[1] - overlap_a * scales[0], same, same_delta,
+        replacements)
+    beside = change.delta_gaps_ns - change.delta_overlap_ns
+    parts = {sum(part.delta_ns for part in split_) + beside for split_ in (change.groups, change.purposes)}
+    if parts != {change.delta_ns}:
+        raise ArithmeticError("the parts of a difference do not sum to it: a defect in aaco")
+    return change
+
+
+def _busy(trace: Trace) -> tuple[int, int, int]:
+    """Span, gaps and overlap in ns, summed over devices: span = kernel time + gaps - overlap."""
+    span = gaps = overlap = 0
+    for rows in _places(trace.device):
+        start, end = trace.start[rows], trace.end[rows]
+        busy, whole = union_ns(start, end), int(end.max() - start.min())
+        span, gaps, overlap = span + whole, gaps + whole - busy, overlap + int((end - start).sum()) - busy
+    return span, gaps, overlap
+
+
+def _groups(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Group, ...]:
+    """Every (context, kernel) group of either side, the largest difference first."""
+    contexts, kernels = Contexts(), dict[str, int]()
+    sums = [_sums(trace, contexts, kernels, scale) for trace, scale in zip((before, after), scales, strict=True)]
+    names = list(kernels)
+    found = []
+    for context, kernel in {**sums[0], **sums[1]}:
+        old, new = (side.get((context, kernel), (0, 0)) for side in sums)
+        found.append(Group(contexts.path(context), names[kernel], split(names[kernel], old, new)))
+    return tuple(sorted(found, key=lambda group: (-abs(group.delta_ns), group.kernel, group.context)))
+
+
+def _parts(trace: Trace, span: int, gaps: int) -> dict[str, int]:
+    """The gaps of the kernels by cause; empty where the causes are not known, or are not of these gaps."""
+    if trace.waits is None:
+        return {}
+    parts = {**trace.waits, OUTSIDE: trace.waits[OUTSIDE] + span}
+    return parts if sum(parts.values()) == gaps else {}
+
+
+def _waits(parts: Sequence[Mapping[str, int]], scales: tuple[int, int]) -> tuple[Wait, ...]:
+    if not all(parts):
+        return ()
+    found = (Wait(cause, *(scale * side.get(cause, 0) for side, scale in zip(parts, scales, strict=True)))
+             for cause in {**parts[0], **parts[1]})
+    known = (wait for wait in found if wait.before_ns or wait.after_ns)
+    return tuple(sorted(known, key=lambda wait: -abs(wait.delta_ns)))
+
+
+def _purposes(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Purpose, ...]:
+    """Every (operator, family) of either side, the largest difference first."""
+    sums = [_by_purpose(trace, scale) for trace, scale in zip((before, after), scales, strict=True)]
+    found = (Purpose(*key, split(key[1], *(side.get(key, (0, 0)) for side in sums))) for key in {**sums[0], **sums[1]})
+    return tuple(sorted(found, key=lambda part: (-abs(part.delta_ns), part.family, part.operator)))
+
+
+def _by_purpose(trace: Trace, scale: int) -> dict[tuple[str, str], tuple[int, int]]:
+    """Executions and ns, scaled."""
+    codes = np.zeros(len(trace.kernel), np.int64) if trace.purpose is None else trace.purpose
+    count, total = (np.zeros(len(trace.purposes), np.int64) for _ in range(2))
+    np.add.at(count, codes, 1)
+    np.add.at(total, codes, trace.end - trace.start)
+    return {purpose: (scale * executions, scale * ns) for purpose, executions, ns
+            in zip(trace.purposes, count.tolist(), total.tolist(), strict=True) if executions}
+
+
+def _sums(trace: Trace, contexts: Contexts, kernels: dict[str, int],
+          scale: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """Per (context, kernel code over both sides): executions and ns, scaled."""
+    numbered = np.append(contexts.number(trace.call_names, trace.call, trace.parent), NOWHERE)
+    # The context of a kernel is what called the launch: the launch call itself differs by vendor and version only.
+    above = np.append(trace.parent, -1)
+    launched = np.where(trace.launch < 0, -1, above[trace.launch])
+    codes = _codes(trace, kernels)
+    width = max(1, len(kernels))
+    keys, position, counts = np.unique(numbered[launched] * width + codes, return_inverse=True, return_counts=True)
+    totals = np.zeros(len(keys), np.int64)
+    np.add.at(totals, position, trace.end - trace.start)
+    pairs = (divmod(key, width) for key in keys.tolist())
+    return {pair: (scale * count, scale * total)
+            for pair, count, total in zip(pairs, counts.tolist(), totals.tolist(), strict=True)}
+
+
+def _replacements(before: Trace, after: Trace) -> tuple[int, int, tuple[Replacement, ...]]:
+    """Kernels that stayed the same, how much longer they took, and the stretches that did not stay."""
+    kernels: dict[str, int] = {}
+    codes = _codes(before, kernels), _codes(after, kernels)
+    same = same_delta = 0
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    took = before.end - before.start, after.end - after.start
+    for rows_a, rows_b in _matching_streams(before, after):
+        for stretch in align(codes[0][rows_a], codes[1][rows_b]):
+            old, new = rows_a[stretch.a0:stretch.a1], rows_b[stretch.b0:stretch.b1]
+            ns = int(took[0][old].sum()), int(took[1][new].sum())
+            if stretch.same:
+                same, same_delta = same + len(old), same_delta + ns[1] - ns[0]
+                continue
+            firsts = [int(rows[0]) if len(rows) else -1 for rows in (old, new)]
+            row = found.setdefault((tuple(codes[0][old].tolist()), tuple(codes[1][new].tolist())), [0, 0, 0, *firsts])
+            row[0], row[1], row[2] = row[0] + 1, row[1] + ns[0], row[2] + ns[1]
+    names = list(kernels)
+    items = (Replacement(tuple(names[code] for code in old), tuple(names[code] for code in new), *row)
+             for (old, new), row in found.items())
+    return same, same_delta, tuple(sorted(items, key=lambda item: (-abs(item.ns_after - item.ns_before), item.before,
+                                                                   item.after)))
+
+
+def _codes(trace: Trace, kernels: dict[str, int]) -> _Rows:
+    """Per kernel, the code of its name in a table that both sides share."""
+    shared = np.array([kernels.setdefault(name, len(kernels)) for name in trace.kernel_names], np.int64)
+    return shared[trace.kernel] if len(shared) else np.zeros(0, np.int64)
+
+
+def _matching_streams(before: Trace, after: Trace) -> Iterator[tuple[_Rows, _Rows]]:
+    """Rows of the streams of both sides, the busiest of one with the busiest of the other: their ids mean nothing.
+
+    A stream without a partner is paired with nothing.
+    """
+    sides = [sorted(_places(trace.device, trace.stream), key=lambda rows: (-len(rows), int(rows[0])))
+             for trace in (before, after)]
+    none = np.zeros(0, np.int64)
+    for index in range(max(map(len, sides))):
+        yield (sides[0][index] if index < len(sides[0]) else none, sides[1][index] if index < len(sides[1]) else none)
+
+
+def _places(*columns: _Rows) -> list[_Rows]:
+    """Rows that are equal in all the columns, in row order, as one array per distinct combination."""
+    if not len(columns[0]):
+        return []
+    order = np.lexsort(columns[::-1])
+    changed = np.zeros(len(order) - 1, bool)
+    for column in columns:
+        changed |= np.diff(column[order]) != 0
+    return np.split(order, np.flatnonzero(changed) + 1)
+
+
+def _group_document(group: Group) -> dict[str, Any]:
+    return {"context": list(group.context), "kernel": group.kernel, **_change_document(group.change)}
+
+
+def _change_document(change: FamilyChange) -> dict[str, Any]:
+    return {"count_before": change.count_before, "count_after": change.count_after, "ns_before": change.ns_before,
+            "ns_after": change.ns_after, "delta_ns": change.ns_after - change.ns_before,
+            "delta_count_ns": change.delta_count_ns, "delta_duration_ns": change.delta_duration_ns}

@@ -1,0 +1,26 @@
+"""A line of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aaco.analytics.explanation import Explanation
+from aaco.core.readings import Reading
+from aaco.report import format
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a report: what it is, its text, and the metric that defines it (empty for a plain fact)."""
+
+    label: str
+    text: str
+    metric: str = ""
+
+
+def readings(explanation: Explanation, rows: tuple[tuple[str, str], ...]) -> Iterator[Row]:
+    """A row for each (label, metric): its value, or why there is none."""
+    for label, metric in rows:
+        found = explanation.readings.get(metric) or Reading(metric, "", None, "this version does not compute it")
+        yield Row(label, format.banded(found), metric)

@@ -1,0 +1,82 @@
+"""Whether a trace can be trusted, as rows of text for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aaco.analytics.truth.account import NO_ROWS
+from aaco.report import format
+from aaco.report.rows import Row
+
+WEIGHTS = {"lost": "LOST", "wrong": "WRONG", "doubt": "doubt", "note": "note"}
+NOTHING = "nothing speaks against it"
+
+
+def rows(document: Mapping[str, Any]) -> list[Row]:
+    """The answer and every remark, for the reports; empty where nothing was checked."""
+    if not document:
+        return []
+    several = len(document["captures"]) > 1
+    found = [Row("Trace", headline(document))]
+    for capture in document["captures"]:
+        before = f"capture {capture['capture']}: " if several else ""
+        loose = capture["account"]["unlinked"]
+        if loose["count"]:
+            found.append(Row("Not linked", f"{before}{loose['count']:,} kernels, {format.exact_ns(loose['ns'])}, are "
+                                           "linked to no launch call; they are in every total"))
+        found += [Row(weight.capitalize(), before + text) for weight, text in remarks(capture)]
+    return found
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The text of one trace_check.json document, 100 columns at most."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """The answer in a line."""
+    findings = [finding for capture in document["captures"] for finding in capture["findings"]]
+    alarms = [finding for finding in findings if finding["alarms"]]
+    if alarms:
+        return f"NOT TO BE TRUSTED AS IT IS: {alarms[0]['text']}" + (
+            f" (and {format.plural(len(alarms) - 1, 'more alarm')})" if len(alarms) > 1 else "")
+    if all(any(finding["check"] == NO_ROWS for finding in capture["findings"]) for capture in document["captures"]):
+        return "nothing to check: no capture gave a row"
+    others = len(findings)
+    return NOTHING if not others else f"{NOTHING}, {format.plural(others, 'remark')}"
+
+
+def account(capture: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """Where the kernels of a capture went: what, how many, and ns; parts that are not known are left out."""
+    found = capture["account"]
+    for label, key in (("in the file", "in_file"), ("used", "used"), ("linked to their launch", "linked"),
+                       ("not linked to a launch", "unlinked"), ("dropped on the way", "dropped")):
+        if found[key] is not None:
+            yield label, found[key]["count"], found[key]["ns"]
+    for reason, part in found["left_out"].items():
+        yield f"left out: {reason}", part["count"], part["ns"]
+
+
+def remarks(capture: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The weight and the words of each finding, the gravest first, with what to do about it."""
+    for finding in capture["findings"]:
+        advice = f"; {finding['advice']}" if finding["advice"] else ""
+        yield WEIGHTS[finding["weight"]], finding["text"] + advice
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    yield f"TRACE TRUTH: {headline(document)}"
+    for capture in document["captures"]:
+        rank = "" if capture["rank"] is None else f", rank {capture['rank']}"
+        yield ""
+        yield f"capture {capture['capture']}: {format.clean(capture['file'])}{rank}"
+        yield f"  {'':32s}{'kernels':>12s}{'ns':>22s}"
+        for label, count, ns in account(capture):
+            yield f"  {format.pad(format.cut(label, 32), 32)}{count:>12,}{ns:>22,}"
+        for weight, text in remarks(capture):
+            first, *rest = format.wrap(text, 90)
+            yield f"  {weight:6s}{first}"
+            yield from (f"        {line}" for line in rest)
+        if not capture["findings"]:
+            yield f"  {NOTHING}"
