@@ -21,7 +21,8 @@ def session(capture: str, root: Path) -> Session:
     """A session under `root` with a copy of the capture's files, graphs unzipped."""
     folder = CAPTURES / capture
     runtime = json.loads((folder / layout.ORT_CONFIG).read_text())
-    plan = Plan(model=folder.name, backend=runtime["backend"], profile_iterations=runtime["profile"]["iterations"])
+    plan = Plan(model=folder.name, batch=1, backend=runtime["backend"],
+                profile_iterations=runtime["profile"]["iterations"])
     made = Session.create(root, plan.model_dump(), "", "0")
     made.amend(clocks=asdict(clocks.snapshot()), backend_asked=runtime["provider"],
                backend_ran=runtime["profile"]["providers"][0])

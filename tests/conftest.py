@@ -1,17 +1,36 @@
-"""Golden files: `pytest --regold` writes them anew; read the difference before committing it."""
+"""Golden files (`pytest --regold` writes them anew; read the difference before committing), captures, programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("shared machine", deadline=None)  # a neighbour's load must not fail a test
+settings.load_profile("shared machine")
+# What a script started in the background ignores it, and so would every program that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regold", action="store_true", help="write the golden files anew instead of comparing")
+
+
+@pytest.fixture(scope="session")
+def captures() -> Path:
+    """The folder of third-party captures that AACO_CAPTURES names; a test that needs it is skipped without it."""
+    folder = Path(os.environ.get("AACO_CAPTURES", ""))
+    if not os.environ.get("AACO_CAPTURES") or not folder.is_dir():
+        pytest.skip("AACO_CAPTURES names no folder of third-party captures")
+    return folder
 
 
 @pytest.fixture
@@ -26,3 +45,22 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str | Path, str], None]:
         assert text == path.read_text(), f"{path.name} differs; if that is intended: pytest --regold"
 
     return check
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    """Starts Python programs that have said "ready", and ends them after the test."""
+    running = []
+
+    def program(code: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True)
+        running.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield program
+    for process in running:
+        process.kill()
+        process.communicate()

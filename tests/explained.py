@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco import derive
 from aaco.analytics import attribution, inputs
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.explanation import Explanation, cover, summarise
@@ -40,6 +41,8 @@ class Sample:
     failure: str | None = None
     device: int | None = None
     ceilings: Mapping[str, float] | None = field(default_factory=lambda: CEILINGS)
+    converged: bool = True
+    others_cpu_pct: float | None = 1.25
     processes: int = 2
     iterations: int = 120
     profiled: bool = True
@@ -53,7 +56,7 @@ class Sample:
             found |= self._capture()
         else:
             missing |= dict.fromkeys(sorted(tables.ALL.keys() - found.keys() - missing.keys()), "not profiled")
-        readings = measure(found, self.ceilings, Analysis(), missing)
+        readings = measure(found, self.ceilings, Analysis(), missing, derive.caveats({"machine": self._machine()}))
         latencies = {"warmup": inputs.warmup_ms(found["inference_iters"]),
                      "measurement": inputs.latencies_ms(found["inference_iters"])}
         return Explanation(
@@ -75,7 +78,17 @@ class Sample:
                 "synthetic_weights": True}
 
     def _machine(self) -> dict[str, Any]:
-        return {"id": "abc123def456", "label": "Example CPU, 2 cores, 8 GiB", "ceilings": self.ceilings}
+        return {"id": "abc123def456", "label": "Example CPU, 2 cores, 8 GiB", "ceilings": self.ceilings,
+                "card": self._card() if self.ceilings else None}
+
+    def _card(self) -> dict[str, Any]:
+        units = {"fp32_flops": "FLOP/s", "dram_bytes_per_s": "B/s"}
+        conditions = {"cpu_mhz_before": None, "cpu_mhz_after": None, "load_average": 0.1,
+                      "others_cpu_pct": self.others_cpu_pct}
+        return {"machine_id": "abc123def456", "measured_utc": "2026-01-02T01:02:03.000Z", "ceilings": [
+            {"name": name, "value": value, "unit": units[name], "low": value / 2, "high": value, "samples": 9,
+             "converged": self.converged, "how": "so", "threads": 2, "conditions": conditions}
+            for name, value in (self.ceilings or {}).items()]}
 
     def _iterations(self) -> pa.Table:
         """Latencies of a warm-up that settles, and of a steady state with a few stragglers."""
@@ -101,7 +114,8 @@ class Sample:
         run = np.repeat(np.arange(runs), count)
         kernels = tables.KERNELS.build(
             kernel_id=np.arange(len(start)), kernel_name=list(self.operators[:count]) * runs,
-            executed_node=list(self.names) * runs, t_start_ns=start, t_end_ns=start + duration, dur_ns=duration,
+            executed_node=list(self.names) * runs, dtypes=[["float32"]] * len(start),
+            t_start_ns=start, t_end_ns=start + duration, dur_ns=duration,
             device_id=pa.array([self.device] * len(start), pa.int64()), source=["ort"] * len(start),
             iteration=pa.array(run - WARMUP_RUNS, pa.int64(), mask=run < WARMUP_RUNS))
         begin = np.arange(runs) * (run_ns + 50_000)
@@ -114,7 +128,8 @@ class Sample:
         flops, moved = (np.resize(np.array(known, object), count).tolist() for known in (FLOPS, BYTES))
         nodes = tables.GRAPH_NODES.build(
             node_id=numbers, name=[f"{name}_src" for name in self.names], op_type=list(self.operators[:count]),
-            flops=flops, bytes=moved, provider=["CPUExecutionProvider"] * count, partition=[0] * count,
+            flops_each=flops, bytes_each=moved, executions=[1] * count, flops=flops, bytes=moved,
+            provider=["CPUExecutionProvider"] * count, partition=[0] * count,
             executed_as=list(self.names))
         run = tables.EXECUTED_NODES.build(
             executed_id=numbers, name=list(self.names), op_type=list(self.operators[:count]),
@@ -129,8 +144,10 @@ class Sample:
         kernels = attribution.label_families(found["kernels"], found["executed_nodes"])
         used = kernels.filter(pc.is_valid(kernels["iteration"]))
         wall = inputs.window(kernels, found["api_calls"]).wall_ns
-        return found | {"kernels": kernels, "kernel_groups": attribution.group(used, wall), "op_to_kernel_map":
-                        attribution.map_nodes(kernels, found["executed_nodes"], found["graph_nodes"])}
+        mapped = attribution.map_nodes(kernels, found["executed_nodes"], found["graph_nodes"])
+        operators, mapped = attribution.of_graph(kernels, mapped, found["graph_nodes"])
+        return found | {"kernels": kernels, "kernel_groups": attribution.group(used, wall),
+                        "op_to_kernel_map": mapped, "operators": operators}
 
 
 def regressed(recommendation: str = "the kernels take longer each") -> dict[str, Any]:
@@ -162,7 +179,11 @@ def hostile() -> Explanation:
     """A session in which every name is hostile."""
     explanation = Sample(names=HOSTILE, operators=HOSTILE[::-1], model=HOSTILE[0], status="failed",
                          failure=" ".join(HOSTILE[2:7])).explain()
-    return replace(explanation, environment={name: [name, {"inner": name}] for name in HOSTILE}, notes=HOSTILE[5:8])
+    executed = explanation.tables["executed_nodes"]  # of an operator whose element type is known, so that it has a roof
+    known = executed.set_column(executed.schema.get_field_index("op_type"), "op_type",
+                                pa.array(["Conv"] * executed.num_rows).dictionary_encode())
+    return replace(explanation, tables={**explanation.tables, "executed_nodes": known},
+                   environment={name: [name, {"inner": name}] for name in HOSTILE}, notes=HOSTILE[5:8])
 
 
 def nothing() -> Explanation:

@@ -38,6 +38,17 @@ def loop(path: Path, trips: int = 3) -> Path:
     return save(path, nodes, [("x", [1])], [("y", [1])], constants)
 
 
+def eight_bit(path: Path, width: int = 256) -> Path:
+    """A MatMul of float32 data that is quantised on the way: nearly all its time is an 8-bit product."""
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.integers(-9, 9, (width, width)).astype(np.int8), "w"),
+               numpy_helper.from_array(np.zeros((), np.int8), "zero")]
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "point"], name="quantize"),
+             helper.make_node("MatMulInteger", ["q", "w", "point", "zero"], ["sums"], name="product"),
+             helper.make_node("Cast", ["sums"], ["y"], name="cast", to=TensorProto.FLOAT)]
+    return save(path, nodes, [("x", ["batch", width])], [("y", ["batch", width])], weights)
+
+
 def save(path, nodes, inputs, outputs, weights, opset=20):
     graph = helper.make_graph(nodes, path.stem, [_float(*item) for item in inputs], [_float(*item) for item in outputs],
                               weights)

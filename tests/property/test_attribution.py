@@ -14,7 +14,8 @@ COST = st.one_of(st.none(), st.integers(0, 10**12))
 @given(st.lists(st.tuples(COST, COST), min_size=1, max_size=8), st.data())
 def test_shares_sum_to_each_kernels_duration(costs, data):
     ids = list(range(len(costs)))
-    nodes = tables.GRAPH_NODES.build(node_id=ids, flops=[cost[0] for cost in costs], bytes=[cost[1] for cost in costs])
+    nodes = tables.GRAPH_NODES.build(node_id=ids, flops_each=[cost[0] for cost in costs],
+                                     bytes_each=[cost[1] for cost in costs])
     sources = data.draw(st.lists(st.lists(st.sampled_from(ids), unique=True), min_size=1, max_size=4))
     executed = tables.EXECUTED_NODES.build(executed_id=range(len(sources)), name=[str(i) for i in range(len(sources))],
                                            source_nodes=sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -21,11 +22,14 @@ medians = st.floats(0.01, 1e4, allow_nan=False)
 sessions = st.lists(st.lists(medians, min_size=1, max_size=6), min_size=1, max_size=4)
 
 
+SERIAL = itertools.count()
+
+
 def side(groups, factor=1.0):
     return Side("side", tuple(
-        Replicate(session_id=f"s{index}", processes=tuple(ProcessSample.of(np.array([factor * value]))
-                                                          for value in group))
-        for index, group in enumerate(groups)))
+        Replicate(session_id=f"s{next(SERIAL)}", processes=tuple(ProcessSample.of(np.array([factor * value]))
+                                                                 for value in group))
+        for group in groups))
 
 
 @given(sessions, sessions, st.sampled_from([0.0, 1.0, 5.0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnxruntime as ort
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -23,6 +23,12 @@ models = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(sorted(KINDS
                   unique_by=lambda item: item[0]).map(lambda items: [InputSpec(*item) for item in items])
 
 
+def unsaid(specs):
+    """Leave out models whose inputs begin with different sizes: which of them is the batch must then be said."""
+    leading = {spec.shape[0] for spec in specs if len(spec.shape) > 1 and isinstance(spec.shape[0], int)}
+    assume(len(leading) < 2 or 1 in leading or any("batch" in str(size) for spec in specs for size in spec.shape))
+
+
 def identity_model(specs):
     values = [helper.make_tensor_value_info(spec.name, KINDS[spec.dtype], spec.shape) for spec in specs]
     outs = [helper.make_tensor_value_info(f"{spec.name}.out", KINDS[spec.dtype], spec.shape) for spec in specs]
@@ -39,8 +45,9 @@ def feed(specs, arrays):
 @settings(max_examples=150, deadline=None)
 @given(models, st.integers(0, 2**32))
 def test_made_inputs_are_accepted_by_onnxruntime(specs, seed):
+    unsaid(specs)
     model = identity_model(specs)
-    arrays = inputs.for_model(model, ModelEntry(name="m"), seed=seed)
+    arrays = inputs.for_model(model, ModelEntry(name="m"), seed=seed).arrays
     assert inputs.specs(model) == specs
     assert {name: array.dtype.name for name, array in arrays.items()} == {spec.name: spec.dtype for spec in specs}
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -52,7 +59,8 @@ def test_made_inputs_are_accepted_by_onnxruntime(specs, seed):
 @settings(max_examples=200, deadline=None)
 @given(models, st.integers(0, 2**32))
 def test_dimensions_are_consistent_and_values_repeat(specs, seed):
-    arrays, again = (inputs.make_inputs(specs, seed=seed) for _ in range(2))
+    unsaid(specs)
+    arrays, again = (inputs.make_inputs(specs, seed=seed).arrays for _ in range(2))
     seen: dict[str, int] = {}
     for spec in specs:
         assert arrays[spec.name].tobytes() == again[spec.name].tobytes()
@@ -67,6 +75,7 @@ def test_dimensions_are_consistent_and_values_repeat(specs, seed):
 @given(models, st.integers(0, 2**32))
 def test_made_inputs_may_be_given_back(specs, seed):
     """What was made, given as the user's arrays, is taken as it is: the two roads have one set of rules."""
-    arrays = inputs.make_inputs(specs, seed=seed)
-    again = inputs.make_inputs(specs, seed=seed + 1, given=arrays)
+    unsaid(specs)
+    arrays = inputs.make_inputs(specs, seed=seed).arrays
+    again = inputs.make_inputs(specs, seed=seed + 1, given=arrays).arrays
     assert all(again[name] is array for name, array in arrays.items())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -40,6 +43,18 @@ class Aaco:
         assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert "Traceback" not in done.stderr
         return done
+
+    def inside(self, *arguments: object, expect: int | tuple[int, ...] = 0) -> Outcome:
+        """The same within this process, which is fast; whatever exception would be a traceback comes out of it."""
+        from aaco import cli
+
+        out, err = io.StringIO(), io.StringIO()
+        with chdir(self.folder), patch.dict(os.environ, self.environment(), clear=True), redirect_stdout(out), \
+                redirect_stderr(err):
+            code = cli.outcome(cli.app, "aaco", [str(argument) for argument in arguments])
+        expected = expect if isinstance(expect, tuple) else (expect,)
+        assert code in expected, f"exit {code}\n{out.getvalue()[-2000:]}\n{err.getvalue()[-2000:]}"
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     @property
     def latest(self) -> Path:

@@ -103,13 +103,78 @@ def test_gc_removes_what_it_said_and_keeps_a_baselines_sessions(recorded, aaco):
     day = next(root.glob("2*"))
     original = next(day.iterdir())
     for index in range(3):
-        shutil.copytree(original, day / f"20000101_00000{index}_aaaaaa")
+        name = f"20000101_00000{index}_aaaaaa"
+        shutil.copytree(original, day / name)
+        record = json.loads((original / "session.json").read_text()) | {"session_id": name}
+        (day / name / "session.json").write_text(json.dumps(record))  # else it would be the same session
     (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
     assert aaco("gc", "--dry-run").stdout.count("beyond the newest 1") == 3
     assert len(list(day.iterdir())) == 4
     aaco("baseline", "save", "kept", str(day / "20000101_000001_aaaaaa"))
+    (day / "20000101_000001_aaaaaa").rename(day / "20000101_000001_renamed")  # mutation: only the folder's name asked
     aaco("gc")
+    assert {path.name for path in day.iterdir()} == {original.name, "20000101_000001_renamed"}
+
+
+@pytest.mark.parametrize("where", ["default", "elsewhere"])
+def test_gc_from_another_folder_knows_what_baselines_need(recorded, aaco, where):
+    """Mutations: asking only the store that the settings name from here; only the one beside the sessions."""
+    from tests.system.conftest import Aaco
+
+    root = aaco.folder / "project" / "sessions"
+    shutil.copytree(recorded.folder / "sessions", root, symlinks=True)
+    day = next(root.glob("2*"))
+    original = next(day.iterdir())
+    for index in range(2):
+        name = f"20000101_00000{index}_aaaaaa"
+        shutil.copytree(original, day / name)
+        record = json.loads((original / "session.json").read_text()) | {"session_id": name}
+        (day / name / "session.json").write_text(json.dumps(record))
+    project = Aaco(root.parent, aaco.cache)
+    store = ("--baselines-dir", aaco.folder / "other" / "store") if where == "elsewhere" else ()
+    project("baseline", "save", "kept", "20000101_000001_aaaaaa", *store)
+    (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
+    assert "removed 1 sessions" in aaco("gc", "--sessions-dir", root).stdout
     assert {path.name for path in day.iterdir()} == {original.name, "20000101_000001_aaaaaa"}
+    for path in aaco.folder.rglob("kept.json"):
+        path.write_text("{")  # a baseline that cannot be read may need it still
+    aaco("gc", "--sessions-dir", root, expect=2 if where == "default" else 0)
+    assert (day / "20000101_000001_aaaaaa").is_dir()
+    for path in aaco.folder.rglob("kept.json"):
+        path.unlink()
+    assert "removed 1 sessions" in aaco("gc", "--sessions-dir", root).stdout
+
+
+HOSTILE = "\x1b[31mred\x1b]0;owned\x07\nsecond line\r\u202egnp.exe\x9b1m" + "名" * 30
+
+
+def test_no_text_of_a_session_steers_the_terminal(recorded, aaco):
+    """Whatever command shows it. Mutation: printing a tag as it is."""
+    shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
+    record = json.loads((aaco.latest / "session.json").read_text())
+    record |= {"tag": HOSTILE, "failure": HOSTILE, "backend_ran": HOSTILE, "status": "failed"}
+    record["plan"] |= {"model": HOSTILE, "backend": HOSTILE}
+    (aaco.latest / "session.json").write_text(json.dumps(record))
+    meta = json.loads((aaco.latest / "model/model_meta.json").read_text()) | {"name": HOSTILE, HOSTILE: HOSTILE}
+    (aaco.latest / "model/model_meta.json").write_text(json.dumps(meta))
+    environment = json.loads((aaco.latest / "env.json").read_text()) | {HOSTILE: HOSTILE}
+    (aaco.latest / "env.json").write_text(json.dumps(environment))
+    strange = aaco.latest.parent / f"20990101_{HOSTILE[:20]}"
+    shutil.copytree(aaco.latest, strange)
+    (strange / "env.json").write_text("{}")
+    (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
+    for command in (("ls",), ("info", "latest"), ("gc", "--dry-run"), ("report",), ("explain", "KAR"), ("kernels",),
+                    ("env", "diff", "latest", strange), ("baseline", "list"), ("check",), ("report", strange),
+                    ("report", "--format", "markdown"), ("ls", "--json"), ("report", "--format", "json")):
+        done = subprocess.run(aaco.command(*command), cwd=aaco.folder, env=aaco.environment(), capture_output=True)
+        assert done.returncode == 0, done.stderr
+        for line in (done.stdout + done.stderr).decode().split("\n"):
+            assert line.isprintable(), (command, line)
+        assert b"\nsecond line" not in done.stdout
+    for command in (("baseline", "save", "b"), ("diff", "latest", strange), ("report", HOSTILE + "x"),
+                    ("explain", HOSTILE)):
+        said = aaco(*command, expect=2).stderr
+        assert said.count("\n") == 2 and all(line.isprintable() for line in said.split("\n")), said
 
 
 def test_env_diff_of_a_session_with_itself_is_empty(recorded):
@@ -141,3 +206,38 @@ def test_adaptive_stop_and_budget(aaco):
     assert passes[0]["stopped_by"] == "budget"
     manifest = json.loads((aaco.latest / "manifest.json").read_text())
     assert "--no-profile" in manifest["absent"]["profiler/rocprof_kernels.parquet"]
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+            for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_diff_writes_its_verdict_the_report_and_the_manifest_and_nothing_else(recorded, aaco):
+    """Mutation: sealing the whole bundle anew instead, which derives and writes every table again."""
+    shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
+    aaco("baseline", "save", "one")
+    before = files_of(aaco.latest)
+    aaco("diff", "one")
+    after = files_of(aaco.latest)
+    written = {name for name in after if after[name] != before.get(name)}
+    answers = {"regress/baseline_ref.json", "regress/diff.json", "regress/verdict.json", "manifest.json"}
+    assert answers <= written <= answers | {name for name in after if name.startswith("report/")}
+    facts = json.loads(aaco("info", "latest", "--json").stdout)
+    assert facts["damaged"] == {}
+    assert "regress/verdict.json" in facts["files"] and "regress/verdict.json" not in facts["absent"]
+    page = (aaco.latest / "report/report.html").read_text()
+    assert "this session was not compared" not in page and "aaco diff --baseline one" in page
+    assert json.loads(aaco("report", "--format", "json").stdout)["verdict"]["baseline_name"] == "one"
+
+
+def test_a_diff_that_was_killed_among_its_own_files_can_be_given_again(recorded, aaco):
+    """Mutation: refusing any difference from the manifest, so that one kill ends all comparing."""
+    shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
+    aaco("baseline", "save", "one")
+    before = (aaco.latest / "manifest.json").read_bytes()
+    aaco("diff", "one")
+    (aaco.latest / "manifest.json").write_bytes(before)  # it was killed before it wrote this, its last file
+    assert "regress/verdict.json" in json.loads(aaco("info", "latest", "--json").stdout)["damaged"]
+    aaco("diff", "one", "--threshold", "7%")
+    assert json.loads(aaco("info", "latest", "--json").stdout)["damaged"] == {}

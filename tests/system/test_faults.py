@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from aaco.core.errors import Missing
 from tests import models
 
 
@@ -100,8 +101,21 @@ def test_a_backend_that_is_not_here_is_an_error_never_a_cpu_run(aaco, backend):
     assert statuses in ([], ["failed"])
 
 
-def test_ebpf_says_that_it_is_not_here(aaco):
-    says(aaco("run", "gpt2-tiny", "--ebpf", expect=6), "--telemetry")
+def test_a_tier_that_is_not_to_be_had_is_told_not_silent(aaco, monkeypatch):
+    """Without BPF blobs T3 is missing: T2 or T1 takes its place, on stderr, in the session and in the report.
+
+    Mutation: the reason swallowed.
+    """
+    def none(name):
+        raise Missing(f"{name}: no such blob", "make -C native/bpf")
+
+    monkeypatch.setattr("aaco.collectors.bpf.blob", none)
+    ran = aaco.inside("run", "gpt2-tiny", "--ebpf", "--iterations", 5, "--no-profile")
+    assert "no such blob" in ran.stderr
+    told = json.loads((aaco.latest / "runtime/ort_config.json").read_text())["passes"][0]["telemetry"]
+    assert told["asked"] == "T3" and told["achieved"] in ("T2", "T1") and "no such blob" in told["why_not"]["T3"]
+    assert "T3 was asked for" in " ".join(ran.stdout.split())
+    assert "T3 was asked for" in " ".join(aaco("report").stdout.split())
 
 
 def test_usage(aaco):
@@ -227,7 +241,8 @@ def test_kill_9_at_twenty_random_moments(aaco):
     assert {row["status"] for row in rows} <= {"incomplete", "complete"}
     assert sum(row["status"] == "incomplete" for row in rows) >= 5
     for row in rows:
-        flushed = sum(path.stat().st_size // 32 for path in (aaco.folder / row["folder"]).glob("runtime/*.i64"))
+        folder = aaco.folder / row["folder"]
+        flushed = sum(path.stat().st_size // 32 for path in folder.glob("runtime/iterations-*.i64"))
         found = json.loads(aaco("report", row["folder"], "--format", "json").stdout)
         iterations = sum(phase["iterations"] for name, phase in found["summary"].items()
                          if name in ("warmup", "measurement"))
@@ -238,7 +253,8 @@ def test_kill_9_at_twenty_random_moments(aaco):
 def test_an_incomplete_session_can_be_analyzed(aaco):
     process = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 10**6), cwd=aaco.folder,
                                env=aaco.environment(), stderr=subprocess.DEVNULL)
-    wait_for(lambda: any(path.stat().st_size > 32 * 50 for path in aaco.folder.glob("sessions/2*/*/runtime/*.i64")))
+    rows = "sessions/2*/*/runtime/iterations-*.i64"
+    wait_for(lambda: any(path.stat().st_size > 32 * 50 for path in aaco.folder.glob(rows)))
     process.kill()
     process.wait()
     assert "INCOMPLETE" in aaco("report").stdout

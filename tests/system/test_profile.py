@@ -43,7 +43,7 @@ def test_each_run_is_a_process_with_one_iteration(profiled):
     assert summary["p50_ms"]["value"] == pytest.approx(np.median(latencies))
     runs = document(profiled, "runtime/command.json")["runs"]
     assert [run["end_ns"] - run["start_ns"] for run in runs] == (rows[:, 3] - rows[:, 2]).tolist()
-    assert all(run["telemetry"]["samples"] and run["user_ns"] for run in runs)
+    assert all(run["telemetry"]["tiers"]["T1"]["samples"] and run["user_ns"] for run in runs)
 
 
 def test_every_expected_file_is_there_or_explained(profiled):
@@ -115,6 +115,21 @@ def test_a_secret_in_the_command_is_not_in_the_bundle(aaco):
         for path in folder.rglob("*"):
             assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
     assert "3 of 3 runs failed" in aaco("report").stdout
+
+
+def test_secrets_of_unusual_form_are_not_in_the_bundle(aaco):
+    """Mutations: hiding whole words only (the output says the parts); looking for no shape in the output."""
+    said = "Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
+    text = f"import sys; print(sys.argv[2:]); print(*sys.argv[2:], sep='\\n', file=sys.stderr); print('> {said}')"
+    words = (f'{{"api_key": "{SECRET}"}}', "-u", f"me:{SECRET}", f"-ume:{SECRET}", "-H",
+             f"Authorization: Bearer {SECRET}", f"--token={SECRET}",
+             f"AWS_SECRET_ACCESS_KEY={SECRET}", f"https://me:{SECRET}@host/x",
+             "mysql", f"-p{SECRET}", f"sh -c 'mysqldump -uroot -p{SECRET}'")
+    aaco("profile", "--runs", 1, "--warmup", 0, "--", sys.executable, "-c", text, *words)
+    for path in aaco.latest.rglob("*"):
+        assert path.is_dir() or not any(word in path.read_bytes() for word in (SECRET.encode(), b"eyJhb")), path
+    kept = document(aaco, "runtime/command.json")["argv"]
+    assert "mysql" in kept and kept[-1] == "sh -c 'mysqldump -uroot -p<withheld>'"
 
 
 @pytest.mark.parametrize(("script", "words"), [

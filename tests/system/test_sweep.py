@@ -71,7 +71,7 @@ def test_the_limit_and_what_a_cpu_does_not_have(swept):
     best = max(document["points"], key=lambda row: row["throughput_per_s"])
     assert document["best_under_slo"]["value"] == best["batch"] and best["pareto"]
     assert document["vram_used_bytes"]["value"] is None
-    assert "CPUExecutionProvider" in document["vram_used_bytes"]["why_absent"]
+    assert document["vram_used_bytes"]["why_absent"] == "the run was made without --telemetry"
 
 
 def test_the_text_names_batches_sessions_and_reasons(aaco):
@@ -89,7 +89,7 @@ def test_a_batch_the_model_refuses_is_named_before_anything_runs(aaco):
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9),
               aaco.folder / "fixed.onnx")
     refused = aaco("sweep", "fixed.onnx", "--batches", "1,2", expect=2)
-    assert "batch 2: no input has a dynamic batch dimension" in refused.stderr
+    assert "batch 2: the model fixes it at 1 (no input has a dynamic" in refused.stderr
     assert "batch 2: batch 2" not in refused.stderr and not (aaco.folder / "sessions").exists()
 
 
@@ -100,4 +100,5 @@ def test_too_few_iterations_for_a_median_name_the_batch(aaco):
 
 @pytest.mark.parametrize("wrong", [("--batches", "1,zero"), ("--slo", "nan"), ("--slo", "inf"), ("--slo", "0")])
 def test_what_makes_no_sense_is_refused(aaco, wrong):
-    assert " ".join(wrong) in aaco("sweep", "bert-tiny", *wrong, expect=2).stderr
+    refused = aaco("sweep", "bert-tiny", *wrong, expect=2).stderr
+    assert wrong[0] in refused and wrong[1] in refused

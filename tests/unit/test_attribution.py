@@ -6,7 +6,7 @@ import pytest
 from aaco.analytics import attribution
 from aaco.core import tables
 
-NODES = tables.GRAPH_NODES.build(node_id=[0, 1, 2, 3], flops=[900, 100, 0, 0], bytes=[8, 8, 30, 10])
+NODES = tables.GRAPH_NODES.build(node_id=[0, 1, 2, 3], flops_each=[900, 100, 0, 0], bytes_each=[8, 8, 30, 10])
 EXECUTED = tables.EXECUTED_NODES.build(
     executed_id=[0, 1, 2, 3], name=["fused", "single", "moved", "inserted"],
     op_type=["Conv", "Relu", "Copy", "Reorder"], domain=[""] * 4, source_nodes=[[0, 1], [2], [2, 3], []])

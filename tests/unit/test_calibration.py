@@ -400,3 +400,15 @@ def test_drift_compares_like_with_like():
     assert card.drift(old, new) == [Drift("dram_bytes_per_s", 2, 4e10, 3e10)]
     assert card.drift(old, new)[0].relative == pytest.approx(-0.25)
     assert [change.relative for change in card.drift(old, old)] == [0.0] * 3
+
+
+@pytest.mark.parametrize(("others", "converged", "doubt"), [
+    (None, True, ""), (10.0, True, ""), (11.0, True, "others used 11 % of the CPUs"),
+    (0.0, False, "fp32_flops not converged"), (50.0, False, "fp32_flops not converged, others used 50 % of the CPUs")])
+def test_a_card_says_what_is_doubtful_about_it(others, converged, doubt):
+    """Mutations: only its own names count; a busy machine alone, or an unsettled one alone, is enough."""
+    found = make_card(ceiling(others=others).model_copy(update={"converged": converged}),
+                      ceiling("dispatch_ns", others=others).model_copy(update={"converged": False}))
+    assert found.doubt({"fp32_flops", "dram_bytes_per_s"}) == doubt
+    assert card.of(found.model_dump(mode="json")).ceilings == found.ceilings
+    assert card.of({"machine_id": 3}) is None and card.of(None) is None

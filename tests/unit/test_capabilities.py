@@ -141,11 +141,16 @@ def test_an_unprivileged_server(tmp_path: Path) -> None:
     found = examined(Host(hosts.server(tmp_path)))
     assert {name: item.why_not for name, item in found.items() if item.group in ("kernel", "quiet")} == {
         "perf events": "perf_event_paranoid is 4 and this process has no CAP_PERFMON",
+        "switch records": "perf_event_paranoid is 4 and this process has no CAP_PERFMON",
         "hardware counters": f"{tmp_path}/sys/bus/event_source/devices: no processor event source",
         "BPF": "this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN",
+        "BPF scheduler events": "this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN",
+        "BPF fault latency": "this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN",
+        "BPF GPU events": "this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN",
         "tracefs": f"{tmp_path}/sys/kernel/tracing: not mounted, or not readable by this user",
         "pressure (PSI)": f"{tmp_path}/proc/pressure/cpu: No such file or directory",
         "schedstat": f"{tmp_path}/proc/self/schedstat: all zero: the kernel keeps no account",
+        "/dev/aaco": f"{tmp_path}/dev/aaco: No such file or directory",
         "frequency governor": "", "cgroup v2": f"{tmp_path}/sys/fs/cgroup is not writable by this user",
         "transparent huge pages": "", "NUMA": "", "clock source": "the clock source is hpet: reading the time is slow",
         "bare metal": ""}

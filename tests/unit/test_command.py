@@ -175,12 +175,27 @@ SECRET = "hunter2hunter2"
 
 @pytest.mark.parametrize("words", [
     [f"--password={SECRET}"], ["--password", SECRET], [f"API_TOKEN={SECRET}"], ["--api-key", SECRET],
-    [f"postgres://me:{SECRET}@db/x"], ["-H", f"Authorization: Bearer {SECRET}"], [f"token: {SECRET}"]])
+    [f"postgres://me:{SECRET}@db/x"], ["-H", f"Authorization: Bearer {SECRET}"], [f"token: {SECRET}"],
+    ["-d", f'{{"api_key":"{SECRET}"}}'], ["-d", f"{{'user': 1, 'password': '{SECRET}'}}"], [f"--token={SECRET}"],
+    ["-u", f"me:{SECRET}"], [f"-ume:{SECRET}"], [f"--user=me:{SECRET}"], ["--proxy-user", f"me:{SECRET}"],
+    [f"AWS_SECRET_ACCESS_KEY={SECRET}"], ["mysql", f"-p{SECRET}"], ["/usr/bin/mysqldump", "-uroot", f"-p{SECRET}"],
+    ["docker", "login", "-u", "me", "-p", SECRET], ["redis-cli", "-a", SECRET], ["sshpass", "-p", SECRET, "ssh"],
+    ["sh", "-c", f"curl -u me:{SECRET} http://x"], ["sh", "-c", f"mysql -uroot -p{SECRET} < x"],
+    ["sh", "-c", f"PGPASSWORD='{SECRET}' psql"], ["unzip", "-P", SECRET, "x.zip"], [f"ftp://me:{SECRET}@host/"]])
 def test_credentials_are_withheld_and_hidden_in_what_is_said(words):
+    """In any form, alone in the output too. Mutations: hiding whole words only; looking at no flag of a program."""
     shown = arguments.shown(["program", *words, "plain"])
     assert SECRET not in " ".join(shown.words) and shown.words[0] == "program" and shown.words[-1] == "plain"
-    (withheld,) = shown.withheld
-    assert SECRET.encode() not in shown.hide(b"said: " + withheld.encode() + b".")
+    assert SECRET.encode() not in shown.hide(b"it said " + SECRET.encode() + b".")
+    for withheld in shown.withheld:
+        assert SECRET.encode() not in shown.hide(b"said: " + withheld.encode() + b".")
+
+
+def test_what_is_said_loses_credentials_that_were_in_no_word():
+    said = b"> Authorization: Basic bWU6aHVudGVyMg\xff\n\xfe\x00 password=hunter2hunter2\n"
+    hidden = arguments.shown(["curl", "-v", "x"]).hide(said)
+    assert b"bWU6" not in hidden and b"hunter2" not in hidden
+    assert hidden.startswith(b"> Authorization: Basic <withheld>") and b"\n\xfe\x00 password=" in hidden
 
 
 def test_a_key_is_not_taken_for_a_name():
@@ -190,6 +205,9 @@ def test_a_key_is_not_taken_for_a_name():
 
 def test_plain_words_stay():
     words = ["python3", "-c", "print(sum(range(1000)))", "--size=1000", "--out", "/tmp/results/file-01.json", "-n", "8"]
+    assert arguments.shown(words) == (words, ())
+    words = ["docker", "run", "-u", "1000:1000", "-p", "8080:80", "image:tag", "sh", "-c", "ls -p /x | sort -u",
+             "ssh", "-p", "22", "host:/path", "max_new=5", "a::b<c>", "print", "-print"]
     assert arguments.shown(words) == (words, ())
 
 

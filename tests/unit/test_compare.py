@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from aaco.analytics import metrics
+from aaco.core import registry
 from aaco.core.errors import Exit, UsageError
 from aaco.core.readings import Absent
 from aaco.core.tables import INFERENCE_ITERS, KERNELS
 from aaco.governance import verdict
 from aaco.governance.compare import (
+    POOR,
     Side,
     compare,
     differences,
@@ -27,12 +31,16 @@ from aaco.tracelake.baselines import ProcessSample, Profile, Replicate
 QUIET = (10.00, 10.02, 9.98, 10.01, 9.99)
 
 
-def side(*sessions, profile=None, **facts):
-    facts = {"machine_id": "m", "backend": "cpu", "batch": 1, **facts}
+SERIAL = itertools.count()
+
+
+def side(*sessions, profile=None, ids=None, **facts):
+    """A side of these sessions, each a sequence of its processes' medians; every session is another one."""
+    facts = {"machine_id": "m", "backend": "cpu", "batch": 1, "scheduler_interference": 0.0, **facts}
     return Side("side", tuple(
-        Replicate(session_id=f"s{index}", profile=profile,
+        Replicate(session_id=name, profile=profile,
                   processes=tuple(ProcessSample.of(np.array([float(median)])) for median in medians), **facts)
-        for index, medians in enumerate(sessions)))
+        for name, medians in zip(ids or (f"s{next(SERIAL)}" for _ in sessions), sessions, strict=True)))
 
 
 def scaled(values, factor):
@@ -129,8 +137,8 @@ def test_the_design_says_what_is_not_covered():
 
 
 def test_processes_that_agree_exactly_leave_no_doubt():
-    same = compare(side((5.0, 5.0)), side((5.0, 5.0)), 5.0)
-    slower = compare(side((5.0, 5.0)), side((6.0, 6.0)), 5.0)
+    same = compare(side([5.0] * 5), side([5.0] * 5), 5.0)
+    slower = compare(side([5.0] * 5), side([6.0] * 5), 5.0)
     assert (same.status, same.p_value) == ("equivalent", 1.0) and same.mde80_pct < 1e-9
     assert slower.status == "regressed" and max(slower.p_value, slower.p_regression) < 1e-20
 
@@ -284,11 +292,80 @@ def test_too_few_processes_leave_nulls_with_a_reason_and_a_remedy():
     assert found.effect_pct == pytest.approx(20.0)
 
 
+@pytest.mark.parametrize(("before", "after", "judged"), [
+    ([5], [5], True), ([4], [5], False), ([5], [4], False), ([4], [4], False), ([8], [1], False), ([40], [4], False),
+    ([1] * 8, [1], True), ([1] * 7, [1], False), ([1], [1] * 8, True), ([2] * 8, [3], True), ([3, 2], [5], True),
+])
+def test_a_verdict_needs_five_a_side_or_eight_sessions_against_fewer(before, after, judged):
+    """METHODS section 3.3, on a doubled latency. Mutations: LEAST = 4 or 6, ALONE = 7 or 9, sessions for processes."""
+    def made(sizes, factor):
+        return side(*(factor * (10 + 0.001 * np.arange(size) - 0.0005 * (size - 1)) for size in sizes))
+
+    found = compare(made(before, 1.0), made(after, 2.0), 5.0)
+    assert found.status == ("regressed" if judged else "inconclusive"), found.why
+    if not judged:
+        assert f"{sum(before)} against {sum(after)} processes" in found.why and "5 a side" in found.why
+        assert "aaco run MODEL --processes 5" in judge(made(before, 1.0), made(after, 2.0), found, (), "0", "x"
+                                                       ).recommendation
+
+
+def test_sessions_as_units_must_be_as_many():
+    """Where sessions scatter, five processes of one session are one unit. Mutation: the rule asked of processes."""
+    found = compare(side(*(scaled(QUIET, factor) for factor in (1.0, 1.1, 0.9, 1.05, 1.02))),
+                    side(scaled(QUIET, 9.0)), 5.0)
+    assert (found.unit, found.units, found.status, found.veto) == ("session", (5, 1), "inconclusive", "too few")
+    assert "sessions" in found.why
+
+
+@pytest.mark.parametrize(("waits", "status"), [((0.0, 0.05), "regressed"), ((0.06, 0.0), "inconclusive"),
+                                               ((0.0, 0.06), "inconclusive"), ((None, None), "regressed")])
+def test_a_contaminated_session_is_not_judged(waits, status):
+    """Mutations: a warning only; one side only; >= in place of >."""
+    sides = [side(scaled(QUIET, factor), scheduler_interference=wait)
+             for factor, wait in zip((1.0, 1.5), waits, strict=True)]
+    found = compare(*sides, 5.0)
+    assert found.status == status
+    judgement = judge(*sides, found, (), "0.1", "aaco diff")
+    if status == "inconclusive":
+        assert "contaminated" in found.why and sides[waits.index(0.06)].session_ids[0] in found.why
+        assert "--force" in judgement.recommendation and not judgement.regression
+        assert compare(*sides, 5.0, doubtful_too=True).status == "regressed"
+    assert bool(judgement.warnings) == (status == "inconclusive" or None in waits)
+
+
+@pytest.mark.parametrize(("scores", "status"), [((50.0, 90.0), "regressed"), ((49.9, 90.0), "inconclusive"),
+                                                ((90.0, 12.0), "inconclusive"), ((None, None), "regressed")])
+def test_a_badly_measured_session_is_not_judged(scores, status):
+    """Mutations: a warning only; one side only; <= in place of <; what is not known taken for bad."""
+    sides = [side(scaled(QUIET, factor), quality=score, quality_parts="clean 0, drift 12; 100 % of the weight measured")
+             for factor, score in zip((1.0, 1.5), scores, strict=True)]
+    found = compare(*sides, 5.0)
+    assert found.status == status
+    if status == "inconclusive":
+        assert found.veto == "measured badly" and "clean 0, drift 12" in found.why
+        judgement = judge(*sides, found, (), "0.1", "aaco diff")
+        assert "--force" in judgement.recommendation and not judgement.regression
+        assert compare(*sides, 5.0, doubtful_too=True).status == "regressed"
+
+
+def test_what_is_poor_is_poor_by_its_band():
+    """Mutation: bands that move without the limit."""
+    registry.load(metrics, "aaco.metrics")
+    band = registry.METRICS["measurement_quality"].band
+    assert (band(POOR), band(POOR - 1e-6)) == ("fair", "poor")
+
+
+def test_a_session_says_nothing_against_itself():
+    """A copied folder keeps its session id. Mutation: without the check, a copy is `equivalent`."""
+    found = compare(side(QUIET, QUIET, ids=["a", "b"]), side(QUIET, ids=["b"]), 5.0)
+    assert found.status == "inconclusive" and "session b is on both sides" in found.why
+
+
 @pytest.mark.parametrize(("spread", "advice"), [(0.25, "--processes N"), (1.0, "Quieten the machine")])
 def test_the_remedy_says_how_many_processes_are_needed(spread, advice):
     medians = 10 + spread * np.arange(5)
-    baseline = side(medians)
-    found = judge(baseline, baseline, compare(baseline, baseline), (), "0.1", "aaco diff")
+    baseline, current = side(medians), side(medians)
+    found = judge(baseline, current, compare(baseline, current), (), "0.1", "aaco diff")
     needed = math.ceil(2 * (280 * np.std(np.log(medians), ddof=1) / 5) ** 2)
     assert f"about {needed} processes" in found.recommendation and advice in found.recommendation
 

@@ -50,13 +50,15 @@ def test_the_named_file_is_used_instead_of_the_searched_ones(tmp_path):
     ("storage: {sesions_dir: x}", "did you mean 'sessions_dir'"),
     ("storge: {}", "did you mean 'storage'"),
     ("profiling: {iterations: 0}", "profiling.iterations"),
-    ("profiling: {iterations: many}", "profiling.iterations"),
+    ("profiling: {iterations: many}", "try: profiling.iterations: measured iterations"),
+    ("analysis: {pressure_io_pct: [1, x]}", "try: analysis.pressure_io_pct: time in which some task waited for I/O"),
     ("- a list", "sections"),
     ("storage: 3", "sections"),
     ("a: [unclosed", "not valid YAML"),
     ("!!python/object/apply:os.system ['true']", "not valid YAML"),
 ])
 def test_what_is_not_known_is_refused_with_file_and_key(text, said):
+    """Mutation: ask of a bad value whether its own key was meant."""
     write(text)
     with pytest.raises(UsageError) as caught:
         config.resolve(environment={})

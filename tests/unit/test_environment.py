@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from aaco.collectors import environment
-from aaco.collectors.environment import WITHHELD, Difference
+from aaco.collectors.environment import Difference
 from aaco.collectors.machine import Host
 from aaco.core.readings import Absent
+from aaco.core.secrets import WITHHELD
 from tests.fakes import hosts
 
 # Made up, and joined here so that no scanner takes this file for a leak.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from graphlib import TopologicalSorter
 
 import numpy as np
@@ -17,7 +18,7 @@ from aaco.analytics.operators import TABLE, TensorType, modelled
 from aaco.core.errors import ModelError
 from aaco.core.tables import GRAPH_EDGES, GRAPH_NODES
 from aaco.runner import zoo
-from tests import graphs
+from tests import graphs, models
 
 FLOAT, INT64, EXTERNAL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.EXTERNAL
 SIZES = {"B": 2, "N": 2, "S": 8, "past_len": 4, "present_len": 12, "total": 12, "batch": 1, "sequence": 128}
@@ -381,7 +382,7 @@ def test_bodies_are_part_of_the_graph():
     assert found["nested/Tanh"]["subgraph"] == "loop/body/nested/then_branch"
     assert graph.meta["subgraph_count"] == 5 and found["loop"]["flops"] == 0
     assert json.loads(found["loop"]["attributes"]) == {"body": "body"}
-    assert graph.meta["total_flops"] == sum(row["flops"] for row in found.values())
+    assert graph.meta["total_flops"] == sum(row["flops"] or 0 for row in found.values())
     assert [row["name"] for row in found.values()] == in_order(model.graph)
     assert [row["node_id"] for row in found.values()] == list(range(20))
 
@@ -422,6 +423,75 @@ def test_a_loop_that_changes_its_shape_stays_open():
     }"""
     graph = describe(parser.parse_model(text))
     assert graph.meta["outputs"][0]["shape"] is None and graph.meta["unknown_shapes"] == 1
+
+
+LOOP = """<ir_version: 8, opset_import: ["" : 18]> g (float[2, 4] x, float[4, 4] w, bool flag, int64 asked) => (y)
+    <int64 trips = {%(trips)s}, bool on = {%(on)s}, bool always = {1}> {
+        sizes = Shape <start = 1> (x)
+        y = Loop (%(count)s, %(go)s, x) <body = b (int64 i, bool c, float[2, 4] s) => (bool d, float[2, 4] t) {
+            d = Identity(%(keep)s)
+            t = MatMul(s, w)
+        }>
+    }"""
+
+
+@pytest.mark.parametrize(("changes", "executions"), [
+    ({}, 3), ({"keep": "always"}, 3), ({"go": '""'}, 3), ({"trips": "-1"}, 0), ({"on": "0"}, 0),
+    ({"count": "asked"}, None), ({"count": '""'}, None), ({"go": "flag"}, None), ({"keep": "flag"}, None),
+    ({"count": "sizes"}, 4),
+])
+def test_a_loops_body_costs_as_often_as_it_runs(changes, executions):
+    """Mutations: once whatever the trips; a trip count trusted although a condition may end the loop."""
+    text = LOOP % {"trips": "3", "on": "1", "count": "trips", "go": "on", "keep": "c", **changes}
+    graph = describe(parser.parse_model(text))
+    product = next(row for row in graph.nodes.to_pylist() if row["op_type"] == "MatMul")
+    each, moved = 2 * 2 * 4 * 4, 4 * (8 + 16 + 8)
+    assert (product["executions"], product["flops_each"], product["bytes_each"]) == (executions, each, moved)
+    if executions is None:
+        assert product["flops"] is product["bytes"] is None and "inside a loop" in product["why_no_cost"]
+        assert graph.meta["total_flops"] == 0 and graph.meta["unknown_trips"] == 2
+    else:
+        assert (product["flops"], product["bytes"]) == (executions * each, executions * moved)
+        assert graph.meta["total_flops"] == executions * each and product["why_no_cost"] is None
+
+
+SCAN = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] first, float[%s, 2] rows) => (last, all) {
+    last, all = Scan <num_scan_inputs = 1, body = b (float[2] state, float[2] row) => (float[2] next, float[2] out) {
+        next = Add(state, row)
+        out = Identity(next)
+    }> (first, rows)
+}"""
+
+
+@pytest.mark.parametrize(("length", "executions"), [("5", 5), ("N", None)])
+def test_a_scans_body_runs_once_per_slice(length, executions):
+    graph = describe(parser.parse_model(SCAN % length))
+    add = next(row for row in graph.nodes.to_pylist() if row["op_type"] == "Add")
+    assert add["executions"] == executions and add["flops_each"] == 2
+    assert add["flops"] == (None if executions is None else 10)
+
+
+def test_executions_are_those_that_onnxruntime_makes(tmp_path):
+    """Nested: a Loop in a Loop, and a branch; counted in ONNX Runtime's own profile."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (y)
+    <int64 three = {3}, int64 four = {4}, bool on = {1}> {
+        y = Loop <body = outer (int64 i, bool c, float[2] s) => (bool d, float[2] t) {
+            d = Identity(c)
+            t = Loop <body = inner (int64 j, bool e, float[2] u) => (bool f, float[2] v) {
+                f = Identity(e)
+                v = If (e) <then_branch = yes () => (float[2] a) { a = Sin(u) }, else_branch = no () => (float[2] b) {
+                    b = Cos(u) }>
+            }> (four, c, s)
+        }> (three, on, x)
+    }"""
+    model = parser.parse_model(text)
+    known = {row["op_type"]: row["executions"] for row in describe(model).nodes.to_pylist()}
+    assert known["Sin"] == known["If"] == 12 and known["Loop"] in (1, 3)
+    onnx.save(model, tmp_path / "nested.onnx")
+    path, _ = models.profile(tmp_path / "nested.onnx", {"x": np.zeros(2, np.float32)}, runs=1)
+    ran = Counter(event["args"]["op_name"] for event in json.loads(path.read_text())
+                  if event["name"].endswith("_kernel_time"))
+    assert ran["Sin"] == 12 and "Cos" not in ran
 
 
 def test_local_functions_are_written_out():

@@ -14,8 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from aaco.core.errors import ModelError, UsageError
 from aaco.runner import inputs, model_file, zoo
 from aaco.runner.dimensions import InputSpec, resolve
-from aaco.runner.inputs import make_inputs
 from aaco.runner.registry import InputEntry, ModelEntry
+
+
+def make_inputs(specs, **asked):
+    return inputs.make_inputs(specs, **asked).arrays
+
 
 BERT = [InputSpec("input_ids", "int64", ("batch", "sequence")),
         InputSpec("attention_mask", "int64", ("batch", "sequence"))]
@@ -46,11 +50,38 @@ def sizes(specs, **asked) -> dict[str, tuple[int, ...]]:
     (("b", "n", 3), 2, (2, 128, 3)),
     ((1, 3), 1, (1, 3)),
     ((4, 3), 4, (4, 3)),
-    ((4, 3), 1, (4, 3)),
     ((), 1, ()),
 ])
 def test_dynamic_dimensions(shape, batch, expected):
     assert sizes([InputSpec("x", "float32", shape)], batch=batch)["x"] == expected
+
+
+@pytest.mark.parametrize(("shapes", "asked", "batch", "fixed"), [
+    ([(8, 3, 32, 32)], {}, 8, True), ([(8, 3), (8,), (8, 1)], {}, 8, True), ([(1, 3)], {}, 1, True),
+    ([(16000,)], {}, 1, False), ([()], {}, 1, False), ([("batch", 3)], {}, 1, False),
+    ([("batch", 3), (100, 4)], {}, 1, False), ([(1, 128), (100, 4)], {}, 1, False),
+    ([("batch", 3)], {"shapes": {"x0": [4, 3]}}, 4, False), ([("batch", 3)], {"shapes": {"x0": [1, 3]}}, 1, False),
+    ([("batch", 3)], {"given": {"x0": np.zeros((6, 3), np.float32)}}, 6, False),
+    ([("batch", 3)], {"defaults": {"x0": [2, 3]}}, 2, False), ([(8, 3)], {"batch": 8}, 8, True),
+    ([(4, 3), (2, 3)], {"batch": 1}, 1, False), ([(4, 3), (2, 3)], {"batch": 2}, 2, False),
+])
+def test_the_batch_is_what_is_run(shapes, asked, batch, fixed):
+    """Mutations: 1 whatever the model fixes; the first dimension of a vector taken for a batch."""
+    specs = [InputSpec(f"x{index}", "float32", shape) for index, shape in enumerate(shapes)]
+    found = inputs.make_inputs(specs, **asked)
+    assert (found.batch, found.fixed) == (batch, fixed)
+
+
+@pytest.mark.parametrize(("shapes", "asked", "says"), [
+    ([(8, 3, 32, 32)], {"batch": 1}, "batch 1: the model fixes it at 8"),
+    ([(8, 3, 32, 32)], {"batch": 4}, "batch 4: the model fixes it at 8"),
+    ([(4, 3), (2, 3)], {}, "the batch could be 2 or 4"), ([(4, 3), (2, 3)], {"batch": 3}, "no input has a dynamic"),
+])
+def test_a_batch_that_is_not_run_is_refused(shapes, asked, says):
+    """Mutation: --batch 1 taken as said, so that the throughput is too low by the model's own batch."""
+    with pytest.raises(UsageError, match=says) as caught:
+        inputs.make_inputs([InputSpec(f"x{index}", "float32", shape) for index, shape in enumerate(shapes)], **asked)
+    assert "--batch" in caught.value.fix
 
 
 def test_one_symbol_is_one_size():
@@ -100,8 +131,8 @@ def test_old_exports_where_the_step_is_one_token():
     ({"shapes": {"ids": [1, 64]}}, "has no input 'ids'"),
     ({"shapes": {"input_ids": [64]}}, r"input_ids is \[64\], the model takes input_ids int64\[batch, sequence\]"),
     ({"shapes": {"input_ids": [1, -5]}}, "input_ids is"),
-    ({"shapes": {"input_ids": [8, 64]}}, "is 8, the batch is 1"),
-    ({"given": {"input_ids": np.zeros((4, 9), np.int64)}}, "is 4, the batch is 1"),
+    ({"shapes": {"input_ids": [8, 64]}, "batch": 1}, "is 8, the batch is 1"),
+    ({"given": {"input_ids": np.zeros((4, 9), np.int64)}, "batch": 1}, "is 4, the batch is 1"),
     ({"given": {"input_ids": np.zeros((1, 9), np.int64)}, "batch": 4}, "is 1, the batch is 4"),
     ({"given": {"input_ids": np.zeros((1, 9), np.int32)}}, r"input_ids is int32\[1, 9\], the model takes"),
     ({"given": {"input_ids": np.zeros(9, np.int64)}}, r"input_ids is \[9\], the model takes"),
@@ -287,7 +318,7 @@ def test_a_float_type_for_a_model_of_integers_is_refused():
 def test_npz_of_the_user_reaches_the_model(tmp_path):
     model = onnx.load(zoo.build("gpt2-tiny", tmp_path))
     np.savez(tmp_path / "x.npz", input_ids=np.array([[1, 2, 3]]))
-    made = inputs.for_model(model, ModelEntry(name="gpt2-tiny"), npz=tmp_path / "x.npz")
+    made = inputs.for_model(model, ModelEntry(name="gpt2-tiny"), npz=tmp_path / "x.npz").arrays
     assert made["input_ids"].tolist() == [[1, 2, 3]]
     assert made["attention_mask"].shape == (1, 3)
     np.savez(tmp_path / "bad.npz", input_ids=np.array([[1, 2, 4096]]))

@@ -221,7 +221,8 @@ def test_executed_nodes_keep_the_runtime_s_order_and_names() -> None:
     table = lower(original, [stage]).executed
     assert table["executed_id"].to_pylist() == list(range(len(stage.graph.node)))
     assert table["op_type"].to_pylist() == [proto.op_type for proto in stage.graph.node]
-    assert table["name"].to_pylist()[:2] == ["Conv_0", "BatchNormalization_1"]
+    # no name that ONNX Runtime could give another node in its profile: it counts otherwise
+    assert table["name"].to_pylist()[:2] == ["(executed node 0: Conv)", "(executed node 1: BatchNormalization)"]
     assert table["provider"].null_count == table.num_rows
 
 

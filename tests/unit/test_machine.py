@@ -13,6 +13,7 @@ import pytest
 
 from aaco.collectors import machine
 from aaco.collectors.machine import Host
+from aaco.core.cgroup import cgroup
 from aaco.core.machine import GIB, Gpu, Machine
 from aaco.core.readings import Absent
 from tests.fakes import hosts
@@ -169,12 +170,12 @@ def test_cgroup_of_version_1_and_in_a_container(tmp_path: Path) -> None:
         "sys/fs/cgroup/unified/cgroup.controllers": "hugetlb\n",
         "sys/fs/cgroup/cpu/app/cpu.shares": "1024\n", "sys/fs/cgroup/cpu/cpu.shares": "512\n",
     })
-    found = machine.cgroup(Host(tmp_path), "cpu")
+    found = cgroup(Host(tmp_path), "cpu")
     assert found.version == 1
     assert found.own == tmp_path / "sys/fs/cgroup/cpu/app"
     assert found.settings("cpu.shares") == ["1024", "512"]
     with pytest.raises(Absent, match="no control group governs memory"):
-        machine.cgroup(Host(tmp_path), "memory")
+        cgroup(Host(tmp_path), "memory")
 
 
 def test_cpu_list() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from aaco.analytics import measure as measuring
 from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.operators.precision import computes_in
 from aaco.analytics.steadiness import settled_at
-from aaco.core import registry, tables
+from aaco.core import registry, statistics, tables
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent
 
@@ -22,13 +23,13 @@ def iterations(latencies, warmup=(), batch=1):
         latency_ms=everything, batch=[batch] * len(everything), process=[0] * len(everything))
 
 
-def kernels(spans, device=None, iteration=0):
+def kernels(spans, device=None, iteration=0, dtypes=("float32",)):
     """Kernels from (start_us, end_us) pairs."""
     start, end = 1000 * np.array(spans).T
     count = len(spans)
     return tables.KERNELS.build(kernel_id=range(count), kernel_name=["K"] * count, t_start_ns=start, t_end_ns=end,
                                 dur_ns=end - start, iteration=[iteration] * count, executed_node=["n"] * count,
-                                device_id=[device] * count)
+                                device_id=[device] * count, dtypes=[list(dtypes)] * count)
 
 
 def run_call(start_us, end_us):
@@ -142,12 +143,14 @@ def test_a_series_that_never_settles_is_absent():
         settled_at(np.linspace(10, 1, 100))
 
 
-def roofline_tables(flops, moved, time_us):
-    source = tables.GRAPH_NODES.build(node_id=[0], name=["n"], flops=[flops], bytes=[moved])
+def roofline_tables(flops, moved, time_us, operator="Conv", dtypes=("float32",), domain="", times=1):
+    source = tables.GRAPH_NODES.build(node_id=[0], name=["n"], flops_each=[flops], bytes_each=[moved],
+                                      executions=[times])
     edges = tables.GRAPH_EDGES.build(src_node=[None], dst_node=[0], tensor=["x"], bytes=[moved])
-    ran = tables.EXECUTED_NODES.build(executed_id=[0], name=["n"], op_type=["Conv"], source_nodes=[[0]])
+    ran = tables.EXECUTED_NODES.build(executed_id=[0], name=["n"], op_type=[operator], domain=[domain],
+                                      source_nodes=[[0]])
     return {"graph_nodes": source, "graph_edges": edges, "executed_nodes": ran,
-            "kernels": kernels([(0, time_us)]), "api_calls": run_call(0, time_us)}
+            "kernels": kernels([(0, time_us)], dtypes=dtypes), "api_calls": run_call(0, time_us)}
 
 
 ROOFS = {"fp32_flops": 1e12, "dram_bytes_per_s": 1e11}
@@ -158,6 +161,62 @@ def test_utilization_is_ideal_time_over_time():
     assert readings["hardware_envelope_utilization"].value == pytest.approx(0.5)
     assert readings["compute_side_pct"].value == 100
     assert diagnose(readings).label == "compute_bound"
+
+
+@pytest.mark.parametrize(("operator", "dtypes", "ceiling", "lacking"), [
+    ("QLinearConv", ("uint8", "float32", "uint8", "int8"), "int8_flops", "int8"),
+    ("DynamicQuantizeMatMul", ("float32", "int8"), "int8_flops", "int8"),
+    ("Conv", ("float64", "float64"), "fp64_flops", "float64"),
+    ("Conv", ("float16",), "fp16_flops", "float16"), ("MatMul", ("int64", "int64"), None, "int64"),
+])
+def test_the_roof_is_that_of_the_nodes_own_type(operator, dtypes, ceiling, lacking):
+    """Mutation: the fp32 roof for every type."""
+    domain = "com.microsoft" if operator.startswith("Dynamic") else ""
+    found = roofline_tables(5 * 10**8, 1000, 1000, operator, dtypes, domain)
+    without = measure(ROOFS, **found)
+    for name in ("hardware_envelope_utilization", "compute_side_pct", "roofline_coverage_pct"):
+        assert without[name].why_absent == f"no ceiling of {lacking} arithmetic was measured"
+    assert without["achieved_gflops"].value == pytest.approx(500.0)
+    assert diagnose(without).label == "unknown"
+    if ceiling:
+        assert measure(ROOFS | {ceiling: 2e12}, **found)["hardware_envelope_utilization"].value == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("operator", "dtypes", "computes"), [
+    ("QuantizeLinear", ("float32", "float32", "uint8"), "float32"),
+    ("DequantizeLinear", ("uint8", "float16", "uint8"), "float16"), ("Gather", ("float32", "int64"), "float32"),
+    ("Where", ("bool", "float32", "float32"), "float32"), ("MatMulInteger", ("uint8", "int8"), "int8"),
+    ("Add", ("int64", "int64"), "int64"), ("NoSuchOperator", ("float32",), None), ("Conv", (), None),
+])
+def test_the_type_of_an_operators_arithmetic(operator, dtypes, computes):
+    assert computes_in(operator, "ai.onnx", dtypes) == computes
+
+
+def test_weights_of_few_bits_leave_the_type_to_the_runtime():
+    assert computes_in("MatMulNBits", "com.microsoft", ("float32", "uint8", "float32")) is None
+
+
+def test_a_node_in_a_loop_does_its_work_as_often_as_it_runs():
+    """Its time is that of every trip. Mutations: one trip's work; work where the trips are not known."""
+    found = roofline_tables(flops=10**8, moved=1000, time_us=1000, times=5)
+    assert measure(ROOFS, **found)["hardware_envelope_utilization"].value == pytest.approx(0.5)
+    unknown = measure(ROOFS, **roofline_tables(flops=10**8, moved=1000, time_us=1000, times=None))
+    assert "modelled work" in unknown["hardware_envelope_utilization"].why_absent
+
+
+def test_movement_alone_needs_no_arithmetic_roof():
+    readings = measure(ROOFS, **roofline_tables(flops=0, moved=8 * 10**7, time_us=1000, dtypes=("int64",)))
+    assert readings["hardware_envelope_utilization"].value == pytest.approx(0.8)
+
+
+def test_what_rests_on_a_doubtful_ceiling_says_so():
+    """Mutation: a caveat that stays with its input."""
+    found = roofline_tables(flops=5 * 10**8, moved=1000, time_us=1000)
+    readings = measuring.measure(found, ROOFS, Analysis(), caveats={"machine": "roofs in doubt: others"})
+    doubtful = {name for name, reading in readings.items() if reading.caveat}
+    assert doubtful == {"hardware_envelope_utilization", "roofline_coverage_pct", "compute_side_pct",
+                        "memory_side_pct"}
+    assert diagnose(readings).document()["top_evidence"][0]["caveat"] == "roofs in doubt: others"
 
 
 def test_few_flops_per_byte_is_memory_bound():
@@ -183,3 +242,58 @@ def test_a_roof_that_is_beaten_is_shown_not_clipped():
     reading = readings["hardware_envelope_utilization"]
     assert reading.value == pytest.approx(2.0)
     assert "stale" in reading.band
+
+
+def test_only_intervals_that_begin_while_inferences_are_measured_count_as_interference():
+    """Loading waits too: its part of the first interval is not the inferences'. Mutation: `began` is `at`."""
+    ms = 1_000_000
+    events = tables.SYSTEM_EVENTS.build(
+        t_ns=[100 * ms, 100 * ms, 200 * ms, 200 * ms, 260 * ms, 260 * ms, 400 * ms, 400 * ms],
+        kind=["sample", "run_queue_wait"] * 4,
+        dur_ns=[100 * ms, 90 * ms, 100 * ms, 1 * ms, 60 * ms, 3 * ms, 140 * ms, 70 * ms])
+    found = measure(system_events=events, inference_iters=iterations([200], warmup=[90]))  # measured from 90 to 290 ms
+    assert found["scheduler_interference"].value == pytest.approx((1 + 3) / (100 + 60))
+    short = measure(system_events=events, inference_iters=iterations([20], warmup=[90]))
+    assert "was recorded while inferences were measured" in short["scheduler_interference"].why_absent
+
+
+def test_the_missions_fragmentation_score_is_its_formula():
+    """Four kernels of 5 us and one of 105 us in one inference of two nodes: 80 % short, 25 us in the mean, 2.5 a node.
+
+    Mutation: the mean not cut at 100 us; the last term not at 30.
+    """
+    spans = [(0, 5), (10, 15), (20, 25), (30, 35), (40, 145)]
+    found = {"kernels": kernels(spans, device=0), "api_calls": run_call(0, 150), "executed_nodes": executed(2)}
+    reading = measure(**found)["fragmentation_score"]
+    assert reading.value == pytest.approx(0.4 * 80 + 0.3 * (100 - 25) + 25)
+    assert reading.band == "high"
+    long = {"kernels": kernels([(0, 4000)], device=0), "api_calls": run_call(0, 4000), "executed_nodes": executed(1)}
+    assert measure(**long)["fragmentation_score"].value == pytest.approx(10)
+    many = long | {"kernels": kernels([(1000 * at, 1000 * at + 900) for at in range(4)], device=0)}
+    assert measure(**many)["fragmentation_score"].value == pytest.approx(30)
+
+
+def test_the_way_from_profiled_to_clean_times_has_an_interval():
+    """Profiled runs of 2 ms, clean ones of 1 ms: a half; the intervals of both medians are in its own."""
+    clean = np.random.default_rng(8).normal(1, 0.01, 60)
+    starts = 3000 * np.arange(40)
+    lasted = np.random.default_rng(9).normal(2000, 20, 40).astype(int)
+    calls = tables.API_CALLS.build(
+        call_id=range(40), name=["model_run"] * 40, domain=["ort"] * 40, t_start_ns=1000 * starts,
+        t_end_ns=1000 * (starts + lasted), dur_ns=1000 * lasted)
+    ran = tables.KERNELS.build(kernel_id=range(40), kernel_name=["K"] * 40, t_start_ns=1000 * starts,
+                               t_end_ns=1000 * starts + 10, dur_ns=[10] * 40, iteration=range(40))
+    readings = measure(inference_iters=iterations(clean), kernels=ran, api_calls=calls)
+    found = readings["profiling_correction_ratio"]
+    assert found.value == pytest.approx(np.median(clean) / (np.median(lasted) / 1000))
+    low, high = (np.sort(sample)[[*statistics.interval_ranks(len(sample), 0.5, 0.975)]]
+                 for sample in (clean, lasted / 1000))
+    assert (found.low, found.high) == (pytest.approx(low[0] / high[1]), pytest.approx(low[1] / high[0]))
+    assert found.value == pytest.approx(1 / (1 + readings["profiling_overhead_pct"].value / 100))
+
+
+def test_what_is_computed_again_is_a_share_of_what_has_a_phase():
+    operators = tables.OPERATORS.build(operator_id=range(4), kernels=[1] * 4, device_ns=[60, 30, 10, 900],
+                                       phase=["forward", "backward", "recompute", None])
+    assert measure(operators=operators)["recomputed_pct"].value == pytest.approx(10)
+    assert "no way back" in measure(operators=operators.slice(3))["recomputed_pct"].why_absent

@@ -16,8 +16,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from aaco.analytics.graph import describe
 from aaco.core.errors import Exit, ModelError
 from aaco.runner import model_file, zoo
+from tests import graphs
 
 
 def small_model(opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
@@ -279,3 +281,38 @@ def peak_rss() -> int:
     peak = int(status["VmHWM"].split()[0]) * 1024
     Path("/proc/self/clear_refs").write_text("5")
     return peak
+
+
+def all_nodes(model):
+    def inside(nodes):
+        for node in nodes:
+            yield node
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    yield from inside(attribute.g.node)
+
+    return [*inside(model.graph.node), *(node for function in model.functions for node in inside(function.node))]
+
+
+@pytest.mark.parametrize("make", [graphs.control_flow, graphs.local_functions, graphs.bert])
+@pytest.mark.parametrize("named", ["all", "none", "one name", "a trap"])
+def test_every_node_gets_a_name_of_its_own_and_nothing_else_changes(make, named):
+    """Mutations: bodies or functions left out; a made name that another node has already."""
+    model = make()
+    for index, node in enumerate(all_nodes(model)):
+        node.name = {"all": f"n{index}", "none": "", "one name": "same",
+                     "a trap": f"{all_nodes(model)[0].op_type}_0" if index == 1 else ""}[named]
+    trap = all_nodes(model)[1].name
+    before = onnx.ModelProto()
+    before.CopyFrom(model)
+    made = model_file.name_nodes(model)
+    names = [node.name for node in all_nodes(model)]
+    assert len(set(names)) == len(names) and all(names)
+    assert named != "a trap" or names[1] == trap  # what the model says itself stays
+    assert made == sum(old.name != new for old, new in zip(all_nodes(before), names, strict=True))
+    assert (made == 0) == (named == "all") and model_file.name_nodes(model) == 0
+    if named == "none" and not model.functions:
+        assert names == describe(before).nodes["name"].to_pylist()  # what the tables call them anyway
+    for old, new in zip(all_nodes(before), all_nodes(model), strict=True):
+        new.name = old.name
+    assert model.SerializeToString(deterministic=True) == before.SerializeToString(deterministic=True)

@@ -144,7 +144,7 @@ def test_gpu_kernel_events_are_left_out_and_counted(tmp_path):
     """A build of ONNX Runtime that traces the GPU puts `Kernel` events after the node that launched them."""
     session = captured.session("ort_cuda_h200/mixed", tmp_path)
     path = session.folder / layout.ORT_PROFILE
-    plain = ort_profile.parse(path)
+    plain = ort_profile.tables(path)
     traced = []
     for event in json.loads(gzip.decompress(path.read_bytes())):
         traced.append(event)
@@ -153,7 +153,7 @@ def test_gpu_kernel_events_are_left_out_and_counted(tmp_path):
             extra = {"cat": "Kernel", "name": "a_kernel_time", "pid": -1, "tid": -1, "dur": 5, "args": args}
             traced.append(event | extra)
     path.write_bytes(gzip.compress(json.dumps(traced).encode()))
-    assert all(plain[name].equals(table) for name, table in ort_profile.parse(path).items())
+    assert all(plain[name].equals(table) for name, table in ort_profile.tables(path).items())
     runtime = session.read_json(layout.ORT_CONFIG)
     runtime["profile"]["events"]["Kernel"] = 60
     session.write_json(layout.ORT_CONFIG, runtime)

@@ -14,6 +14,7 @@ from aaco.core import clocks
 from aaco.core.errors import BadCapture
 from aaco.profiler import ort as ort_profile
 from tests import models
+from tests.pieces import together
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def capture(tmp_path_factory):
 
 def test_every_node_event_of_the_file_is_a_kernel(capture):
     path, _ = capture
-    found = ort_profile.parse(path, warmup=2)
+    found = ort_profile.tables(path, warmup=2)
     raw = [event for event in json.loads(path.read_text()) if event["name"].endswith("_kernel_time")]
     assert found["kernels"].num_rows == len(raw)
     assert pc.sum(found["kernels"]["dur_ns"]).as_py() == 1000 * sum(event["dur"] for event in raw)
@@ -33,17 +34,42 @@ def test_every_node_event_of_the_file_is_a_kernel(capture):
         run for run in range(3) for _ in range(per_run)]
 
 
+def test_the_types_a_node_reads_are_kept(tmp_path):
+    """Mutation: types by ONNX Runtime's own names ("float")."""
+    path, _ = models.profile(models.eight_bit(tmp_path / "q.onnx"), {"x": np.ones((2, 256), np.float32)}, runs=1)
+    kernels = ort_profile.tables(path)["kernels"]
+    types = dict(zip(kernels["kernel_name"].to_pylist(), kernels["dtypes"].to_pylist(), strict=True))
+    assert types["DynamicQuantizeLinear"] == ["float32"]
+    assert types["MatMulInteger"] == ["uint8", "uint8", "int8"]  # the weight was packed when the session opened
+
+
+def test_the_pieces_are_the_same_rows_and_the_account_is_whole(capture):
+    """Fails when runs are not looked for beforehand, or when containers count as kernels."""
+    path, _ = capture
+    events = json.loads(path.read_text())
+    pieces, facts = together(ort_profile.parse(path))
+    for name, table in ort_profile.tables(path).items():
+        order = [("t_start_ns", "ascending"), ("dur_ns", "descending")]
+        one, other = (part.drop_columns(table.column_names[:1]).sort_by(order).to_pylist()
+                      for part in (table, pieces[name]))
+        assert one == other
+    assert sum(facts.records.values()) == len(events)
+    assert facts.kernels.count == facts.records["kernel"] == pieces["kernels"].num_rows
+    assert facts.kernels.ns == pc.sum(pieces["kernels"]["dur_ns"]).as_py()
+    assert not facts.left_out
+
+
 def test_times_lie_on_the_monotonic_clock(capture):
     path, start = capture
     origin = clocks.snapshot().from_realtime(start)
-    kernels = ort_profile.parse(path, origin)["kernels"]
+    kernels = ort_profile.tables(path, origin)["kernels"]
     now = time.monotonic_ns()
     assert now - 600e9 < kernels["t_start_ns"][0].as_py() < now
 
 
 def test_control_flow_is_a_call_and_its_body_the_kernels(tmp_path):
     path, _ = models.profile(models.loop(tmp_path / "loop.onnx"), {"x": np.zeros(1, np.float32)}, runs=1)
-    found = ort_profile.parse(path)
+    found = ort_profile.tables(path)
     assert "Loop" not in found["kernels"]["kernel_name"].to_pylist()
     assert any("loop" in name for name in found["api_calls"]["name"].to_pylist())
     assert found["kernels"]["kernel_name"].to_pylist().count("Add") == 3
@@ -53,7 +79,7 @@ def test_a_zipped_profile_reads_the_same(capture, tmp_path):
     zipped = tmp_path / "p.json.gz"
     zipped.write_bytes(gzip.compress(capture[0].read_bytes()))
     assert ort_profile.recognises(zipped)
-    assert ort_profile.parse(zipped)["kernels"].equals(ort_profile.parse(capture[0])["kernels"])
+    assert ort_profile.tables(zipped)["kernels"].equals(ort_profile.tables(capture[0])["kernels"])
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'[{"cat": "Node"}]', b"\x1f\x8b broken", b"[" * 10**5,
@@ -63,14 +89,14 @@ def test_anything_else_is_a_bad_capture(tmp_path, content):
     path.write_bytes(content)
     assert not ort_profile.recognises(path)
     with pytest.raises(BadCapture, match=r"p\.json"):
-        ort_profile.parse(path)
+        ort_profile.tables(path)
 
 
 def test_missing_and_folder(tmp_path):
     for path in (tmp_path / "none.json", tmp_path):
         assert not ort_profile.recognises(path)
         with pytest.raises(BadCapture):
-            ort_profile.parse(path)
+            ort_profile.tables(path)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -79,7 +105,7 @@ def test_a_flipped_byte_in_a_zipped_profile_parses_or_is_a_bad_capture(capture, 
     zipped[random.Random(seed).randrange(len(zipped))] ^= 0x55
     (tmp_path / "p.json.gz").write_bytes(zipped)
     with contextlib.suppress(BadCapture):
-        ort_profile.parse(tmp_path / "p.json.gz")
+        ort_profile.tables(tmp_path / "p.json.gz")
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -94,7 +120,7 @@ def test_cut_or_flipped_it_parses_or_is_a_bad_capture(capture, tmp_path, seed):
         path = tmp_path / name
         path.write_bytes(damaged)
         try:
-            ort_profile.parse(path)
+            ort_profile.tables(path)
         except BadCapture:
             continue
         assert name == "flipped"

@@ -168,3 +168,21 @@ def test_what_the_capture_saw():
                             executed_node=["a", "b", "a", None])
     assert placement.seen(kernels) == {"a": ("A", CUDA), "b": ("B", CPU)}
     assert placement.seen(None) == {}
+
+
+@pytest.mark.parametrize(("ran", "found"), [
+    ({"Add_7": "Add", "Mul_9": "Mul", "known": "Add"}, {"(executed node 0: Add)": "Add_7"}),
+    ({"Add_7": "Add", "Add_8": "Add", "known": "Add"}, {}),  # one of them is of a graph that was not written
+    ({"Add_x": "Add"}, {}), ({"Mul_9": "Mul"}, {}), ({}, {}),
+])
+def test_a_nameless_node_is_joined_only_where_nothing_else_is_left(ran, found):
+    """Two nameless Mul are never joined. Mutation: the first of several."""
+    executed = EXECUTED_NODES.build(
+        executed_id=[0, 1, 2, 3],
+        name=["(executed node 0: Add)", "known", "(executed node 2: Mul)", "(executed node 3: Mul)"],
+        op_type=["Add", "Add", "Mul", "Mul"], source_nodes=[[0], [1], [2], [3]])
+    lowered = Lowering(executed, executed["name"].to_pylist(), ["kept"] * 4, [None] * 4)
+    placed = placement.of_lowered(lowered, [], {name: (operator, CPU) for name, operator in ran.items()})
+    expected = [found.get(name, name) for name in executed["name"].to_pylist()]
+    assert placed.executed["name"].to_pylist() == placed.executed_as == expected
+    assert placed.provider == [CPU if name in ran else None for name in expected]

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -60,25 +59,6 @@ print(*(b - a for a, b in zip(before, rusage())), flush=True)
 sys.stdin.readline()
 gate.set()
 """
-
-
-@pytest.fixture
-def start() -> Iterator[Any]:
-    """Starts Python programs that have said "ready", and ends them after the test."""
-    running = []
-
-    def program(code: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   text=True)
-        running.append(process)
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    yield program
-    for process in running:
-        process.kill()
-        process.communicate()
 
 
 def total(table: pa.Table, kind: str, column: str = "value") -> float:
@@ -207,6 +187,8 @@ def test_a_disk_that_fills_up_is_told_at_the_end(tmp_path: Path, monkeypatch: py
 
 def test_a_record_written_in_part_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
+        name = "raw.bin"
+
         def write(self, content: bytes) -> int:
             return len(content) - 1
 
@@ -297,6 +279,40 @@ def test_host_rows_belong_to_no_process() -> None:
     assert [row.cpu for row in of_host if row.cpu >= 0] == [3]
 
 
+def test_throttling_is_counted_once_per_core_and_package(tmp_path: Path) -> None:
+    """Two cores of two threads each, in one package.
+
+    Mutations: every CPU's counter added; a counter that cannot be read taken for 0; the count since boot as the row.
+    """
+    cpus = "sys/devices/system/cpu"
+    for cpu in range(4):
+        core = cpu // 2
+        hosts.plant(tmp_path, {f"{cpus}/cpu{cpu}/topology/thread_siblings_list": f"{2 * core}-{2 * core + 1}\n",
+                               f"{cpus}/cpu{cpu}/topology/physical_package_id": "0\n",
+                               f"{cpus}/cpu{cpu}/thermal_throttle/core_throttle_count": f"{10 + core}\n",
+                               f"{cpus}/cpu{cpu}/thermal_throttle/package_throttle_count": "7\n",
+                               f"{cpus}/cpu{cpu}/cpufreq/scaling_cur_freq": "1800000\n",
+                               f"{cpus}/cpu{cpu}/cpufreq/cpuinfo_max_freq": "3600000\n"})
+    (tmp_path / "proc").symlink_to("/proc")
+    host = Host(tmp_path)
+    files = procfs.throttle_files(host)
+    before = procfs.look(os.getpid(), host, None, files)
+    assert before and (before.counts["throttle_core"], before.counts["throttle_package"]) == (21, 7)
+    used = {cpu for cpu in range(4) if cpu in before.mhz}
+    assert set(before.max_mhz) == used and set(before.max_mhz.values()) <= {3600.0}
+    hosts.plant(tmp_path, {f"{cpus}/cpu{cpu}/thermal_throttle/core_throttle_count": "15\n" for cpu in (2, 3)})
+    after = procfs.look(os.getpid(), host, None, files)
+    assert after
+    found = values(procfs.between(before, after, os.getpid()))
+    assert (found["throttle_core"], found["throttle_package"]) == (4, 0)
+    for cpu in range(4):
+        hosts.plant(tmp_path, {f"{cpus}/cpu{cpu}/thermal_throttle/core_throttle_count": "hot\n"})
+    silent = procfs.look(os.getpid(), host, None, files)
+    assert silent and "throttle_core" not in silent.counts and silent.counts["throttle_package"] == 7
+    bare = procfs.look(os.getpid(), host, None, procfs.throttle_files(Host(tmp_path / "nowhere")))
+    assert bare and not [kind for kind in bare.counts if kind.startswith("throttle")]
+
+
 lives = st.dictionaries(st.integers(1, 6), st.lists(st.integers(0, 50), min_size=1, max_size=8), max_size=6)
 
 
@@ -328,20 +344,56 @@ def test_formats_of_the_kernel(tmp_path: Path) -> None:
         "proc/77/task/77/status": "Name:\ta) b\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n",
         "proc/77/task/77/sched": "x (77, #threads: 1)\nse.nr_migrations      :         9\nnr_switches : 11\n",
         "proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=123\nfull avg10=0 total=9\n",
-        "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\nintr 5 0\nctxt 400\nbtime 1\n",
+        "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\nintr 5 0\nctxt 400\nbtime 1\nsoftirq 77 1 2\n",
+        "proc/vmstat": "nr_free_pages 1\npgfault 90\npgmajfault 20\npswpin 3\npswpout 4\n",
+        "proc/77/status": "Name:\ta\nVmPeak:\t 9 kB\nVmHWM:\t   32 kB\nVmRSS:\t 8 kB\n",
+        "proc/77/cgroup": "4:memory:/x\n0::/pod\n",
+        "sys/fs/cgroup/unified/pod/cpu.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=55\n",
+        "sys/fs/cgroup/unified/pod/io.pressure": "\n",
         "proc/loadavg": "0.50 0.1 0.1 3/90 1\n", "sys/devices/system/cpu/cpu39/cpufreq/scaling_cur_freq": "2450000\n"})
-    seen = procfs.look(77, Host(tmp_path))
+    seen = procfs.look(77, Host(tmp_path), procfs._own_group(77, Host(tmp_path)))
     assert seen
     tick_ns, page = 10**9 // os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     assert replace(seen.process, cpu_ns=None) == Process(5000, None, 10, 12, 24 * page, {
-        (77, 5000): Thread(11, 22, 5, 6, 9, 39)})
-    assert seen.counts == {"psi_cpu": 123, "steal": 8 * tick_ns, "host_switches": 400}
+        (77, 5000): Thread(11, 22, 5, 6, 9, 39)}, peak_bytes=32 << 10)
+    assert seen.counts == {
+        "psi_cpu": 123, "steal": 8 * tick_ns, "host_switches": 400, "host_interrupts": 5, "host_softirqs": 77,
+        "host_fault_minor": 70, "host_fault_major": 20, "swap_in": 3, "swap_out": 4, "cgroup_psi_cpu": 55}
     assert seen.levels == {"load": 0.5, "runnable": 3}
     assert seen.mhz == {39: 2450.0}
     assert procfs.wait_ns(77, Host(tmp_path)) == 22
     hosts.plant(tmp_path, {"proc/77/task/77/schedstat": "0 0 0\n"})
     with pytest.raises(Absent, match="all zero"):
         procfs.wait_ns(77, Host(tmp_path))
+
+
+def test_totals_of_interrupts_are_those_of_the_long_files() -> None:
+    """Mutation: the first interrupt's count taken for the total."""
+    def summed(name: str) -> int:
+        lines = Path(f"/proc/{name}").read_text().splitlines()[1:]
+        return sum(int(word) for line in lines for word in line.split()[1:1 + (os.cpu_count() or 1)] if word.isdigit())
+
+    before, seen, after = summed("softirqs"), procfs._host_counts("/proc"), summed("softirqs")
+    assert before <= seen["host_softirqs"] <= after
+    before, seen, after = summed("interrupts"), procfs._host_counts("/proc"), summed("interrupts")
+    assert 0.9 * before <= seen["host_interrupts"] <= 1.1 * after  # /proc/interrupts lists some that are not counted
+
+
+def test_the_high_water_mark_is_seen_although_it_has_passed(start: Any, tmp_path: Path) -> None:
+    target = start("import sys\nprint('ready', flush=True); sys.stdin.readline()\n"
+                   "block = b'x' * (64 << 20); del block\n"
+                   "status = open('/proc/self/status').read()\n"
+                   "print(status.split('VmHWM:')[1].split()[0], flush=True); sys.stdin.readline()")
+    sampler = Sampler(target.pid, 0.05, raw=tmp_path / "raw.bin")
+    sampler.start()
+    target.stdin.write("go\n")
+    target.stdin.flush()
+    largest = int(target.stdout.readline()) * 1024
+    table = sampler.stop()
+    marks = table.filter(pc.equal(table["kind"].cast(pa.string()), "rss_peak"))["value"].to_pylist()
+    assert marks == sorted(marks)
+    assert marks[-1] == pytest.approx(largest, rel=0.02)
+    assert marks[-1] - marks[0] > 60 << 20
 
 
 def test_run_queue_wait_is_that_of_all_threads() -> None:

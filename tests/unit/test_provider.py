@@ -29,7 +29,8 @@ def job(folder, model, inputs=None, **changes):
     np.savez(folder / "inputs.npz", **(inputs or {}))
     return Job(**{"parent": os.getpid(), "kind": "time", "model": str(model), "provider": CPU, "provider_options": {},
                   "session_options": {"intra_op_num_threads": 1}, "inputs": str(folder / "inputs.npz"),
-                  "outcome": str(folder / "outcome.json"), "rows": str(folder / "rows"), "warmup": 1, "iterations": 3,
+                  "outcome": str(folder / "outcome.json"), "rows": str(folder / "rows"),
+                  "account": str(folder / "account"), "warmup": 1, "iterations": 3,
                   "install": "pip install it"} | changes)
 
 
@@ -64,7 +65,7 @@ class Watched:
 
 def infer(asked):
     watched = Watched(provider.open_session(asked))
-    provider.bind(watched, asked)()
+    provider.bind(watched, asked).run()
     return watched.outputs()
 
 
@@ -82,7 +83,7 @@ def test_a_bfloat16_result_stays_bfloat16(tmp_path):
     model = one_node(tmp_path / "same.onnx", "Identity", TensorProto.BFLOAT16, TensorProto.BFLOAT16, [2, 3])
     asked = job(tmp_path, model, {"x": given})
     watched = Watched(provider.open_session(asked))
-    provider.bind(watched, asked)()
+    provider.bind(watched, asked).run()
     assert watched.binding.get_outputs()[0].data_type() == "tensor(bfloat16)"
 
 
@@ -107,7 +108,7 @@ def test_inputs_live_as_long_as_the_call(tmp_path, monkeypatch, kind, dtype):
     model = one_node(tmp_path / "cast.onnx", "Cast", kind, TensorProto.DOUBLE, [100], to=TensorProto.DOUBLE)
     asked = job(tmp_path, model, {"x": np.arange(100).astype(dtype)})
     watched = Watched(provider.open_session(asked))
-    bound = [(provider.bind(watched, asked), watched.binding) for _ in range(20)]
+    bound = [(provider.bind(watched, asked).run, watched.binding) for _ in range(20)]
     gc.collect()
     junk = [np.full(100, 7).astype(dtype) for _ in range(200)]
     for run, binding in bound:
@@ -123,7 +124,7 @@ def test_on_a_device_every_inference_copies_its_inputs(tmp_path, monkeypatch, wh
     session, bound, bind = provider.open_session(asked), [], ort.IOBinding.bind_ortvalue_input
     monkeypatch.setattr(ort.IOBinding, "bind_ortvalue_input",
                         lambda binding, name, value: (bound.append(name), bind(binding, name, value)))
-    run = provider.bind(session, replace(asked, provider=where))
+    run = provider.bind(session, replace(asked, provider=where)).run
     for _ in range(3):
         run()
     assert bound == ["x"] * copies

@@ -1,5 +1,8 @@
 """Readings, evidence, verdicts, and the registry that declares them."""
 
+import subprocess
+import sys
+
 import pytest
 
 from aaco.core import registry
@@ -65,3 +68,12 @@ def test_a_second_declaration_of_a_name_or_alias_is_an_error(monkeypatch):
 def test_a_metric_without_a_meaning_is_an_error():
     with pytest.raises(TypeError, match="docstring"):
         registry.metric(unit="1", better="lower", formula="f", source="s")(lambda table: 1.0)
+
+
+def test_what_is_declared_is_in_the_order_of_files_whatever_was_imported_first():
+    """Mutation: leave _sort out of load."""
+    text = ("import importlib; importlib.import_module('aaco.analytics.metrics.{}'); from aaco.core import registry; "
+            "from aaco.analytics import metrics; registry.load(metrics, 'aaco.metrics'); print(*registry.METRICS)")
+    orders = [subprocess.run([sys.executable, "-c", text.format(first)], capture_output=True, text=True, check=True)
+              for first in ("bottleneck", "system")]
+    assert orders[0].stdout == orders[1].stdout

@@ -64,7 +64,7 @@ def test_packaged_models_name_every_recipe_and_fit_it(tmp_path):
     for entry in entries.values():
         graph = zoo.RECIPES[zoo.recipe_name(entry.zoo)]()
         model = graph.skeleton({})
-        arrays = inputs.for_model(model, entry, batch=2)
+        arrays = inputs.for_model(model, entry, batch=2).arrays
         assert all(arrays[name].shape[1:] == shape[1:] for name, shape in entry.shapes.items())
 
 
@@ -116,7 +116,7 @@ def test_the_documented_models_fit_the_zoo(tmp_path, here):
     entries = registry.models([CONFIGS / "models.yaml"])
     for name in ("resnet50", "bert-base"):
         graph = zoo.RECIPES[name]().skeleton({})
-        assert inputs.for_model(graph, entries[name], batch=3).popitem()[1].shape[0] == 3
+        assert inputs.for_model(graph, entries[name], batch=3).arrays.popitem()[1].shape[0] == 3
 
 
 @pytest.mark.parametrize(("text", "says", "fix"), [
@@ -277,8 +277,8 @@ def test_a_folder_of_the_models_name_does_not_shadow_it(here):
 def test_the_whole_road_runs(here):
     """A name, through registry, zoo and inputs, into ONNX Runtime, as the runner does it."""
     found = registry.resolve_model("llama-tiny", registry.models(), here)
-    arrays = inputs.for_model(model_file.load(found.path, weights=False), found.entry, batch=2, seed=3,
-                              shapes={"input_ids": [1, 1], "past_key_values.0.key": [1, 2, 64, 32]})
+    fed = inputs.for_model(model_file.load(found.path, weights=False), found.entry, batch=2, seed=3,
+                           shapes={"input_ids": [1, 1], "past_key_values.0.key": [1, 2, 64, 32]})
     session = ort.InferenceSession(str(found.path), providers=["CPUExecutionProvider"])
-    logits = session.run(["logits"], arrays)[0]
+    logits = session.run(["logits"], fed.arrays)[0]
     assert logits.shape == (2, 1, 4096) and np.isfinite(logits).all()

@@ -9,6 +9,7 @@ from aaco.analytics import metrics
 from aaco.core import registry, tables
 from aaco.core.readings import Reading
 from aaco.report import definition, format, metric_docs, schemas, table_docs
+from aaco.tracelake import layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 registry.load(metrics, "aaco.metrics")
@@ -38,7 +39,7 @@ def test_every_metric_can_be_explained_and_traced_to_files(name: str) -> None:
     assert text.splitlines()[0] == name
     assert text.endswith("  value     absent: not recorded\n")
     assert "value" not in definition.render(metric, None).splitlines()[-1][:8]
-    assert set(definition.files(metric)) <= {spec.file for spec in tables.ALL.values()}
+    assert set(definition.files(metric)) <= {spec.file for spec in tables.ALL.values()} | set(layout.EXAMINED.values())
     assert definition.files(metric) or not metric.inputs
 
 

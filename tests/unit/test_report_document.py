@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.core import registry
+from aaco.core import files, registry
 from aaco.report import document
 from tests import explained
 from tests.explained import Sample
@@ -48,7 +48,7 @@ def test_without_a_capture_nothing_is_zero() -> None:
 
 @given(VALUES)
 def test_finite_keeps_everything_but_what_is_no_number(value: object) -> None:
-    found = document.finite(value)
+    found = files.finite(value)
     json.dumps(found, allow_nan=False)
     if isinstance(value, float):
         assert found is None if not math.isfinite(value) else found == value

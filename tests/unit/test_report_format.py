@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -32,6 +32,7 @@ def test_a_printed_time_reads_back_within_its_precision(value: float, unit: str)
 
 
 @given(st.floats(1, 1e6), st.floats(1e-4, 0.5))
+@example(5000.0, 1e-4)
 def test_an_interval_is_precise_enough_to_see_its_width(value: float, relative: float) -> None:
     text = format.quantity(value, "1/s", value * (1 - relative), value * (1 + relative))
     low, high = (float(end.replace(",", "")) for end in text.split("[")[1].rstrip("]").split(", "))
@@ -78,6 +79,12 @@ def test_wrapped_lines_fit_and_lose_nothing_but_spaces(text: str, columns: int) 
     assert "".join(lines).replace(" ", "") == format.clean(text).replace(" ", "")
 
 
+def test_a_wrapped_line_fits_a_terminal_of_plain_letters_too() -> None:
+    """Mutation: wrapped by its cells, and written with >= for its sign."""
+    assert format.wrap("x" * 77 + " ≥5", 80) == ["x" * 77, "≥5"]
+    assert format.wrap("x" * 76 + " ≥5", 80) == ["x" * 76 + " ≥5"]
+
+
 @given(st.text(st.sampled_from("ab é…█≥│名前한글ｱＡ\u0301")))
 def test_cells_agree_with_the_terminal_library(text: str) -> None:
     assert format.cells(text) == cell_len(text)
@@ -91,3 +98,24 @@ def test_a_bar_is_as_wide_as_asked(share: float, columns: int) -> None:
 def test_counts_agree_with_their_noun() -> None:
     assert [format.plural(1, "process"), format.plural(2, "process"), format.plural(1200, "iteration")] == [
         "1 process", "2 processes", "1,200 iterations"]
+
+
+@pytest.mark.parametrize(("name", "shown"), [
+    ("void at::native::reduce<512, at::Op<float, (int)1>>(at::Op, int)", "at::native::reduce"),
+    ("void at::native::(anonymous namespace)::pool<c10::Half>(int const*)", "at::native::{anonymous}::pool"),
+    ("Cijk_Ailk_Bljk_MT64x64", "Cijk_Ailk_Bljk_MT64x64"), ("<lambda>", "<lambda>"), ("a>b", "a>b"),
+    ("", "(empty name)"),
+])
+def test_a_symbol_is_shown_without_what_makes_it_long(name, shown):
+    """Mutation: depth not counted leaves the inner template's end behind."""
+    assert format.symbol(name, 60) == shown
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("void at::reduce<512, at::Op<float, (int)1>>(at::Op, int)", "at::reduce<512, at::Op<float,…"),
+    ("void pool<int>(int const*)", "pool<int>"), ("f(int)", "f"), ("(x)", "(x)"), ("<lambda()#1>", "<lambda()#1>"),
+    ("Cijk_Ailk_Bljk_HHS_BH_MT64x64x32_SN", "Cijk_Ailk_Bljk…H_MT64x64x32_SN"), ("", "(empty name)"),
+])
+def test_a_kernel_keeps_what_tells_it_from_its_siblings(text, shown):
+    """Mutation: parameters taken from the first bracket cut `(int)1` out of the template arguments."""
+    assert format.kernel(text, 30) == shown

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from aaco.report import terminal
+from aaco.report import content, document, html, spikes, terminal
 from tests import explained
 from tests.explained import Sample, regressed
 
@@ -77,3 +79,58 @@ def test_a_change_is_shown_with_what_it_rests_on() -> None:
     assert "Smallest detectable 3.1 %" in text
     assert "Part of the change conv: duration: 160 us per inference (97.5 % of it)" in text
     assert "CHANGE AGAINST THE BASELINE" not in terminal.render(Sample().explain())
+
+
+def test_the_ceilings_stand_beside_what_is_derived_from_them():
+    """Mutations: the conditions of the measurement, or the doubts about it, left out of the report."""
+    quiet = terminal.render(Sample().explain())
+    assert "60.0 GFLOP/s, converged, others used 1.2 % of the" in quiet
+    assert "20.0 GB/s, converged" in quiet and "in doubt" not in quiet and "Reservation" not in quiet
+    busy = " ".join(terminal.render(Sample(others_cpu_pct=34.0, converged=False).explain()).split())
+    for part in ("did NOT converge, others used 34.0 % of the CPUs",
+                 "Reservation: roofs in doubt: fp32_flops, dram_bytes_per_s not", "of roof: roofs in doubt"):
+        assert part in busy, part
+    evidence = busy[busy.index("EVIDENCE"):]
+    assert "hardware_envelope_utilization" in evidence and "others used 34 % of the CPUs; asked" in evidence
+
+
+def test_a_node_without_a_roof_says_why():
+    text = " ".join(terminal.render(Sample().explain()).split())
+    assert "of roof: absent for 1 node (1.0 % of the time): its work is not modelled" in text
+
+
+@pytest.mark.parametrize(("overhead_pct", "flagged"), [(-10.5, True), (-9.5, False), (0.0, False), (24.5, False),
+                                                       (25.5, True), (291.0, True), (None, False)])
+def test_a_profiled_pass_unlike_the_clean_one_is_said_at_the_top(overhead_pct, flagged):
+    """Mutations: one side only; a limit of 2; the reading alone, further down."""
+    found = Sample().explain()
+    reading = replace(found.readings["profiling_overhead_pct"], value=overhead_pct)
+    found = replace(found, readings={**found.readings, "profiling_overhead_pct": reading})
+    above = " ".join(terminal.render(found).split("SUMMARY")[0].split())
+    assert ("the profiled pass took" in above) == flagged
+    assert any("do not describe the clean run" in text for text in content.banners(found)) == flagged
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5, 40])
+def test_the_medians_of_the_processes_stand_beside_the_median(processes):
+    """Mutation: the median over all only, which describes none of two unlike processes."""
+    found = Sample(processes=processes).explain()
+    rows = found.tables["inference_iters"].to_pylist()
+    expected = [np.median([row["latency_ms"] for row in rows if row["process"] == index and row["phase"] != "warmup"])
+                for index in range(processes)]
+    text = " ".join(terminal.render(found).split())
+    assert document.render(found)["process_medians_ms"] == (pytest.approx(expected) if processes > 1 else [])
+    if processes == 1:
+        assert "Median by process" not in text and found.readings["process_spread_pct"].value is None
+        return
+    spread = 100 * (max(expected) - min(expected)) / found.readings["latency_p50_ms"].value
+    assert found.readings["process_spread_pct"].value == pytest.approx(spread)
+    shown = (", ".join(f"{value:.2f}" for value in expected) + " ms;" if processes <= 16 else
+             f"{min(expected):.2f} to {max(expected):.2f} ms in {processes} processes;")
+    assert f"Median by process: {shown}" in text
+    assert "; by process " in html.render(found)
+
+
+def test_a_spike_keeps_its_number_on_a_terminal():
+    """Mutation: "Iteration 1234, process 12", of which the terminal showed "Iteration … process 12"."""
+    assert all(len(spikes.spot(1234, process)) < terminal.LABEL for process in (0, 12))

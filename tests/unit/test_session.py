@@ -58,6 +58,14 @@ def test_found_by_path_id_prefix_and_latest(tmp_path, session):
     assert find(str(tmp_path / "latest"), tmp_path).id == session.id
 
 
+def test_without_its_pointer_latest_is_the_newest(tmp_path, session):
+    """Sessions that were copied elsewhere, or whose latest was removed. Mutation: raise when the link leads nowhere."""
+    (tmp_path / "latest").unlink()
+    assert find("latest", tmp_path).folder == session.folder
+    (tmp_path / "latest").symlink_to("2001-01-01/20010101_000000_abcdef")
+    assert find("latest", tmp_path).folder == session.folder
+
+
 def test_unknown_and_ambiguous_references_are_usage_errors(tmp_path, session):
     Session.create(tmp_path, {}, "", "0")
     with pytest.raises(UsageError, match="ambiguous"):

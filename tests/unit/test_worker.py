@@ -1,5 +1,6 @@
 """The measured process: its loop, its rows, and that it never outlives its parent."""
 
+import gzip
 import json
 import os
 import signal
@@ -10,9 +11,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from aaco.runner import iterations, worker
+from aaco.core.plan import Plan
+from aaco.runner import iterations, ort, registry, witness, worker
 from aaco.runner.job import Job
 from aaco.runner.stopping import Stop
+from aaco.tracelake import layout
 from tests import models
 
 
@@ -23,7 +26,8 @@ def job(tmp_path):
     model = models.chain(tmp_path / "chain.onnx")
     return Job(parent=os.getpid(), kind="time", model=str(model), provider="CPUExecutionProvider", provider_options={},
                session_options={}, inputs=str(tmp_path / "inputs.npz"), outcome=str(tmp_path / "outcome.json"),
-               rows=str(iterations.path_of(tmp_path, 0)), warmup=3, iterations=7)
+               rows=str(iterations.path_of(tmp_path, 0)), account=str(witness.path_of(tmp_path, 0)), warmup=3,
+               iterations=7)
 
 
 def start(job, **changes):
@@ -60,3 +64,15 @@ def test_the_loop_stops_by_its_rule_and_writes_each_row(tmp_path):
     reason, latencies = worker.loop(lambda: None, descriptor, 1, Stop(10))
     os.close(descriptor)
     assert (reason, len(latencies), iterations.count(tmp_path / "rows")) == ("iterations", 10, 10)
+
+
+@pytest.mark.parametrize(("asked", "made"), [(0, 2), (7, 7), (500, 50)])
+def test_the_profiled_pass_warms_up_as_the_plan_says(tmp_path, asked, made):
+    """Mutation: two runs, whatever the plan."""
+    model = models.chain(tmp_path / "chain.onnx")
+    workload = ort.Workload(model, registry.backend("cpu", registry.backends()), {"x": np.ones((2, 64), np.float32)},
+                            False)
+    facts = ort.profile_pass(tmp_path, workload, Plan(model=str(model), warmup=asked, profile_iterations=3))
+    assert (facts["warmup"], facts["iterations"]) == (made, 3)
+    events = json.loads(gzip.decompress((tmp_path / layout.ORT_PROFILE).read_bytes()))
+    assert sum(event["name"] == "model_run" for event in events) == made + 3

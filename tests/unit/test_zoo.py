@@ -52,7 +52,7 @@ def weights(path: Path) -> dict[str, np.ndarray]:
 def made(cache: Path, name: str, batch: int, seed: int = 0) -> dict[str, np.ndarray]:
     from aaco.runner import inputs
 
-    return inputs.for_model(onnx.load(zoo.build(name, cache)), ModelEntry(name=name), batch=batch, seed=seed)
+    return inputs.for_model(onnx.load(zoo.build(name, cache)), ModelEntry(name=name), batch=batch, seed=seed).arrays
 
 
 @pytest.mark.parametrize("name", zoo.RECIPES)

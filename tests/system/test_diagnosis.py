@@ -1,0 +1,40 @@
+"""The page about the diagnosis, command by command, on a recording with a planted bottleneck; and what it answers."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OWN = ROOT / "tests" / "captures" / "torch_scenarios"
+
+
+def test_every_command_of_the_page_runs(aaco):
+    shutil.copy(OWN / "launch_tiny_mlp.trace.json.gz", aaco.folder / "trace.json.gz")
+    shutil.copy(OWN / "launch_tiny_mlp.lat.csv", aaco.folder / "latencies.csv")
+    commands = re.findall(r"^    aaco (.+)$", (ROOT / "docs" / "concepts" / "diagnosis.md").read_text(), re.MULTILINE)
+    assert len(commands) >= 4
+    for command in commands:
+        aaco(*shlex.split(command))
+
+
+@pytest.mark.parametrize(("name", "label", "first"), [
+    ("launch_tiny_mlp", "launch_bound", "device_graph"), ("memory_matrix_vector", "memory_bound", "fusion"),
+    ("compute_conv_stack", "compute_bound", "narrower_types"), ("latency_chase_1", "memory_latency_bound",
+                                                                "more_in_flight"),
+    ("cpu_allocation_churn", "cpu_bound", "keep_memory"), ("transfer_upload_pageable", "transfer_bound", "pin_memory")])
+def test_a_planted_bottleneck_is_named_with_what_to_do(aaco, name, label, first):
+    """Mutation: HOST parts without `pause` call cpu_allocation_churn launch_bound."""
+    aaco("import", OWN / f"{name}.trace.json.gz", "--latency", OWN / f"{name}.lat.csv")
+    found = json.loads(next((aaco.folder / "sessions").glob("latest/metrics/bottleneck.json")).read_text())
+    assert found["bottleneck_class"] == label and found["confidence"] > 0.6
+    best = found["optimization_priority"][0]
+    assert best["action"] == first and best["gain_pct"] <= best["attributed_pct"] <= 100
+
+
+def test_a_latency_that_is_none_leaves_no_session(aaco):
+    refused = aaco("import", OWN / "memory_softmax.trace.json.gz", "--latency", "-3", expect=2)
+    assert "no time that a step takes" in refused.stderr and not (aaco.folder / "sessions").exists()

@@ -1,0 +1,128 @@
+"""Figures of real runs that would be easy to get wrong by a factor: each says what it rests on, or is absent."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import onnx
+import pyarrow.parquet as pq
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from aaco.calibration import card
+from aaco.calibration.card import Ceiling, Conditions, MachineCard
+from aaco.collectors import machine
+from tests import models
+from tests.system.conftest import Aaco
+
+ALONE = Conditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=0.0, others_cpu_pct=2.5)
+
+
+def fixed_batch(path, batch=8):
+    """A MatMul whose input is [8, 64], without a symbol."""
+    weight = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    return models.save(path, [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+                       [("x", [batch, 64])], [("y", [batch, 64])], [weight])
+
+
+def report(aaco, *more):
+    return json.loads(aaco("report", "--format", "json", *more).stdout)
+
+
+def with_a_card(folder):
+    """aaco on a machine whose card was kept: its fp32 roof had not converged."""
+    made = Aaco(folder, folder / "cache")
+    (folder / ".config/aaco/config.yaml").write_text("profiling: {calibrate: true}\n")
+    ceilings = [Ceiling(name=name, value=value, unit=unit, low=value / 2, high=value, samples=9, converged=settled,
+                        how="planted", threads=len(os.sched_getaffinity(0)), conditions=ALONE)
+                for name, value, unit, settled in (("fp32_flops", 1e11, "FLOP/s", False),
+                                                   ("dram_bytes_per_s", 1e10, "B/s", True))]
+    card.save(MachineCard(machine_id=machine.identify().id, ceilings=ceilings), folder / "cache")
+    return made
+
+
+@pytest.fixture(scope="module")
+def eight_bit(tmp_path_factory):
+    made = with_a_card(tmp_path_factory.mktemp("eight-bit"))
+    made("run", models.eight_bit(made.folder / "q.onnx"), "--batch", 64, "--warmup", 2, "--iterations", 30)
+    return made
+
+
+def test_an_8_bit_product_has_no_fp32_roof(eight_bit):
+    """Mutation: one roof for every type; the product then seems to reach a share of it."""
+    rows = {row["name"]: row for row in report(eight_bit)["roofline"]["executed_nodes"]}
+    product = rows.pop("product") if "product" in rows else next(row for row in rows.values() if row["dtype"] == "int8")
+    assert product["utilization"] is None and product["why_absent"] == "no ceiling of int8 arithmetic was measured"
+    assert "no ceiling of int8 arithmetic was measured" in " ".join(eight_bit("report").stdout.split())
+
+
+def test_the_ceilings_are_shown_as_they_were_measured(eight_bit):
+    text = " ".join(eight_bit("report").stdout.split())
+    assert "100 GFLOP/s, did NOT converge, others used 2.5 % of the CPUs" in text
+    assert "10.0 GB/s, converged, others used 2.5 % of the CPUs" in text
+    for form in ("terminal", "markdown", "html"):
+        assert "fp32" in eight_bit("report", "--format", form).stdout
+    reading = report(eight_bit)["readings"]["hardware_envelope_utilization"]
+    assert reading["caveat"] == "roofs in doubt: fp32_flops not converged"
+
+
+def test_a_fixed_batch_is_the_batch_that_is_reported(aaco):
+    """Mutation: the plan's 1; the throughput is then too low by 8."""
+    model = fixed_batch(aaco.folder / "eight.onnx")
+    aaco("run", model, "--warmup", 1, "--iterations", 20, "--no-profile")
+    rows = pq.read_table(aaco.latest / "metrics/inference_iters.parquet").to_pylist()
+    assert {row["batch"] for row in rows} == {8}
+    seconds = sum(row["latency_ms"] for row in rows if row["phase"] == "measurement") / 1e3
+    found = report(aaco)
+    assert found["readings"]["throughput_per_s"]["value"] == pytest.approx(8 * 20 / seconds)
+    assert found["record"]["plan"]["batch"] == found["summary"]["batch"] == 8
+    assert "8 samples per inference, as the model fixes it" in aaco("report").stdout
+    refused = aaco("run", model, "--batch", 1, expect=2).stderr
+    assert "the model fixes it at 8" in refused and "leave --batch out" in refused
+
+
+def counted_loop(path, counted):
+    """A Loop of 40 products of 64 x 64; with `counted` as a constant, else as a model input."""
+    weight = numpy_helper.from_array(np.eye(64, dtype=np.float32), "w")
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["on"], ["still"], name="go"),
+         helper.make_node("MatMul", ["state", "w"], ["next"], name="product")], "body",
+        [helper.make_tensor_value_info("trip", TensorProto.INT64, []),
+         helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("state", TensorProto.FLOAT, [64, 64])],
+        [helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("next", TensorProto.FLOAT, [64, 64])])
+    nodes = [helper.make_node("Loop", ["trips", "true", "x"], ["y"], name="loop", body=body)]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 64])]
+    constants = [weight, numpy_helper.from_array(np.array(True), "true")]
+    if counted:
+        constants.append(numpy_helper.from_array(np.array(40), "trips"))
+    else:
+        inputs.append(helper.make_tensor_value_info("trips", TensorProto.INT64, []))
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 64])],
+                              constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_loops_body_is_counted_as_often_as_it_is_timed(tmp_path, counted):
+    """Mutation: flops of one trip against the time of forty."""
+    aaco = with_a_card(tmp_path)
+    aaco("run", counted_loop(aaco.folder / "loop.onnx", counted), "--warmup", 1, "--iterations", 5)
+    product = next(row for row in pq.read_table(aaco.latest / "model/graph_nodes.parquet").to_pylist()
+                   if row["name"] == "product")
+    found = report(aaco)
+    if counted:
+        assert (product["executions"], product["flops"]) == (40, 40 * 2 * 64**3)
+        kernels = pq.read_table(aaco.latest / "profiler/rocprof_kernels.parquet").to_pylist()
+        ns = sum(row["dur_ns"] for row in kernels if row["executed_node"] == "product" and row["iteration"] is not None)
+        row = next(row for row in found["roofline"]["executed_nodes"] if row["name"] == "product")
+        assert (row["flops"], row["time_ns"]) == (40 * 2 * 64**3, pytest.approx(ns / 10))
+        assert row["utilization"] == pytest.approx(40 * 2 * 64**3 / 1e11 / (ns / 10 / 1e9))
+    else:
+        assert product["flops"] is None and "inside a loop" in product["why_no_cost"]
+        assert found["model_facts"]["unknown_trips"] == 2
+        assert "how often that runs its body is not in the model" in " ".join(aaco("report").stdout.split())

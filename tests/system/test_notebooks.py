@@ -1,0 +1,219 @@
+"""The notebooks under examples/, each executed in a fresh kernel; what they print is computed anew from raw files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import warnings
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from nbclient import NotebookClient
+
+from tests.system.conftest import Aaco
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+WHERE, SLOWER, TRACE = "1-where-did-the-time-go", "2-is-it-slower", "3-read-a-gpu-trace"
+KERNEL_WAIT_NS = 5_000
+
+
+@pytest.fixture
+def execute(tmp_path, cache, monkeypatch):
+    """Runs a notebook of the examples in an empty folder beside the captures; what each cell printed, by its id."""
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    aaco = Aaco(folder, cache)
+
+    def run(name: str) -> tuple[Aaco, dict[str, str]]:
+        notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+        client = NotebookClient(notebook, timeout=240, kernel_name="python3",
+                                resources={"metadata": {"path": str(folder)}})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the notebook machinery, about its own event loop
+            client.execute(env=aaco.environment())
+        return aaco, {cell.id: "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
+                      for cell in notebook.cells if cell.cell_type == "code"}
+
+    return run
+
+
+def numbers(text: str) -> list[float]:
+    return [float(found.replace(",", "")) for found in re.findall(r"(?<![\w.])[+-]?\d[\d,]*(?:\.\d+)?", text)]
+
+
+def latencies_ms(folder: Path) -> list[np.ndarray]:
+    """Per process the measured latencies, from the raw rows."""
+    found = [np.fromfile(path, "<i8").reshape(-1, 4) for path in sorted(folder.glob("runtime/iterations-*.i64"))]
+    return [(rows[:, 3] - rows[:, 2])[rows[:, 1] == 1] / 1e6 for rows in found]
+
+
+def test_every_notebook_is_here_and_the_repository_keeps_none_of_its_outputs():
+    """Mutation: a notebook saved with its outputs."""
+    assert sorted(path.stem for path in EXAMPLES.glob("*.ipynb")) == [WHERE, SLOWER, TRACE]
+    for path in EXAMPLES.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        for cell in notebook.cells:
+            assert not re.search(r"(^|[\s\"'(])/\w", cell.source), cell.source  # a path of some machine
+            assert cell.cell_type == "markdown" or (cell.outputs == [] and cell.execution_count is None)
+
+
+def test_where_did_the_time_go(execute):
+    """Mutation: Session.latency with the warm-up in it; top_kernels without the first."""
+    aaco, printed = execute(WHERE)
+    assert printed["run"].split() == ["complete", "CPUExecutionProvider", "50", "inferences"]
+    measured = np.concatenate(latencies_ms(aaco.latest))
+    median, low, high = numbers(printed["latency"].splitlines()[0])
+    assert median == pytest.approx(np.percentile(measured, 50), abs=1e-4)
+    assert {low, high} <= {round(each, 4) for each in measured} and low <= median <= high
+    assert "needs at least 100" in printed["latency"]
+
+    nodes = profiled(aaco.latest)
+    total, by_operator = sum(ns for _, _, ns in nodes), Counter()
+    for _, operator, ns in nodes:
+        by_operator[operator] += ns
+    lines = printed["kernels"].splitlines()
+    assert len(lines) == 5
+    for line, (_, expected) in zip(lines, by_operator.most_common(5), strict=True):
+        share, calls = numbers(line.rpartition(" ")[0])
+        name = line.split()[-1]
+        assert by_operator[name] == expected and share == pytest.approx(100 * expected / total, abs=0.006)
+        assert calls == sum(operator == name for _, operator, _ in nodes)
+
+    sole = single_nodes(aaco.latest)
+    times = Counter()
+    for name, _, ns in nodes:
+        times[name] += ns
+    shown = {line.split()[-1]: int(numbers(line)[0]) for line in printed["nodes"].splitlines()}
+    assert len(shown) == 5
+    for name, ns in shown.items():
+        executed = sole.get(name)
+        assert executed is None or ns == times[executed]
+    assert shown.keys() & sole.keys()
+
+    kept = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
+    assert printed["bottleneck"].startswith(f"{kept['bottleneck_class']} - ")
+    assert "BOTTLENECK ANALYSIS" in printed["report"]
+    assert aaco.latest.name in (aaco.folder / "bert-tiny.html").read_text()
+
+
+def profiled(folder: Path) -> list[tuple[str, str, int]]:
+    """Name, operator and ns of every node that the profiled pass executed after its warm-up."""
+    events = json.loads(gzip.decompress((folder / "profiler/raw/ort_profile.json.gz").read_bytes()))
+    warmup = json.loads((folder / "runtime/ort_config.json").read_text())["profile"]["warmup"]
+    start = sorted(event["ts"] for event in events if event["name"] == "model_run")[warmup]
+    return [(event["name"].removesuffix("_kernel_time"), event["args"]["op_name"], 1000 * event["dur"])
+            for event in events if event["name"].endswith("_kernel_time") and event["ts"] >= start]
+
+
+def single_nodes(folder: Path) -> dict[str, str]:
+    """The nodes of the model that one executed node computes alone, and that one's name."""
+    source = pq.read_table(folder / "model/graph_nodes.parquet").to_pylist()
+    executed = pq.read_table(folder / "model/executed_nodes.parquet").to_pylist()
+    return {source[node["source_nodes"][0]]["name"]: node["name"] for node in executed
+            if len(node["source_nodes"]) == 1}
+
+
+def test_is_it_slower(execute):
+    """Mutation: a smallest detectable change of 2.0 standard errors."""
+    aaco, printed = execute(SLOWER)
+    assert printed["baseline"].strip() == "bert-tiny.json"
+    before, after, planted = (np.log([np.median(process) for process in latencies_ms(folder)])
+                              for folder in sorted(aaco.folder.glob("sessions/2*/2*")))
+    assert len(before) == len(after) == len(planted) == 5
+    status, _, rest = printed["verdict"].partition(" - ")
+    assert status in ("inconclusive", "equivalent", "regressed", "improved") and rest
+    effect, detectable = (numbers(line)[0] for line in printed["verdict"].splitlines()[1:3])
+    assert effect == pytest.approx(100 * math.expm1(after.mean() - before.mean()), abs=1e-3)
+    error = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / 2 * (1 / 5 + 1 / 5))
+    assert detectable == pytest.approx(100 * (1.96 + 0.84) * error, abs=1e-3)
+
+    assert "did not measure the same thing" in printed["refusal"] and "batch 1 -> 4" in printed["refusal"]
+    status, regressed, severity = printed["forced"].splitlines()[0].split()
+    effect, low, high = numbers(printed["forced"].splitlines()[1])
+    change = planted.mean() - before.mean()
+    assert effect == pytest.approx(100 * math.expm1(change), abs=1e-3)
+    half = 2.306004 * math.sqrt((before.var(ddof=1) + planted.var(ddof=1)) / 2 * (1 / 5 + 1 / 5))  # t(0.975, 8)
+    assert [low, high] == pytest.approx([100 * math.expm1(change - half), 100 * math.expm1(change + half)], rel=1e-5)
+    assert (status, regressed) == (("regressed", "True") if low > 5 else ("inconclusive", "None"))
+    assert (severity == "none") == (status != "regressed")
+    assert printed["all"].startswith(status.upper())
+
+
+def test_read_a_gpu_trace(execute):
+    """Mutation: contrast() with its sides exchanged; busy time without the fills."""
+    _, printed = execute(TRACE)
+    events = trace("nchw")
+    kernels, other = trace_of(events, "kernel"), trace_of(events, "kernel", "gpu_memset")
+    assert printed["import"].split() == [str(len(kernels)), "kernels"]
+    assert printed["truth"].startswith("trusted: True\n")
+
+    totals, calls = Counter(), Counter()
+    for event in kernels:
+        totals[event["name"]] += event["ns"]
+        calls[event["name"]] += 1
+    for line, (name, ns) in zip(printed["top"].splitlines(), totals.most_common(5), strict=True):
+        assert line == f"{ns:12,d} ns {calls[name]:5d} calls  {name[:80]}"
+
+    span, idle, causes = idleness(other, events)
+    lines = printed["idle"].splitlines()
+    assert [int(numbers(line)[0]) for line in lines[:3]] == [span, span - idle, idle]
+    assert lines[3:] == [f"{causes[name][0]:12,d} ns idle by {name}, {causes[name][1]:,d} gaps" for name in causes]
+
+    totals, calls = Counter(), Counter()
+    for event in trace_of(events, "cuda_runtime"):
+        totals[event["name"]] += event["ns"]
+        calls[event["name"]] += 1
+    assert printed["sql"].splitlines() == [f"{ns:12,d} ns {calls[name]:5d} calls  {name}"
+                                           for name, ns in totals.most_common(3)]
+
+    later = trace_of(trace("nhwc"), "kernel")
+    spans = [max(event["end"] for event in side) - min(event["start"] for event in side) for side in (kernels, later)]
+    lines = printed["diff"].splitlines()
+    assert lines[0] == f"{spans[0]:,d} -> {spans[1]:,d} ns, {spans[1] - spans[0]:+,d} ns"
+    for line in lines[1:]:
+        delta, times_before, times_after = map(int, numbers(line.replace("->", " "))[:3])
+        name = line.split(maxsplit=5)[5]
+        rows = [[event["ns"] for event in side if event["name"].startswith(name)] for side in (kernels, later)]
+        assert (delta, times_before, times_after) == (sum(rows[1]) - sum(rows[0]), len(rows[0]), len(rows[1]))
+    assert len(lines) == 4 and "TRACE DIFFERENCE" in printed["all"]
+
+
+def trace(layout: str) -> list[dict]:
+    """The events of a recording that last, with start, end and ns in whole ns."""
+    text = gzip.decompress((ROOT / f"tests/captures/torch_h200/resnet50_{layout}.json.gz").read_bytes())
+    events = [event for event in json.loads(text, parse_float=Decimal)["traceEvents"] if event["ph"] == "X"]
+    for event in events:
+        event["start"], event["ns"] = int(1000 * event["ts"]), int(1000 * event["dur"])
+        event["end"] = event["start"] + event["ns"]
+    return events
+
+
+def trace_of(events: list[dict], *categories: str) -> list[dict]:
+    return sorted((event for event in events if event["cat"] in categories), key=lambda event: event["start"])
+
+
+def idleness(work: list[dict], events: list[dict]) -> tuple[int, int, dict[str, tuple[int, int]]]:
+    """Span and idle time of the device, and the gaps by cause as far as this recording needs it: the next launch came
+    late, or it was there and this is the way from one kernel to the next."""
+    launches = {event["args"]["correlation"]: event for event in trace_of(events, "cuda_runtime", "cuda_driver")}
+    gaps, reach = {"host_wait": [], "kernel_wait": []}, work[0]["end"]
+    for event in work[1:]:
+        if (gap := event["start"] - reach) > 0:
+            late = launches[event["args"]["correlation"]]["end"] > reach
+            assert late or gap <= KERNEL_WAIT_NS
+            gaps["host_wait" if late else "kernel_wait"].append(gap)
+        reach = max(reach, event["end"])
+    return (reach - work[0]["start"], sum(map(sum, gaps.values())),
+            {cause: (sum(found), len(found)) for cause, found in gaps.items()})

@@ -1,0 +1,131 @@
+"""The AMD sampler on a planted sysfs: units, what is missing or nonsense, a device that vanishes, and the readings."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aaco.analytics import metrics as every
+from aaco.analytics.inputs import Spans
+from aaco.collectors import amd_sensors, amd_sysfs
+from aaco.collectors.capabilities import QUESTIONS
+from aaco.core import registry
+from aaco.core.errors import BadCapture
+from aaco.core.host import Host
+from aaco.core.readings import Absent
+from tests.fakes.hosts import plant
+
+registry.load(every, "aaco.metrics")
+DRM = "sys/class/drm"
+GPU = {
+    "vendor": "0x1002\n", "gpu_busy_percent": "87\n", "mem_busy_percent": "12\n", "mem_info_vram_used": f"{3 << 30}\n",
+    "mem_info_vram_total": f"{16 << 30}\n", "pp_dpm_sclk": "0: 500Mhz\n1: 2400Mhz *\n2: 2725Mhz\n",
+    "pp_dpm_mclk": "0: 96Mhz\n1: 1124Mhz *\n", "hwmon/hwmon4/name": "amdgpu\n",
+    "hwmon/hwmon4/temp1_input": "71000\n", "hwmon/hwmon4/temp2_input": "83500\n",
+    "hwmon/hwmon4/power1_average": "245000000\n", "hwmon/hwmon4/power1_input": "999000000\n",
+    "hwmon/hwmon4/power1_cap": "300000000\n", "hwmon/hwmon4/freq1_input": "2399000000\n",
+    "hwmon/hwmon4/freq2_input": "1124000000\n",
+}
+
+
+def card(root: Path, number: int, files: dict[str, str]) -> None:
+    plant(root, {f"{DRM}/card{number}/device/{name}": content for name, content in files.items()})
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A screen's card of another vendor, its connector, and two devices: card10 tells little, and some of it wrong."""
+    root = tmp_path / "root"
+    card(root, 0, {"vendor": "0x1a03\n"})
+    plant(root, {f"{DRM}/card2-DP-1/device/vendor": "0x1002\n"})
+    card(root, 2, GPU)
+    card(root, 10, {"vendor": "0x1002\n", "gpu_busy_percent": "65535\n", "mem_info_vram_used": "no idea\n",
+                    "pp_dpm_sclk": "S: 19Mhz *\n1: 2100Mhz\n", "pp_dpm_mclk": "\n",
+                    "hwmon/hwmon1/power1_input": "139000000\n", "hwmon/hwmon1/temp1_input": "-5000\n",
+                    "hwmon/hwmon1/temp2_input": f"{1 << 70}\n"})
+    return Host(root)
+
+
+def record(host: Host, raw: Path) -> pa.Table:
+    sampler = amd_sysfs.Sampler(1, 60, raw=raw, host=host)
+    sampler.start()
+    return sampler.stop()
+
+
+def test_units_are_the_kernels_and_nonsense_is_null(host: Host, tmp_path: Path) -> None:
+    """Mutations: power1_input before the mean; cards sorted as text; any vendor; a share of 65535; no scaling."""
+    first, second = record(host, tmp_path / "raw.bin").to_pylist()[:2]
+    expected = {"device_id": 0, "gpu_util_pct": 87, "mem_util_pct": 12, "temp_c": 71, "hotspot_c": 83.5, "power_w": 245,
+                "power_cap_w": 300, "sclk_mhz": 2399, "sclk_max_mhz": 2725, "mclk_mhz": 1124,
+                "vram_used_bytes": 3 << 30, "vram_total_bytes": 16 << 30, "energy_j": None, "throttle_reasons": None,
+                "source": "amdgpu"}
+    assert {name: first[name] for name in expected} == expected
+    expected = {"device_id": 1, "gpu_util_pct": None, "temp_c": -5, "hotspot_c": None, "power_w": 139, "sclk_mhz": 19,
+                "sclk_max_mhz": 2100, "mclk_mhz": None, "vram_used_bytes": None, "power_cap_w": None}
+    assert {name: second[name] for name in expected} == expected
+
+
+def test_a_device_that_vanishes_leaves_no_more_rows(host: Host, tmp_path: Path) -> None:
+    """Mutation: a row of nulls for it."""
+    sampler = amd_sysfs.Sampler(1, 0.01, raw=tmp_path / "raw.bin", host=host)
+    sampler.start()
+    shutil.rmtree(host.sys / "class/drm/card10")
+    before = sampler.overhead["samples"]
+    while sampler.overhead["samples"] < before + 3:
+        time.sleep(0.01)
+    devices = sampler.stop()["device_id"].to_pylist()
+    assert devices[:2] == [0, 1] and devices[-2:] == [0, 0]
+
+
+def test_why_none_can_be_watched_is_said(host: Host, tmp_path: Path) -> None:
+    """Mutation: a card whose files cannot be read counts as watched."""
+    assert amd_sensors.why_not(host) is None
+    assert "no card of AMD's" in str(amd_sensors.why_not(Host(tmp_path / "nowhere")))
+    with pytest.raises(Absent, match="no card of AMD's"):
+        amd_sysfs.Sampler(1, raw=tmp_path / "raw.bin", host=Host(tmp_path / "nowhere"))
+    card(tmp_path / "mute", 0, {"vendor": "0x1002\n"})
+    assert "neither its use nor a sensor" in str(amd_sensors.why_not(Host(tmp_path / "mute")))
+    question = next(one for one in QUESTIONS if one.name == "amdgpu sensors")
+    assert question.answer(host).detail == "2 devices, 2 of them with sensors"
+    assert not question.answer(Host(tmp_path / "mute")).available
+
+
+def test_a_killed_recording_is_read_to_its_last_whole_row(host: Host, tmp_path: Path) -> None:
+    """Mutation: the torn row read with zeros."""
+    raw = tmp_path / "raw.bin"
+    whole = record(host, raw).num_rows
+    raw.write_bytes(raw.read_bytes()[:-5])
+    assert amd_sysfs.parse(raw).num_rows == whole - 1
+    raw.write_bytes(b"something else entirely")
+    with pytest.raises(BadCapture, match="amdgpu sampler"):
+        amd_sysfs.parse(raw)
+
+
+def test_the_guards_read_it(host: Host, tmp_path: Path) -> None:
+    """A device without an edge sensor is judged by its junction. Mutation: no throttle reason taken for none."""
+    def read(name: str) -> Any:
+        events = record(host, tmp_path / "raw.bin")
+        at = events["t_ns"].to_numpy()
+        return registry.METRICS[name].compute(events, Spans(at[:1], at[-1:]))
+
+    shutil.rmtree(host.sys / "class/drm/card10")
+    found = read("device_temperature_max_c")
+    assert (found.value, found.method) == (71, "edge")
+    assert read("device_power_of_cap_pct") == pytest.approx(100 * 245 / 300)
+    assert read("device_clock_variation_pct") == pytest.approx(0)
+    with pytest.raises(Absent, match="no reasons for the clock"):
+        read("device_throttled_pct")
+    (host.sys / "class/drm/card2/device/hwmon/hwmon4/temp1_input").unlink()
+    found = read("device_temperature_max_c")
+    assert (found.value, found.method) == (83.5, "junction")
+
+
+def test_levels_of_a_clock() -> None:
+    """Mutation: the last level taken for the highest."""
+    assert amd_sensors.levels_mhz("0: 2100Mhz\n1: 500Mhz *\n") == (500, 2100)
+    assert amd_sensors.levels_mhz("nothing of the kind") == (None, None)

@@ -1,0 +1,125 @@
+"""Replayed device graphs laid to what was launched when they were captured."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attribution
+from aaco.analytics.attribution.operators import REASONS, Why
+from aaco.core import tables
+from aaco.core.config import Analysis
+from aaco.examinations import attribution
+from benchmarks.ordered import imported
+from tests import timed
+
+SGLANG = ("inference_sglang_decode_capture_traces_bs_32_rank0.json.gz",
+          "inference_sglang_decode_sglang_Qwen3-8B_decode.json.gz")
+
+
+def call(name, start, end, parent=None, correlation=None, **more):
+    domain = "cpu_op" if "::" in name else "cuda_runtime"
+    return timed.at(start, end, name=name, domain=domain, parent_id=parent, correlation_id=correlation, **more)
+
+
+def captured(kernels, at=0, named=True):
+    """Operators that launch these kernels while a stream is captured, 100 ns each."""
+    calls = [call("cudaStreamBeginCapture_v10000", at, at + 5)]
+    for place, _ in enumerate(kernels):
+        start = at + 10 + 100 * place
+        calls += [call(f"aten::op{place}", start, start + 50), call("cudaLaunchKernel", start + 10, start + 20,
+                                                                   correlation=1000 + at + place)]
+    calls.append(call("cudaStreamEndCapture_v10000", at + 10 + 100 * len(kernels), at + 15 + 100 * len(kernels)))
+    said = {1000 + at + place: name for place, name in enumerate(kernels)} if named else {}
+    return calls, said
+
+
+def attribute(parts, kernels, cuts=()):
+    """The operator and method of each kernel, by kernel_id, and the operators."""
+    calls = sorted((one for part, _ in parts for one in part), key=lambda one: one["t_start_ns"])
+    said = {key: name for _, names in parts for key, name in names.items()}
+    for place, one in enumerate(calls):
+        one["call_id"] = place
+        one["parent_id"] = next((at for at in range(place - 1, -1, -1) if "::" in calls[at]["name"]
+                                 and calls[at]["t_end_ns"] >= one["t_end_ns"]), None)
+    api_calls = timed.calls(*calls)
+    arguments = tables.CALL_ARGUMENTS.build(
+        call_id=[one["call_id"] for one in calls],
+        arguments=[json.dumps({"kernel": said[one["correlation_id"]]} if one["correlation_id"] in said else
+                              {"Input Dims": [[one["call_id"]]]}) for one in calls])
+    found = {"kernels": timed.kernels(*kernels), "api_calls": api_calls}
+    pass_, maps = Attribution(), []
+    for end, piece in timed.sliced(found, cuts):
+        mine = arguments.filter(pc.is_in(arguments["call_id"], piece["api_calls"]["call_id"].combine_chunks()))
+        maps.append(pass_.feed(piece["kernels"].select(COLUMNS["kernels"]),
+                                     piece["api_calls"].select(COLUMNS["api_calls"]), mine.select(ARGUMENT_COLUMNS),
+                                     end))
+    mapped = pa.concat_tables([*maps, pass_.rest()]).sort_by("kernel_id").to_pylist()
+    rows = {row["operator_id"]: row for row in pass_.operators().to_pylist()}
+    return [(rows[one["operator_id"]]["operator"], one["method"]) for one in mapped], list(rows.values())
+
+
+def replay(names, at, correlation, **more):
+    return [timed.at(at + 10 * place, at + 10 * place + 5, kernel_name=name, correlation_id=correlation,
+                     **{key: values[place] for key, values in more.items()}) for place, name in enumerate(names)]
+
+
+def launch(at, correlation):
+    return [call("cudaGraphLaunch_v10000", at, at + 10, correlation=correlation)], {}
+
+
+@pytest.mark.parametrize("cuts", [(), (5,), (115,), (130,), (500,), (2005,), (2015,), range(0, 2100, 7)])
+def test_the_nth_kernel_of_a_replay_is_the_nth_captured_launch_wherever_slices_are_cut(cuts):
+    """Mutation: a capture that is open at a cut forgotten."""
+    found, rows = attribute([captured("aba"), launch(1000, 7), launch(2000, 8)],
+                            [*replay("aba", 1100, 7), *replay("aba", 2010, 8)], cuts)
+    assert found == [(f"aten::op{place}", "exact_sequence") for place in (0, 1, 2, 0, 1, 2)]
+    replayed = {row["operator"]: row for row in rows if row["method"] == "exact_sequence"}
+    assert {(row["calls"], row["kernels"], row["host_ns"]) for row in replayed.values()} == {(2, 2, None)}
+    assert replayed["aten::op1"]["shapes"] == "[[3]]"
+
+
+def test_names_that_do_not_agree_are_refused():
+    """Mutation: as many kernels taken for proof."""
+    found, rows = attribute([captured("abc"), launch(1000, 7)], replay("abd", 1100, 7))
+    assert found == [(None, "unattributed")] * 3
+    assert {row["why_unattributed"] for row in rows if row["kernels"]} == {REASONS[Why.UNLIKE]}
+
+
+def test_without_names_one_candidate_is_a_guess_by_position_and_two_are_none():
+    found, rows = attribute([captured("ab", named=False), launch(1000, 7)], replay("ab", 1100, 7))
+    assert found == [("aten::op0", "sequence"), ("aten::op1", "sequence")]
+    assert {row["method"] for row in rows if row["kernels"]} == {"sequence"}
+    found, _ = attribute([captured("ab", named=False), captured("xy", at=400, named=False), launch(1000, 7)],
+                         replay("ab", 1100, 7))
+    assert found == [(None, "unattributed")] * 2
+
+
+def test_of_two_graphs_the_names_tell_which():
+    found, _ = attribute([captured("ab"), captured("bc", at=400), launch(1000, 7)], replay("ab", 1100, 7))
+    assert [name for name, _ in found] == ["aten::op0", "aten::op1"]
+
+
+def test_nodes_of_the_graph_go_before_the_order_in_which_streams_ran_them():
+    """Mutation: kernels in the order of their starts."""
+    found, _ = attribute([captured("ab"), launch(1000, 7)], replay("ba", 1100, 7, graph_node_id=[12, 11]))
+    assert found == [("aten::op1", "exact_sequence"), ("aten::op0", "exact_sequence")]
+
+
+def test_without_a_capture_in_the_trace_that_is_said():
+    found, rows = attribute([launch(1000, 7)], replay("ab", 1100, 7))
+    assert found == [(None, "unattributed")] * 2
+    assert {row["why_unattributed"] for row in rows if row["kernels"]} == {REASONS[Why.REPLAYED]}
+
+
+@pytest.mark.captures
+def test_a_real_decode_step_is_laid_to_the_capture_recorded_before_it(captures: Path, tmp_path):
+    """SGLang on an MI300X: 544 kernels by one hipGraphLaunch, captured in another file; every name agrees."""
+    session = imported([captures / "kineto" / name for name in SGLANG], tmp_path)
+    attribution.examine(session, Analysis())
+    operators, kernels = session.table("operators"), session.kernels()
+    exact = operators.filter(pc.equal(operators["method"].cast(pa.string()), "exact_sequence"))
+    assert (pc.sum(exact["kernels"]).as_py(), pc.sum(exact["device_ns"]).as_py()) == (544, 9_656_404)
+    assert pc.sum(operators["device_ns"]).as_py() == pc.sum(kernels["dur_ns"]).as_py()

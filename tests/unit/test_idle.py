@@ -1,0 +1,183 @@
+"""One small trace for each cause of a gap, and real traces whose causes are known."""
+
+import numpy as np
+import pytest
+
+from aaco.analytics.idle import Idling, conditions
+from aaco.analytics.linking import Callers, Linker
+from aaco.analytics.timeline import Timeline
+from aaco.analytics.work import Lanes
+from aaco.core import tables
+from tests import kineto_rows, timed
+from tests.timed import at
+
+MS = 1_000_000
+
+
+def idle(kernels=(), calls=(), copies=(), system_events=None, gpu_events=None):
+    return of_tables({"kernels": timed.kernels(*kernels), "copies": timed.copies(*copies),
+                      "api_calls": timed.calls(*calls)}, conditions(system_events, gpu_events))
+
+
+def of_tables(found, known=None):
+    lanes, callers, idling = Lanes(), Callers(), Idling(known)
+    linked = Linker().feed(lanes.work(found["kernels"], found["copies"]), callers.calls(found["api_calls"]), None)
+    idling.feed(linked, [key[1] for key in lanes.devices.known], [key[2] for key in callers.threads.known])
+    return idling.result(lanes.devices.known, lanes.streams.known, lanes.names.known)
+
+
+def only(lane):
+    """The one cause of a lane's gaps, with their time."""
+    (found,) = ((name, part.ns) for name, part in lane.causes.items() if part.ns)
+    return found
+
+
+def causes(lane):
+    """The time of each cause."""
+    return {name: part.ns for name, part in lane.causes.items() if part.ns}
+
+
+FIRST = at(0, 100_000)  # the kernel before the gap
+NEXT = at(200_000, 300_000, correlation_id=2)  # the kernel after it: a gap of 100 us
+
+
+def test_the_host_came_late():
+    found = idle([FIRST, NEXT], [at(190_000, 195_000, correlation_id=2)])
+    assert only(found.devices[0]) == ("host_wait", 100_000)
+    assert found.devices[0].launching_ns == 10_000
+    assert only(found.streams[0]) == ("host_wait", 100_000)
+
+
+def test_the_host_was_still_waiting_when_the_device_ran_dry():
+    found = idle([FIRST, NEXT], [at(2_000, 105_000, name="cudaDeviceSynchronize"),
+                                 at(106_000, 107_000, name="cudaStreamSynchronize"),
+                                 at(190_000, 195_000, correlation_id=2)])
+    assert only(found.devices[0]) == ("sync_wait", 100_000)
+
+
+def test_a_short_wait_explains_no_more_than_its_length():
+    """Mutation: `np.minimum(self.ns, blocked)` -> `self.ns`."""
+    found = idle([FIRST, NEXT], [at(95_000, 105_000, name="cudaDeviceSynchronize"),
+                                 at(190_000, 195_000, correlation_id=2)])
+    assert causes(found.devices[0]) == {"sync_wait": 10_000, "host_wait": 90_000}
+    assert found.devices[0].causes["host_wait"].count == found.devices[0].gaps == 1
+
+
+def test_a_wait_that_began_after_the_device_ran_dry_is_not_to_blame():
+    found = idle([FIRST, NEXT], [at(110_000, 112_000, name="cudaDeviceSynchronize"),
+                                 at(190_000, 195_000, correlation_id=2)])
+    assert only(found.devices[0]) == ("host_wait", 100_000)
+
+
+def test_another_threads_wait_is_not_to_blame():
+    found = idle([FIRST, NEXT], [at(50_000, 105_000, name="cudaDeviceSynchronize", thread_id=2),
+                                 at(190_000, 195_000, correlation_id=2)])
+    assert only(found.devices[0]) == ("host_wait", 100_000)
+
+
+def test_the_host_was_in_a_copy_call():
+    found = idle([FIRST, NEXT], [at(50_000, 105_000, name="hipMemcpyWithStream", domain="hip", correlation_id=9),
+                                 at(190_000, 195_000, correlation_id=2)])
+    assert causes(found.devices[0]) == {"copy_wait": 55_000, "host_wait": 45_000}
+
+
+def test_the_stream_waited_for_a_copy_on_another():
+    found = idle([FIRST, NEXT], [at(50_000, 55_000, correlation_id=2)], [at(90_000, 198_000, stream_id=9)])
+    stream = next(lane for lane in found.streams if lane.stream_id == 7)
+    assert only(stream) == ("copy_wait", 100_000)
+    assert only(found.devices[0]) == ("kernel_wait", 2_000)
+
+
+def test_the_stream_waited_for_a_kernel_on_another_although_it_was_launched_late():
+    """Mutation: `& ~waited` left out of what is late."""
+    other = at(90_000, 198_000, stream_id=9)
+    found = idle([FIRST, other, NEXT], [at(120_000, 125_000, correlation_id=2)])
+    stream = next(lane for lane in found.streams if lane.stream_id == 7)
+    assert only(stream) == ("kernel_wait", 100_000)
+    assert stream.launching_ns == 0
+
+
+def test_back_to_back():
+    found = idle([FIRST, at(103_000, 200_000, correlation_id=2)], [at(50_000, 55_000, correlation_id=2)])
+    assert only(found.devices[0]) == ("kernel_wait", 3_000)
+
+
+def test_launched_just_too_late():
+    found = idle([FIRST, at(108_000, 200_000, correlation_id=2)], [at(91_000, 99_000, correlation_id=2)])
+    assert only(found.devices[0]) == ("launch", 8_000)
+    assert found.devices[0].launching_ns == 8_000
+
+
+def test_what_nothing_explains_is_unknown_and_says_why():
+    found = idle([FIRST, NEXT], [at(50_000, 55_000, correlation_id=2)])
+    assert only(found.devices[0]) == ("unknown", 100_000)
+    assert {why: part.ns for why, part in found.devices[0].unknown.items() if part.ns} == {
+        "launched in time; nothing recorded explains the wait": 100_000}
+
+
+def test_without_its_launch_a_gap_is_unknown():
+    found = idle([FIRST, NEXT])
+    assert only(found.devices[0]) == ("unknown", 100_000)
+    assert {why: part.ns for why, part in found.devices[0].unknown.items() if part.ns} == {
+        "the launch of the next work is not in the capture": 100_000}
+
+
+def test_the_thread_was_kept_off_its_cpu():
+    events = tables.SYSTEM_EVENTS.build(t_ns=[80_000, 110_000, 150_000], dur_ns=[30_000, 50_000, 20_000],
+                                        kind=["run_queue_wait", "run_queue_wait", "irq"], thread_id=[1, 1, 1],
+                                        tier=["T3"] * 3)
+    calls = [at(190_000, 195_000, correlation_id=2)]
+    found = idle([FIRST, NEXT], calls, system_events=events).devices[0]
+    assert causes(found) == {"noise": 70_000, "host_wait": 30_000}
+    assert found.causes["noise"].count == 1
+    sampled = events.set_column(events.schema.get_field_index("tier"), "tier", [["T1"] * 3])
+    assert only(idle([FIRST, NEXT], calls, system_events=sampled).devices[0]) == ("host_wait", 100_000)
+
+
+def test_the_clock_was_held_down():
+    samples = tables.GPU_EVENTS.build(t_ns=[0, 150_000, 250_000], device_id=[0, 0, 0],
+                                      throttle_reasons=[[], ["power"], []])
+    calls = [at(50_000, 55_000, correlation_id=2)]
+    assert only(idle([FIRST, NEXT], calls, gpu_events=samples).devices[0]) == ("throttled", 100_000)
+    assert only(idle([FIRST, NEXT], calls, gpu_events=samples.slice(0, 1)).devices[0]) == ("unknown", 100_000)
+
+
+def test_the_launch_latency_is_the_captures_own():
+    """30 launches find the device idle and start 40 us after their call; a gap that ends 38 us after its call fits."""
+    starts = [number * MS for number in range(1, 31)]
+    kernels = [at(start, start + 10_000, correlation_id=start) for start in starts]
+    calls = [at(start - 40_000, start - 30_000, correlation_id=start) for start in starts]
+    kernels += [at(100 * MS, 101 * MS), at(101 * MS + 28_000, 102 * MS, correlation_id=7)]
+    calls += [at(101 * MS - 10_000, 101 * MS - 1_000, correlation_id=7)]
+    found = idle(kernels, calls)
+    assert found.devices[0].causes["launch"].ns == 28_000
+    assert 40_000 <= found.launch_latency_ns[0].ns <= 50_000
+    assert found.launch_latency_ns[0].observed == 29  # the first has no gap before it
+
+
+def test_the_longest_gaps_are_named():
+    found = idle([FIRST, NEXT, at(302_000, 310_000, kernel_name="last")], [at(190_000, 195_000, correlation_id=2)])
+    assert [(gap.t_start_ns, gap.ns, gap.cause, gap.before_kernel) for gap in found.longest] == [
+        (100_000, 100_000, "host_wait", "k"), (300_000, 2_000, "kernel_wait", "last")]
+
+
+TRACES = ("h200/torch_scenarios/{}.trace.json.gz", "kineto/{}.json.gz")
+
+
+@pytest.mark.captures
+@pytest.mark.parametrize(("name", "main", "least"), [
+    (TRACES[0].format("launch_tiny_adds"), "host_wait", 0.9),
+    (TRACES[0].format("cpubound_python_busy"), "host_wait", 0.9),
+    (TRACES[0].format("resnet50_b256_bf16_nhwc"), "kernel_wait", 0.6),
+    (TRACES[1].format("mi300_Qwen_Qwen1.5-0.5B-Chat__1016005"), "host_wait", 0.3),
+    (TRACES[1].format("inference_vllm_decode_full_graph_execution"), "unknown", 0.5),
+])
+def test_real_traces(name, main, least):
+    found = kineto_rows.read(name)
+    result = of_tables(found)
+    lanes, timeline = Lanes(), Timeline()
+    timeline.feed(lanes.work(found["kernels"], found["copies"]))
+    (device,), (lane,) = timeline.devices(lanes.devices.known), result.devices
+    assert lane.idle_ns == device.idle_ns == sum(part.ns for part in lane.causes.values())
+    largest = max(lane.causes, key=lambda cause: lane.causes[cause].ns)
+    assert (largest, np.floor(10 * lane.causes[largest].ns / lane.idle_ns) / 10 >= least) == (main, True)

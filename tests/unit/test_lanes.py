@@ -1,0 +1,20 @@
+"""analytics.lanes against what sorting everything gives."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aaco.analytics import lanes
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 2**63 - 1, -2**63])), st.integers(1, 5))
+def test_the_largest_are_the_first_of_all_sorted(values, count):
+    """Mutations: `>=` -> `>` (ties at the border are lost); `~` -> `-` (the least integer has no opposite)."""
+    wanted = sorted(range(len(values)), key=lambda row: (-values[row], row))[:count]
+    assert lanes.largest(np.array(values, np.int64), count).tolist() == wanted
+
+
+@given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 70_000))))
+def test_lanes_come_one_after_the_other_each_in_its_order(lane):
+    """Mutations: no stable sort; 16 bits whatever the number of lanes."""
+    assert lanes.by_lane(np.array(lane, np.int64)).tolist() == sorted(range(len(lane)), key=lane.__getitem__)

@@ -1,0 +1,90 @@
+"""The NVIDIA sampler against a driver library compiled here: what it reads, what it leaves null, and how it ends."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aaco.collectors import nvml
+from aaco.core.errors import BadCapture
+from aaco.core.readings import Absent
+
+SOURCE = Path(__file__).parents[1] / "fakes/nvml.c"
+pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="the fake library needs gcc")
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    def compile_(count=2, init=0):
+        library = tmp_path_factory.mktemp("nvml") / "libfake.so"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-w", f"-DCOUNT={count}", f"-DINIT={init}", "-o", library, SOURCE],
+                       check=True)
+        return str(library)
+    return compile_
+
+
+def test_a_device_is_read_and_what_it_does_not_tell_is_null(build, tmp_path):
+    """Mutation: `SUCCESS` not checked: a device that tells nothing has a power of 345 W."""
+    sampler = nvml.Sampler(1, 0.01, raw=tmp_path / "nvml.bin", library=build())
+    sampler.start()
+    time.sleep(0.05)
+    rows = sampler.stop().to_pylist()
+    first, second = rows[0], rows[1]
+    assert (first["device_id"], second["device_id"]) == (0, 1)
+    assert first["power_w"] == pytest.approx(345.678) and first["power_cap_w"] == 700
+    assert (first["temp_c"], first["sclk_mhz"], first["sclk_max_mhz"], first["mclk_mhz"]) == (71, 1980, 1995, 2619)
+    assert (first["gpu_util_pct"], first["mem_util_pct"]) == (87, 12)
+    assert (first["vram_used_bytes"], first["vram_total_bytes"]) == (3 << 30, 80 << 30)
+    assert first["energy_j"] == pytest.approx(5_000_000, abs=1) and rows[-2]["energy_j"] > first["energy_j"]
+    assert first["throttle_reasons"] == ["sw_power_cap", "sw_thermal_slowdown", "bit_0x800"]
+    assert [second[name] for name in ("power_w", "gpu_util_pct", "throttle_reasons")] == [None] * 3
+    assert second["source"] == "nvml" and len(rows) % 2 == 0 and len(rows) >= 4
+    assert sampler.overhead["samples"] == len(rows) / 2
+
+
+def test_without_a_driver_the_reason_is_said(build):
+    """Mutation: `why_not` returns None."""
+    assert "does not load" in nvml.why_not(library="libnothing-of-the-kind.so")
+    assert nvml.why_not(library=build(init=9)) == "nvmlInit_v2: Driver Not Loaded"
+    assert nvml.why_not(library=build(count=0)) == "NVML sees no device"
+    assert nvml.why_not(library=build()) is None
+
+
+def test_a_run_opens_the_library_once(build, tmp_path):
+    """However many passes it has. Mutation: record without kept_open."""
+    (tmp_path / "lib").mkdir()
+    Path(build()).rename(tmp_path / "lib" / nvml.LIBRARY)
+    opened = tmp_path / "opened"
+    subprocess.run([sys.executable, "-m", "aaco", "profile", "--runs", "3", "--telemetry", "--sessions-dir", tmp_path,
+                    "--", "true"], check=True, capture_output=True, cwd=tmp_path,
+                   env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path / "lib"), "FAKE_NVML_LOG": str(opened)})
+    assert opened.read_text() == "opened\n"
+
+
+def test_a_sampler_without_a_device_is_absent(build, tmp_path):
+    with pytest.raises(Absent, match="no device"):
+        nvml.Sampler(1, raw=tmp_path / "nvml.bin", library=build(count=0))
+
+
+def test_a_killed_recording_is_read_to_its_last_whole_row(build, tmp_path):
+    """Mutation: the torn row read with zeros."""
+    raw = tmp_path / "nvml.bin"
+    sampler = nvml.Sampler(1, 10, raw=raw, library=build())
+    sampler.start()
+    whole = sampler.stop().num_rows
+    raw.write_bytes(raw.read_bytes()[:-5])
+    assert nvml.parse(raw).num_rows == whole - 1
+    raw.write_bytes(b"something else entirely")
+    with pytest.raises(BadCapture, match="not a recording"):
+        nvml.parse(raw)
+
+
+def test_the_device_check_says_why_there_is_none():
+    """Or prints what it read, where there is one."""
+    script = Path(__file__).parents[2] / "scripts/device-check"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert "rate_hz" in done.stdout if done.returncode == 0 else "unavailable" in done.stderr

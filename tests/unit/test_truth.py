@@ -1,0 +1,292 @@
+"""Checks of a trace against itself: a healthy one passes all, and each planted fault is found by the check for it.
+
+Every test fails when its check's `findings` returns nothing, and the healthy trace's when a threshold is turned round.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from aaco import pipeline
+from aaco.analytics.truth import launches
+from aaco.analytics.truth.check import CaptureCheck, CaptureTruth, of_tables
+from aaco.analytics.truth.counters import dead_counters
+from aaco.core.config import resolve
+from aaco.core.tables import API_CALLS, COPIES, COUNTERS, KERNELS
+from aaco.report import truth as truth_report
+from aaco.tracelake import layout
+from tests.traces import healthy, tables, without
+
+
+def check(columns: dict[str, Any], facts: dict[str, Any] | None = None) -> CaptureTruth:
+    return of_tables(tables(columns), facts or {})
+
+
+def found(truth: CaptureTruth) -> dict[str, tuple[str, int]]:
+    return {finding.check: (finding.weight, finding.count) for finding in truth.findings}
+
+
+def test_a_healthy_trace_is_trusted():
+    truth = check(healthy())
+    assert truth.trusted and not truth.findings
+    assert truth.account.linked == truth.account.in_tables == (200, 200 * 20_000)
+
+
+def test_kernels_that_were_lost_leave_launches_numbers_and_gaps():
+    columns = healthy()
+    columns["kernels"] = without(columns["kernels"], [7, 53, 121])
+    truth = found(check(columns))
+    assert truth["launches_without_work"] == ("lost", 3)
+    assert truth["missing_dispatch_numbers"] == ("lost", 3)
+    assert truth["gaps_in_a_repeated_sequence"] == ("lost", 3)
+
+
+def test_calls_that_were_lost_leave_kernels_without_a_launch():
+    columns = healthy()
+    columns["api_calls"] = without(columns["api_calls"], [207, 353])
+    assert found(check(columns))["work_without_launch"] == ("lost", 2)
+
+
+def test_operations_that_were_lost_leave_numbers_and_calls():
+    columns = healthy()
+    columns["api_calls"] = without(columns["api_calls"], [7, 53])
+    truth = found(check(columns))
+    assert truth["missing_operations"] == ("lost", 2)
+    assert truth["calls_of_missing_operations"] == ("lost", 2)
+
+
+def test_what_was_launched_before_the_recording_began_is_no_loss():
+    columns = healthy()
+    columns["api_calls"] = without(columns["api_calls"], [*range(20), *range(200, 220)])
+    truth = check(columns)
+    assert found(truth) == {"launched_outside_the_window": ("note", 20)} and truth.trusted
+    assert truth.account.unlinked == (20, 20 * 20_000)
+
+
+def test_launches_recorded_into_a_graph_have_no_work():
+    columns = healthy()
+    columns["kernels"] = without(columns["kernels"], range(50, 100))
+    columns["kernels"]["dispatch_id"] = range(1, 151)
+    calls = columns["api_calls"]
+    begin, end = calls["t_start_ns"][200 + 50] - 10, calls["t_start_ns"][200 + 99] + 10
+    for name, at in (("hipStreamBeginCapture", begin), ("hipStreamEndCapture", end)):
+        for column, value in (("name", [name]), ("t_start_ns", [at]), ("t_end_ns", [at + 1]), ("thread_id", [0]),
+                              ("correlation_id", [None]), ("external_id", [None])):
+            calls[column] = [*calls[column], *value]
+    truth = check(columns)
+    assert found(truth) == {"launches_into_a_graph": ("note", 50)} and truth.trusted
+
+
+def test_graph_launches_hide_kernels_and_are_compared():
+    columns = healthy(repeats=6)
+    columns["api_calls"] = without(columns["api_calls"], [row for row in range(30, 60) if row % 5])
+    columns["api_calls"]["name"] = ["op"] * 30 + ["hipGraphLaunch"] * 6
+    columns["kernels"]["correlation_id"] = np.repeat(columns["kernels"]["correlation_id"][::5], 5)
+    assert found(check(columns)) == {"kernels_behind_graphs": ("note", 30)}
+    columns["kernels"] = without(columns["kernels"], [12])
+    del columns["kernels"]["dispatch_id"]
+    assert found(check(columns))["uneven_graphs"] == ("lost", 1)
+
+
+@pytest.mark.parametrize("value", [0, None])
+def test_kernels_without_an_id(value):
+    columns = healthy()
+    ids = columns["kernels"]["correlation_id"].tolist()
+    columns["kernels"]["correlation_id"] = [value if row in (3, 4) else found for row, found in enumerate(ids)]
+    truth = found(check(columns))
+    assert truth["no_correlation_id"] == ("wrong", 2)
+
+
+def test_an_id_that_is_used_twice():
+    columns = healthy()
+    columns["kernels"]["correlation_id"][10] = columns["kernels"]["correlation_id"][9]
+    truth = found(check(columns))
+    assert truth["correlation_id_used_twice"] == ("wrong", 1) and truth["launches_without_work"] == ("lost", 1)
+
+
+def test_work_of_one_queue_that_overlaps():
+    columns = healthy()
+    columns["kernels"]["t_end_ns"][[5, 50, 150]] += 20_000
+    assert found(check(columns))["overlap_on_one_queue"] == ("wrong", 3)
+
+
+def test_two_streams_may_overlap():
+    columns = healthy()
+    columns["kernels"]["t_end_ns"] = columns["kernels"]["t_end_ns"] + 20_000
+    columns["kernels"]["stream_id"] = np.arange(200) % 2
+    assert check(columns).trusted
+
+
+def test_work_that_takes_no_time_or_less():
+    columns = healthy()
+    columns["kernels"]["t_end_ns"][:4] = columns["kernels"]["t_start_ns"][:4]
+    columns["kernels"]["t_end_ns"][10] -= 30_000
+    truth = found(check(columns))
+    assert truth["takes_no_time"] == ("wrong", 4) and truth["ends_before_it_starts"] == ("wrong", 1)
+
+
+def test_work_that_starts_before_its_launch():
+    columns = healthy()
+    for name in ("t_start_ns", "t_end_ns"):
+        columns["kernels"][name][100:] -= 40_000
+    assert found(check(columns))["starts_before_its_launch"] == ("wrong", 100)
+
+
+def test_work_that_outlives_the_wait_for_it():
+    """A device clock that jumps forward shows where the host waited for everything."""
+    columns = healthy()
+    calls = columns["api_calls"]
+    at = columns["kernels"]["t_end_ns"][100] + 1_000
+    for column, value in (("name", "hipDeviceSynchronize"), ("t_start_ns", at - 100), ("t_end_ns", at),
+                          ("thread_id", 0), ("correlation_id", None), ("external_id", None)):
+        calls[column] = [*calls[column], value]
+    launched_before = int((np.array(calls["t_start_ns"][200:400]) <= at - 100).sum())
+    assert launched_before > 101
+    calls["t_end_ns"][-1] = int(columns["kernels"]["t_end_ns"][launched_before - 1]) + 1_000
+    assert check(columns).trusted
+    for name in ("t_start_ns", "t_end_ns"):
+        columns["kernels"][name][80:] += 50_000_000
+    assert found(check(columns))["outlives_the_wait_for_it"] == ("wrong", launched_before - 80)
+
+
+@pytest.mark.parametrize(("factor", "checks"), [(1e-3, {"unlikely_units", "unlike_units"}), (1e6, {"unlikely_units"})])
+def test_times_in_other_units(factor, checks):
+    columns = healthy()
+    origin = columns["kernels"]["t_start_ns"][0]
+    for name in ("t_start_ns", "t_end_ns"):
+        columns["kernels"][name] = origin + ((columns["kernels"][name] - origin) * factor).astype(np.int64)
+    assert checks <= found(check(columns)).keys()
+
+
+def test_a_trace_of_kernels_alone_says_what_cannot_be_told():
+    columns = healthy()
+    columns["api_calls"] = without(columns["api_calls"], range(400))
+    truth = check(columns)
+    assert found(truth) == {"launches_recorded": ("note", 200)} and truth.trusted
+    columns["kernels"] = without(columns["kernels"], [31, 77])
+    del columns["kernels"]["dispatch_id"]
+    assert found(check(columns))["gaps_in_a_repeated_sequence"] == ("lost", 2)
+
+
+def test_the_file_is_held_against_the_tables():
+    whole = {"kernels": {"count": 201, "ns": 200 * 20_000 + 5}}
+    truth = check(healthy(), whole)
+    assert found(truth)["dropped_on_the_way"] == ("wrong", 1) and truth.account.dropped == (1, 5)
+
+
+def test_a_capture_without_a_row_says_what_it_held():
+    """An empty trace is no healthy one. Mutation: no finding where no table has rows."""
+    left = {"statistic: a summary": {"count": 5, "ns": 0}}
+    nothing = {name: {column: values[:0] for column, values in columns.items()} for name, columns in healthy().items()}
+    empty, summary = (check(nothing, {"tables": {}, "left_out": each}) for each in ({}, left))
+    assert found(empty) == {"no_rows": ("doubt", 0)} and "it holds no record" in empty.findings[0].text
+    assert "5 x statistic: a summary" in summary.findings[0].text
+    assert truth_report.headline({"captures": [empty.document()]}) == "nothing to check: no capture gave a row"
+    assert not check(nothing).findings
+
+
+@pytest.mark.parametrize("problem", ["truncated: the array of events has no end",
+                                     "a_kernel_trace.csv: truncated: the row at line 76 is cut off"])
+def test_a_truncated_file_is_a_loss(problem):
+    """Mutation: only a problem that begins with the word, which no file of a set does."""
+    truth = found(check(healthy(), {"problems": [problem]}))
+    assert truth["truncated"] == ("lost", 1)
+
+
+def test_iterations_that_lack_something():
+    columns = healthy()
+    columns["kernels"]["iteration"] = np.arange(200) // 20
+    assert check(columns).trusted
+    columns["kernels"] = without(columns["kernels"], [47, 93])
+    assert found(check(columns))["short_iterations"] == ("lost", 2)
+
+
+def test_streams_that_are_named_but_have_no_work():
+    truth = check(healthy(), {"streams": [(0, 0), (0, 7)]})
+    assert found(truth) == {"streams_without_work": ("note", 1)} and "7 of device 0" in truth.findings[0].text
+
+
+def test_counters_that_are_zero_everywhere():
+    table = COUNTERS.build(kernel_id=[0, 0, 1, 1], counter=["A", "B", "A", "B"], value=[0.0, 0.0, 0.0, 3.0])
+    finding = next(dead_counters(table.to_batches()))
+    assert (finding.check, finding.count, finding.of) == ("counters_all_zero", 1, 2) and "A" in finding.text
+
+
+def test_a_queue_that_runs_long_after_its_launches_is_in_no_other_unit():
+    """An all-reduce whose other rank came a second late. Mutation: `queued` left out."""
+    columns = healthy()
+    kernels = columns["kernels"]
+    kernels["t_start_ns"][1:] += 1_160_000_000
+    kernels["t_end_ns"] += 1_160_000_000
+    assert "unlike_units" not in found(check(columns))
+    kernels["t_end_ns"][0] -= 1_160_000_000
+    assert "unlike_units" in found(check(columns))
+
+
+def test_copies_that_name_no_call_do_not_say_that_one_is_missing():
+    """roctracer's HSA trace. Mutation: `named_copies` not asked."""
+    columns = healthy()
+    columns["api_calls"]["name"][200:] = ["hsa_amd_memory_async_copy"] * 200
+    columns["copies"] = {"t_start_ns": columns["kernels"]["t_start_ns"], "correlation_id": [None] * 200}
+    columns["kernels"] = without(columns["kernels"], range(200))
+    assert "launches_without_work" not in found(check(columns))
+    columns["copies"]["correlation_id"][0] = 1
+    assert found(check(columns))["launches_without_work"] == ("lost", 199)
+
+
+def test_a_call_inside_a_copy_that_began_slices_ago_is_the_same_copy():
+    """Mutation: `_running` not kept beyond its slice, or dropped by a slice without launches."""
+    calls = API_CALLS.build(
+        call_id=[0, 1, 2, 3], name=["hipMemcpy", "op", "hsa_amd_memory_async_copy", "hipMemcpy"],
+        parent_id=[None, 0, 0, None],
+        domain=["hip", "cpu_op", "hsa", "hip"], thread_id=[1] * 4, correlation_id=[5, None, 6, 7],
+        t_start_ns=[0, 100, 200, 400], t_end_ns=[300, 150, 290, 500])
+    copies = COPIES.build(copy_id=[0, 1], correlation_id=[5, 7], t_start_ns=[250, 450], t_end_ns=[280, 480])
+    sliced = CaptureCheck(0, {})
+    for begin in (0, 100, 200, 400):
+        sliced.add(KERNELS.build(), *(_between(table, begin, begin + 100) for table in (copies, calls)))
+    assert "launches_without_work" not in found(sliced.result())
+
+
+@pytest.mark.parametrize("remembered", [1 << 18, 5])
+@pytest.mark.parametrize("pieces", [2, 7, 60])
+def test_slices_tell_the_same_as_the_whole(pieces, remembered, monkeypatch):
+    """Whatever is carried from slice to slice is carried right, with every fault at once, and what is settled early.
+
+    Fails when a launch that is settled before its work came stays lost.
+    """
+    monkeypatch.setattr(launches, "REMEMBERED", remembered)
+    columns = healthy()
+    columns["kernels"]["t_end_ns"][[5, 50, 150]] += 20_000
+    columns["kernels"]["correlation_id"][[70, 71]] = 0
+    columns["kernels"] = without(columns["kernels"], [9, 31, 99, 140])
+    columns["api_calls"] = without(columns["api_calls"], [3, 211, 290])
+    whole = tables(columns)
+    sliced = CaptureCheck(0, {})
+    edges = np.linspace(0, 7_000_000, pieces + 1).astype(np.int64)
+    for begin, end in pairwise(edges):
+        sliced.add(*(_between(whole[name], begin, end) for name in ("kernels", "copies", "api_calls")))
+    assert sliced.result() == of_tables(whole, {})
+
+
+def _between(table: pa.Table, begin: int, end: int) -> pa.Table:
+    at = table["t_start_ns"].to_numpy()
+    return table.filter(pa.array((at >= begin) & (at < end)))
+
+
+def test_kernels_that_took_a_time_but_have_no_start_are_accounted_for(tmp_path):
+    """Nsight Compute gives durations alone. Mutation: counting no time of theirs says that the file holds more."""
+    settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path)}}, environment={})
+    recorded = Path(__file__).parents[1] / "captures" / "ncu_h200" / "roofline.csv.gz"
+    session = pipeline.import_captures([recorded], settings).session
+    truth = session.read_json(layout.TRACE_CHECK)
+    (one,) = truth["captures"]
+    assert truth["trusted"] and one["account"]["dropped"] == {"count": 0, "ns": 0}
+    assert one["account"]["unlinked"] == one["account"]["in_file"] and one["account"]["in_file"]["ns"] > 0
+    assert "no total of time" not in str(one["findings"])
