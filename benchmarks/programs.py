@@ -1,0 +1,107 @@
+"""Programs that are traced, by a benchmark or a test: each says "ready", and waits for a line on its standard input."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+# Three threads lock, sleep and fault. What getrusage(2) counts is told, and their end waits for another line, so that
+# the account is of just what a tracer sees.
+_BUSY = """
+import mmap, resource, sys, threading, time
+def rusage():
+    r = resource.getrusage(resource.RUSAGE_SELF)
+    return [r.ru_nvcsw, r.ru_nivcsw, r.ru_minflt, r.ru_majflt]
+lock, done, gate = threading.Lock(), threading.Semaphore(0), threading.Event()
+def work():
+    for _ in range({sleeps}):
+        with lock:
+            time.sleep({sleep_s})
+    memory = mmap.mmap(-1, {pages} << 12)
+    for page in range(0, {pages} << 12, 4096):
+        memory[page] = 1
+    end = time.monotonic() + {spin_s}
+    while time.monotonic() < end:
+        pass
+    done.release()
+    gate.wait()
+threads = [threading.Thread(target=work) for _ in range(3)]
+print("ready", flush=True); sys.stdin.readline()
+before = rusage()
+for thread in threads:
+    thread.start()
+for thread in threads:
+    done.acquire()
+time.sleep(0.1)
+print(*(b - a for a, b in zip(before, rusage())), flush=True)
+sys.stdin.readline()
+gate.set()
+"""
+# Two processes hand each other a byte on one CPU, so that every byte is two switches; then the CPU seconds and the
+# switches of both are told.
+PING_PONG = """
+import os, resource, sys
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def play(take, give, rounds):
+    for _ in range(rounds):
+        os.read(take, 1)
+        os.write(give, b"x")
+def used():
+    both = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return [sum(r.ru_utime + r.ru_stime for r in both), sum(r.ru_nvcsw + r.ru_nivcsw for r in both)]
+(a, b), (c, d), rounds = os.pipe(), os.pipe(), int(sys.argv[1])
+print("ready", flush=True); sys.stdin.readline()
+before = used()
+if os.fork() == 0:
+    play(a, d, rounds)
+    os._exit(0)
+os.write(b, b"x")
+play(c, b, rounds)
+os.wait()
+print(*(b - a for a, b in zip(before, used())), flush=True)
+"""
+IDLE = "import sys; print('ready', flush=True); sys.stdin.readline()"
+# Has a child from the moment it is told to go on.
+PARENT = """
+import subprocess, sys
+print("ready", flush=True); sys.stdin.readline()
+child = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+print("forked", flush=True); sys.stdin.readline()
+child.communicate()
+"""
+
+
+def busy(sleeps: int = 150, sleep_s: float = 0.0005, pages: int = 2048, spin_s: float = 0.0) -> str:
+    """What each of the three threads does: sleeps with the lock held, first touches of pages, spinning."""
+    return _BUSY.format(sleeps=sleeps, sleep_s=sleep_s, pages=pages, spin_s=spin_s)
+
+
+@contextlib.contextmanager
+def waiting(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python program that is ready; at the end it is let go on and waited for, or killed if something failed."""
+    with subprocess.Popen([sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        try:
+            assert process.stdout
+            process.stdout.readline()
+            yield process
+            process.communicate("\n")
+        except BaseException:
+            process.kill()
+            raise
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    """Let a waiting program go on."""
+    assert process.stdin
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def tell(process: subprocess.Popen[str]) -> str:
+    """Let the program go on, and what it says then."""
+    go(process)
+    assert process.stdout
+    return process.stdout.readline()
