@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests import third_party
 
 settings.register_profile("shared machine", deadline=None)  # a neighbour's load must not fail a test
 settings.load_profile("shared machine")
@@ -26,11 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def captures() -> Path:
-    """The folder of third-party captures that AACO_CAPTURES names; a test that needs it is skipped without it."""
-    folder = Path(os.environ.get("AACO_CAPTURES", ""))
-    if not os.environ.get("AACO_CAPTURES") or not folder.is_dir():
-        pytest.skip("AACO_CAPTURES names no folder of third-party captures")
-    return folder
+    """The folder of third-party captures; a test that needs it is skipped where it is not."""
+    return third_party.captures()
 
 
 @pytest.fixture

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from tests import timed
+from tests import third_party, timed
 
 COPY_KINDS = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d"}
 
 
 def path(name: str) -> Path:
     """A file of the third-party captures; the test is skipped without them."""
-    root = os.environ.get("AACO_CAPTURES")
-    if not root:
-        pytest.skip("AACO_CAPTURES is not set")
-    return Path(root) / name
+    return third_party.captures() / name
 
 
 def read(name: str) -> dict[str, pa.Table]:
-    """The tables kernels, copies and api_calls of a trace under AACO_CAPTURES."""
+    """The tables kernels, copies and api_calls of a trace of the third-party captures."""
     document = json.loads(gzip.decompress(path(name).read_bytes()), parse_float=Decimal)
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     found: dict[str, list[dict[str, Any]]] = {"kernels": [], "copies": [], "calls": []}

@@ -18,7 +18,7 @@ from aaco.analytics.attribution import map_nodes, sequence, spans, transfer
 from aaco.core.config import Analysis
 from aaco.examinations import attribution as examination
 from benchmarks import recordings
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 from benchmarks.ordered import Ordered, imported, sequences, told_twice
 
 INFERENCES = 15

@@ -26,7 +26,7 @@ from aaco.analytics.bottleneck.calibration import Thresholds
 from aaco.analytics.bottleneck.confidence import Bin, margin, probability
 from aaco.analytics.diagnosis import UNKNOWN, diagnose
 from aaco.core.statistics import wilson
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 from benchmarks.diagnosis.recordings import Recording, recordings
 
 GRIDS = {"host_pct": range(20, 65, 5), "transfer_pct": range(25, 65, 5)}

@@ -23,7 +23,7 @@ from aaco import importing
 from aaco.analytics.families import UNKNOWN, decode, of_names
 from aaco.analytics.operators import torch
 from aaco.core.tables import API_CALLS, KERNELS
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = ROOT / "tests/captures/kernel_names"

@@ -12,7 +12,7 @@ from aaco import importing
 from aaco.analytics.drift import distance, drift
 from aaco.analytics.fingerprints import COLUMNS, Gathering, log_bin
 from aaco.core.tables import KERNELS
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 
 # (recording, recording, what differs): one program recorded twice; the folder is that of the captures.
 TWICE = (

@@ -15,7 +15,7 @@ from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.core.statistics import wilson
 from aaco.tracelake import layout
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 from benchmarks.diagnosis.recordings import OWN
 
 CLASS = {"compute_bound": "compute_throughput", "memory_bound": "memory_bandwidth",

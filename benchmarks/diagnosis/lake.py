@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import traces
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 
 RUNS = 3
 BAR_S = 5.0

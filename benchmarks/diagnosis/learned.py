@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from aaco.core.statistics import wilson
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 from benchmarks.diagnosis.classify import trusted
 from benchmarks.diagnosis.recordings import Recording, recordings
 

@@ -21,7 +21,7 @@ from aaco.core.session import Session
 from aaco.core.tables import OPERATORS
 from aaco.profiler import ncu
 from aaco.tracelake import documents, layout, store
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 
 # What these traces were recorded of: eager PyTorch with shapes, every kernel launched by an operator in the file.
 WHOLE = ("Falconsai", "gaunernst", "timesformer", "torch_compile", "normalization")

@@ -17,7 +17,7 @@ from aaco import compare_traces, pipeline
 from aaco.core.config import resolve
 from aaco.core.session import Session
 from aaco.governance.tracediff import TraceChange
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 
 SIDES = ("mi300", "h100")
 MOST_UNNAMED_PCT = 1.0

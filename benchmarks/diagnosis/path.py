@@ -13,7 +13,7 @@ from aaco.analytics.critical_path import answer, dag
 from aaco.core.errors import BadCapture
 from aaco.examinations import critical_path
 from benchmarks import schedules, traces
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 from benchmarks.ordered import imported
 
 DISPATCHES = 1_000_000

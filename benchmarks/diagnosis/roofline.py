@@ -21,7 +21,7 @@ from aaco.analytics.roofline.placement import Kernels, place
 from aaco.profiler import assembly, ncu, rocprof_compute
 from aaco.profiler.capture import Facts
 from aaco.profiler.code_object import UNIFIED
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 
 COPIED = 8_388_608  # bytes that vcopy reads and writes: 1,048,576 doubles
 PRODUCT = 2 * 4096**3

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from aaco.analytics.waves.inside import Inside, inside
 from aaco.profiler import att
-from benchmarks.diagnosis import Claim
+from benchmarks.claims import Claim
 
 GEMM = "att/gfx950_aiter_mxfp4_BM32-BN128_orig/ui_output_agent_34975_dispatch_20"
 SAMPLED = "pcsampling_viewer"

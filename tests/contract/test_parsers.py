@@ -39,7 +39,7 @@ def files(captures: Path, form: str) -> list[Path]:
     """The captures of a format, smallest first."""
     found = {path for pattern in CAPTURES.get(form, ()) for path in captures.glob(pattern)}
     if not found:
-        pytest.skip(f"no captures of {form} among those that AACO_CAPTURES names")
+        pytest.skip(f"no captures of {form} among the third-party captures")
     return sorted(found, key=lambda path: (path.stat().st_size, path))
 
 

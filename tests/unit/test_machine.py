@@ -101,12 +101,9 @@ def test_forbidden_gpu_is_left_out(tmp_path: Path) -> None:
     ("topo-mi210-xgmi-pcie", "topo-mi210-xgmi-pcie/nodes", 8, "gfx90a", 104),
     ("topo-mi300-cpx", "topo-mi300-cpx/topology/nodes", 63, "gfx942", 38),
 ])
-def test_real_kfd_topology(tmp_path: Path, name: str, inside: str, count: int, arch: str, units: int) -> None:
-    captures = Path(os.environ.get("AACO_CAPTURES", "../shared/data"))
+def test_real_kfd_topology(
+        captures: Path, tmp_path: Path, name: str, inside: str, count: int, arch: str, units: int) -> None:
     archive = captures / "kfd-topology" / f"{name}.tar.gz"
-    if not archive.is_file():
-        assert os.environ.get("CI") != "true", f"CI needs {archive}: set AACO_CAPTURES"
-        pytest.skip(f"{archive} is not here: set AACO_CAPTURES")
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path / "unpacked", filter="data")
     topology = tmp_path / "sys/class/kfd/kfd/topology"
