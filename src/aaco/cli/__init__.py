@@ -48,6 +48,7 @@ COMMANDS = {
     "diff": ("aaco.cli.diff:diff", "Is a session slower than a baseline? What changed between two imported traces?"),
     "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same, within their precision?"),
     "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
+    "sla": ("aaco.cli.sla:sla", "Does a session keep its service-level objectives?"),
     "ls": ("aaco.cli.sessions:ls", "List sessions, newest first."),
     "info": ("aaco.cli.sessions:info", "Facts about this installation, or about one session and its files."),
     "gc": ("aaco.cli.sessions:gc", "Remove old sessions."),

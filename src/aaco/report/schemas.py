@@ -7,10 +7,12 @@ from typing import Any
 
 from aaco.calibration.card import MachineCard
 from aaco.core.session import Record
+from aaco.governance import sla
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake.baselines import Baseline
 
-DOCUMENTS = {"session": Record, "verdict": RegressionVerdict, "baseline": Baseline, "machine_card": MachineCard}
+DOCUMENTS = {"session": Record, "verdict": RegressionVerdict, "baseline": Baseline, "machine_card": MachineCard,
+             "sla": sla.Report, "sla_policy": sla.Policy}
 
 
 def render() -> dict[str, str]:

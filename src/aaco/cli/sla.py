@@ -1,0 +1,94 @@
+"""`aaco sla`: does a session keep what was promised?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aaco.cli import options, say
+
+if TYPE_CHECKING:
+    from aaco.governance.sla import Policy, Report
+
+
+@click.group()
+def sla() -> None:
+    """Hold sessions against service-level objectives."""
+
+
+@sla.command()
+@options.session_reference()
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="A YAML policy.  [default: that of `aaco sla policy`]")
+@click.option("--webhook", metavar="URL", help="Send an alert here. Better: name the variable in the policy.")
+@click.option("--strict", is_flag=True, help="Exit with 4 where an objective is nearly missed or could not be judged.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def check(session: str | None, named: str | None, policy_file: Path | None, webhook: str | None, strict: bool,
+          config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+    """Hold SESSION (by default the latest) against a policy; exits with 3 where an objective is missed.
+
+    Each objective is passed, a warning (within its margin, or its interval reaches across the limit), failed, or
+    skipped with the reason why the session has no such reading. An alert that cannot be delivered is said, and changes
+    nothing.
+    """
+    from aaco import pipeline
+    from aaco.core import documents
+    from aaco.core.session import find
+    from aaco.governance import sla as governance
+    from aaco.report import sla as report
+
+    policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
+    address = _address(policy, webhook)
+    settings = options.settings(config_file, sessions_dir)
+    chosen = find(session or named or "latest", settings.config.storage.sessions_dir)
+    found = governance.check(policy, pipeline.explain(chosen, settings).readings, chosen.id)
+    if as_json:
+        say.document(found.model_dump(mode="json"))
+    else:
+        say.text(report.render(found))
+    if address and found.status in (policy.webhook.on if policy.webhook and not webhook else ("fail", "warn")):
+        _alert(address, found)
+    sys.exit(governance.exit_code(found, strict))
+
+
+@sla.command("policy")
+def show_policy() -> None:
+    """Print the default policy, to start your own from."""
+    import yaml
+
+    from aaco.governance import sla as governance
+
+    document = governance.DEFAULT.model_dump(mode="json", exclude_none=True)
+    say.text(yaml.safe_dump(document, sort_keys=False))
+
+
+def _address(policy: Policy, webhook: str | None) -> str | None:
+    """Where alerts go. Raises UsageError before anything is judged where it cannot be an address."""
+    from aaco.webhook import require_address
+
+    if webhook is None and policy.webhook:
+        webhook = os.environ.get(policy.webhook.url_env)
+        if not webhook:
+            say.aside(f"warning: no alert will be sent: {policy.webhook.url_env} is not set", "warning")
+            return None
+    if webhook is not None:
+        require_address(webhook)
+    return webhook
+
+
+def _alert(address: str, found: Report) -> None:
+    from aaco import webhook
+    from aaco.report import sla as report
+
+    worst = [report.line(outcome) for outcome in found.objectives if outcome.status in ("fail", "warn")]
+    text = "\n".join([f"aaco {report.headline(found)}", *worst])
+    delivery = webhook.send(address, {"text": text, "sla": found.model_dump(mode="json")})
+    say.aside(delivery.said, "info" if delivery.arrived else "warning")
+
+
