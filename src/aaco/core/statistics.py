@@ -85,6 +85,36 @@ def t_cdf(t: float, degrees: float) -> float:
     return float(stdtr(degrees, t))
 
 
+def f_upper(ratio: float, above: float, below: float) -> float:
+    """P(F > ratio) for Fisher's F with `above` and `below` degrees of freedom."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(above, below, ratio))
+
+
+def digamma(x: Sample) -> NDArray[np.float64]:
+    """The derivative of the logarithm of the gamma function, elementwise."""
+    from scipy.special import psi
+
+    return np.asarray(psi(np.asarray(x, np.float64)))
+
+
+def trigamma(x: Sample) -> NDArray[np.float64]:
+    """The derivative of digamma, elementwise: the variance of the logarithm of a gamma variate."""
+    from scipy.special import polygamma
+
+    return np.asarray(polygamma(1, np.asarray(x, np.float64)))
+
+
+def inverse_trigamma(y: float) -> float:
+    """The x > 0 with trigamma(x) = y, by bisection on the logarithm (trigamma falls from infinity to 0)."""
+    low, high = math.log(1e-8), math.log(1e8)
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if trigamma([math.exp(middle)])[0] > y else (low, middle)
+    return math.exp((low + high) / 2)
+
+
 def _binomial(count: int, q: float) -> NDArray[np.float64]:
     """P(X = k), k = 0..count-1, for X ~ Binomial(count, q), through logarithms so that large counts work."""
     k = np.arange(count, dtype=np.float64)

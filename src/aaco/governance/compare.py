@@ -27,9 +27,9 @@ from aaco.governance import change
 from aaco.tracelake.baselines import IDENTITY, ProcessSample, Profile, Replicate
 
 Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
-Unit = Literal["process", "session"]
+Unit = Literal["process", "session", "block"]
 Veto = Literal["same session", "too few", "contaminated", "measured badly"]
-PLURAL: Mapping[Unit, str] = {"process": "processes", "session": "sessions"}
+PLURAL: Mapping[Unit, str] = {"process": "processes", "session": "sessions", "block": "blocks of runs"}
 Reals = NDArray[np.float64]
 
 DETECTABLE = 2.8  # z(0.975) + z(0.80): a true change this many standard errors long is seen four times in five
@@ -275,16 +275,16 @@ def _judged(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
     half = statistics.t_quantile(0.5 + level / 2, spread.degrees) * error
     low, high = spread.effect - half, spread.effect + half
     mde_pct = 100 * DETECTABLE * error
-    status, why = _decide(low, high, margin, mde_pct, tolerance_pct)
+    status, why = decide(low, high, margin, mde_pct, tolerance_pct)
     return Comparison(
-        status, why, _percent(spread.effect), tolerance_pct, level, spread.unit, spread.units, spread.design,
-        low_pct=_percent(low), high_pct=_percent(high),
+        status, why, percent(spread.effect), tolerance_pct, level, spread.unit, spread.units, spread.design,
+        low_pct=percent(low), high_pct=percent(high),
         p_regression=statistics.t_cdf((margin - spread.effect) / error, spread.degrees),
         p_value=2 * statistics.t_cdf(-abs(spread.effect) / error, spread.degrees),
         mde80_pct=mde_pct, sigma_session=spread.sigma, degrees=spread.degrees)
 
 
-def _decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct: float) -> tuple[Decision, str]:
+def decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct: float) -> tuple[Decision, str]:
     """The three-way decision on the interval (low, high), log scale.
 
     A change whose whole interval lies beyond the tolerance has been seen, however coarse the instrument, so the
@@ -335,12 +335,12 @@ def _named(sessions: Sequence[str]) -> str:
 
 def _unjudged(baseline: Side, current: Side, tolerance_pct: float, level: float, why: str) -> Comparison:
     effect = float(np.log(current.medians_ms).mean() - np.log(baseline.medians_ms).mean())
-    return Comparison("inconclusive", why, _percent(effect), tolerance_pct, level, "process",
+    return Comparison("inconclusive", why, percent(effect), tolerance_pct, level, "process",
                       (baseline.processes, current.processes), "unpaired processes, too few to know their spread",
                       why_no_interval=why)
 
 
-def _percent(log_ratio: float) -> float:
+def percent(log_ratio: float) -> float:
     return 100 * math.expm1(min(log_ratio, 700.0))  # beyond that a double overflows; the interval of 1 degree can
 
 
