@@ -341,6 +341,7 @@ def _unjudged(baseline: Side, current: Side, tolerance_pct: float, level: float,
 
 
 def percent(log_ratio: float) -> float:
+    """A change on the log scale in percent."""
     return 100 * math.expm1(min(log_ratio, 700.0))  # beyond that a double overflows; the interval of 1 degree can
 
 

@@ -129,7 +129,7 @@ def prior(history: Sequence[Sequence[float]]) -> Prior:
     excess = float(logs.var(ddof=1) - statistics.trigamma(degrees / 2).mean())
     most = float(degrees.sum())
     worth = min(most, 2 * statistics.inverse_trigamma(excess)) if excess > 0 else most
-    centre = float(np.average(logs, weights=degrees)) + float(statistics.digamma(worth / 2)) - math.log(worth / 2)
+    centre = float(np.average(logs, weights=degrees)) + float(statistics.digamma([worth / 2])[0]) - math.log(worth / 2)
     return Prior(math.exp(centre), worth, int(usable.sum()))
 
 
@@ -228,6 +228,6 @@ def _design(units: Sequence[Unit]) -> tuple[Reals, bool]:
 
 def _believable(believed: Prior | None, why: str, own: float, degrees: int) -> tuple[Prior | None, str]:
     if believed and statistics.f_upper(own / believed.variance, degrees, believed.degrees) < UNLIKE:
-        return None, (f"this run scatters {math.sqrt(own / believed.variance):.1f} times as much as the {believed.runs} "
-                      "before it: they do not describe it")
+        times = math.sqrt(own / believed.variance)
+        return None, f"this run scatters {times:.1f} times as much as the {believed.runs} before it say"
     return believed, why

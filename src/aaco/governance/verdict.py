@@ -103,7 +103,7 @@ class RegressionVerdict(_Document):
     n_sessions: Counts | None = Field(default=None, description="processes measured")
     n_units: Counts | None = Field(default=None, description="units of replication that the interval rests on")
     n_iterations: Counts | None = None
-    replication_unit: Literal["process", "session"] | None = None
+    replication_unit: Literal["process", "session", "block"] | None = None
     design: str = ""
     order_randomised: bool = False
     estimator: str = ESTIMATOR
@@ -115,7 +115,7 @@ class RegressionVerdict(_Document):
     confirmed_by: list[str] = []
     causes: list[Cause] = []
     unknown_mass: None = None
-    seed: None = None
+    seed: int | None = Field(default=None, description="of the order in which things were measured")
     tool_version: str
     reproduce_command: str
     why_absent: dict[str, str] = Field(default={}, description="the reason of every null")
@@ -153,7 +153,7 @@ def judge(baseline: Side, current: Side, comparison: Comparison, differences: Se
         baseline_ids=list(baseline.session_ids), session_ids=list(current.session_ids),
         env_diff=[EnvironmentDifference(**vars(item)) for item in differences],
         causes=_causes(change) if change else [], tool_version=tool_version, reproduce_command=reproduce_command)
-    return _with_reasons(verdict, reasons | {"suspected_cause": why_no_cause, "causes": why_no_change}, "")
+    return with_reasons(verdict, reasons | {"suspected_cause": why_no_cause, "causes": why_no_change}, "")
 
 
 def without_comparison(status: Literal["no_baseline", "error"], why: str, recommendation: str, tool_version: str,
@@ -162,7 +162,7 @@ def without_comparison(status: Literal["no_baseline", "error"], why: str, recomm
     verdict = RegressionVerdict(status=status, why=why, regression=False, severity="none",
                                 recommendation=recommendation, tool_version=tool_version,
                                 reproduce_command=reproduce_command)
-    return _with_reasons(verdict, {}, why)
+    return with_reasons(verdict, {}, why)
 
 
 def severity(comparison: Comparison) -> Severity:
@@ -181,7 +181,7 @@ def exit_code(verdict: RegressionVerdict, strict: bool) -> Exit:
     return Exit.INCONCLUSIVE if strict and verdict.status in ("inconclusive", "no_baseline") else Exit.FINE
 
 
-def _with_reasons(verdict: RegressionVerdict, reasons: Mapping[str, str], otherwise: str) -> RegressionVerdict:
+def with_reasons(verdict: RegressionVerdict, reasons: Mapping[str, str], otherwise: str) -> RegressionVerdict:
     """The verdict with a reason for every null field, and for each key of evidence that is not there."""
     known = {**NOT_IN_THIS_VERSION, **reasons}
     empty = [name for name, value in verdict if value is None or (name == "causes" and not value)]
