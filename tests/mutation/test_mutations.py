@@ -127,7 +127,7 @@ MUTATIONS = [
      "tests/property/test_critical_path.py"),
     ("analytics/critical_path/edges.py", "np.searchsorted(np.maximum.accumulate(end), work.end[rows]))",
      'np.searchsorted(begin, work.start[rows], side="right"))', "tests/unit/test_critical_path.py"),
-    ("analytics/critical_path/events.py", "lane = distinct((capture, process,", "lane = distinct((capture, capture,",
+    ("analytics/critical_path/events.py", "lane = coded(capture, process,", "lane = coded(capture, capture,",
      "tests/unit/test_critical_path.py"),
     ("analytics/launch_tax.py", 'side="right"', 'side="left"', "tests/property/test_launch_tax.py"),
     ("profiler/ncu.py", 'float(text.replace(",", ""))', 'float(text.split(",")[0])', "tests/unit/test_ncu.py"),

@@ -6,6 +6,7 @@ carries between slices of a trace only one value per lane, so the answer does no
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aaco.core.distinct import coded
+
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+FEW_ROWS = 64  # of a lane: so few are not worth a loop over lanes
 NONE = np.iinfo(np.int64).min  # stands for null in integer columns: no id and no time is this
 
 
@@ -37,7 +41,7 @@ class Keys:
 
     def numbers(self, *columns: Ints) -> Ints:
         """The number of each row's tuple."""
-        local, first = distinct(columns)
+        local, first = coded(*columns)
         found = [self._of(tuple(int(column[row]) for column in columns)) for row in first.tolist()]
         return np.array(found, np.int64)[local]
 
@@ -116,12 +120,23 @@ def reach_before(lane: Ints, end: Ints, carried: Ints) -> Ints:
     """For each row, the latest end of the earlier rows of its lane; NONE where there is none.
 
     Rows are grouped by lane and in time order within it. `carried` has each lane's latest end from the slices before,
-    or NONE, and is brought up to date in place. A running maximum over ranks, kept apart per lane by an offset, does
-    all lanes at once.
+    or NONE, and is brought up to date in place.
     """
-    if not len(lane):
-        return np.zeros(0, np.int64)
     first = heads(lane)
+    if len(first) * FEW_ROWS > len(lane):
+        return _reach_by_rank(lane, end, carried, first)
+    before = np.empty(len(end), np.int64)
+    for low, high in pairwise([*first.tolist(), len(lane)]):
+        own = lane[low]
+        before[low], before[low + 1:high] = carried[own], end[low:high - 1]
+        np.maximum.accumulate(before[low:high], out=before[low:high])
+        carried[own] = max(before[high - 1], end[high - 1])
+    return before
+
+
+def _reach_by_rank(lane: Ints, end: Ints, carried: Ints, first: Ints) -> Ints:
+    """The same for many lanes of few rows: a running maximum over ranks, kept apart per lane by an offset, does all
+    lanes at once."""
     own = lane[first]
     values = np.concatenate([end, carried[own]])
     order = np.argsort(values, kind="stable")
@@ -150,23 +165,3 @@ def last_before(lane: Ints, marked: Flags) -> Ints:
     first = heads(lane)
     start = np.repeat(first, np.diff(np.r_[first, len(lane)]))
     return np.where(before >= start, before, -1)
-
-
-def distinct(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
-    """Per row the number of its tuple among those of these rows, and a row of each, by first appearance."""
-    local, first = _encode(columns[0])
-    for column in columns[1:]:
-        other, seen = _encode(column)
-        if len(seen) > 1:
-            local, first = _encode(local * len(seen) + other)
-    return local, first
-
-
-def _encode(column: Ints) -> tuple[Ints, Ints]:
-    if not len(column):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if column[0] == column[-1] and (column == column[0]).all():
-        return np.zeros(len(column), np.int64), np.zeros(1, np.int64)
-    local = pa.array(column).dictionary_encode().indices.to_numpy().astype(np.int64)
-    fresh = np.flatnonzero(np.diff(np.maximum.accumulate(local), prepend=-1))
-    return local, fresh

@@ -244,18 +244,23 @@ class _Run:
     def of(cls, launches: Calls, numbers: Ints) -> _Run:
         """From launches in start order."""
         columns = np.stack([getattr(launches, column.name) for column in fields(Calls)])
-        order = np.argsort(launches.correlation, kind="stable")
-        return cls(columns[:, order], numbers[order], np.zeros(len(order), bool))
+        return cls._sorted(columns, numbers, np.zeros(len(numbers), bool))
 
     def joined(self, launches: Calls, numbers: Ints) -> _Run:
         """This run and later launches as one run."""
         if not len(launches):
             return self
         other = _Run.of(launches, numbers)
-        columns = np.concatenate([self.columns, other.columns], axis=1)
-        order = np.argsort(columns[_CORRELATION], kind="stable")
-        return _Run(columns[:, order], np.concatenate([self.numbers, other.numbers])[order],
-                    np.concatenate([self.used, other.used])[order])
+        return self._sorted(np.concatenate([self.columns, other.columns], axis=1),
+                            np.concatenate([self.numbers, other.numbers]), np.concatenate([self.used, other.used]))
+
+    @classmethod
+    def _sorted(cls, columns: Ints, numbers: Ints, used: Flags) -> _Run:
+        ids = columns[_CORRELATION]
+        if (ids[1:] >= ids[:-1]).all():
+            return cls(columns, numbers, used)
+        order = np.argsort(ids, kind="stable")
+        return cls(columns[:, order], numbers[order], used[order])
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -273,9 +278,11 @@ class _Run:
         """Fill in these rows from the launches at these places, and mark the first work of each launch."""
         columns[:, rows] = self.columns[:, place]
         number[rows] = self.numbers[place]
-        fresh, earliest = np.unique(place, return_index=True)
-        first[rows[earliest[~self.used[fresh]]]] = True
-        self.used[fresh] = True
+        turn = np.arange(len(place))
+        earliest = np.empty(len(self), np.int64)
+        earliest[place[::-1]] = turn[::-1]  # of several rows at one place the last written stays: the first of them
+        first[rows[(earliest[place] == turn) & ~self.used[place]]] = True
+        self.used[place] = True
 
 
 _CORRELATION = [column.name for column in fields(Calls)].index("correlation")

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.analytics.lanes import Ints
+from aaco.core import distinct
 
 Hashes = NDArray[np.uint64]
 WIDTHS = (1, 4, 16)
@@ -95,7 +96,7 @@ def aligned(found: Repetition, codes: Ints, offset: int) -> Repetition:
     if before >= 0 and _agreement(sums, np.array([before]), np.array([starts[0]]), int(starts[0]),
                                   min(found.length, len(codes) - int(starts[0])))[0][0] == found.length:
         starts = np.r_[before, starts]
-    starts = np.unique(starts)
+    starts = distinct.values(starts)
     length = found.length
     modal = modal + offset if modal + offset + length <= len(codes) else modal + offset - length
     return _repetition(sums, _Cut(starts, modal, length), found.coverage)

@@ -30,11 +30,28 @@ def counts(column: NDArray[np.int64]) -> dict[int, int]:
 
 def combinations(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
     """The distinct rows of some integer columns in order of appearance, and for every row which of them it is."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        one = pa.array(column).dictionary_encode()
-        both = code * max(1, len(one.dictionary)) + one.indices.to_numpy()
-        code = pa.array(both).dictionary_encode().indices.to_numpy().astype(np.int64)
-    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
-    return [tuple(int(column[row]) for column in columns) for row in first], code
+    code, first = coded(*columns)
+    return list(zip(*(column[first].tolist() for column in columns), strict=True)), code
+
+
+def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Per row the number of its tuple among those of these columns, by first appearance, and the first row of each."""
+    code, first = _encoded(columns[0])
+    for column in columns[1:]:
+        if not _alike(column) and not (column == column[first][code]).all():  # else it tells no more rows apart
+            other, seen = _encoded(column)
+            code, first = _encoded(code * len(seen) + other)
+    return code, first
+
+
+def _alike(column: NDArray[Any]) -> bool:
+    return not len(column) or bool(column[0] == column[-1] and (column == column[0]).all())
+
+
+def _encoded(column: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if _alike(column):
+        return np.zeros(len(column), np.int64), np.zeros(min(1, len(column)), np.int64)
+    found = pa.array(column).dictionary_encode()
+    code = found.indices.to_numpy()
+    first = np.searchsorted(np.maximum.accumulate(code), np.arange(len(found.dictionary), dtype=code.dtype))
+    return code.astype(np.int64), first

@@ -69,6 +69,8 @@ class Keys:
 
     def order(self) -> Ints:
         """The positions of the rows in order; rows of the same keys stay as they are."""
+        if (packed := self._packed()) is not None:
+            return packed
         found = np.argsort(self.key, kind="stable")  # linear where the rows are sorted in long stretches
         key = self.key[found]
         same = np.concatenate([[False], key[1:] == key[:-1], [False]])
@@ -76,6 +78,19 @@ class Keys:
         among = found[tied]
         found[tied] = among[np.lexsort((self.tie[among], self.key[among]))]
         return found
+
+    def _packed(self) -> Ints | None:
+        """The order by one plain sort of numbers that hold both keys and the position; None where 63 bits are too few.
+        """
+        if not len(self.key):
+            return None
+        low, bits = int(self.tie.min()), len(self.key).bit_length()
+        tie = (int(self.tie.max()) - low).bit_length()
+        first = int(self.key.min())
+        if (int(self.key.max()) - first).bit_length() + tie + bits > 63:
+            return None
+        whole = (((self.key - first) << tie) | (self.tie - low)) << bits
+        return np.sort(whole | np.arange(len(whole))) & ((1 << bits) - 1)
 
     def before(self, bound: Bound) -> int:
         """How many of the rows, which are sorted, lie before the bound."""

@@ -29,6 +29,7 @@ from aaco.analytics.lanes import NONE, Ints, Keys, Names, grow, integers, reach_
 from aaco.analytics.linking import DOMAINS
 from aaco.analytics.work import FARTHEST_NS
 from aaco.core import tables
+from aaco.core.distinct import coded
 from aaco.core.errors import BadBundle
 from aaco.core.readings import Absent
 
@@ -157,13 +158,18 @@ class Working:
         """The limiters with those of products corrected by what each kernel's name says beside its family."""
         found = known.copy()
         told = [number for number, one in enumerate(self._families.known) if one in ("gemm", "attention")]
-        for pair in {(int(f), int(n)) for f, n in zip(*(column[np.isin(family, told)] for column in (family, name)),
-                                                      strict=True)}:
-            if pair not in self._products:
-                tile = None if pair[1] == NONE else families.decode(self._names.known[pair[1]]).tile
-                self._products[pair] = limiters.of_name(self._families.known[pair[0]], tile)
-            found[(family == pair[0]) & (name == pair[1])] = self._products[pair]
+        rows = np.flatnonzero(np.isin(family, told))
+        pair, first = coded(family[rows], name[rows])
+        limiter = [self._product(int(family[row]), int(name[row])) for row in rows[first].tolist()]
+        found[rows] = np.array(limiter, np.int64)[pair]
         return found
+
+    def _product(self, family: int, name: int) -> Limiter:
+        """What limits products of a family and a name."""
+        if (family, name) not in self._products:
+            tile = None if name == NONE else families.decode(self._names.known[name]).tile
+            self._products[family, name] = limiters.of_name(self._families.known[family], tile)
+        return self._products[family, name]
 
     def _learn(self) -> None:
         """Look at families and names that were not there before."""

@@ -34,8 +34,9 @@ from aaco.analytics.calls import Does
 from aaco.analytics.critical_path.dag import Dag, Edge
 from aaco.analytics.critical_path.events import Calls, Events, Work
 from aaco.analytics.idle import KERNEL_WAIT_NS
-from aaco.analytics.lanes import NONE, Flags, Ints, distinct, heads, last_before, reach_before
+from aaco.analytics.lanes import NONE, Flags, Ints, heads, last_before, reach_before
 from aaco.analytics.work import COPY
+from aaco.core.distinct import coded
 
 MOST_WAITERS = 64  # threads of a process whose waits for the whole device are followed
 HANDED_OVER_NS = 50_000  # a thread silent for this long may have waited for another
@@ -103,7 +104,7 @@ class _Nodes:
         self.of_return[waiting] = len(work) + len(calls) + np.arange(len(waiting))
         count = len(work) + len(calls) + len(waiting)
         self.joined = np.flatnonzero(operation >= 0)
-        number, first = distinct((operation[self.joined],))
+        number, first = coded(operation[self.joined])
         self.join = count + number
         self.follows = count + len(first) + np.arange(len(self.joined))
         self.exit = np.arange(len(work))
@@ -192,7 +193,7 @@ class _Nodes:
         call = self.work.launch[rows]
         delay = self.work.start[rows] - self.calls.start[call]
         first = np.zeros(len(rows), bool)
-        first[distinct((call,))[1]] = True
+        first[coded(call)[1]] = True
         sound = first & (delay >= 0)
         idle = sound & (_in_lanes(self.work, self.work.device)[1][rows] <= self.calls.start[call])
         seen = delay[idle] if idle.any() else delay[sound].min(keepdims=True) if sound.any() else delay[:0]
@@ -289,7 +290,7 @@ class _Nodes:
         known = np.flatnonzero(work.launch >= 0)
         called[known] = self.calls.start[work.launch[known]]
         sources, targets = [], []
-        group = distinct((work.capture, work.process))[0]
+        group = coded(work.capture, work.process)[0]
         for number in np.unique(group).tolist():
             rows = np.flatnonzero(group == number)
             by_end = rows[np.argsort(work.end[rows], kind="stable")]
@@ -329,7 +330,7 @@ class _Nodes:
         same = thread[1:] == thread[:-1]
         quiet = np.where(same, start[1:] - end[:-1] >= HANDED_OVER_NS, True)
         before, after = np.r_[True, quiet], np.r_[quiet, True]
-        process = distinct((self.calls.capture[call], self.calls.process[call]))[0]
+        process = coded(self.calls.capture[call], self.calls.process[call])[0]
         order = np.lexsort((second, call, start, process))
         last, now = order[:-1], order[1:]
         handed = (process[last] == process[now]) & (thread[last] != thread[now]) & (second[now] == 0)

@@ -12,9 +12,10 @@ import pyarrow as pa
 from aaco.analytics import calls as api
 from aaco.analytics import clockfit, communication
 from aaco.analytics.calls import Does
-from aaco.analytics.lanes import NONE, Flags, Ints, Names, distinct, integers
+from aaco.analytics.lanes import NONE, Flags, Ints, Names, integers
 from aaco.analytics.linking import DOMAINS, SLACK_NS
 from aaco.analytics.work import COMMUNICATION, COMPUTE, COPY, FARTHEST_NS
+from aaco.core.distinct import coded
 
 _WHERE = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -121,7 +122,7 @@ class Recording:
                                                 shift["drift_ppm"])
         work = work[:, np.argsort(work[0], kind="stable")]
         calls = calls[:, np.argsort(calls[0], kind="stable")]
-        thread = distinct((calls[2], calls[3], calls[4]))[0]
+        thread = coded(calls[2], calls[3], calls[4])[0]
         made = Calls(calls[0], calls[1], calls[2], calls[3], thread, calls[5], calls[6].astype(bool), calls[7])
         launch = _launches(work, calls)
         return Events(self._made(work, launch, made, collective), made, self._kernel_names.known)
@@ -130,13 +131,13 @@ class Recording:
         start, end, capture, process, device, queue, stream, _, name, key, copied = work
         by_call = calls.process[np.maximum(launch, 0)] if len(calls) else process
         process = np.where((process == NONE) & (launch >= 0), by_call, process)
-        lane = distinct((capture, process, device, np.where(stream != NONE, NONE, queue), stream))[0]
+        lane = coded(capture, process, device, np.where(stream != NONE, NONE, queue), stream)[0]
         flags = np.append(communication.flags(self._kernel_names.known), False)
         communicates = flags[np.where(name == NONE, -1, name)]
         if collective is not None:
             communicates |= np.isin(key, collective)
         kind = np.where(copied == 1, COPY, np.where(communicates, COMMUNICATION, COMPUTE))
-        return Work(start, end, kind, capture, process, distinct((capture, device))[0], lane, name, key, launch)
+        return Work(start, end, kind, capture, process, coded(capture, device)[0], lane, name, key, launch)
 
     def _placed(self, rows: pa.Table, key: str, name: Ints) -> Ints:
         """Rows that ran on a device and have times that can be: start, end, capture, process, device, queue, stream,
@@ -174,7 +175,7 @@ def _launches(work: Ints, calls: Ints) -> Ints:
     """Per piece of work the row of its launch, by capture and correlation id: of several the earliest, and none that
     begins SLACK_NS after the work."""
     rows = np.flatnonzero(np.isin(calls[5], LAUNCHES) & (calls[8] > 0))
-    code = distinct((np.concatenate([work[2], calls[2, rows]]), np.concatenate([work[7], calls[8, rows]])))[0]
+    code = coded(np.concatenate([work[2], calls[2, rows]]), np.concatenate([work[7], calls[8, rows]]))[0]
     of_work, of_calls = code[:work.shape[1]], code[work.shape[1]:]
     earliest = np.full(int(code.max(initial=-1)) + 1, -1)
     earliest[of_calls[::-1]] = rows[::-1]
