@@ -39,7 +39,7 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 SCHEMA_VERSION = 1
 MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations
-OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "witness", "telemetry", "cooling")
+OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "witness", "probes", "telemetry", "cooling")
 
 
 @dataclass(frozen=True)

@@ -335,8 +335,9 @@ def test_whenever_threads_live_no_delta_is_negative_and_none_is_counted_twice(
     assert sum(waits) == sum(map(sum, growth.values())) - first
 
 
-def test_formats_of_the_kernel(tmp_path: Path) -> None:
-    """A process named to confuse, on a host with cpufreq."""
+def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process named to confuse, on a host with cpufreq. Mutation: the first mount's group taken for every version."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2})
     before_start = " ".join(map(str, range(4, 22)))
     stat = f"77 (a) b (c) R {before_start} 5000 23 24 " + " ".join(map(str, range(25, 53)))
     hosts.plant(tmp_path, {
@@ -344,10 +345,12 @@ def test_formats_of_the_kernel(tmp_path: Path) -> None:
         "proc/77/task/77/status": "Name:\ta) b\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n",
         "proc/77/task/77/sched": "x (77, #threads: 1)\nse.nr_migrations      :         9\nnr_switches : 11\n",
         "proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=123\nfull avg10=0 total=9\n",
-        "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\nintr 5 0\nctxt 400\nbtime 1\nsoftirq 77 1 2\n",
+        "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 40 50 6 7 80 0 0\ncpu1 9 9 9 9 9 9 9 9\ncpu2 1 0 0 0\nintr 5 0\nctxt 400\nbtime 1\nsoftirq 77 1 2\n",
         "proc/vmstat": "nr_free_pages 1\npgfault 90\npgmajfault 20\npswpin 3\npswpout 4\n",
         "proc/77/status": "Name:\ta\nVmPeak:\t 9 kB\nVmHWM:\t   32 kB\nVmRSS:\t 8 kB\n",
+        "proc/77/io": "rchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n",
         "proc/77/cgroup": "4:memory:/x\n0::/pod\n",
+        "sys/fs/cgroup/unified/pod/cpu.stat": "usage_usec 1\nnr_throttled 2\nthrottled_usec 3\n",
         "sys/fs/cgroup/unified/pod/cpu.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=55\n",
         "sys/fs/cgroup/unified/pod/io.pressure": "\n",
         "proc/loadavg": "0.50 0.1 0.1 3/90 1\n", "sys/devices/system/cpu/cpu39/cpufreq/scaling_cur_freq": "2450000\n"})
@@ -355,11 +358,15 @@ def test_formats_of_the_kernel(tmp_path: Path) -> None:
     assert seen
     tick_ns, page = 10**9 // os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     assert replace(seen.process, cpu_ns=None) == Process(5000, None, 10, 12, 24 * page, {
-        (77, 5000): Thread(11, 22, 5, 6, 9, 39)}, peak_bytes=32 << 10)
+        (77, 5000): Thread(11, 22, 5, 6, 9, 39)}, 32 << 10, 15 * tick_ns, 4096, 8192)
     assert seen.counts == {
         "psi_cpu": 123, "steal": 8 * tick_ns, "host_switches": 400, "host_interrupts": 5, "host_softirqs": 77,
-        "host_fault_minor": 70, "host_fault_major": 20, "swap_in": 3, "swap_out": 4, "cgroup_psi_cpu": 55}
-    assert seen.levels == {"load": 0.5, "runnable": 3}
+        "host_fault_minor": 70, "host_fault_major": 20, "swap_in": 3, "swap_out": 4, "cgroup_psi_cpu": 55,
+        "cgroup_throttled": 3000, "allowed_busy": (1 + 2 + 3 + 6 + 7 + 1) * tick_ns}
+    assert seen.levels == {"load": 0.5, "runnable": 3, "cpus_allowed": 2}
+    hosts.plant(tmp_path, {"proc/77/cgroup": "4:cpu,cpuacct:/old\n0::/\n",
+                           "sys/fs/cgroup/cpu,cpuacct/old/cpu.stat": "nr_periods 1\nthrottled_time 7\n"})
+    assert procfs._quota(77, Host(tmp_path)) == {"cgroup_throttled": 7}
     assert seen.mhz == {39: 2450.0}
     assert procfs.wait_ns(77, Host(tmp_path)) == 22
     hosts.plant(tmp_path, {"proc/77/task/77/schedstat": "0 0 0\n"})

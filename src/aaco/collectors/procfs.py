@@ -35,6 +35,8 @@ KINDS = {
     "host_fault_minor": "count", "host_fault_major": "count", "swap_in": "pages", "swap_out": "pages",
     "cgroup_psi_cpu": "us", "cgroup_psi_memory": "us", "cgroup_psi_io": "us", "rss_peak": "bytes",
     "cpu_frequency_max": "MHz", "throttle_core": "count", "throttle_package": "count",
+    "cpu_time_system": "", "io_read": "bytes", "io_write": "bytes", "cpus_allowed": "cpus", "allowed_busy": "",
+    "cgroup_throttled": "",
 }
 _VMSTAT = {b"pgfault": "host_fault", b"pgmajfault": "host_fault_major", b"pswpin": "swap_in", b"pswpout": "swap_out"}
 _PER_THREAD = {"run_queue_wait": "waited_ns", "switch_voluntary": "voluntary", "switch_involuntary": "involuntary",
@@ -84,6 +86,9 @@ class Process:
     rss_bytes: int
     threads: dict[tuple[int, int], Thread]
     peak_bytes: int | None = None  # largest resident set so far
+    system_ns: int | None = None  # of the CPU time, what the kernel spent on its behalf
+    read_bytes: int | None = None  # from devices, and to them, as far as the process itself caused it
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -219,14 +224,16 @@ def between(before: Snapshot, after: Snapshot, pid: int) -> list[Row]:
     """
     old, new = before.process, after.process
     ended = len(old.threads.keys() - new.threads.keys())
-    cpu_ns = None if old.cpu_ns is None or new.cpu_ns is None else new.cpu_ns - old.cpu_ns
     counts = {kind: count - before.counts[kind] for kind, count in after.counts.items() if kind in before.counts}
     grown = {kind: _grown(old, new, counter) for kind, counter in _PER_THREAD.items()}
     rows = [
         _row(after, "sample", len(new.threads), pid, lost_before=ended, dur_ns=after.t_ns - before.t_ns),
-        _row(after, "cpu_time", cpu_ns, pid),
+        _row(after, "cpu_time", _more(old.cpu_ns, new.cpu_ns), pid),
         _row(after, "fault_minor", new.minor - old.minor, pid),
         _row(after, "fault_major", new.major - old.major, pid),
+        _row(after, "cpu_time_system", _more(old.system_ns, new.system_ns), pid),
+        _row(after, "io_read", _more(old.read_bytes, new.read_bytes), pid),
+        _row(after, "io_write", _more(old.written_bytes, new.written_bytes), pid),
         _row(after, "rss", new.rss_bytes, pid),
         _row(after, "rss_peak", new.peak_bytes, pid),
         *(_row(after, kind, amount, pid, lost_before=ended) for kind, amount in grown.items()),
@@ -235,6 +242,11 @@ def between(before: Snapshot, after: Snapshot, pid: int) -> list[Row]:
         *(_row(after, "cpu_frequency_max", mhz, cpu=cpu) for cpu, mhz in after.max_mhz.items()),
     ]
     return [row for row in rows if row]
+
+
+def _more(before: int | None, after: int | None) -> int | None:
+    """How much a counter grew; None where it is not kept."""
+    return None if before is None or after is None else after - before
 
 
 def _row(at: Snapshot, kind: str, amount: float | None, process_id: int = -1, *, cpu: int = -1, lost_before: int = -1,
@@ -273,8 +285,11 @@ def look(pid: int, host: Host, group: str | None = None,
     counts = _pressure(f"{proc}/pressure/{{}}", "psi") | _host_counts(proc) | _paging(proc)
     if group:
         counts |= _pressure(f"{group}/{{}}.pressure", "cgroup_psi")
-    counts |= _throttles(throttles or {})
-    return Snapshot(t_ns, process, counts, _load(proc), _frequencies(host, used, "scaling_cur_freq"),
+    counts |= _throttles(throttles or {}) | _quota(pid, host)
+    allowed = _allowed(pid)
+    counts |= _busy(proc, allowed)
+    levels = _load(proc) | ({"cpus_allowed": len(allowed)} if allowed else {})
+    return Snapshot(t_ns, process, counts, levels, _frequencies(host, used, "scaling_cur_freq"),
                     _frequencies(host, used, "cpuinfo_max_freq"))
 
 
@@ -287,7 +302,51 @@ def _process(pid: int, proc: str) -> Process | None:
         return None
     threads = {(int(tid), started): thread for tid in tids for started, thread in _thread(f"{folder}/task/{tid}")}
     return Process(int(facts[19]), _cpu_ns(pid), int(facts[7]), int(facts[9]), int(facts[21]) * _PAGE, threads,
-                   _peak(folder))
+                   _peak(folder), int(facts[12]) * _TICK_NS, *_io(folder))
+
+
+def _io(folder: str) -> tuple[int | None, int | None]:
+    """Bytes that the process had read from devices, and written to them (proc_pid_io(5)); None where it is not told."""
+    fields = dict(line.split(b": ") for line in (_read(f"{folder}/io") or b"").splitlines())
+    both = (fields.get(name) for name in (b"read_bytes", b"write_bytes"))
+    read, written = (int(value) if value else None for value in both)
+    return read, written
+
+
+def _allowed(pid: int) -> frozenset[int]:
+    """CPUs that the process may use; none where that is not told."""
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except OSError:
+        return frozenset()
+
+
+def _busy(proc: str, cpus: frozenset[int]) -> dict[str, int]:
+    """Time that these CPUs were at work for anybody: all of proc_stat(5) but idle, iowait and steal."""
+    lines = (line.split() for line in (_read(f"{proc}/stat") or b"").splitlines() if line.startswith(b"cpu"))
+    kept = [line for line in lines if line[0][3:].isdigit() and int(line[0][3:]) in cpus]
+    spent = sum(int(field) for line in kept for field in (*line[1:4], *line[6:8]))
+    return {"allowed_busy": spent * _TICK_NS} if kept else {}
+
+
+def _quota(pid: int, host: Host) -> dict[str, int]:
+    """Time that the CPU quota of the process's control group kept its threads from running (cpu.stat, both versions).
+
+    Read anew each time: a launcher may move a process after it was started.
+    """
+    for line in (_read(f"{host.proc}/{pid}/cgroup") or b"").decode(errors="surrogateescape").splitlines():
+        number, controllers, own = line.split(":", 2)
+        first = "cpu" in controllers.split(",")
+        if own == "/" or not (first or number == "0"):
+            continue
+        for mount in ("/cpu", "/cpu,cpuacct") if first else ("", "/unified"):
+            fields = (_read(f"{host.sys}/fs/cgroup{mount}{own}/cpu.stat") or b"").split()
+            found = dict(zip(fields[::2], fields[1::2], strict=False))
+            if b"throttled_time" in found:
+                return {"cgroup_throttled": int(found[b"throttled_time"])}
+            if b"throttled_usec" in found:
+                return {"cgroup_throttled": int(found[b"throttled_usec"]) * 1000}
+    return {}
 
 
 def _peak(folder: str) -> int | None:

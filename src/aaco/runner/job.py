@@ -22,6 +22,7 @@ class Job:
     warmup: int
     iterations: int
     canaries: bool = False  # whether its account has them
+    probes: bool = False  # whether it times known work before and after its inferences
     level: str = "all"  # how far the graph is optimised
     install: str = ""  # what a user does to get the provider
     burst_ns: int = 0  # after as much of inferences it sleeps for rest_ns; 0: never

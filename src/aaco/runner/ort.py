@@ -65,7 +65,7 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
                   warmup=plan.warmup, iterations=plan.iterations,
                   budget_ns=None if plan.budget_s is None else int(plan.budget_s * 1e9),
                   precision_pct=plan.precision_pct, outputs="" if process else str((folder / outputs.FILE).resolve()),
-                  canaries=canaries, **_common(workload, scratch))
+                  canaries=canaries, probes=plan.watched_by is not None, **_common(workload, scratch))
         return _run(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from aaco import markers
 from aaco.core import files
 from aaco.core.errors import AacoError, ModelError
-from aaco.runner import iterations, provider
+from aaco.runner import iterations, probes, provider
 from aaco.runner.job import Job
 from aaco.runner.stopping import Reason, Stop
 from aaco.runner.surroundings import Rest
@@ -63,6 +63,7 @@ def _time(job: Job) -> dict[str, Any]:
     load_ms = (time.monotonic_ns() - started) / 1e6
     bound = provider.bind(session, job)
     run, rest = bound.run, Rest(job.burst_ns, job.rest_ns)
+    probed = [probes.look()] if job.probes else None
     with (_appending(job.rows) as descriptor, _appending(job.account) as account, _no_garbage_collection(),
           closing(Witness(account, job.canaries)) as witness):
         turn = markers.iteration if markers.heard() else _unmarked
@@ -72,8 +73,10 @@ def _time(job: Job) -> dict[str, Any]:
         with markers.phase("measurement"):
             reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct), witness, rest,
                              turn)
+    if probed:
+        probed.append(probes.look())
     return provider.describe(session) | {"load_ms": load_ms, "stopped_by": reason, "null_loop": null_loop(),
-                                         "witness": witness.cost(), "produced": _kept(bound, job)}
+                                         "witness": witness.cost(), "probes": probed, "produced": _kept(bound, job)}
 
 
 def _kept(bound: provider.Bound, job: Job) -> list[dict[str, Any]] | None:
