@@ -84,7 +84,7 @@ def catalogue(place: Place, model: str) -> dict[tuple[str, int], Plant]:
             Plant("graph_optimization", strength, level=("extended", "basic", "disable")[one]),
             Plant("extra_nodes", strength, variant=("extra-4-1", "extra-2-1", "extra-1-2")[one]),
             Plant("batch", strength, batch=(1.5, 2.0, 4.0)[one] if models.BATCHES[model] > 1 else strength + 1.0),
-            Plant("threads", strength, threads=(2.0, 4.0, 8.0)[one]),
+            Plant("threads", strength, threads=(1.5, 2.0, 4.0)[one] if len(place.target) > 1 else strength + 1.0),
             Plant("shape_churn", strength, shapes=tuple(1 + step * (0.5, 1.0, 2.0)[one] / 3 for step in range(4))),
             Plant("precision", strength, variant=("float16", "float16", "float64")[one]),
         ]

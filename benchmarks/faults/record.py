@@ -34,7 +34,7 @@ from aaco.runner.registry import BackendEntry
 from benchmarks.faults import catalogue, models
 from benchmarks.faults.catalogue import CONTROL, Place, Plant
 
-MEASURE_S, WARMUP = 0.8, 20
+MEASURE_S, WARMUP = 0.8, 10
 PAIRS, CONTROLS = 0.25, 0.4  # for each single fault: two faults at once; for each faulty row: sound ones
 FIRST_CONTROLS = 2
 SLACK_S = 8.0  # what a row may take

@@ -345,7 +345,8 @@ def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "proc/77/task/77/status": "Name:\ta) b\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n",
         "proc/77/task/77/sched": "x (77, #threads: 1)\nse.nr_migrations      :         9\nnr_switches : 11\n",
         "proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=123\nfull avg10=0 total=9\n",
-        "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 40 50 6 7 80 0 0\ncpu1 9 9 9 9 9 9 9 9\ncpu2 1 0 0 0\nintr 5 0\nctxt 400\nbtime 1\nsoftirq 77 1 2\n",
+        "proc/stat": "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 40 50 6 7 80 0 0\ncpu1 9 9 9 9 9 9 9 9\n"
+                     "cpu2 1 0 0 0\nintr 5 0\nctxt 400\nbtime 1\nsoftirq 77 1 2\n",
         "proc/vmstat": "nr_free_pages 1\npgfault 90\npgmajfault 20\npswpin 3\npswpout 4\n",
         "proc/77/status": "Name:\ta\nVmPeak:\t 9 kB\nVmHWM:\t   32 kB\nVmRSS:\t 8 kB\n",
         "proc/77/io": "rchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n",
