@@ -26,11 +26,15 @@ GRAPH = "the same kernels as one device graph"
 
 @dataclass(frozen=True)
 class Made:
-    """One step of a workload, the same without its bottleneck, and what a step computes and moves (exact counts)."""
+    """One step of a workload, the same without its bottleneck, and what a step computes and moves (exact counts).
+
+    captured: of a step that waits, the same without waiting, for a device graph cannot hold waits.
+    """
 
     step: Step
     relieved: Step | None = None
     how_relieved: str = ""
+    captured: Step | None = None
     facts: dict[str, float] = field(default_factory=dict)
 
 
@@ -502,6 +506,149 @@ def stopping_test(at: Scale) -> Made:
             if test and bool((y.amax() > 1e9).item()):
                 break
     return Made(lambda: work(True), lambda: work(False), "without the test of every step")
+
+
+# A third set, written when the rules of waits were final and before any of it was recorded: other ways to wait, and
+# steps that wait and have another bottleneck.
+def stream_wait(at: Scale) -> Made:
+    x = at.random(at.of(1 << 18))
+
+    def work(wait: bool) -> None:
+        for _ in range(30):
+            F.gelu(x)
+            if wait and at.device == "cuda":
+                torch.cuda.current_stream().synchronize()
+    return Made(lambda: work(True), lambda: work(False), "without waiting for the stream after each kernel")
+
+
+def list_reads(at: Scale) -> Made:
+    n = at.of(512)
+    x, weight = at.random(n, n), at.random(n, n)
+
+    def work(read: bool) -> None:
+        for _ in range(25):
+            y = x @ weight
+            if read:
+                y[0].tolist()
+    return Made(lambda: work(True), lambda: work(False), "without reading a row of each product")
+
+
+def status_reads(at: Scale) -> Made:
+    x, status = at.random(at.of(1 << 16)), at.random(1)
+
+    def work(read: bool) -> None:
+        for _ in range(40):
+            x.mul_(1.0001)
+            if read:
+                status.item()
+    return Made(lambda: work(True), lambda: work(False), "without reading the flag after each kernel")
+
+
+def element_by_element(at: Scale) -> Made:
+    x = at.random(64)
+
+    def work(single: bool) -> None:
+        x.mul_(1.0001)
+        if single:
+            for place in range(64):
+                float(x[place])
+        else:
+            x.tolist()
+    return Made(lambda: work(True), lambda: work(False), "reading all elements in one copy")
+
+
+def tiny_with_few_waits(at: Scale) -> Made:
+    x = at.random(1024)
+
+    def work(wait: bool) -> None:
+        for number in range(120):
+            x.mul_(1.0001)
+            if wait and number % 30 == 29 and at.device == "cuda":
+                torch.cuda.synchronize()
+    return Made(lambda: work(True), captured=lambda: work(False))
+
+
+def layers_then_read(at: Scale) -> Made:
+    x, layers = at.random(16, 256), nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(30)))
+    layers.to(at.device)
+    return Made(lambda: layers(x).sum().item(), captured=lambda: layers(x).sum())
+
+
+def small_norms(at: Scale) -> Made:
+    x = at.random(64, 64)
+
+    def step() -> None:
+        y = x
+        for _ in range(30):
+            y = torch.softmax(F.layer_norm(y, (64,)), -1)
+    return Made(step)
+
+
+def work_between_reads(microseconds: int, rounds: int) -> Callable[[Scale], Made]:
+    """Python that works so long between reading one result and asking for the next."""
+    def make(at: Scale) -> Made:
+        x = at.random(at.of(1 << 16))
+
+        def work(busy: bool) -> None:
+            for _ in range(rounds):
+                x.sum().item()
+                until = time.perf_counter_ns() + 1000 * microseconds
+                while busy and time.perf_counter_ns() < until:
+                    pass
+        return Made(lambda: work(True), lambda: work(False), "without the work of Python")
+    return make
+
+
+def json_input(at: Scale) -> Made:
+    text, layers = json.dumps([number / 7 for number in range(20_000)]), nn.Linear(256, 256).to(at.device)
+    x = at.random(256, 256)
+
+    def step() -> None:
+        json.loads(text)
+        layers(x)
+    return Made(step, lambda: layers(x), "without parsing the text")
+
+
+def waited_products(at: Scale) -> Made:
+    n = at.of(6144)
+    x = at.random(n, n, dtype=BF16)
+
+    def step() -> None:
+        for _ in range(4):
+            x @ x
+            torch.cuda.synchronize() if at.device == "cuda" else None
+    return Made(step, facts={"flops": 4 * 2.0 * n**3})
+
+
+def wide_conv(at: Scale) -> Made:
+    x = at.random(64, 256, 56, 56, dtype=BF16).to(memory_format=torch.channels_last)
+    layer = nn.Conv2d(256, 256, 3, padding=1, bias=False).to(at.device, BF16, memory_format=torch.channels_last)
+    return Made(lambda: [layer(x) for _ in range(4)])
+
+
+def waited_passes(at: Scale) -> Made:
+    x = at.random(at.of(1 << 28))
+
+    def step() -> None:
+        for _ in range(4):
+            x.mul_(1.0001)
+            x[0].item()
+    return Made(step)
+
+
+def gelu_passes(at: Scale) -> Made:
+    x = at.random(at.of(1 << 28), dtype=BF16)
+    return Made(lambda: [F.gelu(x) for _ in range(6)])
+
+
+def checkpoint(at: Scale) -> Made:
+    parts = [at.random(at.of(1 << 23)) for _ in range(6)]
+
+    def step() -> None:
+        for part in parts:
+            part.mul_(1.0001)
+            part.cpu()
+    return Made(step)
 
 
 # balanced: halves by construction, or nothing to name

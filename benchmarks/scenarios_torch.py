@@ -85,6 +85,21 @@ PLANTS = (
     Plant("sync_read_element", "read_element", "sync_bound", planted.read_element),
     Plant("sync_greedy_decode", "greedy_decode", "sync_bound", planted.greedy_decode),
     Plant("cpu_python_thread", "python_thread", "cpu_bound", planted.python_thread, condition="interpreter lock"),
+    Plant("sync_stream_wait", "stream_wait", "sync_bound", planted.stream_wait),
+    Plant("sync_list_reads", "list_reads", "sync_bound", planted.list_reads),
+    Plant("sync_status_reads", "status_reads", "sync_bound", planted.status_reads),
+    Plant("sync_element_by_element", "element_by_element", "sync_bound", planted.element_by_element),
+    Plant("launch_tiny_with_few_waits", "tiny_elementwise", "launch_bound", planted.tiny_with_few_waits),
+    Plant("launch_layers_then_read", "layers_then_read", "launch_bound", planted.layers_then_read),
+    Plant("launch_small_norms", "small_norms", "launch_bound", planted.small_norms),
+    Plant("cpu_work_between_reads", "work_between_reads", "cpu_bound", planted.work_between_reads(1000, 6)),
+    Plant("cpu_short_work_between_reads", "work_between_reads", "cpu_bound", planted.work_between_reads(150, 20)),
+    Plant("cpu_json_input", "json_input", "cpu_bound", planted.json_input),
+    Plant("compute_waited_products", "gemm", "compute_bound", planted.waited_products),
+    Plant("compute_wide_conv", "wide_conv", "compute_bound", planted.wide_conv),
+    Plant("memory_waited_passes", "elementwise", "memory_bound", planted.waited_passes),
+    Plant("memory_gelu_passes", "gelu", "memory_bound", planted.gelu_passes),
+    Plant("transfer_checkpoint", "download", "transfer_bound", planted.checkpoint),
     Plant("balanced_half_and_half", "half_and_half", "balanced", planted.half_and_half, trusted=False),
 )
 CANNOT = (RuntimeError, AttributeError, ImportError, TypeError, ValueError, OSError)
@@ -138,7 +153,7 @@ def _record(plant: Plant, made: Made, at: Scale, out: Path) -> dict[str, Any]:
     (out / f"{plant.name}.lat.csv").write_text("ms\n" + "".join(f"{one:.4f}\n" for one in latencies))
     relieved, how = made.relieved, made.how_relieved
     if plant.label == "launch_bound" and at.device == "cuda":
-        relieved, how = _graphed(made.step), GRAPH
+        relieved, how = _graphed(made.captured or made.step), GRAPH
     found = {"p50_ms": statistics.median(latencies), "n": len(latencies), **made.facts}
     if relieved is not None:
         found |= {"relieved_p50_ms": statistics.median(_latencies(relieved, at)), "how_relieved": how}

@@ -17,7 +17,7 @@ from aaco.analytics.linking import Callers, Linker
 from aaco.analytics.work import Lanes
 from tests import timed
 
-SHORT, LATENCY, SLACK = 4, 16, 10
+SHORT, LATENCY, SLACK, PAUSE = 4, 16, 10, 12
 LAUNCH, SYNC, COPY = "hipLaunchKernel", "hipStreamSynchronize", "hipMemcpyAsync"
 CALLS = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30), st.sampled_from([LAUNCH, LAUNCH, SYNC, COPY]),
                            st.integers(1, 8), st.integers(0, 1)), max_size=20)
@@ -37,7 +37,8 @@ def tables_of(calls, work):
 def run(tables, cuts):
     lanes, callers, linker = Lanes(), Callers(), Linker()
     found = Idling(kernel_wait_ns=SHORT)
-    with patch.object(linking, "SLACK_NS", SLACK), patch.object(idle, "LATENCY_NS", LATENCY):
+    with patch.object(linking, "SLACK_NS", SLACK), patch.object(idle, "LATENCY_NS", LATENCY), \
+            patch.object(linking, "PAUSE_NS", PAUSE):
         for until, part in timed.sliced(tables, cuts):
             work, calls = lanes.work(part["kernels"], part["copies"]), callers.calls(part["api_calls"])
             linked = linker.feed(work, calls, None if until == 2**62 else until)
@@ -94,18 +95,32 @@ def parts_of(row, began, gap, stream, work, calls):
 
 def blocker(call, before, began):
     """What kept the host, and how long it took."""
+    until, took = waited(before)
+    took = took if until > began else 0
     copies = [other for other in before if other["name"] == COPY]
     for opened in ([call] if call["name"] == COPY else []) + copies[-1:]:
         if opened["t_start_ns"] <= began < opened["t_end_ns"]:
-            return "copy_wait", opened["t_end_ns"] - opened["t_start_ns"]
+            return "copy_wait", max(took, opened["t_end_ns"] - opened["t_start_ns"])
+    return ("sync_wait", took) if until > began else ("host_wait", 0)
+
+
+def waited(before):
+    """When the latest wait returned, and what it took with the way to it."""
     while before and before[-1]["name"] != SYNC:
         before = before[:-1]
-    waits = []
+    first = len(before)
+    for name in (SYNC, COPY):
+        while first and before[first - 1]["name"] == name:
+            first -= 1
+    took = 0
+    for place in range(first, len(before)):
+        start, end = before[place]["t_start_ns"], before[place]["t_end_ns"]
+        free = max((other["t_end_ns"] for other in before[:place]), default=start)
+        took += max(0, end - (free if start - free < PAUSE else start))
+    last = 0
     while before and before[-1]["name"] == SYNC:
-        waits.append(before[-1])
-        before = before[:-1]
-    first, last = min((w["t_start_ns"] for w in waits), default=0), max((w["t_end_ns"] for w in waits), default=0)
-    return ("sync_wait", last - first) if waits and first <= began < last else ("host_wait", 0)
+        last, before = max(last, before[-1]["t_end_ns"]), before[:-1]
+    return last, took
 
 
 def in_reach(delay):

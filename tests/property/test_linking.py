@@ -2,7 +2,8 @@
 
 Mutations that these tests caught: `until - SLACK_NS` -> `until` (a launch that the clocks put after its work is lost),
 the order of runs reversed (the later of two calls with one id), `self._sync_open[own] = True`, `copying[tail, None]` ->
-False.
+False; of what waits took: `< PAUSE_NS` -> `<=`, `| (previous == Does.FILL)` left out, `self._trip[own]` -> 0, and
+`before` without the calls that go on for longer than later ones.
 """
 
 from unittest.mock import patch
@@ -17,10 +18,12 @@ from aaco.analytics.linking import Callers, Linker
 from aaco.analytics.work import Lanes
 from tests import timed
 
-SLACK = 10
+SLACK, PAUSE = 10, 6
 LAUNCH, SYNC, COPY, OTHER = "cudaLaunchKernel", "cudaStreamSynchronize", "cudaMemcpyAsync", "cudaGetDevice"
-CALLS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 12), st.sampled_from([LAUNCH, LAUNCH, SYNC, COPY, OTHER]),
-                           st.integers(0, 6), st.integers(0, 1), st.sampled_from([None, 3])), max_size=25)
+FILL = "cudaMemsetAsync"
+NAMES = st.sampled_from([LAUNCH, LAUNCH, SYNC, COPY, FILL, OTHER])
+CALLS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 12), NAMES, st.integers(0, 6), st.integers(0, 1),
+                           st.sampled_from([None, 3])), max_size=25)
 WORK = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 6), st.sampled_from([None, 3])), min_size=1, max_size=15)
 
 
@@ -32,17 +35,18 @@ def tables_of(calls, work):
 
 
 def run(tables, cuts):
-    """Per kernel in start order: (launch start, end, synced, copied, first)."""
+    """Per kernel in start order: (launch start, end, synced, took, copied, first)."""
     lanes, callers, linker, found = Lanes(), Callers(), Linker(), []
-    with patch.object(linking, "SLACK_NS", SLACK), patch.object(linking, "RUN", 3):
+    with patch.object(linking, "SLACK_NS", SLACK), patch.object(linking, "RUN", 3), \
+            patch.object(linking, "PAUSE_NS", PAUSE):
         for until, part in timed.sliced(tables, cuts):
             work, calls = lanes.work(part["kernels"], None), callers.calls(part["api_calls"])
             for linked in filter(None, (linker.feed(work, calls, until), *([linker.feed(work.take(slice(0, 0)),
                                  calls.take(slice(0, 0)), None)] if until == 2**62 else []))):
                 call = linked.call
                 found += zip(call.start.tolist(), call.end.tolist(), call.synced_from.tolist(),
-                             call.synced_until.tolist(), call.copied_from.tolist(), call.copied_until.tolist(),
-                             linked.first.tolist(), strict=True)
+                             call.synced_until.tolist(), call.synced_ns.tolist(), call.copied_from.tolist(),
+                             call.copied_until.tolist(), linked.first.tolist(), strict=True)
     return found
 
 
@@ -50,10 +54,10 @@ def plainly(tables):
     calls, used, found = tables["api_calls"].to_pylist(), set(), []
     for kernel in tables["kernels"].to_pylist():
         launches = [index for index, call in enumerate(calls)
-                    if call["name"] in (LAUNCH, COPY) and call["correlation_id"] == kernel["correlation_id"] > 0
+                    if call["name"] in (LAUNCH, COPY, FILL) and call["correlation_id"] == kernel["correlation_id"] > 0
                     and call["capture"] == kernel["capture"] and call["t_start_ns"] < kernel["t_start_ns"] + SLACK]
         if not launches:
-            found.append((NONE,) * 6 + (False,))
+            found.append((NONE,) * 7 + (False,))
             continue
         index = launches[0]
         found.append((calls[index]["t_start_ns"], calls[index]["t_end_ns"], *waits_before(calls, index),
@@ -63,22 +67,55 @@ def plainly(tables):
 
 
 def waits_before(calls, index):
-    synced, copied, going_on = (NONE, NONE), (NONE, NONE), False
-    for call in calls[:index]:
-        if any(call[name] != calls[index][name] for name in ("thread_id", "capture")) or call["name"] == OTHER:
-            continue
+    synced, took, copied, going_on = (NONE, NONE), NONE, (NONE, NONE), False
+    mine = [call for call in calls[:index] if call["name"] != OTHER
+            and all(call[name] == calls[index][name] for name in ("thread_id", "capture"))]
+    for place, call in enumerate(mine):
         span = call["t_start_ns"], call["t_end_ns"]
         if call["name"] == SYNC:
             synced = (min(synced[0], span[0]), max(synced[1], span[1])) if going_on else span
+            took = took_until(mine, place)
         if call["name"] == COPY:
             copied = span
         going_on = call["name"] == SYNC
-    return *synced, *copied
+    return *synced, took, *copied
+
+
+def took_until(calls, last):
+    """The time of the waits that end with this one, the copies before them, and the ways to them, call by call."""
+    first = last
+    while first and calls[first - 1]["name"] == SYNC:
+        first -= 1
+    while first and calls[first - 1]["name"] == COPY:
+        first -= 1
+    took = 0
+    for place in range(first, last + 1):
+        start, end = calls[place]["t_start_ns"], calls[place]["t_end_ns"]
+        free = max((other["t_end_ns"] for other in calls[:place]), default=start)
+        took += max(0, end - (free if start - free < PAUSE else start))
+    return took
 
 
 @given(CALLS, WORK, st.lists(st.integers(0, 90), max_size=8))
 def test_links_and_waits_are_those_of_a_plain_search(calls, work, cuts):
     tables = tables_of(calls, work)
+    assert run(tables, cuts) == plainly(tables)
+
+
+HOST = st.lists(st.tuples(st.integers(-4, 9), st.integers(0, 9), st.sampled_from([LAUNCH, SYNC, SYNC, COPY, FILL]),
+                          st.sampled_from([0, 0, 0, 1])), min_size=3, max_size=25)
+
+
+@given(HOST, st.lists(st.integers(0, 90), max_size=8))
+def test_what_waits_took_is_that_of_a_plain_search(host, cuts):
+    """Every call that launches has its work, so that each of them is looked at."""
+    calls, now = [], 0
+    for number, (pause, length, name, thread) in enumerate(host, 1):
+        now = max(0, now + pause)
+        calls.append((now, length, name, number, thread, None))
+        now += length
+    calls.sort(key=lambda call: call[0])
+    tables = tables_of(calls, sorted((start + 1, number, None) for start, _, _, number, _, _ in calls))
     assert run(tables, cuts) == plainly(tables)
 
 

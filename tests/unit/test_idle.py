@@ -63,10 +63,27 @@ def test_a_short_wait_explains_no_more_than_its_length():
     assert found.devices[0].causes["host_wait"].count == found.devices[0].gaps == 1
 
 
-def test_a_wait_that_began_after_the_device_ran_dry_is_not_to_blame():
-    found = idle([FIRST, NEXT], [at(110_000, 112_000, name="cudaDeviceSynchronize"),
+def test_a_wait_that_began_after_the_device_ran_dry_takes_its_time_and_the_way_to_it():
+    """Mutation: `synced_until > began` -> `(call.synced_from <= began) & (call.synced_until > began)`."""
+    found = idle([FIRST, NEXT], [at(0, 101_000), at(110_000, 112_000, name="cudaDeviceSynchronize"),
                                  at(190_000, 195_000, correlation_id=2)])
-    assert only(found.devices[0]) == ("host_wait", 100_000)
+    assert causes(found.devices[0]) == {"sync_wait": 11_000, "host_wait": 89_000}
+
+
+def test_a_pause_on_the_way_to_a_wait_is_not_the_wait_s():
+    """Mutation in linking: `start - before < PAUSE_NS` -> `True`."""
+    found = idle([FIRST, at(600_000, 700_000, correlation_id=2)], [
+        at(0, 101_000), at(500_000, 502_000, name="cudaDeviceSynchronize"), at(590_000, 595_000, correlation_id=2)])
+    assert causes(found.devices[0]) == {"sync_wait": 2_000, "host_wait": 498_000}
+    assert found.devices[0].paused_ns == 498_000
+
+
+def test_a_value_that_is_read_is_copied_on_the_way_to_the_wait_for_it():
+    """Mutation in linking: `(previous < Does.COPY)` -> `(previous <= Does.COPY)`."""
+    found = idle([FIRST, NEXT], [at(0, 101_000), at(108_000, 111_000, name="cudaMemcpyAsync", correlation_id=3),
+                                 at(112_000, 115_000, name="cudaStreamSynchronize"),
+                                 at(190_000, 195_000, correlation_id=2)])
+    assert causes(found.devices[0]) == {"sync_wait": 14_000, "host_wait": 86_000}
 
 
 def test_another_threads_wait_is_not_to_blame():

@@ -8,10 +8,12 @@ start. The work that ends the gap is looked at, and the call that launched it. T
    call had returned at least as long before that: the stream waited for that work. `copy_wait` where it was a copy,
    else `kernel_wait`.
 3. the launch call ended after the gap began, so the device waited for the host. Had a copy call of the launching
-   thread (the launch itself, or its last one before) or else the thread's latest wait (cudaStreamSynchronize,
-   hsa_signal_wait, ...) been open when the gap began, then without it the host would have come earlier by as much as
-   it took: that much of the gap is `copy_wait` or `sync_wait`. Of the rest, as much as recorded OS events kept the
-   thread off its CPU is `noise`, and what is left is `host_wait`: the host was busy with something else.
+   thread (the launch itself, or its last one before) been open when the gap began, or did the thread's latest wait
+   (cudaStreamSynchronize, hsa_signal_wait, ...) return after that, then without it the host would have come earlier by
+   as much as it took: that much of the gap is `copy_wait` or `sync_wait`. The way to a wait is part of what it took:
+   from the launch before until the wait returns, the thread launches nothing but the copies it waits for, however
+   early the device is done. A way of PAUSE_NS or more is not part of it. Of the rest, as much as recorded OS events
+   kept the thread off its CPU is `noise`, and what is left is `host_wait`: the host was busy with something else.
 4. the launch had returned before the gap began, so the work was there and did not run:
    `kernel_wait` where the gap is at most KERNEL_WAIT_NS, the time from one kernel to the next;
    `launch` where the gap ends within the launch latency of that call's start: it was just too late;
@@ -49,7 +51,7 @@ from aaco.analytics import overlap
 from aaco.analytics.calls import Does
 from aaco.analytics.distribution import Distribution, bins, upper_edge
 from aaco.analytics.lanes import NONE, Flags, Ints, by_lane, grow, integers, largest, reach_before
-from aaco.analytics.linking import Linked
+from aaco.analytics.linking import PAUSE_NS, Linked
 from aaco.analytics.timeline import covered_until
 from aaco.analytics.work import COPY
 from aaco.core import distinct
@@ -57,7 +59,6 @@ from aaco.core import distinct
 KERNEL_WAIT_NS = 5_000
 LATENCY_NS = 20_000
 FEWEST = 20
-PAUSE_NS = 250_000
 COARSE = 2  # 2**COARSE bins to the octave, for the choice between launch and unknown
 LONGEST_GAPS = 10
 _DELAY_BITS = 9  # a delay's bin is below 2**9
@@ -287,9 +288,9 @@ class _Gaps:
         self.delay = np.where(self.known, self.ended - call.start, 0)
         own = (call.part == Does.COPY) & (call.start <= began) & (call.end > began)
         copied = (call.copied_from <= began) & (call.copied_until > began)
-        synced = (call.synced_from <= began) & (call.synced_until > began)
-        blocked = np.select([own, copied, synced], [call.end - call.start, call.copied_until - call.copied_from,
-                                                    call.synced_until - call.synced_from], 0)
+        synced = call.synced_until > began
+        blocked = np.select([own, copied], [call.end - call.start, call.copied_until - call.copied_from], 0)
+        blocked = np.maximum(blocked, np.where(synced, call.synced_ns, 0))
         short = self.ns <= kernel_wait_ns
         choices: list[tuple[Flags, Cause]] = [
             (~self.known & short, Cause.KERNEL_WAIT), (~self.known, Cause.UNLINKED),

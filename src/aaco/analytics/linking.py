@@ -15,13 +15,26 @@ import pyarrow as pa
 
 from aaco.analytics import calls as api
 from aaco.analytics.calls import Does
-from aaco.analytics.lanes import NONE, Flags, Ints, Keys, Names, by_lane, grow, heads, integers, last_before
+from aaco.analytics.lanes import (
+    NONE,
+    Flags,
+    Ints,
+    Keys,
+    Names,
+    by_lane,
+    grow,
+    heads,
+    integers,
+    last_before,
+    reach_before,
+)
 from aaco.analytics.work import Work, join
 from aaco.core import distinct
 
 CALL_COLUMNS = ("name", "domain", "process_id", "thread_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
 DOMAINS = ("hip", "hsa", "cuda_runtime", "cuda_driver", "rccl")  # of calls into a GPU runtime
 SLACK_NS = 100_000_000
+PAUSE_NS = 250_000  # from here on the host did something else than prepare its next call (analytics/idle.py)
 REMEMBERED = 2**18
 RUN = 8192  # launches that are searched together
 
@@ -31,8 +44,10 @@ class Calls:
     """Calls into a GPU runtime in start order. part: of calls.Does. name and thread: numbers that Callers gave.
 
     For a launching call, synced_* is the latest wait that its thread made before it: the first start and the last end
-    of consecutive synchronising calls with no launch between them. copied_* is the thread's last copy call before it.
-    NONE where there was none. tag: what the asker gave with the row, else 0.
+    of consecutive synchronising calls with no launch between them, and in synced_ns the time that waiting took: those
+    calls, the copies just before them, and what the thread did on its way to them, from the launch before. A way of
+    PAUSE_NS or more is left out: the thread did something else. copied_* is the thread's last copy call before it. NONE
+    where there was none. tag: what the asker gave with the row, else 0.
     """
 
     start: Ints
@@ -44,6 +59,7 @@ class Calls:
     thread: Ints
     synced_from: Ints
     synced_until: Ints
+    synced_ns: Ints
     copied_from: Ints
     copied_until: Ints
     tag: Ints
@@ -89,6 +105,8 @@ class Callers:
         self._sync = np.full((0, 2), NONE)
         self._sync_open = np.zeros(0, np.bool_)  # no launch since the thread's last wait
         self._copy = np.full((0, 2), NONE)
+        self._reach, self._trip, self._took = (np.zeros(0, np.int64) for _ in range(3))
+        self._latest = np.zeros(0, np.int64)
 
     def calls(self, rows: pa.Table | pa.RecordBatch, tag: Ints | None = None) -> Calls:
         """The rows that call into a GPU runtime to launch or to wait. Rows in start order; needs CALL_COLUMNS.
@@ -106,7 +124,7 @@ class Callers:
         thread = self.threads.numbers(column["capture"], column["process_id"], column["thread_id"])
         none = np.full(len(at), NONE)
         return self._after_waits(Calls(start[at], end[at], column["capture"], column["correlation_id"], part[at],
-                                       name[at], thread, none, none.copy(), none.copy(), none.copy(),
+                                       name[at], thread, *(none.copy() for _ in range(5)),
                                        np.zeros(len(at), np.int64) if tag is None else tag[at]))
 
     def marks(self, rows: pa.Table | pa.RecordBatch) -> list[tuple[int, int, int, Does]]:
@@ -134,18 +152,21 @@ class Callers:
         threads = len(self.threads)
         self._sync, self._copy = grow(self._sync, threads, NONE), grow(self._copy, threads, NONE)
         self._sync_open = grow(self._sync_open, threads, False)
+        self._reach, self._took = grow(self._reach, threads, NONE), grow(self._took, threads, NONE)
+        self._trip, self._latest = grow(self._trip, threads, 0), grow(self._latest, threads, Does.OTHER)
         if not len(calls):
             return calls
         order = by_lane(calls.thread)
         lane, part = calls.thread[order], calls.part[order]
         times = np.stack([calls.start[order], calls.end[order]], axis=1)
         synced = self._runs(lane, part >= Does.SYNC, times)
+        took = self._waiting(lane, part, times)
         copied = self._last(lane, part == Does.COPY, times)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        synced, copied = synced[back], copied[back]
+        synced, took, copied = synced[back], took[back], copied[back]
         return Calls(calls.start, calls.end, calls.capture, calls.correlation, calls.part, calls.name, calls.thread,
-                     synced[:, 0], synced[:, 1], copied[:, 0], copied[:, 1], calls.tag)
+                     synced[:, 0], synced[:, 1], took, copied[:, 0], copied[:, 1], calls.tag)
 
     def _last(self, lane: Ints, copying: Flags, times: Ints) -> Ints:
         """(start, end) of the last copy call before each call of its thread."""
@@ -153,6 +174,31 @@ class Callers:
         found = np.where((before >= 0)[:, None], times[before], self._copy[lane])
         tail = np.r_[heads(lane)[1:], len(lane)] - 1
         self._copy[lane[tail]] = np.where(copying[tail, None], times[tail], found[tail])
+        return found
+
+    def _waiting(self, lane: Ints, part: Ints, times: Ints) -> Ints:
+        """What the latest run of waits before each call of its thread took, with the way to it, as Calls defines it.
+
+        Sums over stretches of calls: one begins after a launch, and with a copy that follows a wait.
+        """
+        first = heads(lane)
+        own, tail = lane[first], np.r_[first[1:], len(lane)] - 1
+        start, end = times[:, 0], times[:, 1]
+        before = reach_before(lane, end, self._reach)
+        before = np.where(before == NONE, start, before)
+        spent = np.maximum(0, end - np.where(start - before < PAUSE_NS, before, start))
+        previous = np.r_[Does.OTHER, part[:-1]]
+        previous[first] = self._latest[own]
+        begins = (previous < Does.COPY) | (previous == Does.FILL) | (part == Does.COPY) & (previous >= Does.SYNC)
+        spent[first] += np.where(begins[first], 0, self._trip[own])
+        begins[first] = True
+        rows, total = np.flatnonzero(begins), np.cumsum(spent)
+        trip = total - np.repeat((total - spent)[rows], np.diff(np.r_[rows, len(lane)]))
+        waits = part >= Does.SYNC
+        last = last_before(lane, waits)
+        found = np.where(last >= 0, trip[last], self._took[lane])
+        self._trip[own], self._latest[own] = trip[tail], part[tail]
+        self._took[own] = np.where(waits[tail], trip[tail], found[tail])
         return found
 
     def _runs(self, lane: Ints, waiting: Flags, times: Ints) -> Ints:
