@@ -124,7 +124,7 @@ class Callers:
         thread = self.threads.numbers(column["capture"], column["process_id"], column["thread_id"])
         none = np.full(len(at), NONE)
         return self._after_waits(Calls(start[at], end[at], column["capture"], column["correlation_id"], part[at],
-                                       name[at], thread, *(none.copy() for _ in range(5)),
+                                       name[at], thread, none, none, none, none, none,
                                        np.zeros(len(at), np.int64) if tag is None else tag[at]))
 
     def marks(self, rows: pa.Table | pa.RecordBatch) -> list[tuple[int, int, int, Does]]:
