@@ -48,6 +48,7 @@ COMMANDS = {
     "diff": ("aaco.cli.diff:diff", "Is a session slower than a baseline? What changed between two imported traces?"),
     "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same, within their precision?"),
     "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
+    "bundle": ("aaco.cli.bundle:bundle", "A session as one file: export, verify, import."),
     "sla": ("aaco.cli.sla:sla", "Does a session keep its service-level objectives?"),
     "ls": ("aaco.cli.sessions:ls", "List sessions, newest first."),
     "info": ("aaco.cli.sessions:info", "Facts about this installation, or about one session and its files."),

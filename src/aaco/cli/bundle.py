@@ -1,0 +1,90 @@
+"""`aaco bundle`: a session as one file, for somebody else to check."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from aaco.cli import options, say
+from aaco.core.errors import Exit
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+max_bytes = click.option("--max-bytes", type=click.IntRange(min=1), default=16 << 30, show_default="16 GiB",
+                         help="Refuse a bundle that unpacks to more.")
+
+
+@click.group()
+def bundle() -> None:
+    """Hand a session to somebody else, or take one."""
+
+
+@bundle.command()
+@options.session_reference()
+@click.option("--output", "-o", type=FILE, help="Where to; its ending says the form: .tar.zst, .aaco (the same), "
+              ".tar.gz, .json, .json.gz, or .html for the report alone.  [default: SESSION.tar.zst]")
+@options.config_file
+@options.sessions_dir
+def export(session: str | None, named: str | None, output: Path | None, config_file: Path | None,
+           sessions_dir: Path | None) -> None:
+    """Write SESSION (by default the latest) into one file, with the SHA-256 of everything and without credentials.
+
+    Prints the file and its own SHA-256: tell that to the receiver by another way.
+    """
+    from aaco import forensics
+    from aaco.core import files
+    from aaco.core.session import find
+
+    settings = options.settings(config_file, sessions_dir)
+    chosen = find(session or named or "latest", settings.config.storage.sessions_dir)
+    path = output or Path(f"{chosen.id}.tar.zst")
+    contents = forensics.export(chosen, path, settings)
+    for file in contents.files if contents else []:
+        if file.redacted:
+            say.aside(f"{file.name}: credentials were taken out", "warning")
+    for name, why in contents.withheld.items() if contents else []:
+        say.aside(f"{name}: withheld: {why}", "warning")
+    say.line(f"{files.sha256(path)}  {path}")
+
+
+@bundle.command()
+@click.argument("file", type=FILE)
+@click.option("--sha256", "expected", metavar="HEX", help="The digest that the sender told.")
+@max_bytes
+@options.as_json
+def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> None:
+    """Check every byte of a bundle; names what was changed, and exits with 2 if anything was."""
+    from aaco.tracelake import archive
+
+    found = archive.check(file, max_bytes)
+    if expected and expected.strip().lower() != found.sha256:
+        found.problems["the whole file"] = f"its SHA-256 is {found.sha256}, not the one that was told"
+    if as_json:
+        say.document({"schema_version": 1, "file": str(file), "sha256": found.sha256, "whole": not found.problems,
+                      "problems": found.problems,
+                      "contents": found.contents.model_dump(mode="json") if found.contents else None})
+    else:
+        for name, problem in found.problems.items():
+            say.line(f"{name}: {problem}")
+        if found.contents and not found.problems:
+            say.line(f"whole: session {found.contents.session_id}, {len(found.contents.files)} files, "
+                     f"{found.contents.unpacked:,} bytes; sha256 {found.sha256}")
+    sys.exit(Exit.USAGE if found.problems else Exit.FINE)
+
+
+@bundle.command("import")
+@click.argument("file", type=FILE)
+@max_bytes
+@options.config_file
+@options.sessions_dir
+def import_(file: Path, max_bytes: int, config_file: Path | None, sessions_dir: Path | None) -> None:
+    """Make the session of a bundle one of yours: report, diff and all other commands work on it.
+
+    A bundle that is damaged, or that names anything outside its session, leaves nothing behind.
+    """
+    from aaco import forensics
+
+    session = forensics.import_(file, options.settings(config_file, sessions_dir), max_bytes)
+    say.line(f"{session.folder}")
+    say.aside(f"aaco report {session.id}")

@@ -1,0 +1,103 @@
+"""A session as evidence: handed to somebody else as one file, and taken from one as a session like any other."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from aaco import __version__, pipeline
+from aaco.core import files
+from aaco.core.config import Settings
+from aaco.core.errors import BadBundle, StorageError, UsageError
+from aaco.core.secrets import redact
+from aaco.core.session import RECORD, Session
+from aaco.report import forms
+from aaco.tracelake import archive, disclosure, manifest
+from aaco.tracelake.archive import Contents, File
+
+HTML = ".html"
+
+
+def export(session: Session, path: Path, settings: Settings) -> Contents | None:
+    """Write a session into one file, in the form that its name asks for; None for a page of HTML, which is no bundle.
+
+    Credentials are taken out or their file is left out, and the list says so. What is damaged is not handed on as if it
+    were whole; a session that was killed may be what is to be examined. Raises AacoError.
+    """
+    if session.status == "running":
+        raise UsageError(f"session {session.id} is running", "export it when it has ended")
+    manifest.refuse_damage(session)
+    if path.suffix == HTML:
+        page = redact(forms.render(pipeline.explain(session, settings), "html", "plain"))
+        files.write_atomically(path, lambda file: file.write(page.encode()))
+        return None
+    form = archive.form_of(path)
+    with files.storage(path.parent), tempfile.TemporaryDirectory(prefix="aaco-bundle-") as folder:
+        found, withheld = disclosure.disclose(session, Path(folder))
+        listed = [File(name=each.name, bytes=each.path.stat().st_size, sha256=files.sha256(each.path),
+                       redacted=each.redacted) for each in found]
+        record = session.record
+        try:
+            contents = Contents(session_id=record.session_id, status=session.status, tool_version=__version__,
+                                files=listed, withheld=withheld)
+        except ValueError as error:
+            raise BadBundle(f"session {session.id} does not fit into a bundle: {error}", "aaco info SESSION") from error
+        paths = {each.name: each.path for each in found}
+        archive.write(path, contents, lambda name: paths[name].open("rb"), form)
+    return contents
+
+
+def import_(path: Path, settings: Settings, most_bytes: int = archive.MOST_BYTES) -> Session:
+    """The session of a bundle, under its own id. Raises AacoError, and then leaves nothing.
+
+    It is unpacked beside its place and moved there in one rename, after every file was held against the list and
+    against the session's own manifest. Where a session of this id is already, it stays.
+    """
+    root = settings.config.storage.sessions_dir
+    contents = _listed(path, most_bytes)
+    _require_room(root, contents)
+    nursery = root / f".bundle-{secrets.token_hex(6)}"
+    try:
+        with files.storage(root):
+            nursery.mkdir(parents=True)
+        archive.extract(path, nursery, most_bytes)
+        return _settle(Session(nursery), contents.session_id, root)
+    finally:
+        shutil.rmtree(nursery, ignore_errors=True)
+
+
+def _listed(path: Path, most_bytes: int) -> Contents:
+    found = archive.check(path, most_bytes)
+    for name, problem in found.problems.items():
+        raise BadBundle(f"{path}: {name}: {problem}", archive.REMEDY)
+    assert found.contents
+    return found.contents
+
+
+def _require_room(root: Path, contents: Contents) -> None:
+    place = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
+    if shutil.disk_usage(place).free < contents.unpacked:
+        raise StorageError(f"{root}: {contents.unpacked:,} bytes do not fit on its disk",
+                           "aaco gc --dry-run shows what can go; --sessions-dir names another place")
+
+
+def _settle(unpacked: Session, name: str, root: Path) -> Session:
+    """Give an unpacked session its place. Raises BadBundle, UsageError."""
+    record = unpacked.record
+    if record.session_id != name:
+        raise BadBundle(f"{RECORD} is that of session {record.session_id!r}, the list that of {name}", archive.REMEDY)
+    if manifest.is_sealed(unpacked):
+        for file, problem in manifest.check(unpacked).items():
+            raise BadBundle(f"{file}: {problem}, by the session's own manifest", archive.REMEDY)
+    if record.owner or record.kept_by:
+        unpacked.amend(owner=None, kept_by=[])
+    folder = root / f"{datetime.fromisoformat(record.created_utc):%Y-%m-%d}" / name
+    if folder.exists():
+        raise UsageError(f"session {name} is there already: {folder}", "import it into another --sessions-dir")
+    with files.storage(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unpacked.folder.rename(folder)
+    return Session.open(folder)
