@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from aaco.governance.compare import DETECTABLE, Side, compare
-from aaco.tracelake.baselines import ProcessSample, Replicate
+from aaco.tracelake.replicates import ProcessSample, Replicate
 
 Reals = NDArray[np.float64]
 Blocks = list[list[int]]  # per session, the indices of its processes

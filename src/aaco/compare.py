@@ -8,34 +8,47 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from aaco import __version__
 from aaco.analytics import measurement_quality
 from aaco.analytics.explanation import Explanation
 from aaco.collectors import environment
-from aaco.core import tables
+from aaco.core import files, tables
 from aaco.core.errors import NoBaseline, UsageError
 from aaco.core.session import Session, find
 from aaco.governance import compare as statistics
-from aaco.governance import verdict
+from aaco.governance import metrics, spread, verdict
 from aaco.governance.compare import Side
 from aaco.governance.verdict import RegressionVerdict
-from aaco.tracelake import baselines, layout
+from aaco.tracelake import baselines, history, layout
+from aaco.tracelake.replicates import MEASURES
 
 SCHEMA_VERSION = 1
+RECENT = 200  # sessions: how far back a machine's noise is that of today
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to judge by: the tolerated slowdown, and whether unlike things, and sessions that were contaminated or
-    measured badly, are judged too."""
+    """What to judge by: the tolerated slowdown, whether unlike things, and sessions that were contaminated or measured
+    badly, are judged too, and how many comparisons of a thing with itself may be called changed."""
 
     tolerance_pct: float
     force: bool = False
+    false_alarm_pct: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises UsageError for a tolerance that is none."""
         if not 0 < self.tolerance_pct < 1000:
             raise UsageError(f"a tolerance of {self.tolerance_pct} %: not a percentage above 0", "tolerance_pct=5")
+        if not 0 < self.false_alarm_pct <= 50:
+            raise UsageError(f"false alarms in {self.false_alarm_pct} %: not a percentage up to 50",
+                             "false_alarm_pct=1")
+
+    @property
+    def level(self) -> float:
+        """Of the intervals."""
+        return 1 - self.false_alarm_pct / 100
 
 
 def side(explained: Explanation) -> Side:
@@ -73,7 +86,7 @@ def save_baseline(store: Path, name: str, sides: Sequence[Side], replace: bool =
 
 def reference_side(reference: str, store: Path, root: Path, explain: Any) -> Side:
     """The baseline of this name or path or, where there is none, the session of this reference. Raises UsageError."""
-    if baselines.locate(store, reference).is_file():
+    if baselines.exists(store, reference):
         found = baselines.load(store, reference)
         return Side(found.name, found.replicates)
     try:
@@ -83,12 +96,32 @@ def reference_side(reference: str, store: Path, root: Path, explain: Any) -> Sid
                          "aaco baseline list; aaco ls") from error
 
 
-def judge(baseline: Side, current: Side, request: Request) -> RegressionVerdict:
+def histories(store: Path, baseline: Side, current: Side) -> metrics.Histories:
+    """What else the store knows of each metric of the current side's benchmark, machine and configuration: the RECENT
+    sessions that are on neither side, in epochs between accepted shifts. Raises BadBundle, StorageError."""
+    if not files.is_file(store / history.NAME):
+        return {}
+    judged, one = (*baseline.session_ids, *current.session_ids), current.replicates[-1]
+    found: dict[str, list[list[spread.Reals]]] = {}
+    with history.History.open(store) as opened:
+        known = set(opened.keys())
+        for metric, measure in MEASURES.items():
+            if (key := baselines.key(one, metric)) in known:
+                table = opened.samples(key)
+                recent = opened.sessions(key)["session_id"].slice(max(opened.sessions(key).num_rows - RECENT, 0))
+                accepted = [item.session_id for item in opened.accepted(key)]
+                found[metric] = spread.epochs(table.filter(pc.is_in(table["session_id"], recent)), accepted, judged,
+                                              1 if measure.direction == "lower_is_better" else -1)
+    return found
+
+
+def judge(baseline: Side, current: Side, request: Request,
+          known: metrics.Histories | None = None) -> RegressionVerdict:
     """The verdict on `current`. Raises UsageError when the sides did not measure the same thing, unless forced."""
     differences = statistics.differences(baseline, current)
     if not request.force:
         statistics.require_comparable(differences)
-    found = statistics.compare(baseline, current, request.tolerance_pct, doubtful_too=request.force)
+    found = metrics.judge(baseline, current, request.tolerance_pct, request.level, request.force, known)
     return verdict.judge(baseline, current, found, differences, __version__, _command(baseline, current, request))
 
 

@@ -188,7 +188,9 @@ class Observatory:
         if imported.is_imported(session):
             other, change = pipeline.contrast(reference, session, self.settings)
             return Comparison(other.id, session, change=change)
-        request = Request(self.config.analysis.tolerance_pct if tolerance_pct is None else tolerance_pct, force)
+        analysis = self.config.analysis
+        request = Request(analysis.tolerance_pct if tolerance_pct is None else tolerance_pct, force,
+                          analysis.false_alarm_pct)
         judged = pipeline.diff(reference, session, self.settings, request)
         return Comparison(judged.baseline_name or reference, session, judged)
 

@@ -48,7 +48,7 @@ def compare(expected: Session, actual: Session, precision: str | None = None, to
 
 def reference(name: str, store_of_baselines: Path, root: Path) -> Session:
     """The session of this reference or, for a baseline's name, the last one it holds. Raises UsageError."""
-    if baselines.NAME.fullmatch(name) and baselines.locate(store_of_baselines, name).is_file():
+    if baselines.NAME.fullmatch(name) and baselines.exists(store_of_baselines, name):
         return find(baselines.load(store_of_baselines, name).session_ids[-1], root)
     return find(name, root)
 

@@ -265,7 +265,8 @@ def diff(baseline: str, session: Session, settings: Settings, request: Request) 
     current = compare.side(explained)
     reference = compare.reference_side(baseline, storage.baselines_dir, storage.sessions_dir,
                                        lambda other: explain(other, settings))
-    verdict = compare.judge(reference, current, request)
+    verdict = compare.judge(reference, current, request,
+                            compare.histories(storage.baselines_dir, reference, current))
     kept = compare.keep(session, reference, verdict)
     kept += bundle.write(session, explained.judged(verdict.model_dump(mode="json"), kept))
     manifest.renew(session, kept)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from aaco.governance.change import attribute
-from aaco.governance.compare import Side, compare, estimate
-from aaco.tracelake.baselines import KernelSum, ProcessSample, Profile, Replicate
+from aaco.governance.compare import Side, compare
+from aaco.governance.spread import estimate
+from aaco.tracelake.replicates import KernelSum, ProcessSample, Profile, Replicate
 
 OPPOSITE = {"regressed": "improved", "improved": "regressed", "equivalent": "equivalent",
             "inconclusive": "inconclusive"}

@@ -10,8 +10,10 @@ import pytest
 
 from aaco.core.errors import BadBundle, StorageError, UsageError
 from aaco.tracelake import baselines
-from aaco.tracelake.baselines import RAW_LIMIT, KernelSum, ProcessSample, Profile, Replicate
+from aaco.tracelake.history import History, Key, Sample
+from aaco.tracelake.replicates import IDENTITY, RAW_LIMIT, KernelSum, ProcessSample, Profile, Replicate
 
+WHEN = {"created_utc": "2023-11-14T22:13:20+00:00"}
 ENVIRONMENT = {"cpu.governor": "powersave", "cores": 2, "cpu.flags": ("avx", "fma"), "hypervisor": True}
 
 
@@ -25,12 +27,58 @@ def replicate(session_id="s1", **facts):
 
 def test_what_is_saved_is_what_is_loaded(tmp_path):
     saved = baselines.save(tmp_path, "resnet50", [replicate()])
-    assert saved.path == tmp_path / "resnet50.json" and saved.added == ("s1",)
+    assert saved.path == tmp_path / "history.db" and saved.added == ("s1",)
     assert baselines.load(tmp_path, "resnet50") == saved.baseline
-    document = json.loads(saved.path.read_text())
+    assert baselines.export(tmp_path, "resnet50", tmp_path / "out" / "resnet50.json") == saved.baseline
+    document = json.loads((tmp_path / "out" / "resnet50.json").read_text())
     assert document["schema_version"] == 1 and document["metric"] == "latency_ms"
     assert document["replicates"][0]["processes"][0]["latencies_ms"] == [1.0, 2.0, 4.5]
     assert len(document["replicates"][0]["environment_digest"]) == 64
+
+
+def test_what_is_saved_is_history(tmp_path):
+    """Every metric that a session has is a sample; what it has not is none. Mutation: samples without their time."""
+    baselines.save(tmp_path, "b", [replicate("s1", model="net", git_commit="abc", **WHEN)])
+    with History.open(tmp_path) as history:
+        known = {key.metric: history.samples(key) for key in history.keys()}
+        assert {key.benchmark for key in history.keys()} == {"net"}
+        assert {(key.machine, key.config) for key in history.keys()} == {("m", "c")}
+    assert set(known) == {"latency_ms", "throughput_per_s", "kernel_time_ms"}  # three iterations have no p90
+    assert known["latency_ms"]["value"].to_pylist() == [2.0, 2.0]
+    assert known["throughput_per_s"]["value"].to_pylist() == pytest.approx([400.0, 400.0])
+    assert known["kernel_time_ms"]["value"].to_pylist() == pytest.approx([1e-5])  # (30 - 10) ns over 2 inferences
+    assert known["latency_ms"]["time_ns"].to_pylist() == [1_700_000_000 * 10**9] * 2
+    assert known["latency_ms"]["commit"].to_pylist() == ["abc", "abc"]
+
+
+def test_a_baseline_that_an_earlier_version_kept_as_a_file_is_read_and_taken_over(tmp_path):
+    """Mutation: without taking it over, saving to its name hides what was in it."""
+    baselines.save(tmp_path / "old", "b", [replicate("s1"), replicate("s2")])
+    before = baselines.export(tmp_path / "old", "b", tmp_path / "b.json")
+    assert baselines.load(tmp_path, "b") == before and not (tmp_path / "history.db").exists()
+    assert [item.baseline.name for item in baselines.list_all(tmp_path)] == ["b"]
+    saved = baselines.save(tmp_path, "b", [replicate("s3"), replicate("s2")])
+    assert (saved.added, saved.known) == (("s3",), ("s2",))
+    assert baselines.load(tmp_path, "b").session_ids == ("s1", "s2", "s3")
+    assert baselines.load(tmp_path, "b").replicates[:2] == before.replicates
+    assert [item.baseline.session_ids for item in baselines.list_all(tmp_path)] == [("s1", "s2", "s3")]
+
+
+def test_a_baseline_that_begins_anew_is_its_next_version(tmp_path):
+    baselines.save(tmp_path, "b", [replicate("s1")])
+    baselines.save(tmp_path, "b", [replicate("s2")], replace=True)
+    listed, = baselines.list_all(tmp_path)
+    assert (listed.version, listed.baseline.session_ids) == (2, ("s2",))
+    assert baselines.referenced_sessions(tmp_path) == {"s2"}
+    assert baselines.holds(tmp_path / "history.db", "s2") and not baselines.holds(tmp_path / "history.db", "s1")
+
+
+def test_imported_values_are_no_baseline(tmp_path):
+    with History.open(tmp_path) as history:
+        history.append([Sample(Key("b", "x", "", ""), "s9", 0, 1.0, "ms", "lower_is_better", 10**18, 1)])
+        history.pin("b", ["s9"])
+    with pytest.raises(UsageError, match="by its values only"):
+        baselines.load(tmp_path, "b")
 
 
 def test_saving_again_adds_sessions_once(tmp_path):
@@ -42,7 +90,7 @@ def test_saving_again_adds_sessions_once(tmp_path):
     assert more.baseline.created_utc == first.baseline.created_utc
 
 
-@pytest.mark.parametrize("fact", baselines.IDENTITY)
+@pytest.mark.parametrize("fact", IDENTITY)
 def test_sessions_of_something_else_are_refused(tmp_path, fact):
     baselines.save(tmp_path, "b", [replicate("s1")])
     other = replicate("s2", **{fact: 8 if fact == "batch" else "other"})
@@ -91,14 +139,16 @@ def test_a_baseline_that_is_not_there(tmp_path):
     (lambda text: text.replace('"replicates"', '"copies"'), "replicates"),
 ])
 def test_a_damaged_or_newer_file_is_named_and_left_alone(tmp_path, change, why):
-    path = baselines.save(tmp_path, "b", [replicate()]).path
+    path = baselines.save(tmp_path, str(tmp_path / "b.json"), [replicate()]).path
     damaged = change(path.read_text())
     path.write_text(damaged)
     with pytest.raises(BadBundle, match=why) as error:
-        baselines.load(tmp_path, "b")
+        baselines.load(tmp_path, str(path))
     assert str(path) in str(error.value)
     with pytest.raises(BadBundle):
-        baselines.save(tmp_path, "b", [replicate("s2")])
+        baselines.save(tmp_path, str(path), [replicate("s2")])
+    with pytest.raises(BadBundle):
+        baselines.save(tmp_path, "b", [replicate("s2")])  # it would take it over
     assert path.read_text() == damaged
 
 
@@ -123,10 +173,10 @@ def test_the_sessions_that_baselines_hold(tmp_path):
 
 
 def test_fields_of_a_later_minor_version_are_skipped(tmp_path):
-    path = baselines.save(tmp_path, "b", [replicate()]).path
+    path = baselines.save(tmp_path, str(tmp_path / "b.json"), [replicate()]).path
     document = json.loads(path.read_text()) | {"pinned": True}
     path.write_text(json.dumps(document))
-    assert baselines.load(tmp_path, "b").session_ids == ("s1",)
+    assert baselines.load(tmp_path, str(path)).session_ids == ("s1",)
 
 
 def test_long_runs_keep_their_summary_and_drop_the_raw_latencies():
@@ -145,10 +195,10 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
         baselines.save(tmp_path / "file", "b", [replicate()])
 
 
-def test_concurrent_savers_lose_nothing(tmp_path):
-    """flock(2) belongs to the open file, so threads stand for processes here."""
+@pytest.mark.parametrize("reference", ["b", "folder/b.json"])
+def test_concurrent_savers_lose_nothing(tmp_path, monkeypatch, reference):
+    monkeypatch.chdir(tmp_path)
     names = [f"s{index:02d}" for index in range(24)]
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda name: baselines.save(tmp_path, "b", [replicate(name)]), names))
-    assert set(baselines.load(tmp_path, "b").session_ids) == set(names)
-    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
+        list(pool.map(lambda name: baselines.save(tmp_path, reference, [replicate(name)]), names))
+    assert set(baselines.load(tmp_path, reference).session_ids) == set(names)

@@ -47,7 +47,9 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
     if imported.is_imported(chosen):
         _contrast(pipeline.contrast(baseline, chosen, settings), chosen.id, as_json)
         return
-    request = Request(settings.config.analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force)
+    analysis = settings.config.analysis
+    request = Request(analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force,
+                      analysis.false_alarm_pct)
     try:
         judged = pipeline.diff(baseline, chosen, settings, request)
     except NoBaseline as error:

@@ -52,6 +52,8 @@ class Analysis(_Section):
     critical_path_work: Whole = Field(default=150_000, description="pieces of device work up to which an import looks "
                                       "for the critical path, at about 1 kB each; `aaco critical-path` has no limit")
     tolerance_pct: Positive = Field(default=5.0, description="a slowdown up to this is accepted")
+    false_alarm_pct: Positive = Field(default=1.0, le=50, description="of comparisons of a thing with itself, how many "
+                                      "may be called changed")
     host_switches_per_s: Limits = Field(default=(8_000.0, 20_000.0), description="context switches of the host")
     host_interrupts_per_s: Limits = Field(default=(5_000.0, 15_000.0), description="interrupts of the host")
     host_softirqs_per_s: Limits = Field(default=(3_000.0, 10_000.0), description="softirqs of the host")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.inputs import union_ns
 from aaco.core.readings import Absent
-from aaco.tracelake.baselines import KernelSum, Profile
+from aaco.tracelake.replicates import KernelSum, Profile
 
 _Integers = NDArray[np.int64]
 Kind = Literal["count", "duration", "gaps", "overlap"]

@@ -1,9 +1,9 @@
-"""Is one side slower than the other, beyond the spread of its own processes: Student's t over per-process medians.
+"""Is one side slower than the other, beyond the spread of its own processes: Student's t over per-process values.
 
 The unit of replication is the process, never the iteration: iterations of one process share its memory layout, its
 threads' placement and the machine's state of that moment, so tests over iterations raise false alarms in more than
-half of all comparisons of a thing with itself (`python -m benchmarks.false_alarms`). Everything is computed on the
-logarithm of the medians, so a change is a ratio and swapping the sides only flips its sign.
+half of all comparisons of a thing with itself (`python -m benchmarks.governance --only false_alarms`). Everything is
+computed on the logarithm of the values, so a change is a ratio and swapping the sides only flips its sign.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from aaco.analytics import inputs, sentinel
@@ -24,18 +23,17 @@ from aaco.core import statistics
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.readings import Absent
 from aaco.governance import change
-from aaco.tracelake.baselines import IDENTITY, ProcessSample, Profile, Replicate
+from aaco.governance.calibrate import probability
+from aaco.governance.spread import ALONE, Reals, Sessions, Spread, estimate, in_pairs
+from aaco.tracelake.replicates import IDENTITY, LATENCY, MEASURES, ProcessSample, Profile, Replicate
 
 Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Unit = Literal["process", "session", "block"]
 Veto = Literal["same session", "too few", "contaminated", "measured badly"]
 PLURAL: Mapping[Unit, str] = {"process": "processes", "session": "sessions", "block": "blocks of runs"}
-Reals = NDArray[np.float64]
 
 DETECTABLE = 2.8  # z(0.975) + z(0.80): a true change this many standard errors long is seen four times in five
-ROUNDING = 1e-12  # medians whose logarithms agree to this are equal: a double's logarithm carries no more
-LEAST = 5  # units a side that a verdict needs (METHODS section 3.3)
-ALONE = 8  # or these many sessions (for the spread alone: processes) on the other side of fewer
+LEAST = 5  # units a side that a verdict needs (METHODS section 3.3), or ALONE sessions on the other side of fewer
 CONTAMINATED = sentinel.LIMIT
 POOR = 50.0  # of measurement_quality: below it is poor or bad by its bands
 PROVENANCE = ("model", "tool_version", "git_commit", "git_branch")  # shown where they differ, never blocking
@@ -79,9 +77,13 @@ class Side:
         """How many inferences were measured in all."""
         return sum(process.iterations for replicate in self.replicates for process in replicate.processes)
 
-    def log_medians(self) -> list[Reals]:
-        """Per session, the natural logarithm of each process's median in ms."""
-        return [np.log([process.median_ms for process in replicate.processes]) for replicate in self.replicates]
+    def log_values(self, metric: str = LATENCY) -> list[Reals]:
+        """Per session, the logarithm of each process's value of a metric, turned so that more is worse.
+
+        Raises Absent where a session has no value of it.
+        """
+        worse = 1.0 if MEASURES[metric].direction == "lower_is_better" else -1.0
+        return [worse * np.log(replicate.values(metric)) for replicate in self.replicates]
 
     def profile(self) -> Profile:
         """The sessions' profiles added up. Raises Absent, with the reason, when one has none."""
@@ -102,30 +104,16 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How far units of replication scatter, on the log scale, and over how many of them each side is averaged."""
-
-    unit: Unit
-    sigma: float
-    degrees: int
-    units: tuple[int, int]
-    effect: float
-    design: str
-
-    @property
-    def standard_error(self) -> float:
-        """Of the difference of the two sides' means."""
-        return self.sigma * math.sqrt(1 / self.units[0] + 1 / self.units[1])
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The change from baseline to current in percent (positive = slower), with its interval and what it could show.
 
     low_pct, high_pct, p_*, mde80_pct and sigma_session are None together, and `why_no_interval` says why.
     `veto` names what keeps any numbers from being a verdict: the status is then inconclusive, whatever the interval.
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
-    p_regression one-sided, for a slowdown of the tolerance or less.
+    p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
+    that the true change lies beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
+    degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions beside the sides that the spread
+    is known from.
     """
 
     status: Decision
@@ -142,53 +130,36 @@ class Comparison:
     p_value: float | None = None
     mde80_pct: float | None = None
     sigma_session: float | None = None
-    degrees: int | None = None
+    degrees: float | None = None
     why_no_interval: str = ""
     veto: Veto | None = None
+    p_tolerance: float | None = None
+    p_improvement: float | None = None
+    mde80_normal_pct: float | None = None
+    history: int = 0
 
 
 def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: float = 0.95,
-            doubtful_too: bool = False) -> Comparison:
-    """Judge `current` against `baseline`; a slowdown up to `tolerance_pct` is accepted.
+            doubtful_too: bool = False, history: Sequence[Sessions] = (), metric: str = LATENCY) -> Comparison:
+    """Judge a metric of `current` against `baseline`; a change for the worse up to `tolerance_pct` is accepted.
 
-    Pure and symmetric: the sides swapped give the inverse ratio and the opposite status. Inconclusive whatever the
-    numbers where a session is on both sides, units are too few, or (unless `doubtful_too`) a session was
-    slowed by interference or measured badly. Raises UsageError for a tolerance or level that cannot be. Whether the
-    sides may be compared at all is for `differences` to say.
+    history: what else is known of this metric on this machine, as spread.epochs gives it: it makes the spread better
+    known. Pure and symmetric: the sides swapped give the inverse ratio and the opposite status. Inconclusive whatever
+    the numbers where a session is on both sides, units are too few, or (unless `doubtful_too`) a session was
+    slowed by interference or measured badly. Raises UsageError for a tolerance or level that cannot be, Absent where a
+    session has no value of the metric. Whether the sides may be compared at all is for `differences` to say.
     """
     if not 0 <= tolerance_pct < math.inf or not 0 < level < 1:
         raise UsageError(f"tolerance {tolerance_pct} %, level {level}", "tolerance >= 0, level between 0 and 1")
+    before, after = baseline.log_values(metric), current.log_values(metric)
     try:
-        spread = estimate(baseline.log_medians(), current.log_medians())
+        spread = in_pairs(before, after, _turns(baseline, current)) or estimate(before, after, history)
     except Absent as reason:
-        found = _unjudged(baseline, current, tolerance_pct, level, str(reason))
+        found = _unjudged(before, after, tolerance_pct, level, str(reason))
     else:
-        found = _judged(spread, tolerance_pct, level)
+        found = judge(spread, tolerance_pct, level)
     veto, why = _veto(baseline, current, found, doubtful_too)
     return replace(found, status="inconclusive", why=why, veto=veto) if veto else found
-
-
-def estimate(baseline: Sequence[Reals], current: Sequence[Reals]) -> Spread:
-    """The difference of the sides' means and the scatter behind it; each side is a list of sessions of log medians.
-
-    One-way analysis of variance over sessions within sides, one variance for both sides. Where sessions scatter more
-    than their processes explain (mean square between > within) the session is the unit and its value the mean of its
-    processes; otherwise the session makes no visible difference, the two mean squares estimate the same variance, and
-    the process is the unit with both pooled (Bancroft 1964, "sometimes pool"). On simulated sessions of 5 processes
-    this keeps false alarms at 3-6 % for a nominal 5 %, 13 % at worst (2 sessions against 1), where taking the process
-    as the unit throughout gives up to 55 %. With one session on each side the scatter between sessions is unknown, and
-    `design` says so.
-
-    Raises Absent where no spread can be known: one process against fewer than ALONE.
-    """
-    counts = (sum(map(len, baseline)), sum(map(len, current)))
-    if min(counts) == 1 and max(counts) < ALONE:
-        raise Absent(f"{counts[0]} against {counts[1]} process(es): one process has no spread, and against it "
-                     f"{ALONE} are needed")
-    differ, design = _sessions_differ(baseline, current)
-    if differ:
-        return _pooled("session", _means(baseline), _means(current), design)
-    return _pooled("process", np.concatenate(baseline), np.concatenate(current), design)
 
 
 def differences(baseline: Side, current: Side) -> tuple[Difference, ...]:
@@ -235,53 +206,21 @@ def side_from_tables(inference_iters: pa.Table, kernels: pa.Table | None, facts:
     return Side(session, (replicate,))
 
 
-def _sessions_differ(baseline: Sequence[Reals], current: Sequence[Reals]) -> tuple[bool, str]:
-    """Whether sessions scatter more than their processes explain, and the design in words."""
-    sessions = [*baseline, *current]
-    shape = f"{len(baseline)} + {len(current)} sessions"
-    degrees_between, degrees_within = len(sessions) - 2, sum(map(len, sessions)) - len(sessions)
-    if not degrees_between:
-        return False, "unpaired processes, one session each: drift of the machine between sessions is not covered"
-    if not degrees_within:
-        return False, f"unpaired processes, {shape} of one process each"
-    between = (_between(baseline) + _between(current)) / degrees_between
-    within = math.fsum(_squares(session) for session in sessions) / degrees_within
-    if between > within + ROUNDING**2:
-        return True, f"unpaired sessions, {shape}: they scatter more than their processes explain"
-    return False, f"unpaired processes, {shape}: they scatter no more than their processes explain"
-
-
-def _between(side: Sequence[Reals]) -> float:
-    middle = np.concatenate(side).mean()
-    return float(sum(len(session) * (session.mean() - middle) ** 2 for session in side))
-
-
-def _means(side: Sequence[Reals]) -> Reals:
-    return np.array([session.mean() for session in side])
-
-
-def _squares(values: Reals) -> float:
-    return float(((values - values.mean()) ** 2).sum())
-
-
-def _pooled(unit: Unit, before: Reals, after: Reals, design: str) -> Spread:
-    degrees = len(before) + len(after) - 2
-    sigma = max(math.sqrt((_squares(before) + _squares(after)) / degrees), ROUNDING)
-    return Spread(unit, sigma, degrees, (len(before), len(after)), float(after.mean() - before.mean()), design)
-
-
-def _judged(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
+def judge(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
+    """The three-way decision on a difference and its spread, whoever the sides are."""
     error, margin = spread.standard_error, math.log1p(tolerance_pct / 100)
     half = statistics.t_quantile(0.5 + level / 2, spread.degrees) * error
     low, high = spread.effect - half, spread.effect + half
-    mde_pct = 100 * DETECTABLE * error
+    mde_pct = percent(statistics.detectable(level, spread.degrees) * error)
     status, why = decide(low, high, margin, mde_pct, tolerance_pct)
+    worse, better = probability(spread.effect, error, spread.degrees, margin)
     return Comparison(
         status, why, percent(spread.effect), tolerance_pct, level, spread.unit, spread.units, spread.design,
-        low_pct=percent(low), high_pct=percent(high),
-        p_regression=statistics.t_cdf((margin - spread.effect) / error, spread.degrees),
+        low_pct=percent(low), high_pct=percent(high), p_regression=worse, p_improvement=better,
+        p_tolerance=statistics.t_cdf((margin - spread.effect) / error, spread.degrees),
         p_value=2 * statistics.t_cdf(-abs(spread.effect) / error, spread.degrees),
-        mde80_pct=mde_pct, sigma_session=spread.sigma, degrees=spread.degrees)
+        mde80_pct=mde_pct, mde80_normal_pct=100 * DETECTABLE * error, sigma_session=spread.sigma,
+        degrees=spread.degrees, history=spread.history)
 
 
 def decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct: float) -> tuple[Decision, str]:
@@ -333,11 +272,23 @@ def _named(sessions: Sequence[str]) -> str:
     return f"session {sessions[0]}{more}"
 
 
-def _unjudged(baseline: Side, current: Side, tolerance_pct: float, level: float, why: str) -> Comparison:
-    effect = float(np.log(current.medians_ms).mean() - np.log(baseline.medians_ms).mean())
-    return Comparison("inconclusive", why, percent(effect), tolerance_pct, level, "process",
-                      (baseline.processes, current.processes), "unpaired processes, too few to know their spread",
+def _unjudged(before: Sessions, after: Sessions, tolerance_pct: float, level: float, why: str) -> Comparison:
+    one, other = np.concatenate(before), np.concatenate(after)
+    return Comparison("inconclusive", why, percent(float(other.mean() - one.mean())), tolerance_pct, level, "process",
+                      (len(one), len(other)), "unpaired processes, too few to know their spread",
                       why_no_interval=why)
+
+
+def _turns(baseline: Side, current: Side) -> list[bool]:
+    """Of all sessions in time, whether each is of the current side; empty where a time is not known, or two are equal,
+    or the sides' sessions are not in the order of time themselves."""
+    times = [[item.created_utc for item in side.replicates] for side in (baseline, current)]
+    found = sorted((time, side) for side, known in enumerate(times) for time in known if time is not None)
+    moments = [time for time, _ in found]
+    in_order = all(known == sorted(time for time in known if time is not None) for known in times)
+    if len(found) < len(times[0]) + len(times[1]) or len(set(moments)) < len(moments) or not in_order:
+        return []
+    return [bool(side) for _, side in found]
 
 
 def percent(log_ratio: float) -> float:

@@ -25,7 +25,9 @@ from aaco.core import statistics
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.governance import compare
-from aaco.governance.compare import ROUNDING, Comparison
+from aaco.governance.calibrate import probability
+from aaco.governance.compare import Comparison
+from aaco.governance.spread import ROUNDING
 
 Reals = NDArray[np.float64]
 Kind = Literal["change", "baseline control", "current control"]
@@ -195,12 +197,14 @@ def judge(found: Fit, look: Look, alpha: float, tolerance_pct: float, unit_name:
     too_few = found.processes < LEAST_PROCESSES
     if too_few:
         status, why = "inconclusive", f"{found.processes} processes: a verdict needs {LEAST_PROCESSES}"
+    worse, better = probability(found.effect, error, found.degrees, margin)
     return Comparison(
         status, why, compare.percent(found.effect), tolerance_pct, 1 - alpha, unit_name,
         (found.processes, found.processes), design, low_pct=compare.percent(low), high_pct=compare.percent(high),
-        p_regression=min(1.0, scale * statistics.t_cdf((margin - found.effect) / error, found.degrees)),
+        p_regression=worse, p_improvement=better,
+        p_tolerance=min(1.0, scale * statistics.t_cdf((margin - found.effect) / error, found.degrees)),
         p_value=min(1.0, scale * 2 * statistics.t_cdf(-abs(found.effect) / error, found.degrees)),
-        mde80_pct=mde_pct, sigma_session=found.sigma, degrees=round(found.degrees),
+        mde80_pct=mde_pct, sigma_session=found.sigma, degrees=found.degrees,
         veto="too few" if too_few else None)
 
 

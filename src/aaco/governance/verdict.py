@@ -6,35 +6,33 @@ The schema of the document is RegressionVerdict.model_json_schema(). Every null 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from aaco.core.errors import Exit
-from aaco.core.plan import HOST
 from aaco.core.readings import Absent
+from aaco.governance.advice import phrase, recommend
 from aaco.governance.change import Change, Part, attribute
-from aaco.governance.compare import DETECTABLE, ESTIMATOR, LEAST, PLURAL, Comparison, Difference, Side
+from aaco.governance.compare import DETECTABLE, ESTIMATOR, Comparison, Difference, Side
+from aaco.governance.metrics import Judged
+from aaco.tracelake.replicates import LATENCY, MEASURES, Measure
 
+Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Status = Literal["regressed", "improved", "equivalent", "inconclusive", "no_baseline", "error"]
 Severity = Literal["none", "low", "medium", "high", "critical"]
-METRIC, UNIT = "latency_ms", "ms"
+Direction = Literal["lower_is_better", "higher_is_better"]
 SEVERITIES: tuple[tuple[float, Severity], ...] = ((50.0, "critical"), (20.0, "high"), (10.0, "medium"))
-PATIENCE = 50  # beyond this many units a side, less noise is cheaper than more measurements
-UNCALIBRATED = "a probability is printed only once it is calibrated on labelled runs; see p_regression and ci"
+CALIBRATED = ("the probability that the status is right, calibrated on comparisons whose answer is known "
+              "(docs/concepts/regressions.md gives its reliability)")
+NOTHING_CLAIMED = "an inconclusive comparison claims nothing that could be right; see p_regression"
+FIGURES = ("ci", "p_regression", "p_tolerance", "p_value", "q_value", "mde80_pct", "mde80_normal_pct", "sigma_session")
 NOT_IN_THIS_VERSION = {
     "change_point": "two sides were compared, not a series",
     "q_value": "one metric was tested: nothing to adjust for",
     "seed": "nothing random entered this verdict",
     "unknown_mass": "causes are an exact sum, not probabilities",
-}
-ADVICE = {
-    "count": "more kernels per inference: check fusion, graph partitioning and which provider got the nodes",
-    "duration": "the kernels take longer each: check their shapes, data types, clocks and who shares the machine",
-    "gaps": "more time between kernels: check the host's launch path, synchronisation and copies",
-    "overlap": "fewer kernels side by side: check streams and their dependencies",
 }
 
 
@@ -68,41 +66,74 @@ class Cause(_Document):
     share_pct: float | None = Field(description="of the window's change; null when that is 0")
 
 
-class RegressionVerdict(_Document):
-    """verdict.json. Fields are added, never renamed; `schema_version` rises when meaning changes."""
+class MetricVerdict(_Document):
+    """One metric of a comparison, judged by itself and then, by its q-value, among all of them.
 
-    schema_version: Literal[1] = 1
+    Figures that are null together are so for the reason in `why`.
+    """
+
+    metric: str
+    unit: str
+    direction: Direction
+    status: Decision
+    why: str
+    baseline_value: float
+    current_value: float
+    effect_pct: float = Field(description="positive is worse; of a rate, that of the time it stands for")
+    ci: tuple[float, float] | None
+    p_value: float | None
+    q_value: float | None
+    p_regression: float | None
+    mde80_pct: float | None
+    sigma_session: float | None
+    n_units: Counts
+    replication_unit: Literal["process", "session", "block"]
+
+
+class RegressionVerdict(_Document):
+    """verdict.json. Fields are added, never renamed; `schema_version` rises when meaning changes.
+
+    2: p_regression is the calibrated probability of a regression; what it was before is p_tolerance. mde80_pct is
+    exact; the approximation that it was before is mde80_normal_pct.
+    """
+
+    schema_version: Literal[2] = 2
     status: Status
     why: str = Field(description="what decided the status")
     regression: bool
     severity: Severity
-    confidence: float | None = None
-    confidence_why: str = UNCALIBRATED
+    confidence: float | None = Field(default=None, description="probability that the status is right")
+    confidence_why: str = CALIBRATED
     latency_delta_pct: float | None = Field(default=None, description="effect_pct, under the name of old")
     suspected_cause: str | None = None
     evidence: dict[str, str] = Field(default={}, description="signed changes per inference in the profiled pass")
     recommendation: str
     warnings: list[str] = Field(default=[], description="what was recorded that may have made the change by itself")
-    metric: str = METRIC
-    unit: str = UNIT
-    direction: Literal["lower_is_better"] = "lower_is_better"
-    baseline_value: float | None = Field(default=None, description="geometric mean of per-process medians")
+    metric: str = Field(default=LATENCY, description="latency_ms, or another metric that regressed where it did not")
+    unit: str = MEASURES[LATENCY].unit
+    direction: Direction = MEASURES[LATENCY].direction
+    baseline_value: float | None = Field(default=None, description="geometric mean of the processes' values")
     current_value: float | None = None
-    effect_pct: float | None = Field(default=None, description="positive is slower")
+    effect_pct: float | None = Field(default=None, description="positive is worse")
     ci: tuple[float, float] | None = Field(default=None, description="confidence interval of effect_pct")
     level: float | None = None
     tolerance_pct: float | None = None
-    p_regression: float | None = Field(default=None, description="one-sided, for a slowdown of the tolerance or less")
-    p_value: float | None = Field(default=None, description="two-sided, for no change")
-    q_value: float | None = None
+    p_regression: float | None = Field(
+        default=None, description="calibrated probability that the true change is worse than the tolerance")
+    p_tolerance: float | None = Field(default=None, description="one-sided p-value of no more than the tolerance")
+    p_value: float | None = Field(default=None, description="two-sided p-value of no change")
+    q_value: float | None = Field(default=None, description="p_value adjusted for `metrics` (Benjamini-Hochberg)")
     mde80_pct: float | None = Field(
+        default=None, description="smallest change seen at `level` with 80 % power, by the noncentral t distribution")
+    mde80_normal_pct: float | None = Field(
         default=None,
-        description=f"smallest change seen at 80 % power, {DETECTABLE} x sigma_session x sqrt(1/a + 1/b) over n_units: "
-                    "a normal approximation, too small by 14 % with 5 + 5 units and by more with fewer")
+        description=f"the same by {DETECTABLE} x sigma_session x sqrt(1/a + 1/b) over n_units: for level 0.95 and many "
+                    "degrees of freedom; too small by 14 % with 5 + 5 units")
     sigma_session: float | None = Field(default=None, description="relative standard deviation of one unit")
     n_sessions: Counts | None = Field(default=None, description="processes measured")
     n_units: Counts | None = Field(default=None, description="units of replication that the interval rests on")
     n_iterations: Counts | None = None
+    n_history: int | None = Field(default=None, description="further sessions that the spread is known from")
     replication_unit: Literal["process", "session", "block"] | None = None
     design: str = ""
     order_randomised: bool = False
@@ -111,9 +142,11 @@ class RegressionVerdict(_Document):
     baseline_ids: list[str] = []
     session_ids: list[str] = []
     env_diff: list[EnvironmentDifference] = []
-    change_point: None = None
+    change_point: dict[str, Any] | None = None
     confirmed_by: list[str] = []
     causes: list[Cause] = []
+    metrics: list[MetricVerdict] = Field(default=[], description="every metric that both sides have")
+    metrics_absent: dict[str, str] = Field(default={}, description="metrics that were not compared, and why")
     unknown_mass: None = None
     seed: int | None = Field(default=None, description="of the order in which things were measured")
     tool_version: str
@@ -129,31 +162,38 @@ class RegressionVerdict(_Document):
         return self
 
 
-def judge(baseline: Side, current: Side, comparison: Comparison, differences: Sequence[Difference],
+def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[Difference],
           tool_version: str, reproduce_command: str) -> RegressionVerdict:
     """The whole verdict on `current` against `baseline`: the comparison, where the change sits, what to do next."""
+    metric, comparison = judged.metric, judged.headline
     change, why_no_change = _change(baseline, current)
     cause, why_no_cause = _cause(comparison, change, why_no_change)
     evidence, why_no_evidence = _evidence(change, why_no_change)
-    reasons = why_no_evidence | dict.fromkeys(("ci", "p_regression", "p_value", "mde80_pct", "sigma_session"),
-                                              comparison.why_no_interval)
+    reasons = why_no_evidence | dict.fromkeys(FIGURES, comparison.why_no_interval)
+    reasons |= {"suspected_cause": why_no_cause, "causes": why_no_change}
+    sure = confidence(comparison)
     verdict = RegressionVerdict(
         status=comparison.status, why=comparison.why, regression=comparison.status == "regressed",
-        severity=severity(comparison), latency_delta_pct=comparison.effect_pct,
-        suspected_cause=_phrase(cause) if cause else None, evidence=evidence,
-        recommendation=_recommend(comparison, cause, baseline, current), warnings=_warnings(baseline, current),
-        baseline_value=_centre(baseline), current_value=_centre(current),
+        severity=severity(comparison), latency_delta_pct=judged.found[LATENCY].effect_pct,
+        confidence=sure, confidence_why=CALIBRATED if sure is not None else NOTHING_CLAIMED,
+        suspected_cause=phrase(cause) if cause else None, evidence=evidence,
+        recommendation=recommend(comparison, cause, baseline, current), warnings=_warnings(baseline, current),
+        metric=metric, unit=MEASURES[metric].unit, direction=MEASURES[metric].direction,
+        baseline_value=_centre(baseline, metric), current_value=_centre(current, metric),
         effect_pct=comparison.effect_pct, ci=_interval(comparison), level=comparison.level,
-        tolerance_pct=comparison.tolerance_pct, p_regression=comparison.p_regression, p_value=comparison.p_value,
-        mde80_pct=comparison.mde80_pct, sigma_session=comparison.sigma_session,
-        n_sessions=Counts(baseline=baseline.processes, current=current.processes),
-        n_units=Counts(baseline=comparison.units[0], current=comparison.units[1]),
+        tolerance_pct=comparison.tolerance_pct, p_regression=comparison.p_regression,
+        p_tolerance=comparison.p_tolerance, p_value=comparison.p_value, q_value=judged.q_values.get(metric),
+        mde80_pct=comparison.mde80_pct, mde80_normal_pct=comparison.mde80_normal_pct,
+        sigma_session=comparison.sigma_session, n_history=comparison.history,
+        n_sessions=Counts(baseline=baseline.processes, current=current.processes), n_units=_units(comparison),
         n_iterations=Counts(baseline=baseline.iterations, current=current.iterations),
-        replication_unit=comparison.unit, design=comparison.design, baseline_name=baseline.label,
+        replication_unit=comparison.unit, design=comparison.design, estimator=_estimator(MEASURES[metric]),
+        baseline_name=baseline.label,
         baseline_ids=list(baseline.session_ids), session_ids=list(current.session_ids),
         env_diff=[EnvironmentDifference(**vars(item)) for item in differences],
-        causes=_causes(change) if change else [], tool_version=tool_version, reproduce_command=reproduce_command)
-    return with_reasons(verdict, reasons | {"suspected_cause": why_no_cause, "causes": why_no_change}, "")
+        causes=_causes(change) if change else [], metrics=_metrics(baseline, current, judged),
+        metrics_absent=dict(judged.absent), tool_version=tool_version, reproduce_command=reproduce_command)
+    return with_reasons(verdict, reasons, "")
 
 
 def without_comparison(status: Literal["no_baseline", "error"], why: str, recommendation: str, tool_version: str,
@@ -163,6 +203,14 @@ def without_comparison(status: Literal["no_baseline", "error"], why: str, recomm
                                 recommendation=recommendation, tool_version=tool_version,
                                 reproduce_command=reproduce_command)
     return with_reasons(verdict, {}, why)
+
+
+def confidence(comparison: Comparison) -> float | None:
+    """The calibrated probability that the status is right; None where it claims nothing."""
+    worse, better = comparison.p_regression, comparison.p_improvement
+    if worse is None or better is None or comparison.status == "inconclusive":
+        return None
+    return {"regressed": worse, "improved": better, "equivalent": max(1 - worse - better, 0.0)}[comparison.status]
 
 
 def severity(comparison: Comparison) -> Severity:
@@ -223,15 +271,6 @@ def _warnings(baseline: Side, current: Side) -> list[str]:
     return found
 
 
-def _phrase(cause: Part) -> str:
-    more = cause.delta_ns > 0
-    words = {"count": "more executions per inference" if more else "fewer executions per inference",
-             "duration": "longer executions" if more else "shorter executions",
-             "gaps": "longer gaps between kernels" if more else "shorter gaps between kernels",
-             "overlap": "less overlap between kernels" if more else "more overlap between kernels"}[cause.kind]
-    return f"{cause.family}: {words}" if cause.family else words
-
-
 def _evidence(change: Change | None, why_no_change: str) -> tuple[dict[str, str], dict[str, str]]:
     """The mission's deltas in percent per inference, and under evidence.NAME why one is not there."""
     absent = {"evidence.cpu_overhead_delta": "host time outside the profiled window is not recorded per inference"}
@@ -257,64 +296,29 @@ def _causes(change: Change) -> list[Cause]:
             for part in change.parts]
 
 
-def _recommend(comparison: Comparison, cause: Part | None, baseline: Side, current: Side) -> str:
-    if comparison.veto:
-        return _how_to_allow(comparison, baseline, current)
-    if comparison.status == "inconclusive":
-        return _how_to_resolve(comparison)
-    if comparison.status == "equivalent":
-        return "Nothing to do: any change is within the tolerance."
-    if comparison.status == "improved":
-        return "Keep it, and judge later sessions against this one: aaco baseline save NAME SESSION"
-    if cause is None:
-        return "Read both sessions' reports side by side: the profiled pass does not say where the time went."
-    return f"{_phrase(cause).capitalize()}; {ADVICE[cause.kind]}."
-
-
-def _how_to_allow(comparison: Comparison, baseline: Side, current: Side) -> str:
-    """What makes a verdict possible where something keeps the numbers from being one."""
-    again = _again(current)
-    if comparison.veto == "same session":
-        return f"Measure the other side: {again}"
-    if comparison.veto == "contaminated":
-        return (f"Stop the other load (top shows it) and measure both sides again: {again}; --noise repeat counts only "
-                "clean iterations, --force judges all the same")
-    if comparison.veto == "measured badly":
-        return (f"Measure both sides again with more warm-up and iterations, on a quieter machine: {again} --noise "
-                "repeat; aaco report SESSION shows what is poor, --force judges all the same")
-    if comparison.unit == "session":
-        return "Add sessions to the side with fewer: aaco baseline save NAME SESSION ..."
-    short = [side for side in (baseline, current) if side.processes < LEAST]
-    saved = f", aaco baseline save {baseline.label} (adds it)" if baseline in short else ""
-    return f"Measure {LEAST} processes a side: {again}{saved}"
-
-
-def _again(side: Side) -> str:
-    """The command that measures a side anew, as far as the side knows it."""
-    first = side.replicates[0]
-    if first.backend == HOST:
-        return f"aaco profile --runs {LEAST} --telemetry -- COMMAND"
-    return f"aaco run {shlex.quote(first.model or 'MODEL')} --processes {LEAST} --telemetry"
-
-
-def _how_to_resolve(comparison: Comparison) -> str:
-    """The next measurement. With S units a side the MDE is DETECTABLE x sigma x sqrt(2 / S), solved for S."""
-    assert comparison.sigma_session is not None and comparison.mde80_pct is not None  # else there was a veto
-    if comparison.mde80_pct <= comparison.tolerance_pct or not comparison.tolerance_pct:
-        return "The change is close to the tolerance: more processes narrow the interval (aaco run --processes N)."
-    needed = math.ceil(2 * (100 * DETECTABLE * comparison.sigma_session / comparison.tolerance_pct) ** 2)
-    would = f"about {needed} {PLURAL[comparison.unit]} a side would show {comparison.tolerance_pct:g} % at this spread"
-    if needed > PATIENCE:
-        return f"Quieten the machine first (aaco doctor): {would}."
-    how = "aaco run --processes N" if comparison.unit == "process" else "aaco baseline save NAME SESSION ..."
-    return f"Measure more: {would} ({how})."
-
-
 def _interval(comparison: Comparison) -> tuple[float, float] | None:
     if comparison.low_pct is None or comparison.high_pct is None:
         return None
     return comparison.low_pct, comparison.high_pct
 
 
-def _centre(side: Side) -> float:
-    return math.exp(sum(math.log(median) for median in side.medians_ms) / side.processes)
+def _centre(side: Side, metric: str) -> float:
+    values = [value for replicate in side.replicates for value in replicate.values(metric)]
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _estimator(measure: Measure) -> str:
+    return ESTIMATOR if measure is MEASURES[LATENCY] else f"ratio of geometric means of {measure.what}"
+
+
+def _units(comparison: Comparison) -> Counts:
+    return Counts(baseline=comparison.units[0], current=comparison.units[1])
+
+
+def _metrics(baseline: Side, current: Side, judged: Judged) -> list[MetricVerdict]:
+    return [MetricVerdict(
+        metric=name, unit=MEASURES[name].unit, direction=MEASURES[name].direction, status=found.status, why=found.why,
+        baseline_value=_centre(baseline, name), current_value=_centre(current, name), effect_pct=found.effect_pct,
+        ci=_interval(found), p_value=found.p_value, q_value=judged.q_values.get(name), p_regression=found.p_regression,
+        mde80_pct=found.mde80_pct, sigma_session=found.sigma_session, n_units=_units(found),
+        replication_unit=found.unit) for name, found in judged.found.items()]

@@ -10,7 +10,7 @@ from aaco.core.session import Record
 from aaco.governance import sla
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake.archive import Contents
-from aaco.tracelake.baselines import Baseline
+from aaco.tracelake.replicates import Baseline
 
 DOCUMENTS = {"session": Record, "verdict": RegressionVerdict, "baseline": Baseline, "machine_card": MachineCard,
              "sla": sla.Report, "sla_policy": sla.Policy, "bundle": Contents}

@@ -1,160 +1,34 @@
-"""Baselines: named JSON files that hold the raw per-process samples of sessions, so that later ones can be judged.
+"""Baselines: names in the history of measurements under which sessions are pinned, so that later ones can be judged.
 
-A baseline grows by sessions ("replicates"): saving under a name that exists adds to it, once per session, and only
-what was measured on the same machine, model and configuration. Files are written atomically under a lock on their
-folder, so concurrent savers lose nothing.
+A baseline grows by sessions: saving under a name that exists adds to it, once per session, and only what was measured
+on the same machine, model and configuration. Its samples are in the history and nowhere else. A JSON file is the
+portable form of a baseline: it is written on export or where a path is saved to, and read where a path is named, or a
+name that an earlier version kept as a file beside the history.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+from pydantic import ValidationError
 
-from aaco.core import documents, files, statistics
-from aaco.core.errors import BadBundle, StorageError, UsageError
-from aaco.core.readings import Absent
+from aaco.core import documents, files
+from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError, first_problem
+from aaco.tracelake.history import NAME as HISTORY
+from aaco.tracelake.history import History, Key, Pinned, Sample
+from aaco.tracelake.replicates import LATENCY, MEASURES, Baseline, Replicate, require_same_identity
 
-FORMAT = 1
 SUFFIX = ".json"
-RAW_LIMIT = 2000  # latencies of a process are kept one by one up to this many; the order is that of the run
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-# Samples are comparable only where all of these are equal; None (not recorded) equals only None.
-IDENTITY = ("machine_id", "backend", "model_hash", "config_hash", "batch")
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Scalar = str | int | Finite | bool | None
-Fact = Scalar | tuple[Scalar, ...]
-Count = Annotated[int, Field(ge=1)]
-
-
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ProcessSample(_Stored):
-    """What one fresh process measured: the unit of replication. Times in ms; a statistic without support is null."""
-
-    iterations: Count
-    median_ms: Positive
-    mean_ms: Positive
-    std_ms: Finite | None
-    p90_ms: Positive | None
-    p99_ms: Positive | None
-    min_ms: Positive
-    max_ms: Positive
-    latencies_ms: tuple[Positive, ...] | None = Field(description=f"in run order; null above {RAW_LIMIT} iterations")
-
-    @classmethod
-    def of(cls, latencies_ms: NDArray[np.float64]) -> ProcessSample:
-        """The sample of these latencies (at least one). Raises pydantic's ValidationError unless all are positive."""
-        count = len(latencies_ms)
-        return cls(iterations=count, median_ms=float(np.median(latencies_ms)), mean_ms=float(latencies_ms.mean()),
-                   std_ms=float(latencies_ms.std(ddof=1)) if count > 1 else None,
-                   p90_ms=_quantile(latencies_ms, 0.9), p99_ms=_quantile(latencies_ms, 0.99),
-                   min_ms=float(latencies_ms.min()), max_ms=float(latencies_ms.max()),
-                   latencies_ms=tuple(latencies_ms.tolist()) if count <= RAW_LIMIT else None)
-
-
-class KernelSum(_Stored):
-    """One kernel over the profiled inferences: how often it ran and for how long in all."""
-
-    family: str
-    kernel_name: str
-    calls: Count
-    total_ns: Annotated[int, Field(ge=0)]
-
-
-class Profile(_Stored):
-    """Where the profiled inferences spent their time, in whole ns summed over `inferences`.
-
-    window_ns runs from the first kernel's start to the last one's end within each inference, so that exactly
-    window_ns = sum of total_ns + gaps_ns - overlap_ns.
-    """
-
-    inferences: Count
-    window_ns: Count
-    gaps_ns: Annotated[int, Field(ge=0, description="time with no kernel running")]
-    overlap_ns: Annotated[int, Field(ge=0, description="time counted more than once because kernels ran side by side")]
-    kernels: tuple[KernelSum, ...]
-
-    @model_validator(mode="after")
-    def _conserves(self) -> Profile:
-        total = sum(kernel.total_ns for kernel in self.kernels)
-        if self.window_ns != total + self.gaps_ns - self.overlap_ns:
-            raise ValueError("window_ns is not the sum of kernels and gaps less overlap")
-        return self
-
-
-class Replicate(_Stored):
-    """One session as a comparison sees it: its processes' samples, its profile, and what it was measured on."""
-
-    session_id: str
-    created_utc: str | None = None
-    processes: tuple[ProcessSample, ...] = Field(min_length=1)
-    profile: Profile | None = None
-    why_no_profile: str = ""
-    machine_id: str | None = None
-    backend: str | None = None
-    model: str | None = None
-    model_hash: str | None = None
-    config_hash: str | None = None
-    batch: int | None = None
-    git_commit: str | None = None
-    git_branch: str | None = None
-    tool_version: str | None = None
-    scheduler_interference: float | None = Field(default=None, description="run-queue wait / wall; null: not recorded")
-    noise_on_median_pct: float | None = Field(
-        default=None, description="how much recorded interference moved the median; null: nothing watched")
-    quality: Annotated[float, Field(ge=0, le=100)] | None = Field(
-        default=None, description="measurement_quality; null: too little was measured to tell")
-    quality_parts: str = Field(default="", description="what the quality is made of, the worst first")
-    environment: dict[str, Fact] = Field(default={}, description="flattened, e.g. cpu.governor: performance")
-
-    @property
-    def disturbed(self) -> float | None:
-        """The sentinel's effect on the median as a share; of older sessions, the time spent waiting; None: unknown."""
-        if self.noise_on_median_pct is None:
-            return self.scheduler_interference
-        return self.noise_on_median_pct / 100
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def environment_digest(self) -> str:
-        """SHA-256 of the environment, keys sorted: equal digests mean an equal environment."""
-        return hashlib.sha256(json.dumps(self.environment, sort_keys=True).encode()).hexdigest()
-
-
-class Baseline(_Stored):
-    """A baseline file. Fields are added, never renamed; `schema_version` rises when meaning changes."""
-
-    schema_version: Literal[1] = 1
-    name: str
-    metric: Literal["latency_ms"] = "latency_ms"
-    created_utc: str
-    updated_utc: str
-    replicates: tuple[Replicate, ...] = Field(min_length=1)
-
-    @property
-    def session_ids(self) -> tuple[str, ...]:
-        """The sessions it holds, in the order they were added."""
-        return tuple(replicate.session_id for replicate in self.replicates)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a save did: the file, the baseline in it, and which sessions were new or already there."""
+    """What a save did: the store or file, the baseline in it, and which sessions were new or already there."""
 
     path: Path
     baseline: Baseline
@@ -164,95 +38,220 @@ class Saved:
 
 @dataclass(frozen=True)
 class Listed:
-    """One file of a store: its baseline, or what is wrong with it."""
+    """One baseline of a store, or a file in it and what is wrong with that."""
 
     path: Path
     baseline: Baseline | None
     problem: str = ""
+    version: int = 1
 
 
 def save(store: Path, reference: str, replicates: Sequence[Replicate], replace: bool = False) -> Saved:
-    """Add sessions to a baseline, creating it where there is none; `replace` starts it anew.
+    """Add sessions to a baseline, creating it where there is none; `replace` starts it anew, as its next version.
 
-    A session already in the baseline is left as it is, so saving twice is saving once. Raises UsageError when the
-    sessions are not comparable with each other or with the baseline, BadBundle when the file there is damaged.
+    A session already in the baseline is left as it is, so saving twice is saving once. Where the reference is a path,
+    the baseline is the file there; its new sessions enter the history, too. Raises UsageError when the sessions are not
+    comparable with each other or with the baseline, BadBundle when the history, or the file there, is damaged.
     """
-    path = locate(store, reference)
+    name, path = _name(reference), _file(store, reference)
+    with History.open(_home(store)) as history, history.transaction():
+        if path:
+            return _save_file(path, history, replicates, replace)
+        _adopt(history, name, store / (name + SUFFIX))
+        held = history.pins().get(name)
+        before = _replicates(history, held) if held and not replace else []
+        fresh = _fresh(before, replicates)
+        require_same_identity([*before, *fresh], name)
+        for replicate in fresh:
+            add(history, replicate)
+        if replace and held:
+            history.promote(name, _ids(fresh))
+        else:
+            history.pin(name, _ids(fresh))
+        return _saved(history.path, _baseline(history, history.pinned(name)), fresh, replicates)
+
+
+def _save_file(path: Path, history: History, replicates: Sequence[Replicate], replace: bool) -> Saved:
     with files.storage(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with files.locked(path.parent):
-        old = load(store, reference) if path.exists() and not replace else None
+        old = _read(path) if path.exists() and not replace else None
         before = old.replicates if old else ()
-        fresh = _new(before, replicates)
+        fresh = _fresh(before, replicates)
         require_same_identity([*before, *fresh], path.stem)
+        for replicate in fresh:
+            add(history, replicate)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         baseline = Baseline(name=path.stem, created_utc=old.created_utc if old else now, updated_utc=now,
                             replicates=(*before, *fresh)) if fresh or not old else old
         if baseline is not old:
             files.write_json(path, baseline.model_dump(mode="json"))
-    added = tuple(replicate.session_id for replicate in fresh)
-    return Saved(path, baseline, added, tuple(name for name in _ids(replicates) if name not in added))
+    return _saved(path, baseline, fresh, replicates)
+
+
+def _saved(path: Path, baseline: Baseline, fresh: Sequence[Replicate], offered: Sequence[Replicate]) -> Saved:
+    added = tuple(_ids(fresh))
+    return Saved(path, baseline, added, tuple(item for item in _ids(offered) if item not in added))
+
+
+def _fresh(before: Sequence[Replicate], offered: Sequence[Replicate]) -> list[Replicate]:
+    known = set(_ids(before))
+    return [item for item in {item.session_id: item for item in offered}.values() if item.session_id not in known]
+
+
+def _ids(replicates: Sequence[Replicate]) -> list[str]:
+    return list(dict.fromkeys(replicate.session_id for replicate in replicates))
+
+
+def add(history: History, replicate: Replicate) -> int:
+    """Put a session into the history, once; how many samples were new."""
+    if history.document(replicate.session_id) is not None:
+        return 0
+    return history.append(samples(replicate), {replicate.session_id: replicate.model_dump_json()})
+
+
+def key(replicate: Replicate, metric: str = LATENCY) -> Key:
+    """Under which key a session's values of a metric are kept."""
+    return Key(replicate.model or "(unnamed)", metric, replicate.machine_id or "", replicate.config_hash or "")
+
+
+def samples(replicate: Replicate) -> list[Sample]:
+    """A session's values, process by process, of every metric that it has; none where its time is not known."""
+    if replicate.created_utc is None:
+        return []
+    moment = round(datetime.fromisoformat(replicate.created_utc).timestamp() * 1e9)
+    return [Sample(key(replicate, metric), replicate.session_id, process, value, measure.unit, measure.direction,
+                   moment, replicate.processes[process].iterations, replicate.git_commit, replicate.git_branch,
+                   replicate.environment_digest)
+            for metric, measure in MEASURES.items() for process, value in enumerate(measure.of(replicate))]
 
 
 def load(store: Path, reference: str) -> Baseline:
-    """The baseline of this name or path. Raises UsageError where there is none, BadBundle for a bad or newer file."""
-    path = locate(store, reference)
+    """The baseline of this name or path. Raises NoBaseline where there is none, BadBundle for a bad or newer file."""
+    name, path = _name(reference), _file(store, reference)
+    if path is None and (held := _pinned(store, name)) is not None:
+        return held
+    path = path or store / (name + SUFFIX)
     if not path.is_file():
-        raise UsageError(f"no baseline {reference!r}: {path} does not exist",
-                         f"aaco baseline list, or aaco baseline save {path.stem} SESSION")
+        raise NoBaseline(f"no baseline {reference!r}: {path if _file(store, reference) else store} does not hold it",
+                         f"aaco baseline list, or aaco baseline save {name} SESSION")
     return _read(path)
 
 
+def exists(store: Path, reference: str) -> bool:
+    """Whether there is such a baseline. Raises UsageError for what cannot name one, BadBundle, StorageError."""
+    path = _file(store, reference)
+    return path.is_file() if path else _pinned(store, _name(reference)) is not None or files.is_file(
+        store / (_name(reference) + SUFFIX))
+
+
 def list_all(store: Path) -> list[Listed]:
-    """Every baseline file of the store by name; a damaged one is listed with its problem."""
-    return [_list(path) for path in _files(store)]
+    """Every baseline of the store by name; a damaged file is listed with its problem."""
+    found = []
+    if files.is_file(_home(store)):
+        with History.open(_home(store)) as history:
+            found = [Listed(history.path, _baseline(history, item), version=item.version)
+                     for item in history.pins().values()]
+    names = {item.baseline.name for item in found if item.baseline}
+    found += [_list(path) for path in _files(store) if path.stem not in names]
+    return sorted(found, key=lambda item: item.baseline.name if item.baseline else item.path.stem)
 
 
 def referenced_sessions(store: Path) -> set[str]:
-    """The sessions that some baseline of the store holds. Raises BadBundle when a file cannot tell which it holds."""
-    return {session for path in _files(store) for session in _read(path).session_ids}
+    """The sessions that some baseline of the store holds. Raises BadBundle when it cannot tell which it holds."""
+    found = {session for path in _files(store) for session in _read(path).session_ids}
+    if files.is_file(_home(store)):
+        with History.open(_home(store)) as history:
+            found |= {session for item in history.pins().values() for session in item.sessions}
+    return found
 
 
 def holds(path: Path, session_id: str) -> bool:
-    """Whether this baseline file holds the session; True where it is there and cannot tell."""
+    """Whether a baseline of this store or file holds the session; True where it is there and cannot tell."""
     try:
-        return files.is_file(path) and session_id in _read(path).session_ids
+        if not files.is_file(path):
+            return False
+        if path.suffix == SUFFIX:
+            return session_id in _read(path).session_ids
+        with History.open(path) as history:
+            return any(session_id in item.sessions for item in history.pins().values())
     except (BadBundle, StorageError):
         return True
 
 
 def locate(store: Path, reference: str) -> Path:
-    """The file a reference means: a path (with a slash, or an existing .json file), else a name in the store.
+    """Where the baseline of this reference is kept: the file that a path (with a slash, or an existing .json file)
+    names, else the history of the store. Raises UsageError for what cannot name a baseline."""
+    _name(reference)
+    return _file(store, reference) or _home(store)
 
-    Raises UsageError for a name that cannot be a file name.
-    """
-    path = Path(reference)
-    name = path.name.removesuffix(SUFFIX)
+
+def export(store: Path, name: str, path: Path) -> Baseline:
+    """Write a baseline as a JSON file, to be read on another machine or by another store. Raises StorageError."""
+    found = load(store, name)
+    files.write_json(path, found.model_dump(mode="json"))
+    return found
+
+
+def _home(store: Path) -> Path:
+    return store / HISTORY
+
+
+def _name(reference: str) -> str:
+    name = Path(reference).name.removesuffix(SUFFIX)
     if not NAME.fullmatch(name):
         raise UsageError(f"{reference!r} cannot name a baseline",
                          "use letters, digits, dot, underscore, plus and hyphen, beginning with a letter or digit")
-    is_path = "/" in reference or (path.suffix == SUFFIX and path.is_file())
-    return (path.parent if is_path else store) / (name + SUFFIX)
+    return name
 
 
-def require_same_identity(replicates: Sequence[Replicate], name: str) -> None:
-    """Raise UsageError naming a session that was not measured on the same thing as the first, and how they differ."""
-    first = replicates[0]
-    for other, fact in product(replicates[1:], IDENTITY):
-        mine, theirs = getattr(first, fact), getattr(other, fact)
-        if mine != theirs:
-            raise UsageError(f"baseline {name}: {fact} of {first.session_id} is {mine!r}, of {other.session_id} "
-                             f"{theirs!r}", "save it under another name, or --replace to start this one anew")
+def _file(store: Path, reference: str) -> Path | None:
+    """The file that a reference names, if it is not a name of the store."""
+    path = Path(reference)
+    if "/" in reference or (path.suffix == SUFFIX and files.is_file(path)):
+        return path.parent / (_name(reference) + SUFFIX)
+    return None
 
 
-def _new(before: Sequence[Replicate], offered: Sequence[Replicate]) -> list[Replicate]:
-    known = set(_ids(before))
-    return [replicate for replicate in {item.session_id: item for item in offered}.values()
-            if replicate.session_id not in known]
+def _adopt(history: History, name: str, path: Path) -> None:
+    """Take over a baseline that is so far a file only: nothing of it is lost when its name is saved to."""
+    if files.is_file(path) and name not in history.pins():
+        for replicate in _read(path).replicates:
+            add(history, replicate)
+            history.pin(name, [replicate.session_id])
 
 
-def _ids(replicates: Sequence[Replicate]) -> list[str]:
-    return list(dict.fromkeys(replicate.session_id for replicate in replicates))
+def _pinned(store: Path, name: str) -> Baseline | None:
+    if not files.is_file(_home(store)):
+        return None
+    with History.open(_home(store)) as history:
+        held = history.pins().get(name)
+        return _baseline(history, held) if held else None
+
+
+def _baseline(history: History, held: Pinned) -> Baseline:
+    return Baseline(name=held.name, created_utc=_utc(held.created_ns), updated_utc=_utc(held.updated_ns),
+                    replicates=tuple(_replicates(history, held)))
+
+
+def _replicates(history: History, held: Pinned) -> list[Replicate]:
+    return [_replicate(history, session_id) for session_id in held.sessions]
+
+
+def _replicate(history: History, session_id: str) -> Replicate:
+    document = history.document(session_id)
+    if document is None:
+        raise UsageError(f"session {session_id} is in {history.path} by its values only, as imports are",
+                         "aaco drift reads its history; a baseline needs sessions of aaco run or aaco import")
+    try:
+        return Replicate.model_validate_json(document)
+    except ValidationError as error:
+        raise BadBundle(f"{history.path}: session {session_id}: {first_problem(error)}",
+                        "it was written by a later version of aaco: upgrade aaco on this machine") from error
+
+
+def _utc(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
 def _files(store: Path) -> list[Path]:
@@ -267,11 +266,4 @@ def _list(path: Path) -> Listed:
 
 
 def _read(path: Path) -> Baseline:
-    return documents.load(path, Baseline, "baseline", "save it again: aaco baseline save --replace")
-
-
-def _quantile(sample: NDArray[np.float64], q: float) -> float | None:
-    try:
-        return statistics.quantile(sample, q).value
-    except Absent:
-        return None
+    return documents.load(path, Baseline, "baseline", f"export it again: aaco baseline export {path.stem} {path}")
