@@ -368,6 +368,9 @@ def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     hosts.plant(tmp_path, {"proc/77/cgroup": "4:cpu,cpuacct:/old\n0::/\n",
                            "sys/fs/cgroup/cpu,cpuacct/old/cpu.stat": "nr_periods 1\nthrottled_time 7\n"})
     assert procfs._quota(77, Host(tmp_path)) == {"cgroup_throttled": 7}
+    hosts.plant(tmp_path, {"proc/77/cgroup": "4:cpu,cpuacct:/\n0::/\n",  # a container's root is a group of its host
+                           "sys/fs/cgroup/cpu,cpuacct/cpu.stat": "nr_periods 1\nthrottled_time 9\n"})
+    assert procfs._quota(77, Host(tmp_path)) == {"cgroup_throttled": 9}
     assert seen.mhz == {39: 2450.0}
     assert procfs.wait_ns(77, Host(tmp_path)) == 22
     hosts.plant(tmp_path, {"proc/77/task/77/schedstat": "0 0 0\n"})

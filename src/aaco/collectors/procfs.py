@@ -337,7 +337,7 @@ def _quota(pid: int, host: Host) -> dict[str, int]:
     for line in (_read(f"{host.proc}/{pid}/cgroup") or b"").decode(errors="surrogateescape").splitlines():
         number, controllers, own = line.split(":", 2)
         first = "cpu" in controllers.split(",")
-        if own == "/" or not (first or number == "0"):
+        if not first and number != "0":
             continue
         for mount in ("/cpu", "/cpu,cpuacct") if first else ("", "/unified"):
             fields = (_read(f"{host.sys}/fs/cgroup{mount}{own}/cpu.stat") or b"").split()

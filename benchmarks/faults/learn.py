@@ -1,0 +1,145 @@
+"""From labelled runs to the likelihoods the product ships: laws of symptoms, weights of groups, temperature.
+
+Weights, temperature and the head start of `unknown` are fitted on runs whose laws were learnt from other models, so
+that they are as sure as an unseen model allows; each cause in turn is also left out of the laws, and its runs are then
+runs of an unknown cause.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import softmax
+
+from aaco.analytics.root_cause.likelihood import SOUND, UNKNOWN, Law, Likelihoods
+from aaco.analytics.root_cause.symptoms import SYMPTOMS
+from aaco.core.statistics import mad_sigma
+
+Reals = NDArray[np.float64]
+COLUMNS = tuple((symptom.name, symptom.group) for symptom in SYMPTOMS)
+GROUPS = tuple(dict.fromkeys(symptom.group for symptom in SYMPTOMS))
+MEMBER = np.array([[group == mine for group in GROUPS] for _, mine in COLUMNS], float)  # symptoms x groups
+FLOOR = 0.04  # a width below it would make much of nothing
+GAIN = 0.25  # nats that a law of its own must tell about a symptom, on the average of the cause's runs
+LEAST = 3  # runs to learn a cause from
+RIDGE = 0.02
+FIRST_WEIGHT = 0.5
+UNKNOWN_SHARE = 0.5  # weight of a run whose cause was left out
+
+
+@dataclass(frozen=True)
+class Run:
+    """One labelled run: shifts in the order of SYMPTOMS, NaN where missing."""
+
+    model: str
+    cause: str
+    strength: int
+    shifts: Reals
+    impact: float  # natural logarithm of the slowdown
+
+
+def learn(runs: Sequence[Run], provenance: Mapping[str, Any] | None = None) -> Likelihoods:
+    """Everything that is shipped, from runs of single faults and sound ones."""
+    weights, bias = _weigh(_held_out(runs))
+    found = laws(runs)
+    return replace(found, weights=dict(zip(GROUPS, weights.round(4).tolist(), strict=True)), bias=round(bias, 4),
+                   provenance=provenance or {})
+
+
+def laws(runs: Sequence[Run], without: str = "") -> Likelihoods:
+    """The laws of every symptom under every cause but one."""
+    sound = _matrix([run for run in runs if run.cause == SOUND])
+    base = {name: law for column, (name, _) in enumerate(COLUMNS) if (law := _law(sound[:, column]))}
+    counts = Counter(run.cause for run in runs)
+    found = {cause: _laws_of(_matrix([run for run in runs if run.cause == cause]), base)
+             for cause in sorted(counts) if cause not in (SOUND, without) and counts[cause] >= LEAST}
+    return Likelihoods(found, base, rows=dict(counts))
+
+
+def _laws_of(shifts: Reals, sound: Mapping[str, Law]) -> dict[str, Law]:
+    """The laws of those symptoms that the cause changes."""
+    found = {}
+    for column, (name, _) in enumerate(COLUMNS):
+        own, values = _law(shifts[:, column]), shifts[:, column]
+        if own and name in sound:
+            seen = values[np.isfinite(values)]
+            gain = own.log_density(seen, 4.0) - sound[name].log_density(seen, 4.0)
+            if gain.mean() > GAIN:
+                found[name] = own
+    return found
+
+
+def _law(values: Reals) -> Law | None:
+    """Median and the larger of two robust widths; wider the fewer the runs."""
+    seen = values[np.isfinite(values)]
+    if len(seen) < LEAST:
+        return None
+    low, high = np.quantile(seen, [0.1, 0.9])
+    width = max(mad_sigma(seen), (high - low) / 2.563) * (1 + 1 / len(seen))
+    return Law(round(float(np.median(seen)), 5), round(max(FLOOR, float(width)), 5))
+
+
+def _matrix(runs: Sequence[Run]) -> Reals:
+    return np.array([run.shifts for run in runs]).reshape(len(runs), len(COLUMNS))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Runs judged by one table: scores (runs x answers x groups), the index of the right answer, and their weight."""
+
+    scores: Reals
+    truth: NDArray[np.int64]
+    share: float
+
+
+def _held_out(runs: Sequence[Run]) -> list[Judged]:
+    """Runs judged by laws that do not know their model, or not their cause."""
+    found = []
+    for model in dict.fromkeys(run.model for run in runs):
+        table = laws([run for run in runs if run.model != model])
+        found.append(_judged(table, [run for run in runs if run.model == model and run.cause in table.answers], 1.0))
+    for cause in dict.fromkeys(run.cause for run in runs if run.cause != SOUND):
+        left = [run for run in runs if run.cause == cause]
+        found.append(_judged(laws(runs, without=cause), left, UNKNOWN_SHARE))
+    return found
+
+
+def _judged(table: Likelihoods, tested: Sequence[Run], share: float) -> Judged:
+    truth = [table.answers.index(run.cause if run.cause in table.answers else UNKNOWN) for run in tested]
+    return Judged(grouped(table, _matrix(tested)), np.array(truth, np.int64), share)
+
+
+def grouped(table: Likelihoods, shifts: Reals) -> Reals:
+    """Untempered log-likelihood ratios: runs x answers (`no_fault` last, all 0) x groups."""
+    plain = replace(table, weights={}, temperature=1.0)
+    ratios = plain.ratios(shifts, COLUMNS) @ MEMBER
+    return np.concatenate([ratios, np.zeros_like(ratios[:, :1])], axis=1)
+
+
+def _weigh(judged: Sequence[Judged]) -> tuple[Reals, float]:
+    """Exponents of the groups, each from 0 to 1, and the head start of `unknown`: of least loss over held-out runs."""
+    size, whole = len(GROUPS), sum(part.share * len(part.truth) for part in judged)
+
+    def loss(flat: Reals) -> tuple[float, Reals]:
+        weights, bias = flat[:size], flat[size]
+        total = RIDGE * whole * float(((weights - FIRST_WEIGHT) ** 2).sum())
+        slope = np.append(2 * RIDGE * whole * (weights - FIRST_WEIGHT), 0.0)
+        for part in judged:
+            sums, at = part.scores @ weights, np.arange(len(part.truth))
+            sums[:, -2] += bias
+            chance = softmax(sums, axis=1)
+            total -= part.share * float(np.log(np.maximum(chance[at, part.truth], 1e-300)).sum())
+            chance[at, part.truth] -= 1
+            slope[:size] += part.share * np.tensordot(chance, part.scores, 2)
+            slope[size] += part.share * float(chance[:, -2].sum())
+        return total, slope
+
+    start = np.append(np.full(size, FIRST_WEIGHT), 0.0)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0.02, 1.0)] * size + [(-8.0, 8.0)])
+    return found.x[:size], float(found.x[size])

@@ -1,0 +1,115 @@
+"""How often the answer is right, on runs that were not learnt from: repeats, unseen models, strengths, pairs, unknowns.
+
+Every figure comes with its 95 % interval (Wilson); calibration is the expected calibration error over ten bins of the
+first answer's probability.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from aaco.analytics.root_cause.likelihood import SOUND, UNKNOWN, Likelihoods
+from aaco.core.statistics import wilson
+from benchmarks.faults.learn import GROUPS, Run, grouped, learn
+
+FOLDS, BINS = 4, 10
+Reals = NDArray[np.float64]
+
+
+@dataclass
+class Tally:
+    """Answers to runs with one right answer: first, among the first three, and how sure."""
+
+    first: list[bool] = field(default_factory=list)
+    third: list[bool] = field(default_factory=list)
+    sure: list[float] = field(default_factory=list)
+    wrong: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def add(self, run: Run, order: Sequence[str], sure: float, right: str) -> None:
+        """One answer: all answers in order of probability, and that of the first."""
+        self.first.append(order[0] == right)
+        self.third.append(right in order[:3])
+        self.sure.append(sure)
+        if order[0] != right:
+            self.wrong[run.model, run.cause, order[0]] += 1
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error (Naeini et al. 2015)."""
+        return calibration_error(np.array(self.sure), np.array(self.first))
+
+
+def calibration_error(sure: Reals, right: NDArray[np.bool_]) -> float:
+    """Mean over bins of the probability, weighted by runs, of |mean probability - share right|."""
+    bins = np.minimum((sure * BINS).astype(int), BINS - 1)
+    return float(sum(abs(sure[bins == each].sum() - right[bins == each].sum()) for each in range(BINS)) / len(sure))
+
+
+def share(found: Sequence[bool]) -> str:
+    """For print: the share and its interval."""
+    low, high = wilson(sum(found), len(found))
+    return f"{sum(found) / max(1, len(found)):.3f} [{low:.3f}, {high:.3f}] of {len(found)}"
+
+
+def answers(table: Likelihoods, tested: Sequence[Run]) -> Iterator[tuple[Run, list[str], Reals]]:
+    """Each run with the answers in order of probability, and their probabilities in that order."""
+    if not tested:
+        return
+    weights = np.array([table.weights.get(group, 1.0) for group in GROUPS])
+    scores = grouped(table, np.array([run.shifts for run in tested])) @ weights
+    scores[:, -2] += table.bias
+    for run, chance in zip(tested, softmax(scores / table.temperature, axis=1), strict=True):
+        order = np.argsort(-chance, kind="stable")
+        yield run, [table.answers[index] for index in order], chance[order]
+
+
+def repeats(runs: Sequence[Run], seed: int = 0) -> tuple[Tally, Tally]:
+    """Runs held out at random: faults, and sound runs."""
+    fold = np.random.default_rng(seed).permutation(len(runs)) % FOLDS
+    return _split(runs, [(lambda index, each=each: bool(fold[index] == each)) for each in range(FOLDS)])
+
+
+def unseen_models(runs: Sequence[Run]) -> tuple[Tally, Tally]:
+    """Each model is judged by what the others taught; causes that only it shows are left out."""
+    return _split(runs, [(lambda index, model=model: runs[index].model == model)
+                         for model in dict.fromkeys(run.model for run in runs)])
+
+
+def unseen_strengths(runs: Sequence[Run]) -> tuple[Tally, Tally]:
+    """Each strength of each fault is judged by what the others taught."""
+    return _split(runs, [(lambda index, strength=strength: runs[index].strength == strength)
+                         for strength in (1, 2, 3)])
+
+
+def _split(runs: Sequence[Run], held: Sequence[Callable[[int], bool]]) -> tuple[Tally, Tally]:
+    faults, sound = Tally(), Tally()
+    for out in held:
+        tested = [run for index, run in enumerate(runs) if out(index)]
+        table = learn([run for index, run in enumerate(runs) if not out(index)])
+        for run, order, chance in answers(table, [run for run in tested if run.cause in table.answers]):
+            (sound if run.cause == SOUND else faults).add(run, order, float(chance[0]), run.cause)
+    return faults, sound
+
+
+def pairs(singles: Sequence[Run], both: Sequence[Run]) -> list[bool]:
+    """Two faults at once: whether both are among the first three; learnt from single faults only."""
+    table = learn(singles)
+    return [set(run.cause.split("+")) <= set(order[:3]) for run, order, _ in answers(table, both)
+            if set(run.cause.split("+")) <= set(table.answers)]
+
+
+def unknowns(runs: Sequence[Run]) -> tuple[list[bool], Counter[tuple[str, str, str]]]:
+    """Each cause in turn is left out of all learning: whether its runs are said to be of an unknown cause."""
+    found, wrong = list[bool](), Counter[tuple[str, str, str]]()
+    for cause in dict.fromkeys(run.cause for run in runs if run.cause != SOUND):
+        table = learn([run for run in runs if run.cause != cause])
+        for run, order, _ in answers(table, [run for run in runs if run.cause == cause]):
+            found.append(order[0] == UNKNOWN)
+            wrong[run.model, run.cause, order[0]] += order[0] != UNKNOWN
+    return found, wrong
