@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aaco.analytics.root_cause.signals import Signals
 from aaco.core.readings import Absent
@@ -133,7 +133,8 @@ def _distance(which: Callable[[Side], Mapping[str, int]]) -> Formula:
     def formula(baseline: Side, current: Side) -> float:
         before, after = which(baseline), which(current)
         sizes = _count(before), _count(after)
-        return sum(abs(before.get(name, 0) / sizes[0] - after.get(name, 0) / sizes[1]) for name in before | after) / 2
+        names = {*before, *after}
+        return sum(abs(before.get(name, 0) / sizes[0] - after.get(name, 0) / sizes[1]) for name in names) / 2
 
     return formula
 
@@ -220,15 +221,15 @@ def compare(baseline: Side, current: Side, spreads: Mapping[str, float] | None =
 
 
 def _compared(symptom: Symptom, baseline: Side, current: Side, spread: float | None, window: str) -> Evidence:
-    said = (symptom.name, symptom.meaning, symptom.group, symptom.source, window)
+    said = Evidence(symptom.name, symptom.meaning, symptom.group, symptom.source, window)
     try:
         shift = symptom.formula(baseline, current)
-        values = (_value(symptom, side) for side in (current, baseline))
+        value, before = _value(symptom, current), _value(symptom, baseline)
     except Absent as reason:
-        return Evidence(*said, why_missing=str(reason))
-    if not math.isfinite(shift):
-        return Evidence(*said, why_missing=f"{symptom.signal} is no finite number")
-    return Evidence(*said, *values, shift, shift / spread if spread else None)
+        return replace(said, why_missing=str(reason))
+    if not all(map(math.isfinite, (shift, value, before))):
+        return replace(said, why_missing=f"{symptom.signal} is no finite number")
+    return replace(said, value=value, baseline=before, shift=shift, z=shift / spread if spread else None)
 
 
 def _value(symptom: Symptom, side: Side) -> float:
