@@ -84,6 +84,12 @@ def save_baseline(store: Path, name: str, sides: Sequence[Side], replace: bool =
     return baselines.save(store, name, [item for one in sides for item in one.replicates], replace)
 
 
+def remember(store: Path, one: Side) -> int:
+    """Put a side's samples into the history, without a name; how many were new."""
+    with history.History.open(store / history.NAME) as opened:
+        return sum(baselines.add(opened, item) for item in one.replicates)
+
+
 def reference_side(reference: str, store: Path, root: Path, explain: Any) -> Side:
     """The baseline of this name or path or, where there is none, the session of this reference. Raises UsageError."""
     if baselines.exists(store, reference):

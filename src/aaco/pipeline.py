@@ -252,6 +252,14 @@ def save_baseline(name: str, sessions: Sequence[Session], settings: Settings, re
     return SavedBaseline(compare.save_baseline(store, name, sides, replace), sides, unmarked)
 
 
+def remember(sessions: Sequence[Session], settings: Settings) -> list[int]:
+    """Put the sessions' values into the history of measurements; how many of each were new. Raises AacoError."""
+    from aaco import compare
+
+    return [compare.remember(settings.config.storage.baselines_dir, compare.side(explain(session, settings)))
+            for session in sessions]
+
+
 def diff(baseline: str, session: Session, settings: Settings, request: Request) -> RegressionVerdict:
     """Judge a session against a baseline (a name, a file, or another session), and keep the verdict in the session.
 

@@ -136,11 +136,11 @@ def test_gc_from_another_folder_knows_what_baselines_need(recorded, aaco, where)
     (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
     assert "removed 1 sessions" in aaco("gc", "--sessions-dir", root).stdout
     assert {path.name for path in day.iterdir()} == {original.name, "20000101_000001_aaaaaa"}
-    for path in aaco.folder.rglob("kept.json"):
+    for path in aaco.folder.rglob("history.db"):
         path.write_text("{")  # a baseline that cannot be read may need it still
     aaco("gc", "--sessions-dir", root, expect=2 if where == "default" else 0)
     assert (day / "20000101_000001_aaaaaa").is_dir()
-    for path in aaco.folder.rglob("kept.json"):
+    for path in aaco.folder.rglob("history.db"):
         path.unlink()
     assert "removed 1 sessions" in aaco("gc", "--sessions-dir", root).stdout
 

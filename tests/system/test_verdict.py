@@ -43,3 +43,49 @@ def test_two_processes_are_no_verdict_and_the_next_command_is_said(folder):
     assert verdict["status"] == "inconclusive" and "5 against 2 processes" in verdict["why"]
     assert "aaco run bert-tiny --processes 5" in verdict["recommendation"]
     folder("diff", "five", second, "--strict", expect=4)
+
+
+def test_a_baseline_is_pins_in_the_history_and_travels_as_a_file(folder):
+    first, second = sessions(folder)
+    folder("baseline", "save", "moving", first, second)
+    assert "2 sessions" in folder("baseline", "export", "moving", "-o", "moving.json").stdout
+    assert "moving is 1 sessions now" in folder("baseline", "promote", "moving", second).stdout
+    listed = {item["name"]: item for item in json.loads(folder("baseline", "list", "--json").stdout)["baselines"]}
+    assert (listed["moving"]["version"], listed["moving"]["session_ids"]) == (2, [second])
+    assert "1 sessions added to moving, 1 already there" in folder("baseline", "import", "moving.json").stdout
+    assert "1 sessions left" in folder("baseline", "expire", "moving", first).stdout
+    assert "no baseline any more" in folder("baseline", "expire", "moving").stdout
+    folder("baseline", "show", "moving", expect=2)
+    assert json.loads(folder("diff", "moving.json", first, "--json").stdout)["baseline_ids"] == [first, second]
+
+
+def test_the_history_is_listed_and_annotated(folder):
+    first, second = sessions(folder)
+    folder("history", "add", first, second)
+    assert "already there" in folder("history", "add", first).stdout
+    keys = json.loads(folder("history", "list", "--json").stdout)["keys"]
+    assert {key["metric"] for key in keys} == {"latency_ms", "throughput_per_s"}  # too short for tails, not profiled
+    folder("history", "accept", "bert-tiny", second, "--author", "Ada", "--reason", "two threads")
+    shown = json.loads(folder("history", "sessions", "bert-tiny", "--json").stdout)
+    assert [row["session_id"] for row in shown["sessions"]] == [first, second]
+    assert [row["processes"] for row in shown["sessions"]] == [5, 2]
+    assert shown["accepted"][0]["reason"] == "two threads"
+    assert "accepted by Ada" in folder("history", "sessions", "bert-tiny").stdout
+    folder("history", "branch", "topic", "abc", "--parent", "main")
+    for wrong in (("sessions", "none-such"), ("accept", "bert-tiny", "never", "--author", "a", "--reason", "b")):
+        folder("history", *wrong, expect=2)
+
+
+def test_a_damaged_history_is_an_error_with_what_to_try(folder, tmp_path):
+    (tmp_path / "history.db").write_text("")
+    for command in (("diff", "five", "latest"), ("baseline", "save", "x"), ("baseline", "list"), ("history", "list")):
+        said = folder(*command, "--baselines-dir", tmp_path, expect=2).stderr
+        assert "history.db" in said and "backup" in said
+
+
+def test_regression_is_another_name_of_diff(folder):
+    first, second = sessions(folder)
+    found = json.loads(folder("regression", first, second, "--force", "--json").stdout)
+    assert found["schema_version"] == 2 and found["level"] == 0.99
+    assert {item["metric"] for item in found["metrics"]} == {"latency_ms", "throughput_per_s"}
+    assert "p99" in found["metrics_absent"]["latency_p99_ms"]

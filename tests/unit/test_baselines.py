@@ -40,9 +40,9 @@ def test_what_is_saved_is_history(tmp_path):
     """Every metric that a session has is a sample; what it has not is none. Mutation: samples without their time."""
     baselines.save(tmp_path, "b", [replicate("s1", model="net", git_commit="abc", **WHEN)])
     with History.open(tmp_path) as history:
-        known = {key.metric: history.samples(key) for key in history.keys()}
-        assert {key.benchmark for key in history.keys()} == {"net"}
-        assert {(key.machine, key.config) for key in history.keys()} == {("m", "c")}
+        found = history.keys()
+        assert {(key.benchmark, key.machine, key.config) for key in found} == {("net", "m", "c")}
+        known = {key.metric: history.samples(key) for key in found}
     assert set(known) == {"latency_ms", "throughput_per_s", "kernel_time_ms"}  # three iterations have no p90
     assert known["latency_ms"]["value"].to_pylist() == [2.0, 2.0]
     assert known["throughput_per_s"]["value"].to_pylist() == pytest.approx([400.0, 400.0])

@@ -13,7 +13,7 @@ baselines_dir = click.option("--baselines-dir", type=click.Path(path_type=Path),
 
 @click.group()
 def baseline() -> None:
-    """Save, list and show baselines."""
+    """Save, list and show baselines: names under which sessions are pinned in the history of measurements."""
 
 
 @baseline.command()
@@ -56,7 +56,7 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
     found = baselines.list_all(store)
     if as_json:
         rows = [{"file": str(item.path), "problem": item.problem or None,
-                 "name": item.baseline.name if item.baseline else None,
+                 "name": item.baseline.name if item.baseline else None, "version": item.version,
                  "session_ids": list(item.baseline.session_ids) if item.baseline else []} for item in found]
         say.document({"schema_version": 1, "baselines": rows})
         return
@@ -69,6 +69,68 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
         say.line(f"{say.row(columns)}{len(item.baseline.replicates)} sessions  {item.baseline.updated_utc}")
     if not found:
         say.aside(f"no baseline under {store}")
+
+
+@baseline.command()
+@click.argument("name")
+@click.argument("sessions", nargs=-1, required=True)
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
+            sessions_dir: Path | None) -> None:
+    """Make SESSIONS the baseline NAME from now on, as its next version. What it was stays in the history."""
+    from aaco import pipeline
+    from aaco.core.session import find
+
+    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+    found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
+    saved = pipeline.save_baseline(name, found, settings, replace=True).saved
+    say.line(f"{saved.path}: {name} is {len(saved.baseline.replicates)} sessions now")
+
+
+@baseline.command()
+@click.argument("name")
+@click.argument("sessions", nargs=-1)
+@baselines_dir
+@options.config_file
+def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None) -> None:
+    """Take SESSIONS, or all, out of baseline NAME. Their values stay in the history."""
+    from aaco.tracelake import baselines
+
+    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
+    left = baselines.expire(store, name, sessions or None)
+    say.line(f"{name}: {f'{left} sessions left' if left else 'no session left, so it is no baseline any more'}")
+
+
+@baseline.command()
+@click.argument("name")
+@click.option("-o", "--output", type=options.NewFile(), help="Where to.  [default: NAME.json]")
+@baselines_dir
+@options.config_file
+def export(name: str, output: Path | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+    """Write baseline NAME as a JSON file, which any command takes in its place, here and elsewhere."""
+    from aaco.tracelake import baselines
+
+    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
+    path = output or Path(f"{name}.json")
+    found = baselines.export(store, name, path)
+    say.line(f"{path}: {len(found.replicates)} sessions")
+
+
+@baseline.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("name", required=False)
+@baselines_dir
+@options.config_file
+def import_(file: Path, name: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+    """Take the sessions of a baseline's JSON FILE into the history, as baseline NAME or that of the file."""
+    from aaco.tracelake import baselines
+
+    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
+    saved = baselines.take_in(store, file, name)
+    say.line(f"{saved.path}: {len(saved.added)} sessions added to {saved.baseline.name}, {len(saved.known)} already "
+             "there")
 
 
 @baseline.command()

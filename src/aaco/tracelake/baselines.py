@@ -193,6 +193,23 @@ def export(store: Path, name: str, path: Path) -> Baseline:
     return found
 
 
+def take_in(store: Path, file: Path, name: str | None = None) -> Saved:
+    """Take the sessions of a baseline's JSON file into the history, as a baseline of this name or of the file's."""
+    found = _read(file)
+    wanted = name or found.name
+    if _file(store, wanted):
+        raise UsageError(f"{wanted!r} is a file, not a name", "aaco baseline import FILE NAME")
+    return save(store, wanted, found.replicates)
+
+
+def expire(store: Path, name: str, sessions: Sequence[str] | None = None) -> int:
+    """Take sessions, or all, out of a baseline of the history; how many it still has. Raises NoBaseline, UsageError."""
+    with History.open(_home(store), create=False) as history, history.transaction():
+        history.expire(name, sessions)
+        held = history.pins().get(name)
+        return len(held.sessions) if held else 0
+
+
 def _home(store: Path) -> Path:
     return store / HISTORY
 

@@ -1,0 +1,154 @@
+"""`aaco history`: what was measured, session by session, and what was said of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco.cli import options, say
+from aaco.cli.baseline import baselines_dir
+from aaco.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from aaco.tracelake.history import History, Key
+
+benchmark = click.argument("benchmark")
+metric = click.option("--metric", default="latency_ms", show_default=True, help="Which of its values.")
+machine = click.option("--machine", help="The machine's fingerprint, or its beginning, where there are several.")
+config = click.option("--configuration", "configuration", help="The configuration's hash, or its beginning.")
+
+
+@click.group()
+def history() -> None:
+    """The history of measurements: raw values per process, never changed.
+
+    A benchmark is a model's name, a command's, or that of an imported benchmark.
+    """
+
+
+@history.command()
+@click.argument("sessions", nargs=-1)
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
+        sessions_dir: Path | None) -> None:
+    """Put SESSIONS (by default the latest) into the history, without a baseline's name."""
+    from aaco import pipeline
+    from aaco.core.session import find
+
+    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+    found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions or ("latest",)]
+    for session, added in zip(found, pipeline.remember(found, settings), strict=True):
+        say.line(f"{session.id}: {f'{added} values added' if added else 'already there'}")
+
+
+@history.command("list")
+@baselines_dir
+@options.config_file
+@options.as_json
+def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+    """List what has a history: benchmark, metric, machine, configuration."""
+    with _open(baselines_dir, config_file) as opened:
+        rows = [_summary(opened, key) for key in opened.keys()]  # noqa: SIM118 - no mapping
+    if as_json:
+        say.document({"schema_version": 1, "keys": rows})
+        return
+    for row in rows:
+        columns = ((row["benchmark"], 28), (row["metric"], 20), (row["machine"] or "-", 14),
+                   (row["config"] or "-", 18))
+        say.line(f"{say.row(columns)}{row['sessions']} sessions, {row['samples']} values in {row['unit']}")
+
+
+@history.command()
+@benchmark
+@metric
+@machine
+@config
+@click.option("--branch", help="Only this branch, behind what leads to where it began.")
+@baselines_dir
+@options.config_file
+@options.as_json
+def sessions(benchmark: str, metric: str, machine: str | None, configuration: str | None, branch: str | None,
+             baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+    """List the sessions of BENCHMARK in the order of time, with accepted shifts."""
+    with _open(baselines_dir, config_file) as opened:
+        key = _key(opened, benchmark, metric, machine, configuration)
+        rows, unit = opened.sessions(key, branch).to_pylist(), opened.unit(key)[0]
+        accepted = {item.session_id: item for item in opened.accepted(key)}
+    if as_json:
+        say.document({"schema_version": 1, **vars(key), "unit": unit, "sessions": rows,
+                      "accepted": [vars(item) for item in accepted.values()]})
+        return
+    for row in rows:
+        spread = "one process" if row["log_sd"] is None else f"sd {100 * row['log_sd']:.2f} %"
+        note = accepted.get(row["session_id"])
+        columns = ((_time(row["time_ns"]), 21), (row["session_id"], 26), ((row["commit"] or "-")[:10], 12),
+                   (row["branch"] or "-", 14))
+        say.line(f"{say.row(columns)}{row['median']:.6g} {unit}, {row['processes']} processes, {spread}"
+                 + (f"; accepted by {note.author}: {note.reason}" if note else ""))
+
+
+@history.command()
+@benchmark
+@click.argument("session")
+@click.option("--author", required=True, help="Who accepts it.")
+@click.option("--reason", required=True, help="Why.")
+@metric
+@machine
+@config
+@baselines_dir
+@options.config_file
+def accept(benchmark: str, session: str, author: str, reason: str, metric: str, machine: str | None,
+           configuration: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+    """Accept that from SESSION on the level of BENCHMARK is another one: the mean moves, the spread stays."""
+    with _open(baselines_dir, config_file) as opened:
+        key = _key(opened, benchmark, metric, machine, configuration)
+        opened.accept(key, session, author, reason)
+    say.line(f"{key.benchmark} {key.metric}: the level from {session} on is accepted by {author}")
+
+
+@history.command()
+@click.argument("name")
+@click.argument("commit")
+@click.option("--parent", help="The branch it began from.  [default: the one that has the commit]")
+@baselines_dir
+@options.config_file
+def branch(name: str, commit: str, parent: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+    """Note that branch NAME began at COMMIT: what was measured up to there is its history, too."""
+    with _open(baselines_dir, config_file) as opened:
+        opened.branch_start(name, commit, parent)
+    say.line(f"{name} begins at {commit}")
+
+
+def _open(baselines_dir: Path | None, config_file: Path | None) -> History:
+    from aaco.tracelake import history as store
+
+    storage = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage
+    return store.History.open(storage.baselines_dir / store.NAME, create=False)
+
+
+def _key(opened: History, benchmark: str, metric: str, machine: str | None, configuration: str | None) -> Key:
+    """The one key that is meant. Raises UsageError."""
+    named = [key for key in opened.keys() if (key.benchmark, key.metric) == (benchmark, metric)]  # noqa: SIM118
+    found = [key for key in named
+             if key.machine.startswith(machine or "") and key.config.startswith(configuration or "")]
+    if not found:
+        raise UsageError(f"no history of {benchmark} {metric} there", "aaco history list")
+    if len(found) > 1:
+        both = "; ".join(f"--machine {key.machine or '-'} --configuration {key.config or '-'}" for key in found[:4])
+        raise UsageError(f"{benchmark} {metric} was measured on several machines or configurations", both)
+    return found[0]
+
+
+def _summary(opened: History, key: Key) -> dict[str, Any]:
+    table, (unit, direction) = opened.sessions(key), opened.unit(key)
+    return {**vars(key), "unit": unit, "direction": direction, "sessions": table.num_rows,
+            "samples": sum(table["processes"].to_pylist())}
+
+
+def _time(time_ns: int) -> str:
+    return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S}"
