@@ -1,0 +1,55 @@
+"""Which reader takes a history: asked in order, the forms that say most of themselves first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aaco.core import files
+from aaco.core.errors import BadCapture
+from aaco.profiler import jsonfile
+from aaco.profiler.histories import (
+    asv,
+    google_benchmark,
+    hyperfine,
+    plain_csv,
+    plain_json,
+    pytest_benchmark,
+    samples,
+)
+from aaco.profiler.histories.samples import History
+
+KNOWN = (google_benchmark.FORMAT, pytest_benchmark.FORMAT, hyperfine.FORMAT, asv.FORMAT, plain_json.FORMAT,
+         plain_csv.FORMAT)
+
+
+def read(path: Path) -> History:
+    """The history in a file, or in a folder of asv's results. Raises BadCapture for any other, StorageError."""
+    if files.is_folder(path):
+        if not asv.holds(path):
+            raise BadCapture(f"{path}: a folder without benchmarks.json or machine.json of asv",
+                             "name a file, or asv's folder of results")
+        return asv.parse_folder(path)
+    if not files.is_file(path):
+        raise BadCapture(f"{path}: no such file", "check the path")
+    digest = files.sha256(path)[:16]
+    if jsonfile.head(path, 64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        return _document(path, digest)
+    if plain_csv.recognises(path):
+        return plain_csv.parse(path, digest, path.stem)
+    raise _unknown(path)
+
+
+def _document(path: Path, digest: str) -> History:
+    document = samples.document(path)
+    if asv.recognises(document):
+        return asv.parse(document, digest, path)
+    for reader in (google_benchmark, pytest_benchmark, hyperfine):
+        if reader.recognises(document):
+            return reader.parse(document, digest)
+    if plain_json.recognises(document):
+        return plain_json.parse(document, digest, path.stem)
+    raise _unknown(path)
+
+
+def _unknown(path: Path) -> BadCapture:
+    return BadCapture(f"{path}: not a history of a form this version reads", f"known: {', '.join(KNOWN)}")
