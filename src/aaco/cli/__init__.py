@@ -47,6 +47,7 @@ COMMANDS = {
     "analyze": ("aaco.cli.analyze:analyze", "Derive a session's tables and answers anew from its raw evidence."),
     "diff": ("aaco.cli.diff:diff", "Is a session slower than a baseline? What changed between two imported traces?"),
     "regression": ("aaco.cli.diff:diff", "The same as diff."),
+    "drift": ("aaco.cli.series:drift", "Where histories changed their level, and where they are going."),
     "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same, within their precision?"),
     "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
     "history": ("aaco.cli.history:history", "The history of measurements, and what was said of it."),

@@ -111,7 +111,7 @@ def checked(values: Sequence[float] | Reals) -> Reals:
     """The values as an array. Raises Absent for fewer than 6 and for any that is not a positive finite number."""
     raw = np.asarray(values, dtype=np.float64)
     if len(raw) < noise.FEWEST:
-        raise Absent(f"{len(raw)} values: a change of level takes {noise.FEWEST} to see")
+        raise Absent(f"a change of level takes {noise.FEWEST} values to see, there are {len(raw)}")
     bad = np.flatnonzero(~(np.isfinite(raw) & (raw > 0)))
     if len(bad):
         raise Absent(f"value {bad[0]} is {raw[bad[0]]:g}: only positive finite numbers have ratios")

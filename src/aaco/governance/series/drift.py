@@ -129,8 +129,8 @@ def _drift(series: Series, course: Course | None, why: str, shifts: tuple[CostSh
         return Drift(series, "insufficient", why, None, (), (), None, None, None, None, absent)
     course = filters.without(course, shifts)
     values = _meant(series)
-    level = float(np.median(values[course.current:]))
     trend, why_no_trend = _or_why(lambda: forecast.trend(values, course.current))
+    level = trend.now if trend and trend.significant else float(np.median(values[course.current:]))
     watched, why_no_hints = _or_why(lambda: _watch(values, course, question))
     limit = _limit(question, level)
     reached, why_not = _or_why(lambda: _reached(trend, limit, why_no_trend))
@@ -147,7 +147,7 @@ def _judged(series: Series, course: Course, trend: Trend | None, question: Quest
         status: Status = "regressed" if series.worse(last.change_pct) else "improved"
         return status, f"the level changed by {last.change_pct:+.1f} % at value {last.index} of {course.count}"
     moved = trend.slope_pct * trend.count if trend else 0.0
-    if trend and trend.p_value <= forecast.SIGNIFICANT and abs(moved) >= question.least_pct:
+    if trend and trend.significant and abs(moved) >= question.least_pct:
         words = f"{trend.slope_pct:+.3g} % a value over the last {trend.count} (p = {trend.p_value:.1g})"
         return ("drifting", f"a trend for the worse: {words}") if series.worse(moved) else (
             "stable", f"a trend for the better: {words}")

@@ -38,6 +38,16 @@ class Trend:
     degrees: float
     _fit: _Fit
 
+    @property
+    def significant(self) -> bool:
+        """Whether there is a trend at all, beyond chance."""
+        return self.p_value <= SIGNIFICANT
+
+    @property
+    def now(self) -> float:
+        """The level at the last value."""
+        return math.exp(self._fit.at(0, self.level)[0])
+
     def predict(self, ahead: float) -> Estimate:
         """The value `ahead` of the last one, with the interval for a single new value. Raises Absent too far ahead."""
         if not 0 < ahead <= REACH * self.count:
@@ -53,7 +63,7 @@ class Trend:
         """
         if not (math.isfinite(limit) and limit > 0):
             raise Absent(f"the limit {limit:g} is not a positive number")
-        if self.p_value > SIGNIFICANT:
+        if not self.significant:
             raise Absent(f"no significant trend (p = {self.p_value:.2g}): nothing to extrapolate")
         now = self._fit.at(0, self.level)[0]
         distance = math.log(limit) - now

@@ -1,7 +1,8 @@
 """airspeed velocity's results: the folder `results`, or one of its files MACHINE/COMMIT-ENVIRONMENT.json.
 
 A result is the median of samples that asv took, in one process or several, and does not say which: it is one sample.
-Its time is its commit's, as in asv's own plots: commits are measured in any order, many in one sitting. Parameters are part of the benchmark's name, as asv's own output has them. Units are in benchmarks.json, beside.
+Its time is its commit's, as in asv's own plots: commits are measured in any order, many in one sitting. Parameters are
+part of the benchmark's name, as asv's own output has them. Units are in benchmarks.json, beside.
 """
 
 from __future__ import annotations
