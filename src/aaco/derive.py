@@ -72,7 +72,8 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
         coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict),
         capsule=documents.read(session, layout.CAPSULE),
-        notes=(*_notes(session.record, found, runtime), *_beyond(readings, settings)), trace=trace,
+        notes=(*_notes(session.record, found, runtime), *_beyond(readings, settings),
+               *(() if anew else documents.damage(session, layout.BOTTLENECK))), trace=trace,
         examined={"fusion": fused} if fused else {})
 
 

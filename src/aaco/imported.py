@@ -65,7 +65,8 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
         diagnosis=diagnose(readings), summary=summarise({}, 1) | {"batch": None},
         absent=_absent_files(session, missing), coverage=_coverage(captures),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=captures,
-        truth=documents.read(session, layout.TRACE_CHECK), notes=tuple(_notes(captures)),
+        truth=documents.read(session, layout.TRACE_CHECK),
+        notes=(*_notes(captures), *(() if anew else documents.damage(session, layout.BOTTLENECK))),
         examined={name: known for name, file in layout.EXAMINED.items() if (known := documents.read(session, file))},
         trace=trace)
 

@@ -38,3 +38,24 @@ def test_a_planted_bottleneck_is_named_with_what_to_do(aaco, name, label, first)
 def test_a_latency_that_is_none_leaves_no_session(aaco):
     refused = aaco("import", OWN / "memory_softmax.trace.json.gz", "--latency", "-3", expect=2)
     assert "no time that a step takes" in refused.stderr and not (aaco.folder / "sessions").exists()
+
+
+def test_a_damaged_verdict_is_said_and_mended(aaco):
+    aaco("import", OWN / "launch_tiny_mlp.trace.json.gz")
+    verdict = next((aaco.folder / "sessions").glob("latest/metrics/bottleneck.json"))
+    whole = verdict.read_text()
+    verdict.write_text(whole[:100])
+    said = aaco("report", "--format", "markdown").stdout
+    assert "metrics/bottleneck.json is damaged (not valid JSON" in said and "aaco analyze" in said
+    aaco("analyze")
+    assert verdict.read_text() == whole
+
+
+def test_a_missing_part_of_the_examination_is_named(aaco):
+    aaco("import", OWN / "launch_tiny_mlp.trace.json.gz")
+    part = next((aaco.folder / "sessions").glob("latest/metrics/idle.json"))
+    part.unlink()
+    refused = aaco("report", expect=2).stderr
+    assert "metrics/idle.json: missing" in refused and "try: aaco analyze" in refused
+    aaco("analyze")
+    assert part.exists()

@@ -81,6 +81,8 @@ def test_a_code_object_and_its_text(aaco: Aaco, tmp_path: Path):
     assert found["kernels"][0]["occupancy"]["limited_by"] == ["vector registers"]
     (tmp_path / "other").write_text("nothing of the kind")
     assert "neither" in aaco("isa", tmp_path / "other", expect=2).stderr
+    refused = aaco("isa", tmp_path / "missing.co", expect=2).stderr
+    assert f"{tmp_path / 'missing.co'}: no such file" in refused and "try: check the path" in refused
 
 
 def test_a_document_of_a_stranger_is_held_against_its_form(aaco: Aaco):

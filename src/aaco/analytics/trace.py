@@ -34,6 +34,8 @@ from aaco.core.errors import BadBundle
 from aaco.core.readings import Absent
 
 SCHEMA_VERSION = 1
+PARTS = ("timeline", "idle", "launches", "queues", "steady_state")  # documents that every examination writes
+ANEW = "aaco analyze SESSION  # examines it anew"
 # The columns that are read, by table; and tables that are taken whole, which are small.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernels": KERNEL_COLUMNS, "copies": COPY_COLUMNS, "api_calls": tuple(dict.fromkeys(CALL_COLUMNS + MARKER_COLUMNS))}
@@ -89,12 +91,17 @@ class Trace:
         """
         try:
             return cls._of(documents)
-        except (KeyError, TypeError, msgspec.ValidationError) as error:
-            raise BadBundle(f"metrics/timeline.json and its neighbours: not as this version writes them: "
-                            f"{type(error).__name__} {error}", "aaco analyze SESSION") from error
+        except KeyError as error:
+            raise BadBundle(f"metrics/timeline.json and its neighbours: {error.args[0]} is missing", ANEW) from error
+        except (TypeError, msgspec.ValidationError) as error:
+            raise BadBundle(f"metrics/timeline.json and its neighbours: not as this version writes them: {error}",
+                            ANEW) from error
 
     @classmethod
     def _of(cls, documents: Mapping[str, Mapping[str, Any]]) -> Trace:
+        for name in PARTS:
+            if name not in documents:
+                raise BadBundle(f"metrics/{name}.json: missing, though other parts of the examination are there", ANEW)
         timeline = documents["timeline"]
         made = {"devices": timeline["devices"], "short": timeline["short_kernels"], "left_out": timeline["left_out"],
                 "host_kernels": timeline["host_kernels"], "idle": documents["idle"], "launches": documents["launches"],
@@ -105,15 +112,15 @@ class Trace:
         return found
 
     def _refuse_gaps(self) -> None:
-        """Raise KeyError where a part lacks what readers count on."""
+        """Raise TypeError where a part lacks what readers count on."""
         for lane in (*self.idle.devices, *self.idle.streams):
             if missing := idling.CAUSES - lane.causes.keys() or set(idling.WHY_UNKNOWN.values()) - lane.unknown.keys():
-                raise KeyError(f"idle: {sorted(missing)}")
+                raise TypeError(f"idle: no {', '.join(sorted(missing))}")
         if not self.devices or len(self.idle.devices) != len(self.devices):
-            raise KeyError("devices")
+            raise TypeError("idle and timeline have other devices")
         found = self.collectives
         if found and any(not 0 <= late.straggler < len(found.participants) for late in found.latest):
-            raise KeyError("straggler")
+            raise TypeError("collectives: a straggler that took no part")
 
 
 class Examination:

@@ -29,6 +29,7 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
     """Keep the samples of SESSIONS (by default the latest) as baseline NAME; more sessions make it sharper."""
     from aaco import pipeline
     from aaco.core.session import find
+    from aaco.report.format import plural
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     found = [find(reference, settings.config.storage.sessions_dir) for reference in (*sessions, *named) or ("latest",)]
@@ -40,8 +41,8 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
         say.aside(f"warning: session {item.session_id}: interference slowed it; verdicts against {name} will be "
                   "inconclusive. Measure it again on a quieter machine and save with --replace.", "warning")
     held = sum(len(replicate.processes) for replicate in saved.baseline.replicates)
-    say.line(f"{saved.path}: {len(saved.added)} sessions added, {len(saved.known)} already there; "
-             f"{len(saved.baseline.replicates)} sessions, {held} processes in all")
+    say.line(f"{saved.path}: {plural(len(saved.added), 'session')} added, {len(saved.known)} already there; "
+             f"{plural(len(saved.baseline.replicates), 'session')}, {plural(held, 'process')} in all")
 
 
 @baseline.command("list")
@@ -50,6 +51,7 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
 @options.as_json
 def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """List the baselines."""
+    from aaco.report.format import plural
     from aaco.tracelake import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
@@ -66,7 +68,7 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
             continue
         first = item.baseline.replicates[0]
         columns = ((item.baseline.name, 24), (first.model or "", 16), (first.backend or "", 28))
-        say.line(f"{say.row(columns)}{len(item.baseline.replicates)} sessions  {item.baseline.updated_utc}")
+        say.line(f"{say.row(columns)}{plural(len(item.baseline.replicates), 'session')}  {item.baseline.updated_utc}")
     if not found:
         say.aside(f"no baseline under {store}")
 

@@ -59,9 +59,9 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
 
 def _say_what_was_left(captures: Mapping[str, Any]) -> None:
     count, left = captures["unrecognised"], captures["unrecognised_files"]
-    from aaco.report.format import clean
+    from aaco.report.format import clean, plural
 
     for file in left[:LISTED]:
         say.aside(f"not imported: {clean(file['path'])}: {clean(file['why'])}", "warning")
     if count > LISTED:
-        say.aside(f"not imported: {count - LISTED} more files", "warning")
+        say.aside(f"not imported: {plural(count - LISTED, 'more file')}", "warning")

@@ -19,16 +19,17 @@ def isa(file: Path, as_json: bool) -> None:
     allows no more.
     """
     from aaco.core.errors import BadCapture
-    from aaco.profiler import assembly, code_object
+    from aaco.profiler import assembly, code_object, jsonfile
     from aaco.report import isa as shown
 
+    jsonfile.beginning(file)
     if assembly.recognises(file):
         described, texts = assembly.read(file)
         document = shown.document([described], texts)
     elif code_object.recognises(file):
         document = shown.document(code_object.read(file), None)
     else:
-        raise BadCapture(f"{file}: neither an AMD GPU code object nor its assembler text, or it cannot be read",
+        raise BadCapture(f"{file}: neither an AMD GPU code object nor its assembler text",
                          "give a .hsaco, .co or .amdgcn file: Triton keeps them in its cache, clang -S writes them")
     if as_json:
         say.document(document)

@@ -29,7 +29,7 @@ def perfetto(session: str | None, named: str | None, form: str, output: Path | N
     """
     from aaco.core.session import find
     from aaco.exporting import export
-    from aaco.report.format import duration, exact_ns
+    from aaco.report.format import duration, exact_ns, plural
 
     found = find(session or named or "latest", options.settings(config_file, sessions_dir).config.storage.sessions_dir)
     path = output or Path(found.id + SUFFIX[form])
@@ -37,4 +37,4 @@ def perfetto(session: str | None, named: str | None, form: str, output: Path | N
     for shift in shifts[:LISTED]:
         say.aside(f"capture {shift['capture']}: its times are moved by {exact_ns(shift['offset_ns'])} and "
                   f"{shift['drift_ppm']:.2f} ppm; at worst {duration(shift['worst_ns'])} are left over")
-    say.aside(f"wrote {path}: {count:,} events")
+    say.aside(f"wrote {path}: {plural(count, 'event')}")

@@ -120,6 +120,7 @@ def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Pa
 
     Baselines are looked for where the settings say, beside the sessions, and in every place where one was saved.
     """
+    from aaco.report.format import plural
     from aaco.tracelake import baselines, retention
 
     storage = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}).config.storage
@@ -135,4 +136,4 @@ def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Pa
     for item in removals:
         say.line(f"{item.session.id}  {item.size_bytes / 1e6:8.1f} MB  {item.why}")
     total = sum(item.size_bytes for item in removals) / 1e6
-    say.line(f"{'would remove' if dry_run else 'removed'} {len(removals)} sessions, {total:.1f} MB")
+    say.line(f"{'would remove' if dry_run else 'removed'} {plural(len(removals), 'session')}, {total:.1f} MB")

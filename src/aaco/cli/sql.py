@@ -59,7 +59,7 @@ def _rows(answer: Answer) -> Iterator[tuple[Any, ...]]:
 def _table(answer: Answer, limit: int) -> None:
     from itertools import islice
 
-    from aaco.report.format import cells, cut, pad
+    from aaco.report.format import cells, cut, pad, plural
 
     rows = list(islice(_rows(answer), limit + 1))
     texts = [[cut(_text(value), WIDEST) for value in row] for row in rows[:limit]]
@@ -71,7 +71,7 @@ def _table(answer: Answer, limit: int) -> None:
                  for text, width, right in zip(line, widths, numeric, strict=True)]
         say.line("  ".join(parts).rstrip())
     if len(rows) > limit:
-        say.aside(f"the first {limit} rows; --limit shows more, --format csv all")
+        say.aside(f"the first {plural(limit, 'row')}; --limit shows more, --format csv all")
 
 
 def _csv(answer: Answer, limit: int) -> None:

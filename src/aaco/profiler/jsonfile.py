@@ -43,14 +43,19 @@ def head(path: Path, count: int = 400) -> bytes:
 
 def content(path: Path, most_bytes: int) -> bytes:
     """The bytes of a file. Raises BadCapture where it cannot be read or has over `most_bytes`."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
-    except FileNotFoundError as error:
-        raise BadCapture(f"{path}: no such file", "check the path") from error
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
+    content = beginning(path, most_bytes + 1)
     if len(content) > most_bytes:
         raise BadCapture(f"{path}: larger than {most_bytes >> 20} MiB, which no such file has",
                          "check that it is the file the profiler wrote")
     return content
+
+
+def beginning(path: Path, most_bytes: int = 1) -> bytes:
+    """At most so many bytes of a file's beginning. Raises BadCapture where it is missing or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most_bytes)
+    except FileNotFoundError as error:
+        raise BadCapture(f"{path}: no such file", "check the path") from error
+    except OSError as error:
+        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error

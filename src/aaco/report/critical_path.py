@@ -55,7 +55,7 @@ def _course(course: Course, several: bool) -> Iterator[Row]:
 def _contribution(found: Contribution) -> str:
     ceiling = f"at most {found.ceiling:.2f}x faster without it" if found.ceiling else "it is all of it"
     return (f"{format.duration(found.path_ns)} on the path, {format.percent(found.fraction)} of the wall time "
-            f"({found.path_calls:,} of {found.calls:,} executions); {ceiling}{_priority(found)}")
+            f"({found.path_calls:,} of {format.plural(found.calls, 'execution')}); {ceiling}{_priority(found)}")
 
 
 def _priority(found: Contribution) -> str:

@@ -18,8 +18,12 @@ def rows(explanation: Explanation) -> list[Row]:
         return []
     found = [row for row in kernel_groups.by_family(groups).to_pylist() if row["total_ns"]]
     rest = sum(row["total_ns"] for row in found[MOST:])
-    others = [Row("others", f"{format.duration(rest)} of {len(found) - MOST} families")] if rest else []
+    others = [Row("others", f"{format.duration(rest)} of {_families(len(found) - MOST)}")] if rest else []
     return [Row(row["family"] or UNTOLD, _told(row)) for row in found[:MOST]] + others
+
+
+def _families(count: int) -> str:
+    return "1 family" if count == 1 else f"{count} families"
 
 
 def _told(row: dict[str, float]) -> str:

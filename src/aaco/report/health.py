@@ -62,8 +62,8 @@ class Health:
         if self.reading.value is None:
             yield f"  {self.reading.why_absent}"
         trend, why = self._trend_or_why()
-        yield (f"  trend: {trend.points_per_session:+.1f} points per session over {trend.sessions} sessions "
-               f"({trend.direction})" if trend else f"  no trend: {why}")
+        yield (f"  trend: {trend.points_per_session:+.1f} points per session over "
+               f"{format.plural(trend.sessions, 'session')} ({trend.direction})" if trend else f"  no trend: {why}")
 
     def _of(self, metric: str) -> Reading:
         return self.explanation.readings[metric]

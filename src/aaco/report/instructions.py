@@ -22,7 +22,7 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     found = of(document)
     rows = [row for one in found[:KERNELS] for row in of_kernel(one)]
     if len(found) > KERNELS:
-        rows.append(Row("", f"{len(found) - KERNELS} more kernels: aaco instructions SESSION"))
+        rows.append(Row("", f"{format.plural(len(found) - KERNELS, 'more kernel')}: aaco instructions SESSION"))
     if any(one.whole.cycles for one in found):
         rows.append(Row("Note", NOT_RUN_TIME))
     yield TITLE, rows
@@ -31,8 +31,9 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
 def of_kernel(one: Inside, shown: int = SHOWN) -> Iterator[Row]:
     """What is known of one kernel."""
     yield Row("Kernel", format.kernel(one.kernel or "a kernel without a name", NAME))
-    yield Row("Executed", f"{one.whole.samples:,} samples of the program counter" if one.evidence == "samples" else
-              f"{one.whole.hits:,} instructions by the traced waves")
+    whole = (f"{format.plural(one.whole.samples, 'sample')} of the program counter" if one.evidence == "samples" else
+             f"{format.plural(one.whole.hits, 'instruction')} by the traced waves")
+    yield Row("Executed", whole)
     yield from _cycles(one)
     yield Row("Mix", _listed(one.mix, one.whole, shown))
     yield from (Row("Waits", _waits(loads, one.whole)) for loads in one.loads[:shown])

@@ -25,10 +25,10 @@ def _rows(found: LaunchTax) -> Iterator[Row]:
         return
     for bucket in found.buckets:
         if bucket.count:
-            yield Row(_range(bucket), f"{_of(bucket.count, found.kernels)} kernels, {format.duration(bucket.ns)} "
+            yield Row(_range(bucket), f"{_of(bucket.count, found.kernels)}, {format.duration(bucket.ns)} "
                                       f"({_share(bucket.ns, found.kernel_ns)} of the kernel time)")
     limit = format.duration(found.below_ns)
-    yield Row(f"Below {limit}", f"{_of(found.short, found.kernels)} kernels, {format.duration(found.short_ns)} "
+    yield Row(f"Below {limit}", f"{_of(found.short, found.kernels)}, {format.duration(found.short_ns)} "
                                 f"({_share(found.short_ns, found.kernel_ns)} of the kernel time)", "microkernel_pct")
     for one in found.top[:MOST]:
         yield Row(format.symbol(one.kernel_name, 40), f"{one.count:,} of {format.plural(one.calls, 'execution')} below "
@@ -53,7 +53,7 @@ def _range(bucket: Bucket) -> str:
 
 
 def _of(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} ({_share(part, whole)})"
+    return f"{part:,} of {format.plural(whole, 'kernel')} ({_share(part, whole)})"
 
 
 def _share(part: int, whole: int) -> str:

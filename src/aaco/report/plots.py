@@ -114,7 +114,8 @@ def series_text(explanation: Explanation) -> str:
     if not len(values):
         return "Latency of the warm-up iterations; none was measured after it."
     low, middle, high = (format.quantity(value, "ms") for value in (values.min(), np.median(values), values.max()))
-    return f"Latency of {len(values):,} measured iterations: shortest {low}, median {middle}, longest {high}."
+    count = format.plural(len(values), "measured iteration")
+    return f"Latency of {count}: shortest {low}, median {middle}, longest {high}."
 
 
 def latency_histogram(explanation: Explanation) -> Drawing | None:
@@ -150,7 +151,8 @@ def kernel_bars(explanation: Explanation) -> Drawing | None:
     if not groups or not groups[0]["total_ns"]:
         return None
     shown = groups[:BARS]
-    drawing = Drawing(WIDTH, TOP + 26 * len(shown) + 12, f"The {len(shown)} kernels that took most time.")
+    title = f"The {format.plural(len(shown), 'kernel')} that took most time."
+    drawing = Drawing(WIDTH, TOP + 26 * len(shown) + 12, title)
     across = Scale(0, shown[0]["total_ns"], 250, WIDTH - 150)
     for row, group in enumerate(shown):
         top, total = TOP + 26 * row, group["total_ns"]
@@ -185,7 +187,8 @@ class _Roofline:
         self.up = Scale(*_decades(y), TALL - BOTTOM, TOP, log=True)
 
     def draw(self) -> Drawing:
-        drawing = Drawing(WIDTH, TALL, f"Roofline of {len(self.nodes)} executed nodes: roofs {self._roofs()}.")
+        count = format.plural(len(self.nodes), "executed node")
+        drawing = Drawing(WIDTH, TALL, f"Roofline of {count}: roofs {self._roofs()}.")
         drawing.axes(self.across, self.up, "arithmetic intensity, FLOP/byte (log)", "GFLOP/s (log)")
         self._draw_roofs(drawing)
         for node in self.nodes:

@@ -229,7 +229,8 @@ class _Picture:
 
     def draw(self) -> Drawing:
         name = format.clean(self.device["name"] or self.device["arch"] or "a device")
-        drawing = Drawing(WIDTH, HEIGHT, f"Hierarchical roofline of {len(self.kernels)} kernels on {name}.")
+        count = format.plural(len(self.kernels), "kernel")
+        drawing = Drawing(WIDTH, HEIGHT, f"Hierarchical roofline of {count} on {name}.")
         drawing.axes(self.across, self.up, "arithmetic intensity, FLOP/byte (log)", "TFLOP/s (log)")
         self._draw_bandwidths(drawing)
         self._draw_peaks(drawing)

@@ -209,19 +209,20 @@ def _steady(trace: Trace) -> Iterator[Row]:
 
 
 def _steps(found: Steps) -> str:
-    each = (f"{found.kernels_min:,}" if found.kernels_min == found.kernels_max else
-            f"{found.kernels_min:,} to {found.kernels_max:,}")
-    outside = f"; {found.outside:,} kernels launched in none" if found.outside else ""
+    each = (format.plural(found.kernels_min, "kernel") if found.kernels_min == found.kernels_max else
+            f"{found.kernels_min:,} to {format.plural(found.kernels_max, 'kernel')}")
+    outside = f"; {format.plural(found.outside, 'kernel')} launched in none" if found.outside else ""
     took = f", every {format.duration(found.interval.median_ns)}" if found.interval else ""
-    return f"{format.plural(found.count, 'step')} by {format.cut(found.family, 30)} of {each} kernels{took}{outside}"
+    return f"{format.plural(found.count, 'step')} by {format.cut(found.family, 30)} of {each}{took}{outside}"
 
 
 def _block(found: Block) -> str:
     same = "all identical" if found.identical == found.repeats else f"{found.identical:,} identical"
-    inner = f"; inside it {found.inner[1]:,} x {found.inner[0]:,} kernels" if found.inner else ""
+    inner = f"; inside it {found.inner[1]:,} x {format.plural(found.inner[0], 'kernel')}" if found.inner else ""
     seen = f" (of the first {found.examined:,} of {found.of:,})" if found.examined < found.of else ""
-    return (f"{found.repeats:,} x {found.kernels:,} kernels, {same}, {format.percent(found.coverage)} of the "
-            f"stream's kernels{seen}{inner}; it begins with {format.name(found.first_kernel, 60)}")
+    return (f"{found.repeats:,} x {format.plural(found.kernels, 'kernel')}, {same}, "
+            f"{format.percent(found.coverage)} of the stream's kernels{seen}{inner}; "
+            f"it begins with {format.name(found.first_kernel, 60)}")
 
 
 def _window(found: Block) -> str:

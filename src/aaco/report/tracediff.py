@@ -118,10 +118,10 @@ def _summed(groups: list[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], 
 
 
 def _replacements(document: Mapping[str, Any]) -> Iterator[str]:
-    yield (f"WHAT BECAME WHAT  {document['same_kernels']:,} kernels are the same in the same order and take "
+    yield (f"WHAT BECAME WHAT  {format.plural(document['same_kernels'], 'kernel')} the same in the same order, by "
            f"{document['same_kernels_delta_ns']:+,} ns")
     for item in document["replacements"][:REPLACEMENTS]:
-        yield f"{item['ns_after'] - item['ns_before']:>+21,}  {item['times']:,} times"
+        yield f"{item['ns_after'] - item['ns_before']:>+21,}  {format.plural(item['times'], 'time')}"
         yield f"{'':23s}- {_run(item['before'])}"
         yield f"{'':23s}+ {_run(item['after'])}"
     if len(document["replacements"]) > REPLACEMENTS:

@@ -23,8 +23,9 @@ def rows(document: Mapping[str, Any]) -> list[Row]:
         before = f"capture {capture['capture']}: " if several else ""
         loose = capture["account"]["unlinked"]
         if loose["count"]:
-            found.append(Row("Not linked", f"{before}{loose['count']:,} kernels, {format.exact_ns(loose['ns'])}, are "
-                                           "linked to no launch call; they are in every total"))
+            found.append(Row("Not linked", f"{before}{format.plural(loose['count'], 'kernel')}, "
+                                           f"{format.exact_ns(loose['ns'])}, linked to no launch call; "
+                                           "in every total"))
         found += [Row(weight.capitalize(), before + text) for weight, text in remarks(capture)]
     return found
 

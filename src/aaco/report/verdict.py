@@ -65,7 +65,8 @@ def _percent(verdict: Mapping[str, Any], name: str) -> str:
 
 def _measured(verdict: Mapping[str, Any]) -> str:
     processes, inferences = verdict["n_sessions"] or {}, verdict["n_iterations"] or {}
-    return ", ".join(f"{side} {processes.get(side, 0)} processes with {inferences.get(side, 0)} inferences"
+    return ", ".join(f"{side} {format.plural(processes.get(side, 0), 'process')} with "
+                     f"{format.plural(inferences.get(side, 0), 'inference')}"
                      for side in ("baseline", "current"))
 
 

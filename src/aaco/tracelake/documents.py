@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from aaco.core import documents, files
 from aaco.core.documents import Count, Document, Part, Real, Whole
+from aaco.core.errors import BadBundle
 from aaco.core.session import Session
 from aaco.tracelake import layout
 
@@ -525,10 +526,18 @@ class Capsule(Document):
     drift: list[KnobDrift]
 
 
+class Bottleneck(Document):
+    """bottleneck.json: for other programs; a report judges anew by the readings."""
+
+    bottleneck_class: str
+    confidence: Annotated[float, Field(ge=0, le=1)] | None
+    top_evidence: list[dict[str, Any]]
+
+
 FORMS: dict[str, type[Part]] = {
     MANIFEST: Manifest, layout.ENVIRONMENT: Environment, layout.ORT_CONFIG: Runtime, layout.COMMAND: CommandRuns,
     layout.MODEL_META: ModelMeta, layout.DERIVED_METRICS: DerivedMetrics, layout.CAPTURES: Captures,
-    layout.CAPSULE: Capsule, layout.TRACE_CHECK: TraceCheck,
+    layout.CAPSULE: Capsule, layout.TRACE_CHECK: TraceCheck, layout.BOTTLENECK: Bottleneck,
     **dict.fromkeys((*layout.TRACE.values(), *layout.EXAMINED.values()), Examined),
     layout.TRACE["collectives"]: Together, layout.GIVEN_LATENCY: GivenLatency,
     layout.EXAMINED["roofline"]: Rooflines, layout.EXAMINED["fusion"]: Fusion,
@@ -544,6 +553,15 @@ def holds(session: Session, name: str) -> bool:
 def read(session: Session, name: str) -> dict[str, Any]:
     """A document of the bundle that has its form; empty where the run did not get that far. Raises BadBundle."""
     return require(session, name) if holds(session, name) else {}
+
+
+def damage(session: Session, name: str) -> Iterator[str]:
+    """A remark where a document that reports do not read, as they make it anew, cannot be read by others either."""
+    try:
+        read(session, name)
+    except BadBundle as error:
+        what = error.what.removeprefix(f"{session.folder / name}: ")
+        yield f"{name} is damaged ({what}); this is judged anew, and aaco analyze {session.id} writes the file again."
 
 
 def require(session: Session, name: str) -> dict[str, Any]:
