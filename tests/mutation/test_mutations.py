@@ -187,6 +187,17 @@ MUTATIONS = [
      "Disclosed(name, path, changed)", "tests/system/test_bundle.py"),
     ("forensics.py", "for file, problem in manifest.check(unpacked).items():", "for file, problem in ():",
      "tests/system/test_bundle.py"),
+    ("profiler/kineto_events.py", 'ph: Literal["X"]', 'ph: Literal["X", "B", "E"]',
+     "tests/property/test_kineto_events.py"),
+    ("core/distinct.py", "not _alike(column) and not (column == column[first][code]).all()",
+     "not _alike(column) and False",
+     "tests/unit/test_distinct.py"),
+    ("tracelake/spool.py", "| np.arange(len(whole))) &", "| np.arange(len(whole))[::-1]) &",
+     "tests/property/test_spool.py"),
+    ("analytics/lanes.py", "carried[own] = max(before[high - 1], end[high - 1])", "carried[own] = end[high - 1]",
+     "tests/unit/test_lanes.py"),
+    ("analytics/linking.py", "(earliest[place] == turn) & ~self.used[place]", "(earliest[place] == turn)",
+     "tests/property/test_linking.py"),
 ]
 
 

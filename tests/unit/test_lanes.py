@@ -18,3 +18,18 @@ def test_the_largest_are_the_first_of_all_sorted(values, count):
 def test_lanes_come_one_after_the_other_each_in_its_order(lane):
     """Mutations: no stable sort; 16 bits whatever the number of lanes."""
     assert lanes.by_lane(np.array(lane, np.int64)).tolist() == sorted(range(len(lane)), key=lane.__getitem__)
+
+
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=4), st.integers(0, 9))
+def test_reach_of_lanes_of_few_and_of_many_rows(sizes, seed):
+    """Mutations: the carried end is not kept; it is the last end, not the latest."""
+    chance = np.random.default_rng(seed)
+    carried = np.array([lanes.NONE, *chance.integers(0, 99, len(sizes))])[:len(sizes)]
+    lane = np.repeat(np.arange(len(sizes)), sizes)
+    end = chance.integers(0, 100, len(lane))
+    latest, wanted = carried.tolist(), []
+    for own, until in zip(lane.tolist(), end.tolist(), strict=True):
+        wanted.append(latest[own])
+        latest[own] = max(latest[own], until)
+    assert lanes.reach_before(lane, end, carried).tolist() == wanted
+    assert carried.tolist() == latest

@@ -12,8 +12,9 @@ import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
@@ -29,6 +30,7 @@ CHUNK_BYTES = 4 << 20  # measured: smaller ones cost calls, larger ones leave th
 LIMIT_BYTES = 64 << 20  # of one object, and of the text before and after the array
 BLOCK_BYTES = 1 << 20
 GUESSES = 64
+PATIENCE = 3
 FIX = "record it again, and check that it was copied whole"
 ZIPPED = b"\x1f\x8b"
 
@@ -43,6 +45,14 @@ _VALUE = re.compile(rb"\s*:\s*([^\s:])?")
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|"
                    rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.|(\xed[\xa0-\xbf][\x80-\xbf])", re.DOTALL)
 _REPLACEMENT = {6: rb"\ufffd", 3: "\ufffd".encode()}  # as long as what it replaces
+
+
+@dataclass
+class _Narrower:
+    """A decoder of a narrower kind, and how many batches in a row were not of it."""
+
+    decoder: msgspec.json.Decoder[Any]
+    missed: int = 0
 
 
 class _Cut(Exception):
@@ -96,13 +106,15 @@ class Document(Generic[T]):
     cut: what of its end is missing. halves: halves of surrogate pairs that stood alone and were read as U+FFFD.
     """
 
-    def __init__(self, path: Path, kind: type[T], key: str = "traceEvents", expected: type[T] | None = None) -> None:
-        """expected: a narrower kind that is faster to read, tried until some object is not of it."""
+    def __init__(self, path: Path, kind: type[T], key: str = "traceEvents", expected: Sequence[Any] = ()) -> None:
+        """expected: narrower kinds that are faster to read, tried in this order until too many batches are not of them.
+        """
         self.path = path
         self.fields: dict[str, Any] = {}
         self.cut: list[str] = []
         self.halves = 0
-        self._decoders = [msgspec.json.Decoder(list[each]) for each in (expected, kind) if each]  # type: ignore
+        self._decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+        self._narrower = [_Narrower(msgspec.json.Decoder(list[each], strict=False)) for each in expected]  # type: ignore[valid-type]
         self._key = key.encode()
         self._offset = 0  # of the text still held, in the unzipped document
         self._bare = False
@@ -281,13 +293,17 @@ class Document(Generic[T]):
         return decode(_utf8(text, end))
 
     def _objects(self, text: memoryview) -> list[T]:
-        try:
-            return self._decoders[0].decode(text)
-        except msgspec.ValidationError:
-            if len(self._decoders) == 1:
-                raise
-            del self._decoders[0]
-            return self._decoders[0].decode(text)
+        for narrower in tuple(self._narrower):
+            try:
+                found: list[T] = narrower.decoder.decode(text)
+            except msgspec.ValidationError:
+                narrower.missed += 1
+                if narrower.missed == PATIENCE:
+                    self._narrower.remove(narrower)
+            else:
+                narrower.missed = 0
+                return found
+        return self._decoder.decode(text)
 
     def _grown(self, want: int) -> int:
         if want >= LIMIT_BYTES:

@@ -17,18 +17,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from aaco.core.tables import ALLOCATIONS, COLLECTIVES, COPIES, KERNELS
 from aaco.profiler import jsonstream
 from aaco.profiler.capture import Device, Facts
-from aaco.profiler.chrome import KINETO_MARKS, OTHERS, Event, Groups, Phased, Reader, at_once, durations, is_trace
+from aaco.profiler.chrome import KINETO_MARKS, OTHERS, Event, Groups, Reader, at_once, durations, is_trace
 from aaco.profiler.columns import constant, encoded, integers
 from aaco.profiler.digits import LARGEST, Microseconds
+from aaco.profiler.kineto_events import (
+    ALLOCATED,
+    EXPECTED,
+    LAUNCHES,
+    RUNTIMES,
+    TRANSFERS,
+    Allocation,
+    Launch,
+    Transfer,
+)
 from aaco.profiler.ledger import Ledger
 
 FORMAT = "kineto"
@@ -38,7 +47,6 @@ CATEGORIES = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset"
               "Operator": "cpu_op"}  # PyTorch before 1.12
 DOMAINS = {"user_annotation": "marker", "gpu_user_annotation": "gpu_marker", "python_function": "python",
            "cpu_instant_event": "marker"}
-RUNTIMES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 ON_DEVICE = ("gpu_user_annotation", "cuda_sync")
 OWN = ("Spans", "Traces", "")  # where the profiler draws its own doings
 MEMORY = "[memory]"
@@ -56,71 +64,6 @@ OPERATIONS = {"allgather": "allgather", "allreduce": "allreduce", "reducescatter
 
 _BASE = "baseTimeNanoseconds"
 _EPOCH = 10**18  # ns; a time without an epoch of its own that lies later counts from 1970
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-_Triple = tuple[_Size, _Size, _Size]
-
-
-class Known(Phased, gc=False):
-    """An event of a category that PyTorch is known to write."""
-
-    cat: Literal["kernel", "ac2g", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cpu_op",
-                 "python_function",
-                 "user_annotation", "gpu_user_annotation", "cpu_instant_event", "overhead", "fwdbwd", "cuda_sync",
-                 "Trace", "Kernel", "Memcpy", "Memset", "Runtime", "Operator", "async_cpu_to_gpu", "async_gpu",
-                 "hip_runtime"] | None = None
-
-
-class Work(msgspec.Struct, gc=False):
-    """Arguments of what a device did."""
-
-    device: int | None = None
-    stream: int | None = None
-    correlation: int | None = None
-    external_id: int | None = msgspec.field(name="External id", default=None)
-    external_id_1: int | None = msgspec.field(name="external id", default=None)
-    graph: int | None = msgspec.field(name="graph id", default=None)
-    node: int | None = msgspec.field(name="graph node id", default=None)
-
-
-class Launch(Work, gc=False):
-    """Arguments of a kernel."""
-
-    grid: _Triple | None = None
-    block: _Triple | None = None
-    registers: int | None = msgspec.field(name="registers per thread", default=None)
-    shared: int | None = msgspec.field(name="shared memory", default=None)
-    occupancy: float | None = msgspec.field(name="est. achieved occupancy %", default=None)
-    collective: str | None = msgspec.field(name="Collective name", default=None)
-    elements_in: int | None = msgspec.field(name="In msg nelems", default=None)
-    elements_out: int | None = msgspec.field(name="Out msg nelems", default=None)
-    group: str | None = msgspec.field(name="Process Group Name", default=None)
-    group_size: int | None = msgspec.field(name="Group size", default=None)
-    sequence: int | None = msgspec.field(name="Seq", default=None)
-    dtype: str | None = None
-
-
-class Transfer(Work, gc=False):
-    """Arguments of a copy or fill."""
-
-    bytes: int | None = None
-    kind: str | None = None
-    source: int | None = msgspec.field(name="fromDevice", default=None)
-    target: int | None = msgspec.field(name="toDevice", default=None)
-
-
-class Allocation(msgspec.Struct, gc=False):
-    """Arguments of an allocation (positive bytes) or release (negative)."""
-
-    bytes: int | None = msgspec.field(name="Bytes", default=None)
-    address: int | None = msgspec.field(name="Addr", default=None)
-    total: int | None = msgspec.field(name="Total Allocated", default=None)
-    device: int | None = msgspec.field(name="Device Id", default=None)
-    device_type: int | None = msgspec.field(name="Device Type", default=None)
-
-
-_LAUNCHES = msgspec.json.Decoder(list[Launch], strict=False)
-_TRANSFERS = msgspec.json.Decoder(list[Transfer], strict=False)
-_ALLOCATIONS = msgspec.json.Decoder(list[Allocation], strict=False)
 
 
 def recognises(path: Path) -> bool:
@@ -136,7 +79,7 @@ def parse(path: Path) -> Iterator[pa.Table | Facts]:
 
     Raises BadCapture.
     """
-    document, reader = jsonstream.Document(path, Event, expected=Known), _Kineto(Ledger(KERNEL))
+    document, reader = jsonstream.Document(path, Event, expected=EXPECTED), _Kineto(Ledger(KERNEL))
     based = False
     for events in document.batches():
         if not based:
@@ -203,7 +146,7 @@ class _Kineto(Reader):
         written = Microseconds([event.dur for event in events])
         self.ledger.kernel_ns += written.total_ns()
         events, start, lasted = self.timed(events, written.ns())
-        launches = self.arguments(events, _LAUNCHES, Launch)
+        launches = self.arguments(events, LAUNCHES, Launch)
         keys = np.arange(self.kernel_rows, self.kernel_rows + len(events))
         self.kernel_rows += len(events)
         names = encoded([event.name for event in events])
@@ -227,7 +170,7 @@ class _Kineto(Reader):
             yield _collectives(np.array([key for key, _ in told], np.int64), [launch for _, launch in told])
 
     def _note_comms(self, events: list[Event]) -> None:
-        for launch in self.arguments(events, _LAUNCHES, Launch) if events else ():
+        for launch in self.arguments(events, LAUNCHES, Launch) if events else ():
             external = launch.external_id_1 if launch.external_id is None else launch.external_id
             if launch.collective is not None and external is not None and len(self._comms) < MOST_COLLECTIVES:
                 self._comms[external] = launch
@@ -245,7 +188,7 @@ class _Kineto(Reader):
 
     def _copies(self, events: list[Event], category: str) -> Iterator[pa.Table]:
         events, start, lasted = self.timed(events, durations(events))
-        transfers = self.arguments(events, _TRANSFERS, Transfer)
+        transfers = self.arguments(events, TRANSFERS, Transfer)
         keys = np.arange(self.copy_rows, self.copy_rows + len(events))
         self.copy_rows += len(events)
         kinds = [_copy_kind(category, event.name or "", transfer.kind or "")
@@ -282,7 +225,7 @@ class _Kineto(Reader):
 
     def _allocations(self, events: list[Event]) -> pa.Table:
         events, start, _ = self.timed(events, at_once(len(events)))
-        found = self.arguments(events, _ALLOCATIONS, Allocation)
+        found = self.arguments(events, ALLOCATED, Allocation)
         return ALLOCATIONS.build(
             t_ns=start, kind=encoded([None if one.bytes is None else "allocate" if one.bytes >= 0 else "free"
                                       for one in found]),

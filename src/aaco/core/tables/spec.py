@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class TableSpec:
     never_null: tuple[str, ...] = ()
     version: int = 1
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema, stamped with the spec's name and version."""
         stamp = {b"aaco.table": self.name.encode(), b"aaco.version": str(self.version).encode()}

@@ -1,0 +1,129 @@
+"""The forms of events that PyTorch's profiler writes, by what is asked of them; chrome.py has those of any trace."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Union
+
+import msgspec
+
+from aaco.profiler.chrome import Bare, Ids, Phased
+
+RUNTIMES = ("cuda_runtime", "cuda_driver", "hip_runtime")
+
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+_Triple = tuple[_Size, _Size, _Size]
+
+
+class Known(Phased, gc=False):
+    """An event of a category that PyTorch is known to write."""
+
+    cat: Literal["kernel", "ac2g", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cpu_op",
+                 "python_function",
+                 "user_annotation", "gpu_user_annotation", "cpu_instant_event", "overhead", "fwdbwd", "cuda_sync",
+                 "Trace", "Kernel", "Memcpy", "Memset", "Runtime", "Operator", "async_cpu_to_gpu", "async_gpu",
+                 "hip_runtime"] | None = None
+
+
+class Work(msgspec.Struct, gc=False):
+    """Arguments of what a device did."""
+
+    device: int | None = None
+    stream: int | None = None
+    correlation: int | None = None
+    external_id: int | None = msgspec.field(name="External id", default=None)
+    external_id_1: int | None = msgspec.field(name="external id", default=None)
+    graph: int | None = msgspec.field(name="graph id", default=None)
+    node: int | None = msgspec.field(name="graph node id", default=None)
+
+
+class Launch(Work, gc=False):
+    """Arguments of a kernel."""
+
+    grid: _Triple | None = None
+    block: _Triple | None = None
+    registers: int | None = msgspec.field(name="registers per thread", default=None)
+    shared: int | None = msgspec.field(name="shared memory", default=None)
+    occupancy: float | None = msgspec.field(name="est. achieved occupancy %", default=None)
+    collective: str | None = msgspec.field(name="Collective name", default=None)
+    elements_in: int | None = msgspec.field(name="In msg nelems", default=None)
+    elements_out: int | None = msgspec.field(name="Out msg nelems", default=None)
+    group: str | None = msgspec.field(name="Process Group Name", default=None)
+    group_size: int | None = msgspec.field(name="Group size", default=None)
+    sequence: int | None = msgspec.field(name="Seq", default=None)
+    dtype: str | None = None
+
+
+class Transfer(Work, gc=False):
+    """Arguments of a copy or fill."""
+
+    bytes: int | None = None
+    kind: str | None = None
+    source: int | None = msgspec.field(name="fromDevice", default=None)
+    target: int | None = msgspec.field(name="toDevice", default=None)
+
+
+class Allocation(msgspec.Struct, gc=False):
+    """Arguments of an allocation (positive bytes) or release (negative)."""
+
+    bytes: int | None = msgspec.field(name="Bytes", default=None)
+    address: int | None = msgspec.field(name="Addr", default=None)
+    total: int | None = msgspec.field(name="Total Allocated", default=None)
+    device: int | None = msgspec.field(name="Device Id", default=None)
+    device_type: int | None = msgspec.field(name="Device Type", default=None)
+
+
+def _of(category: str, kind: type[Any]) -> type[Any]:
+    """Events of one category alone: told by it which kind they are, they need neither keep it nor be read twice."""
+    return msgspec.defstruct(f"{kind.__name__}_{category}", [], bases=(kind,), namespace={"cat": category},
+                             tag_field="cat", tag=category, gc=False)
+
+
+class Arrow(msgspec.Struct, gc=False):
+    """An event that only counts: calls and work are linked by correlation id."""
+
+    ph: Literal["s", "t", "f"]
+
+
+class Complete(Bare, gc=False):
+    """A range; arguments as text."""
+
+    ph: Literal["X"]
+
+
+class Ran(Complete, gc=False):
+    """A kernel that ran."""
+
+    args: Launch = msgspec.field(default_factory=Launch)  # type: ignore[assignment]
+
+
+class Moved(Complete, gc=False):
+    """A copy or fill."""
+
+    args: Transfer = msgspec.field(default_factory=Transfer)  # type: ignore[assignment]
+
+
+class Called(Complete, gc=False):
+    """A call that has nothing but ids."""
+
+    args: Ids = msgspec.field(default_factory=Ids)  # type: ignore[assignment]
+
+
+class Momentary(Bare, gc=False):
+    """A mark; arguments as text."""
+
+    ph: Literal["i"]
+
+
+# What a trace holds nearly nothing but: each category's events with what is asked of them, the others not at all.
+_SORTED: Any = Union[tuple(  # noqa: UP007 - of as many as there are
+    _of(category, kind) for kind, categories in (
+        (Arrow, ("ac2g", "fwdbwd", "async_cpu_to_gpu")), (Ran, ("kernel",)), (Moved, ("gpu_memcpy", "gpu_memset")),
+        (Called, RUNTIMES), (Momentary, ("cpu_instant_event",)),
+        (Complete, ("cpu_op", "python_function", "user_annotation", "gpu_user_annotation", "overhead", "cuda_sync",
+                    "Trace"))) for category in categories)]
+
+EXPECTED = (_SORTED, Known)  # faster to read than any event, the fastest first
+
+LAUNCHES = msgspec.json.Decoder(list[Launch], strict=False)
+TRANSFERS = msgspec.json.Decoder(list[Transfer], strict=False)
+ALLOCATED = msgspec.json.Decoder(list[Allocation], strict=False)
