@@ -98,8 +98,8 @@ def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, sessi
     prepared = record.prepare(plan, settings, show)
     begun = record.begin(prepared, settings, session)
     session = begun.session
-    with _outcome(session):
-        record.record(begun, prepared, settings, show, _quiet(session, plan, settings))
+    with outcome(session):
+        record.record(begun, prepared, settings, show, quiet(session, plan, settings))
         show.step("explaining")
         return Run(session, seal(session, settings, "complete"))
 
@@ -125,7 +125,7 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
     latest = importing.latest(root)
     session = importing.begin(chosen, root, name, tag)
     try:
-        with _outcome(session):
+        with outcome(session):
             importing.fill(session, reading, show, keep)
             if given:
                 session.write_json(layout.GIVEN_LATENCY, given)
@@ -281,7 +281,7 @@ def diff(baseline: str, session: Session, settings: Settings, request: Request) 
     return verdict
 
 
-def _quiet(session: Session, plan: Plan, settings: Settings) -> Callable[[], AbstractContextManager[None]]:
+def quiet(session: Session, plan: Plan, settings: Settings) -> Callable[[], AbstractContextManager[None]]:
     """The laboratory around the passes of a run, if the plan asks for one."""
     if not plan.lab:
         return nullcontext
@@ -327,7 +327,7 @@ def _of_batch(batch: int) -> Iterator[None]:
 
 
 @contextmanager
-def _outcome(session: Session) -> Iterator[None]:
+def outcome(session: Session) -> Iterator[None]:
     """Marks how the run ended; a process that dies in here leaves the mark `running`, read later as incomplete."""
     try:
         yield

@@ -23,6 +23,7 @@ BETWEEN_COLLECTIONS = 50_000
 COMMANDS = {
     "run": ("aaco.cli.run:run", "Run a model, keep the evidence, say where the time went."),
     "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches: gains, saturation, best batch under a limit."),
+    "compare": ("aaco.cli.compare:compare", "Is B slower than A? Measures both in turns, in fresh processes."),
     "profile": ("aaco.cli.profile:profile", "Run any command many times, keep the evidence, say how long it takes."),
     "lab": ("aaco.cli.lab:lab", "A quiet machine for the length of a command, and back again."),
     "capsule": ("aaco.cli.lab:enter", "The same as lab enter."),

@@ -32,6 +32,16 @@ class Real(click.FloatRange):
         return found
 
 
+class Percentage(Real):
+    """A percentage above 0, with or without its sign."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1000, min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return super().convert(str(value).removesuffix("%"), param, ctx)
+
+
 class NewFile(click.Path):
     """A file to be written. `-` is none: what is written there is no text, or standard output is another's."""
 
@@ -108,6 +118,17 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
         return click.argument("session", required=required)(function)
 
     return add
+
+
+def shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
+    """Shapes of dynamic inputs by name, each given as NAME=1x3x224x224. Raises UsageError."""
+    found = {}
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        if not name or not all(size.isdigit() for size in sizes.split("x")):
+            raise UsageError(f"--shape {text}: not NAME=1x3x224x224", "--shape input_ids=1x128")
+        found[name] = [int(size) for size in sizes.split("x")]
+    return found
 
 
 def style() -> Literal["plain", "colour"]:

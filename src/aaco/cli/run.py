@@ -9,7 +9,6 @@ import click
 
 from aaco.cli import options, say
 from aaco.cli.talk import talk
-from aaco.core.errors import UsageError
 
 
 @click.command()
@@ -44,7 +43,7 @@ def run(model: str | None, named: str | None, quiet: bool, as_json: bool, **give
 
     settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"), given.pop("preset"),
                                 profiling={name: given.pop(name) for name in options.MEASURING})
-    plan = pipeline.plan(settings, model=chosen, shapes=_shapes(given.pop("shapes")),
+    plan = pipeline.plan(settings, model=chosen, shapes=options.shapes(given.pop("shapes")),
                          inputs=_text(given.pop("inputs")), **given)
     with talk(quiet) as show:
         explanation = pipeline.run(plan, settings, show).explanation
@@ -52,16 +51,6 @@ def run(model: str | None, named: str | None, quiet: bool, as_json: bool, **give
         say.document(document.render(explanation))
         return
     say.text(terminal.render(explanation, options.style()))
-
-
-def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
-    found = {}
-    for text in texts:
-        name, _, sizes = text.rpartition("=")
-        if not name or not all(size.isdigit() for size in sizes.split("x")):
-            raise UsageError(f"--shape {text}: not NAME=1x3x224x224", "--shape input_ids=1x128")
-        found[name] = [int(size) for size in sizes.split("x")]
-    return found
 
 
 def _text(path: Path | None) -> str | None:

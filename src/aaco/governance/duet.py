@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from aaco.core import statistics
@@ -33,7 +34,8 @@ Reals = NDArray[np.float64]
 Kind = Literal["change", "baseline control", "current control"]
 KINDS: tuple[Kind, ...] = ("change", "baseline control", "current control")
 
-LEAST_PROCESSES, LEAST_PAIRS = 5, 20  # a verdict needs; 100 pairs are the default (METHODS section 3.2)
+LEAST_PROCESSES = 5  # a verdict needs (METHODS section 3.2)
+LEAST_QUIET = 20  # pairs that a process must have left where only quiet ones count
 LEAST_MARGIN_PCT = 0.5  # what the order of creation alone was seen to make of two equal sides
 LEAST_RUNS = 3  # of a history: fewer do not show how much the spread itself differs from run to run
 UNLIKE = 0.05  # a prior is not believed where this run's spread, under it, would be rarer than that
@@ -52,8 +54,7 @@ class Unit:
     log_ratio: float
     order: float
     pairs: int
-    disturbed: int = 0  # pairs beside which the machine was not as usual
-    of: int = 0  # pairs that were measured, where those that were disturbed do not count
+    disturbed: int = 0  # pairs beside which the machine was not as usual, whether or not they count
 
 
 @dataclass(frozen=True)
@@ -89,21 +90,39 @@ class Look:
     alpha: float
 
 
-def unit(kind: Kind, baseline_ns: Reals, current_ns: Reals, order: float, disturbed: NDArray[np.bool_],
+def unit(kind: Kind, baseline: Reals, current: Reals, order: float, disturbed: NDArray[np.bool_],
          only_quiet: bool = False) -> Unit:
     """A process's finding from its pairs of times; only_quiet: leaves out the pairs that were disturbed.
 
-    Raises Absent where too few pairs are left, ValueError for times that are none.
+    Raises Absent where no pairs are left, ValueError for times that are none.
     """
-    if not (np.isfinite(baseline_ns).all() and np.isfinite(current_ns).all()):
+    if not (np.isfinite(baseline).all() and np.isfinite(current).all()):
         raise ValueError("a time that is no number")
-    if (baseline_ns <= 0).any() or (current_ns <= 0).any():
+    if (baseline <= 0).any() or (current <= 0).any():
         raise ValueError("a time of zero or less")
-    counted = ~disturbed if only_quiet else np.ones(len(baseline_ns), bool)
+    counted = ~disturbed if only_quiet else np.ones(len(baseline), bool)
     if not counted.any():
         raise Absent(f"all of its {len(counted)} pairs were disturbed" if len(counted) else "it has no pairs")
-    ratios = np.log(current_ns[counted] / baseline_ns[counted])
-    return Unit(kind, float(np.median(ratios)), order, int(counted.sum()), int(disturbed.sum()), len(counted))
+    ratios = np.log(current[counted] / baseline[counted])
+    return Unit(kind, float(np.median(ratios)), order, int(counted.sum()), int(disturbed.sum()))
+
+
+def units(pairs: pa.Table, only_quiet: bool = False) -> tuple[Unit, ...]:
+    """What each process of the pairs table found, in order; only_quiet: of the pairs that were not disturbed, and
+    processes with too few of those left out. Raises ValueError for times that are none."""
+    process = pairs["process"].to_numpy()
+    found = (_of_process(pairs.filter(process == number), only_quiet) for number in np.unique(process))
+    return tuple(one for one in found if one)
+
+
+def _of_process(rows: pa.Table, only_quiet: bool) -> Unit | None:
+    first = rows["created_first"] if rows["created_first"][0].as_py() else rows["ran_first"]
+    order = np.array([1.0 if name == "baseline" else -1.0 for name in first.to_pylist()])
+    noisy = rows["disturbed"].to_numpy()
+    if only_quiet and int((~noisy).sum()) < LEAST_QUIET:
+        return None
+    return unit(rows["kind"][0].as_py(), rows["baseline_ms"].to_numpy(), rows["current_ms"].to_numpy(),
+                float(order.mean()), noisy, only_quiet)
 
 
 def disturbed(spins_ns: Reals) -> NDArray[np.bool_]:
@@ -111,6 +130,12 @@ def disturbed(spins_ns: Reals) -> NDArray[np.bool_]:
     if not len(spins_ns):
         return np.zeros(0, bool)
     return np.asarray(spins_ns > DISTURBED * np.quantile(spins_ns, USUAL))
+
+
+def marked(pairs: pa.Table) -> pa.Table:
+    """The pairs table with its column `disturbed` filled in."""
+    at = pairs.schema.get_field_index("disturbed")
+    return pairs.set_column(at, pairs.schema.field(at), pa.array(disturbed(pairs["spin_ns"].to_numpy())))
 
 
 def prior(history: Sequence[Sequence[float]]) -> Prior:
@@ -192,7 +217,7 @@ def judge(found: Fit, look: Look, alpha: float, tolerance_pct: float, unit_name:
     error, margin, scale = found.standard_error, math.log1p(tolerance_pct / 100), alpha / look.alpha
     quantile = statistics.t_quantile(1 - look.alpha / 2, found.degrees)
     low, high = found.effect - quantile * error, found.effect + quantile * error
-    mde_pct = 100 * (quantile + statistics.t_quantile(0.8, found.degrees)) * error
+    mde_pct = compare.percent(statistics.detectable(1 - look.alpha, found.degrees) * error)
     status, why = compare.decide(low, high, margin, mde_pct, tolerance_pct)
     too_few = found.processes < LEAST_PROCESSES
     if too_few:
@@ -204,8 +229,9 @@ def judge(found: Fit, look: Look, alpha: float, tolerance_pct: float, unit_name:
         p_regression=worse, p_improvement=better,
         p_tolerance=min(1.0, scale * statistics.t_cdf((margin - found.effect) / error, found.degrees)),
         p_value=min(1.0, scale * 2 * statistics.t_cdf(-abs(found.effect) / error, found.degrees)),
-        mde80_pct=mde_pct, sigma_session=found.sigma, degrees=found.degrees,
-        veto="too few" if too_few else None)
+        mde80_pct=mde_pct, mde80_normal_pct=100 * compare.DETECTABLE * error, sigma_session=found.sigma,
+        degrees=found.degrees,
+        veto="too few" if too_few else None, history=found.prior.runs if found.prior else 0)
 
 
 def settled(found: Comparison, precision_pct: float | None = None) -> bool:

@@ -29,6 +29,7 @@ CALIBRATED = ("the probability that the status is right, calibrated on compariso
 NOTHING_CLAIMED = "an inconclusive comparison claims nothing that could be right; see p_regression"
 FIGURES = ("ci", "p_regression", "p_tolerance", "p_value", "q_value", "mde80_pct", "mde80_normal_pct", "sigma_session")
 NOT_IN_THIS_VERSION = {
+    "duet": "the sides were not measured in turns",
     "change_point": "two sides were compared, not a series",
     "q_value": "one metric was tested: nothing to adjust for",
     "seed": "nothing random entered this verdict",
@@ -64,6 +65,25 @@ class Cause(_Document):
     delta_ns: int = Field(description="summed over `inferences` inferences")
     inferences: int = Field(ge=1)
     share_pct: float | None = Field(description="of the window's change; null when that is 0")
+
+
+class Duet(_Document):
+    """How a comparison in turns was made, and what its interval rests on."""
+
+    processes: int = Field(description="that measured both sides")
+    controls: int = Field(description="that measured one side against itself")
+    pairs: int = Field(description="that the processes' medians are of")
+    disturbed_pairs: int = Field(description="beside which a fixed piece of work took longer than usual")
+    only_quiet: bool = Field(description="whether those were left out: they are where a device did the work")
+    look: int = Field(description="which of the planned looks this is, from 1")
+    looks: int
+    look_alpha: float = Field(description="share of the false alarms that this look may raise; ci is at it")
+    stopped_by: Literal["settled", "precision", "budget", "processes"]
+    degrees: float | None = Field(description="of freedom of the interval, the prior's among them")
+    prior_degrees: float = Field(description="what earlier runs' controls on this machine are worth; 0: not used")
+    prior_runs: int
+    why_no_prior: str
+    order_effect_pct: float | None = Field(description="of being created later, by the controls; already subtracted")
 
 
 class MetricVerdict(_Document):
@@ -149,6 +169,7 @@ class RegressionVerdict(_Document):
     metrics_absent: dict[str, str] = Field(default={}, description="metrics that were not compared, and why")
     unknown_mass: None = None
     seed: int | None = Field(default=None, description="of the order in which things were measured")
+    duet: Duet | None = None
     tool_version: str
     reproduce_command: str
     why_absent: dict[str, str] = Field(default={}, description="the reason of every null")

@@ -40,7 +40,23 @@ def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "severity", verdict["severity"]
     yield "measured", _measured(verdict)
     yield "design", verdict["design"]
+    yield from _duet(verdict.get("duet"))
     yield "suspected cause", verdict["suspected_cause"] or _absent(verdict, "suspected_cause")
+
+
+def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """How a comparison in turns was made."""
+    if not duet:
+        return
+    order = duet["order_effect_pct"]
+    made = "" if order is None else f"; being created later makes {format.change(order)}, which is subtracted"
+    yield "controls", f"{duet['controls']}{made}"
+    prior = (f"worth {duet['prior_degrees']:.3g} degrees of freedom, from {duet['prior_runs']} runs"
+             if duet["prior_runs"] else f"none: {duet['why_no_prior']}")
+    yield "history", prior
+    yield "looks", (f"{duet['look']} of {duet['looks']} planned, at {100 * duet['look_alpha']:.3g} % of false alarms; "
+                    f"stopped by {duet['stopped_by']}")
+    yield "disturbed pairs", f"{duet['disturbed_pairs']}{', left out' if duet['only_quiet'] else ', counted'}"
 
 
 def causes(verdict: Mapping[str, Any]) -> Iterator[tuple[str, float, float | None]]:

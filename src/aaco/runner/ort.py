@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,17 +16,16 @@ from typing import IO, Any
 import numpy as np
 
 from aaco.core import files
-from aaco.core.errors import BY_EXIT_CODE, AacoError
 from aaco.core.plan import Plan
-from aaco.runner import command, iterations, model_file, surroundings, witness
+from aaco.runner import iterations, measured, model_file, surroundings, witness
 from aaco.runner.job import Job
+from aaco.runner.measured import Measured
 from aaco.runner.registry import BackendEntry
 from aaco.tracelake import layout, outputs
 
 # The profile holds the warm-up runs too, and a million events at most; what settles at all (allocations, caches,
 # clocks) has settled after some tens of runs.
 PROFILE_WARMUP = (2, 50)
-POLL_S = 0.05
 
 Progress = Callable[[int], None]
 Started = Callable[[int], None]
@@ -60,12 +56,12 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
     rows = iterations.path_of(folder, process)
     with files.storage(rows):
         rows.parent.mkdir(parents=True, exist_ok=True)
-    with _scratch(workload) as scratch:
+    with scratch_of(workload) as scratch:
         job = Job(kind="time", rows=str(rows.resolve()), account=str(witness.path_of(folder, process).resolve()),
                   warmup=plan.warmup, iterations=plan.iterations,
                   budget_ns=None if plan.budget_s is None else int(plan.budget_s * 1e9),
                   precision_pct=plan.precision_pct, outputs="" if process else str((folder / outputs.FILE).resolve()),
-                  canaries=canaries, probes=plan.watched_by is not None, **_common(workload, scratch))
+                  canaries=canaries, probes=plan.watched_by is not None, **job_of(workload, scratch))
         return _run(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
 
 
@@ -75,8 +71,8 @@ def profile_pass(folder: Path, workload: Workload, plan: Plan) -> dict[str, Any]
     A backend that compiles whole subgraphs cannot write its graph; then `stages_absent` says so, the graph it was
     offered is kept instead, and the profile still counts. The graphs are kept without their weights.
     """
-    with _scratch(workload) as scratch:
-        common = _common(workload, scratch) | {"named": _named(workload, scratch), "rows": "", "account": "",
+    with scratch_of(workload) as scratch:
+        common = job_of(workload, scratch) | {"named": _named(workload, scratch), "rows": "", "account": "",
                                                "profile": str(scratch / "profile.json"),
                                                "offered": str(scratch / "offered.onnx")}
         least, most = PROFILE_WARMUP
@@ -101,13 +97,15 @@ def _named(workload: Workload, scratch: Path) -> str:
 
 
 @contextmanager
-def _scratch(workload: Workload) -> Iterator[Path]:
+def scratch_of(workload: Workload) -> Iterator[Path]:
+    """A folder for the length of the block with the workload's inputs in it."""
     with tempfile.TemporaryDirectory(prefix="aaco-") as name, files.storage(Path(name)):
         np.savez(Path(name) / "inputs.npz", **workload.inputs)  # type: ignore[arg-type]
         yield Path(name)
 
 
-def _common(workload: Workload, scratch: Path) -> dict[str, Any]:
+def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
+    """What every job of the workload says, by the names of Job."""
     backend, around = workload.backend, surroundings.now()
     return {"burst_ns": around.burst_ns, "rest_ns": around.rest_ns,
             "parent": os.getpid(), "model": str(workload.model.resolve()), "provider": backend.provider,
@@ -118,50 +116,8 @@ def _common(workload: Workload, scratch: Path) -> dict[str, Any]:
 
 def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
          environment: Mapping[str, str]) -> dict[str, Any]:
-    with (scratch / "stderr").open("w+b") as stderr:
-        worker = subprocess.Popen([*surroundings.now().launcher, sys.executable, "-P", "-m", "aaco.runner.worker"],
-                                  stdin=subprocess.PIPE, stdout=stderr, stderr=stderr,
-                                  env=os.environ | environment)
-        try:
-            started(worker.pid)
-            _tell(worker, job)
-            _wait(worker, poll)
-        finally:
-            worker.kill()
-            worker.wait()
-        return _outcome(worker.returncode, Path(job.outcome), stderr)
-
-
-def _tell(worker: subprocess.Popen[bytes], job: Job) -> None:
-    assert worker.stdin is not None
-    try:
-        with worker.stdin:
-            worker.stdin.write(json.dumps(asdict(job)).encode())
-    except BrokenPipeError:
-        pass  # it died before it listened; its exit status says more than the broken pipe
-
-
-def _wait(worker: subprocess.Popen[bytes], poll: Callable[[], None]) -> None:
-    while True:
-        try:
-            worker.wait(POLL_S)
-        except subprocess.TimeoutExpired:
-            poll()
-        else:
-            poll()
-            return
-
-
-def _outcome(code: int, path: Path, stderr: IO[bytes]) -> dict[str, Any]:
-    found: dict[str, Any] = files.read_json(path) if path.is_file() else {}
-    if code == 0 and found:
-        return found
-    if "error" in found:
-        raise BY_EXIT_CODE[code](found["error"]["what"], found["error"]["fix"])
-    stderr.seek(0)
-    said = stderr.read().decode(errors="replace").strip().splitlines()
-    raise AacoError(f"the measured process {command.ending(code)}" + (f": {said[-1]}" if said else ""),
-                    "run it again; if it was killed, look for the kernel's out-of-memory killer in dmesg")
+    return measured.run([Measured("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
+                                  environment)], poll, started)[0]
 
 
 def _keep_profile(raw: Path, kept: Path) -> None:

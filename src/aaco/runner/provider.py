@@ -198,6 +198,8 @@ def _options(job: Job, level: str, profile_prefix: str, dump: str) -> ort.Sessio
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for name, value in job.session_options.items():
         setattr(options, name, value)
+    for name, text in job.entries.items():
+        options.add_session_config_entry(name, text)
     if job.named:  # read as bytes, so that external data is still looked for beside the model itself
         options.add_session_config_entry("session.model_external_initializers_file_folder_path",
                                          str(Path(job.model).parent))

@@ -39,13 +39,18 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main() -> None:
-    """Run the job on stdin. Exit code and outcome file carry any AacoError back."""
+    """Run the job on stdin."""
     job = Job(**json.load(sys.stdin))
-    _die_with(job.parent)
+    answer(job.parent, Path(job.outcome), lambda: _time(job) if job.kind == "time" else _profile(job))
+
+
+def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> None:
+    """Work for the parent and leave what comes of it. Exit code and outcome file carry any AacoError back."""
+    _die_with(parent)
     try:
-        files.write_json(Path(job.outcome), _time(job) if job.kind == "time" else _profile(job))
+        files.write_json(outcome, work())
     except AacoError as error:
-        files.write_json(Path(job.outcome), {"error": {"what": error.what, "fix": error.fix}})
+        files.write_json(outcome, {"error": {"what": error.what, "fix": error.fix}})
         sys.exit(int(error.exit_code))
 
 
@@ -64,7 +69,7 @@ def _time(job: Job) -> dict[str, Any]:
     bound = provider.bind(session, job)
     run, rest = bound.run, Rest(job.burst_ns, job.rest_ns)
     probed = [probes.look()] if job.probes else None
-    with (_appending(job.rows) as descriptor, _appending(job.account) as account, _no_garbage_collection(),
+    with (appending(job.rows) as descriptor, appending(job.account) as account, no_garbage_collection(),
           closing(Witness(account, job.canaries)) as witness):
         turn = markers.iteration if markers.heard() else _unmarked
         if job.warmup:
@@ -131,9 +136,10 @@ def _nothing() -> None:
 
 
 @contextmanager
-def _appending(path: str) -> Iterator[int]:
+def appending(path: str, new: bool = True) -> Iterator[int]:
+    """A new file, or one that others append to as well, open for rows to be appended."""
     with files.storage(Path(path)):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if new else os.O_APPEND), 0o644)
         try:
             yield descriptor
         finally:
@@ -141,7 +147,8 @@ def _appending(path: str) -> Iterator[int]:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """No pause of the interpreter's own inside the block."""
     gc.collect()
     gc.disable()
     try:

@@ -156,6 +156,29 @@ class CommandRuns(Document):
     runs: list[CommandRun]
 
 
+class DuetProcess(Part):
+    """A process of a comparison in turns, as it was planned."""
+
+    process: Count
+    kind: str
+    created: list[Count] | None
+    first: list[Count]
+
+
+class DuetRun(Document):
+    """duet.json: how a comparison in turns was to be made; what it met is there when it has ended."""
+
+    seed: Count
+    terms: dict[str, Any]
+    labels: Annotated[list[str], Field(min_length=2, max_length=2)]
+    sides: list[dict[str, str | None]]
+    planned: list[DuetProcess]
+    reproduce_command: str
+    ran: dict[str, dict[str, str]] | None = None
+    stopped_by: str | None = None
+    differences: list[dict[str, Any]] | None = None
+
+
 class ModelMeta(Document):
     """model_meta.json."""
 
@@ -536,6 +559,7 @@ class Bottleneck(Document):
 
 FORMS: dict[str, type[Part]] = {
     MANIFEST: Manifest, layout.ENVIRONMENT: Environment, layout.ORT_CONFIG: Runtime, layout.COMMAND: CommandRuns,
+    layout.DUET: DuetRun,
     layout.MODEL_META: ModelMeta, layout.DERIVED_METRICS: DerivedMetrics, layout.CAPTURES: Captures,
     layout.CAPSULE: Capsule, layout.TRACE_CHECK: TraceCheck, layout.BOTTLENECK: Bottleneck,
     **dict.fromkeys((*layout.TRACE.values(), *layout.EXAMINED.values()), Examined),

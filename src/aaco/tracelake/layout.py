@@ -11,6 +11,7 @@ STAGE_GRAPHS = {"extended": "model/optimized_extended.onnx", "all": "model/optim
 OFFERED_GRAPH = "model/offered.onnx"  # what a provider that compiles subgraphs chose from
 ORT_CONFIG = "runtime/ort_config.json"
 CAPSULE = "runtime/capsule.json"  # under --lab: what was asked of the machine, and what held
+DUET = "runtime/duet.json"  # of a comparison in turns: its plan, and what it met
 COMMAND = "runtime/command.json"  # in its place, when a command was run
 MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
 ORT_PROFILE = "profiler/raw/ort_profile.json.gz"

@@ -85,3 +85,17 @@ ITERATION_OVERLAP = TableSpec("iteration_overlap", "telemetry/iteration_overlap.
     "interrupts": (INT, "interrupts, softirqs and timers that begin in it"),
     "lost": (INT, "events known to be lost in it"),
 }, never_null=("process", "phase", "iteration", "t_start_ns", "t_end_ns", "tier"))
+PAIRS = TableSpec("pairs", "metrics/pairs.parquet",
+                  "One row per pair of a comparison in turns (`aaco compare`): either side once.", {
+    "process": (INT, "index of the fresh process that held both sides; of commands, of the block of runs"),
+    "kind": (NAME, "change: baseline against current; baseline control, current control: that side against itself"),
+    "pair": (INT, "0-based within the process"),
+    "created_first": (NAME, "the side that was created first in its process: baseline or current; null for commands"),
+    "ran_first": (NAME, "the side that ran first in the pair: baseline or current"),
+    "baseline_start_ns": (INT, "start of the baseline's turn"), "baseline_end_ns": (INT, "its end"),
+    "current_start_ns": (INT, "start of the current side's turn"), "current_end_ns": (INT, "its end"),
+    "baseline_ms": (REAL, "(baseline_end_ns - baseline_start_ns) / 1e6"),
+    "current_ms": (REAL, "(current_end_ns - current_start_ns) / 1e6"),
+    "spin_ns": (INT, "time of a fixed piece of work: the longer of those right before and right after the pair"),
+    "disturbed": (FLAG, "whether that was longer than is usual in this run, so that something else ran beside it"),
+}, never_null=("process", "kind", "pair", "baseline_ms", "current_ms"))

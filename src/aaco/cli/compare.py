@@ -1,0 +1,146 @@
+"""`aaco compare`: two sides in turns."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco.cli import options, say
+from aaco.cli.baseline import baselines_dir
+from aaco.cli.talk import talk
+from aaco.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from aaco.duet import Side
+    from aaco.governance.verdict import RegressionVerdict
+
+MODEL_DEFAULTS = {"processes": 5, "pairs": 100, "warmup": 10}
+COMMAND_DEFAULTS = {"processes": 8, "pairs": 5, "warmup": 1}
+OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_cpus", "timeout_s", "ignore_failure")
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[A] [B]")
+@click.option("--command", "commands", multiple=True, metavar="'CMD ARGUMENTS'",
+              help="Compare commands: give it twice, or once with two environments. No shell is involved.")
+@click.option("--option-a", multiple=True, metavar="KEY=VALUE", help="An option of A alone: backend, batch, "
+              "intra_op_threads, inter_op_threads, graph_optimization, device_id, option.NAME of its provider.")
+@click.option("--option-b", multiple=True, metavar="KEY=VALUE", help="The same of B.")
+@click.option("--env-a", multiple=True, metavar="NAME=VALUE", help="An environment variable of A alone.")
+@click.option("--env-b", multiple=True, metavar="NAME=VALUE", help="The same of B.")
+@click.option("--backend", "-b", help="A name from `aaco models`, for both.  [default: cpu]")
+@click.option("--batch", type=options.COUNT, help="Samples per inference.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of a dynamic input.")
+@click.option("--processes", "-p", type=click.IntRange(2, 10_000),
+              help="Fresh processes that hold both sides; of commands, blocks of runs.  [default: 5; commands 8]")
+@click.option("--most-processes", "most", type=click.IntRange(2, 10_000),
+              help="Go on to as many while the answer is not there; looks are paid for.  [default: do not]")
+@click.option("--pairs", "-n", type=options.COUNT, help="Pairs per process.  [default: 100; commands 5]")
+@click.option("--warmup", type=options.WHOLE, help="Turns of each side before.  [default: 10; commands 1]")
+@click.option("--controls/--no-controls", default=True, show_default=True,
+              help="Measure either side against itself in as many processes.")
+@click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%",
+              help="Tolerated slowdown, the margin of equivalence: at least 0.5 %.  [default: analysis.tolerance_pct]")
+@click.option("--level", type=options.POSITIVE, help="Confidence, e.g. 0.95.  [default: by analysis.false_alarm_pct]")
+@click.option("--precision", "precision_pct", type=options.POSITIVE, metavar="PCT",
+              help="Stop once the change is known to within as much.")
+@click.option("--budget", "budget_s", type=options.SECONDS, help="Begin no process after this many seconds.")
+@click.option("--seed", type=options.SEED, help="Of the order of everything.  [default: drawn, and printed]")
+@click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run of a command may take.")
+@click.option("--ignore-failure", is_flag=True, help="Count the time of a command's run that fails.")
+@click.option("--strict", is_flag=True, help="Exit with 4 when the answer is inconclusive.")
+@click.option("--session", "of_session", metavar="SESSION", help="Judge a kept comparison anew from its pairs.")
+@options.lab
+@options.lab_cpus
+@options.quiet
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str | None, quiet: bool, strict: bool,
+            baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
+            **given: Any) -> None:
+    """Is B slower than A? Measures both in turns; exits with 3 on a confirmed regression.
+
+    A and B are models (names or .onnx files); B may be left out where options or environments differ. Each fresh
+    process holds both sides and alternates them, so that what the machine does meets both alike; order is random and
+    recorded, and the session keeps every time.
+    """
+    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+    if of_session is not None:
+        from aaco.core.session import find
+        from aaco.duet import kept
+
+        _answer(kept.again(find(of_session, settings.config.storage.sessions_dir)), strict, as_json)
+        return
+    baseline, current = _sides(models, commands, given)
+    from aaco import duet
+
+    analysis = settings.config.analysis
+    by_settings = {"tolerance_pct": analysis.tolerance_pct, "level": 1 - analysis.false_alarm_pct / 100}
+    request = _request(given, by_settings | (COMMAND_DEFAULTS if commands else MODEL_DEFAULTS))
+    for_both = {name: given[name] for name in (OF_COMMANDS if commands else OF_MODELS) if given[name] is not None}
+    for_both |= {} if commands else {"shapes": options.shapes(given["shapes"])}
+    with talk(quiet) as show:
+        found = duet.compare(baseline, current, request, settings, for_both, show)
+    say.aside(f"session {found.session.id}")
+    _answer(found.verdict, strict, as_json)
+
+
+def _answer(verdict: RegressionVerdict, strict: bool, as_json: bool) -> None:
+    from aaco.governance.verdict import exit_code
+    from aaco.report import verdict as report
+
+    document = verdict.model_dump(mode="json")
+    if as_json:
+        say.document(document)
+    else:
+        say.text(report.render(document))
+    sys.exit(exit_code(verdict, strict))
+
+
+def _sides(models: tuple[str, ...], commands: tuple[str, ...], given: dict[str, Any]) -> tuple[Side, Side]:
+    """The two sides as they were named. Raises UsageError unless there are two, in one way or another."""
+    from aaco.duet import Side
+
+    if bool(models) == bool(commands) or max(len(models), len(commands)) > 2:
+        raise UsageError("name two models, or two commands", "aaco compare A.onnx B.onnx; "
+                         "aaco compare --command 'cmd a' --command 'cmd b'; aaco compare --session SESSION")
+    named = [Side(model=model) for model in models] + [Side(command=_words(text)) for text in commands]
+    found = [Side(side.model, side.command, _pairs(f"--option-{letter}", given[f"option_{letter}"]),
+                  _pairs(f"--env-{letter}", given[f"env_{letter}"]))
+             for letter, side in zip("ab", (named * 2)[:2] if len(named) == 1 else named, strict=True)]
+    return found[0], found[1]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--command {text}: {error}", "quote it as for a shell, which is not used") from error
+    if not words:
+        raise UsageError("--command is empty", "--command 'program argument'")
+    return words
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{option} {text}: not KEY=VALUE", f"{option} intra_op_threads=1")
+        found[name] = value
+    return found
+
+
+def _request(given: dict[str, Any], defaults: dict[str, Any]) -> Any:
+    from aaco.duet import Request
+
+    names = ("processes", "most", "pairs", "warmup", "controls", "tolerance_pct", "level", "precision_pct", "budget_s",
+             "seed")
+    chosen = {name: given[name] for name in names if given[name] is not None}
+    return Request(**defaults | chosen)

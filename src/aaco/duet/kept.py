@@ -1,0 +1,106 @@
+"""duet.json: what a comparison was told to do and what it met, so that its verdict can be made anew from its pairs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from aaco import __version__
+from aaco.collectors import arguments, environment
+from aaco.core.errors import BadBundle, BadCapture, UsageError
+from aaco.core.session import Session
+from aaco.core.tables import PAIRS
+from aaco.duet.sides import Prepared, Side
+from aaco.governance import duet, duet_verdict
+from aaco.governance.compare import Difference
+from aaco.governance.duet import Look, Prior
+from aaco.governance.duet_verdict import Stopped, Terms
+from aaco.governance.verdict import RegressionVerdict
+from aaco.runner import pairs
+from aaco.runner.pairs import Duet
+from aaco.tracelake import documents, layout, manifest, store
+
+if TYPE_CHECKING:
+    from aaco.duet import Request
+
+SCHEMA_VERSION = 1
+FIX = "aaco compare A B  # measures anew"
+# Fields of Request and Plan that the command to do it again names, with what it calls them.
+OPTIONS = {"processes": "--processes", "most": "--most-processes", "pairs": "--pairs", "warmup": "--warmup",
+           "tolerance_pct": "--tolerance", "level": "--level", "precision_pct": "--precision", "budget_s": "--budget",
+           "backend": "--backend", "batch": "--batch", "lab": "--lab", "lab_cpus": "--lab-cpus",
+           "timeout_s": "--timeout"}
+
+
+def planned(terms: Terms, seed: int, drawn: Sequence[Sequence[Duet]], both: Sequence[Prepared],
+            reproduce_command: str) -> dict[str, Any]:
+    """The document as far as it is settled before anything is measured."""
+    return {"schema_version": SCHEMA_VERSION, "seed": seed, "terms": asdict(terms),
+            "labels": [side.label for side in both], "sides": [dict(side.facts) for side in both],
+            "planned": [process.document() for look in drawn for process in look],
+            "reproduce_command": reproduce_command}
+
+
+def measured(ran: Mapping[str, Mapping[str, str]], stopped_by: Stopped, differences: Sequence[Difference]) -> dict[
+        str, Any]:
+    """What the measurement adds to the document."""
+    return {"ran": {side: dict(facts) for side, facts in ran.items()}, "stopped_by": stopped_by,
+            "differences": [asdict(item) for item in differences]}
+
+
+def verdict(session_id: str, document: Mapping[str, Any], table: pa.Table, terms: Terms) -> RegressionVerdict:
+    """What the pairs of this comparison say."""
+    return duet_verdict.document(
+        table, terms, duet_verdict.find(table, terms), document["stopped_by"],
+        [Difference(**item) for item in document["differences"]], (document["labels"][0], document["labels"][1]),
+        session_id, document["seed"], __version__, document["reproduce_command"])
+
+
+def again(session: Session) -> RegressionVerdict:
+    """The verdict of a kept comparison, made anew from the rows its processes wrote. Raises BadBundle, UsageError."""
+    if not documents.holds(session, layout.DUET):
+        raise UsageError(f"session {session.id} is no comparison in turns", "aaco ls  # those are tagged compare")
+    if session.status != "complete":
+        raise UsageError(f"session {session.id} is {session.status}: it has no verdict", FIX)
+    manifest.refuse_damage(session)
+    document = documents.read(session, layout.DUET)
+    try:
+        terms = _terms(document["terms"])
+        done = set(store.read(session, PAIRS)["process"].to_pylist())
+        processes = [Duet.of(each) for each in document["planned"] if each["process"] in done]
+        table = duet.marked(pairs.parse(session.folder, processes))
+        return verdict(session.record.session_id, document, table, terms)
+    except (KeyError, TypeError, ValueError, IndexError, BadCapture, UsageError) as error:
+        raise BadBundle(f"{session.folder / layout.DUET}: not what a comparison writes: {error}", FIX) from error
+
+
+def words(baseline: Side, current: Side, request: Request, given: Mapping[str, Any], seed: int) -> str:
+    """The command that does it again in the same order, credentials withheld."""
+    found = ["aaco", "compare", *(side.model for side in (baseline, current) if side.model)]
+    for letter, side in (("a", baseline), ("b", current)):
+        if side.command:
+            found += ["--command", shlex.join(arguments.shown(side.command).words)]
+        found += [word for name, value in side.options.items() for word in (f"--option-{letter}", f"{name}={value}")]
+        found += [word for name, value in side.environment.items()
+                  for word in (f"--env-{letter}", f"{name}={environment.shareable(name, value)}")]
+    return shlex.join([*found, *_options(asdict(request) | dict(given)), "--seed", str(seed)])
+
+
+def _options(chosen: Mapping[str, Any]) -> Iterator[str]:
+    for name, option in OPTIONS.items():
+        if chosen.get(name) is not None:
+            yield from (option, str(chosen[name]))
+    for name, sizes in (chosen.get("shapes") or {}).items():
+        yield from ("--shape", f"{name}={'x'.join(map(str, sizes))}")
+    yield from [] if chosen["controls"] else ["--no-controls"]
+    yield from ["--ignore-failure"] if chosen.get("ignore_failure") else []
+
+
+def _terms(document: Mapping[str, Any]) -> Terms:
+    believed = document["prior"]
+    return Terms(**{**document, "looks": tuple(Look(**look) for look in document["looks"]),
+                    "prior": Prior(**believed) if believed else None})

@@ -1,0 +1,67 @@
+"""What earlier comparisons on this machine say of the scatter of this one, and what this one leaves behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from aaco.core.errors import NoBaseline
+from aaco.core.readings import Absent
+from aaco.duet.sides import Prepared
+from aaco.governance import duet
+from aaco.governance.duet import Prior, Unit
+from aaco.runner.duet import ModelSide, apart
+from aaco.tracelake.history import LONGEST, History, Key, Sample
+
+# Of sides that live in one process; of sides in processes of their own, and of commands.
+METRIC, METRIC_APART, UNIT = "later_created_ratio", "later_started_ratio", "ratio"
+MOST_RUNS = 50  # the latest: a machine changes
+
+
+def prior(store: Path, machine: str, sides: Sequence[Prepared]) -> tuple[Prior | None, str]:
+    """What the controls of earlier runs of either side here say, or why nothing. Raises BadBundle, StorageError."""
+    runs: list[tuple[int, list[float]]] = []
+    try:
+        with History.open(store, create=False) as history:
+            known = set(history.keys())
+            for key in dict.fromkeys(_key(side, machine, sides) for side in sides):
+                if key in known:
+                    runs += _runs(history, key)
+    except NoBaseline:
+        pass
+    try:
+        return duet.prior([values for _, values in sorted(runs)[-MOST_RUNS:]]), ""
+    except Absent as reason:
+        return None, str(reason)
+
+
+def keep(store: Path, machine: str, session_id: str, sides: Sequence[Prepared], units: Sequence[Unit]) -> int:
+    """Add this run's controls to the history; where both sides are the same thing, all its processes are. How many."""
+    samples = []
+    for number, one in enumerate(units):
+        if one.kind == "change" and sides[0].same_as != sides[1].same_as:
+            continue
+        side = sides[one.kind == "current control"]
+        ratio = float(np.exp(duet.oriented([one])[0]))
+        samples.append(Sample(_key(side, machine, sides), session_id, number, ratio, UNIT, "lower_is_better",
+                              time.time_ns(), one.pairs, source="compare"))
+    if not samples:
+        return 0
+    with History.open(store) as history:
+        return history.append(samples)
+
+
+def _key(side: Prepared, machine: str, sides: Sequence[Prepared]) -> Key:
+    together = isinstance(side.runs, ModelSide) and not apart((sides[0].runs, sides[1].runs))
+    return Key(side.label[:LONGEST], METRIC if together else METRIC_APART, machine, side.config)
+
+
+def _runs(history: History, key: Key) -> list[tuple[int, list[float]]]:
+    """Per session its time and log ratios."""
+    found: dict[str, tuple[int, list[float]]] = {}
+    for row in history.samples(key).select(["session_id", "value", "time_ns"]).to_pylist():
+        found.setdefault(row["session_id"], (row["time_ns"], []))[1].append(float(np.log(row["value"])))
+    return list(found.values())

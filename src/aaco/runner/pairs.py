@@ -1,0 +1,129 @@
+"""The raw record of a duet: five int64 per turn, appended as they happen; and the piece of work timed beside them."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from aaco.core.errors import BadCapture
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW = struct.Struct("<5q")  # pair, side, t_start_ns, t_end_ns, spin_ns
+SIDES = ("baseline", "current")
+Kind = Literal["change", "baseline control", "current control"]
+SPINS = 4000  # turns of an empty loop, some 50 us: long beside a clock reading, short beside most inferences
+
+
+@dataclass(frozen=True)
+class Duet:
+    """One process's part of the plan, drawn before it starts.
+
+    kind: what its two sides are: baseline and current, or twice the same. created: in which order the sides are
+    created, as numbers of SIDES. first: per pair, the side that goes first.
+    """
+
+    process: int
+    kind: Kind
+    created: tuple[int, int] | None
+    first: tuple[int, ...] = field(repr=False)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Which of the two things compared its sides are."""
+        return {"change": (0, 1), "baseline control": (0, 0), "current control": (1, 1)}[self.kind]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Duet:
+        """From JSON. Raises ValueError for what cannot have been planned."""
+        created = document["created"]
+        made = cls(document["process"], document["kind"], created and (created[0], created[1]),
+                   tuple(document["first"]))
+        if (created and sorted(created) != [0, 1]) or set(made.first) - {0, 1} or made.kind not in get_args(Kind):
+            raise ValueError(f"process {made.process}: not a plan of a duet")
+        return made
+
+
+def path_of(folder: Path, process: int) -> Path:
+    """The raw file of the process with this index inside a session folder."""
+    return folder / "runtime" / f"pairs-{process:06d}.i64"
+
+
+def spin() -> int:
+    """How long a fixed piece of work takes now, ns: more than usual where something else has the processor."""
+    clock = time.monotonic_ns
+    start = clock()
+    for _ in range(SPINS):
+        pass
+    return clock() - start
+
+
+def append(descriptor: int, pair: int, side: int, start_ns: int, end_ns: int, spin_ns: int) -> None:
+    """Add one row. One write(2), so that a kill can cost at most the row in flight. Raises OSError."""
+    os.write(descriptor, ROW.pack(pair, side, start_ns, end_ns, spin_ns))
+
+
+def count(path: Path) -> int:
+    """Whole pairs in the file so far; 0 when it does not exist yet."""
+    try:
+        return path.stat().st_size // ROW.size // 2
+    except FileNotFoundError:
+        return 0
+
+
+def parse(folder: Path, planned: Sequence[Duet]) -> pa.Table:
+    """The pairs of these processes as the pairs table, `disturbed` left null; a torn last row or pair is dropped.
+
+    Raises BadCapture on rows that are not what the plan says, or times that cannot be.
+    """
+    import pyarrow as pa  # here, because the measured process imports this module and must stay light
+
+    from aaco.core.tables import PAIRS
+
+    return pa.concat_tables([_of_process(path_of(folder, duet.process), duet) for duet in planned] or [PAIRS.build()])
+
+
+def _of_process(path: Path, duet: Duet) -> pa.Table:
+    from aaco.core.tables import PAIRS
+
+    rows = _rows(path)
+    pairs = len(rows) // 2
+    first = np.array(duet.first[:pairs], np.int64)
+    planned = np.stack([np.arange(pairs).repeat(2), np.stack([first, 1 - first], 1).ravel()], 1)
+    rows = rows[:2 * pairs]
+    if pairs > len(duet.first) or (rows[:, :2] != planned).any():
+        raise BadCapture(f"{path}: its rows are not in the order that was planned", _DAMAGED)
+    if (rows[:, 3] <= rows[:, 2]).any() or (np.diff(rows[:, 2]) < 0).any() or (rows[:, 4] <= 0).any():
+        raise BadCapture(f"{path}: times that cannot be", _DAMAGED)
+    turns = rows.reshape(pairs, 2, 5)
+    side = {name: turns[np.arange(pairs), np.where(first == number, 0, 1)] for number, name in enumerate(SIDES)}
+    times = {f"{name}_{end}_ns": values[:, 2 + at] for name, values in side.items()
+             for at, end in enumerate(("start", "end"))}
+    created_first = SIDES[duet.created[0]] if duet.created else None
+    return PAIRS.build(process=np.full(pairs, duet.process), kind=[duet.kind] * pairs, pair=np.arange(pairs),
+                       created_first=[created_first] * pairs, ran_first=[SIDES[one] for one in first],
+                       spin_ns=turns[:, :, 4].max(axis=1, initial=0), **times,
+                       **{f"{name}_ms": (values[:, 3] - values[:, 2]) / 1e6 for name, values in side.items()})
+
+
+_DAMAGED = "the file was damaged after the run; aaco info SESSION checks the hashes"
+
+
+def _rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BadCapture(f"{path}: {error.strerror}", _DAMAGED) from error
+    return np.frombuffer(raw[: len(raw) // ROW.size * ROW.size], "<i8").reshape(-1, 5)
