@@ -52,6 +52,7 @@ COMMANDS = {
     "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same, within their precision?"),
     "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
     "history": ("aaco.cli.history:history", "The history of measurements, and what was said of it."),
+    "ci": ("aaco.cli.ci:ci", "Hold a suite against its baselines and objectives, for a machine to decide by."),
     "bundle": ("aaco.cli.bundle:bundle", "A session as one file: export, verify, import."),
     "sla": ("aaco.cli.sla:sla", "Does a session keep its service-level objectives?"),
     "ls": ("aaco.cli.sessions:ls", "List sessions, newest first."),

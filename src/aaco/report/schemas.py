@@ -7,15 +7,16 @@ from typing import Any
 
 from aaco.calibration.card import MachineCard
 from aaco.core.session import Record
-from aaco.governance import sla
+from aaco.governance import gate, sla
 from aaco.governance.series.documents import ChangePoints, DriftStatus
+from aaco.governance.suite import Suite
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake.archive import Contents
 from aaco.tracelake.replicates import Baseline
 
 DOCUMENTS = {"session": Record, "verdict": RegressionVerdict, "baseline": Baseline, "machine_card": MachineCard,
              "sla": sla.Report, "sla_policy": sla.Policy, "bundle": Contents, "drift_status": DriftStatus,
-             "change_points": ChangePoints}
+             "change_points": ChangePoints, "ci": gate.Report, "ci_suite": Suite}
 
 
 def render() -> dict[str, str]:
