@@ -29,8 +29,8 @@ from aaco.laboratory.levels import Level
 from aaco.laboratory.prepare import Advice, advise
 from aaco.runner import surroundings
 from aaco.runner.surroundings import Surroundings
-from aaco.tracelake import documents as forms
 from aaco.tracelake import layout
+from aaco.tracelake.forms.evidence import Capsule
 
 SCHEMA_VERSION = 1
 REST_AFTER_S = 0.6  # a loop that rests as often never runs into the end of a burst
@@ -121,7 +121,7 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
 
 def load(path: Path) -> dict[str, Any]:
     """A manifest. Raises BadBundle, StorageError."""
-    return documents.check(path, forms.Capsule, "capsule", "aaco lab run --manifest FILE -- CMD  # writes one")
+    return documents.check(path, Capsule, "capsule", "aaco lab run --manifest FILE -- CMD  # writes one")
 
 
 def now() -> str:

@@ -14,7 +14,8 @@ from aaco.core.errors import BadBundle
 from aaco.core.session import Session, SessionManager
 from aaco.report import document, html, markdown, terminal
 from aaco.tracelake import documents as forms
-from aaco.tracelake import manifest, store
+from aaco.tracelake import layout, manifest, store
+from aaco.tracelake.forms import FORMS
 
 
 class Form(Document):
@@ -58,7 +59,7 @@ def session(tmp_path):
     return Session.create(tmp_path / "sessions", {"model": "m"}, "", "0")
 
 
-@pytest.mark.parametrize("name", forms.FORMS)
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("content", ["null", "[]", "1", '"text"', "{", ""])
 def test_every_document_of_a_bundle_is_read_by_its_form(session, name, content):
     (session.folder / name).parent.mkdir(exist_ok=True)
@@ -67,7 +68,7 @@ def test_every_document_of_a_bundle_is_read_by_its_form(session, name, content):
         forms.read(session, name)
 
 
-@pytest.mark.parametrize("name", [*forms.layout.TRACE.values(), *forms.layout.EXAMINED.values()])
+@pytest.mark.parametrize("name", [*layout.TRACE.values(), *layout.EXAMINED.values()])
 def test_an_empty_examination_is_damage_and_not_one_that_found_nothing(session, name):
     """Mutation: a form whose version may be left out reads `{}` as if nothing had been examined."""
     path = session.folder / name
@@ -81,7 +82,7 @@ def test_an_empty_examination_is_damage_and_not_one_that_found_nothing(session, 
     {"evidence": {}}, {"evidence": [-5]}, {"evidence": [{"holds": True}]}, {"class": 1}])
 def test_a_kernel_class_is_read_by_its_form(session, damage):
     """Mutation: the form of any examination lets the report meet what it cannot show, with a traceback."""
-    name = forms.layout.EXAMINED["kernel_classes"]
+    name = layout.EXAMINED["kernel_classes"]
     kernel = {"kernel_name": "k", "total_ns": 1, "class": "tiny", "by": "name", "evidence": []}
     session.write_json(name, {"schema_version": 1, "kernels": [kernel]})
     assert forms.read(session, name)["kernels"] == [kernel]

@@ -7,7 +7,6 @@ session whose owner is gone without having finished is `incomplete`, whatever ki
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -108,7 +107,7 @@ class Session:
     def create(cls, root: Path, plan: dict[str, Any], tag: str, tool_version: str) -> Session:
         """A new session under root/<date>/<id>, and root/latest pointing at it. Raises StorageError."""
         now = datetime.now(UTC)
-        name = f"{now:%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
+        name = f"{now:%Y%m%d_%H%M%S}_{os.urandom(3).hex()}"
         day = root / f"{now:%Y-%m-%d}"
         record = Record(session_id=name, created_utc=now.isoformat(timespec="milliseconds"), tag=tag, plan=plan,
                         tool_version=tool_version, owner=Owner.current())

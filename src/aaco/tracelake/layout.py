@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aaco.core import tables
 
+MANIFEST = "manifest.json"
 ENVIRONMENT = "env.json"
 MODEL_META = "model/model_meta.json"
 SOURCE_GRAPH = "model/source.onnx"

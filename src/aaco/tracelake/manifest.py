@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import RECORD, Session
-from aaco.tracelake import documents
-from aaco.tracelake.layout import EXPECTED
+from aaco.tracelake import documents, layout
 
-NAME = documents.MANIFEST
+NAME = layout.MANIFEST
 SCHEMA_VERSION = 1
 DERIVED = ("attribution/", "metrics/", "report/")  # and every table: `aaco analyze` makes them anew from evidence
 
@@ -40,7 +39,7 @@ def write(session: Session, why_absent: Mapping[str, str]) -> dict[str, Any]:
     document = {
         "schema_version": SCHEMA_VERSION,
         "files": {name: _describe(session.folder / name) for name in content(session)},
-        "absent": {name: reasons.get(name, "not explained") for name in dict.fromkeys((*EXPECTED, *reasons))
+        "absent": {name: reasons.get(name, "not explained") for name in dict.fromkeys((*layout.EXPECTED, *reasons))
                    if not _present(session.folder / name)},
     }
     session.write_json(NAME, document)
