@@ -46,6 +46,26 @@ def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path
         say.line(f"{session.id}: {f'{added} values added' if added else 'already there'}")
 
 
+@history.command("import")
+@click.argument("paths", nargs=-1, required=True, metavar="FILES...", type=click.Path(path_type=Path))
+@baselines_dir
+@options.config_file
+def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Path | None) -> None:
+    """Take in histories that other tools wrote: CSV, JSON, Google Benchmark, pytest-benchmark, asv, hyperfine.
+
+    The same file twice is once. All of the files are taken in, or nothing.
+    """
+    from aaco import histories
+    from aaco.cli.series import left_out
+
+    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
+    added, read, timeless = histories.take_in(store, paths)
+    left_out(read)
+    for path in timeless:
+        say.aside(f"warning: {path} does not say when it was measured: when it was last written stands in", "warning")
+    say.line(f"{added} values added, {len(read.samples) - added} already there")
+
+
 @history.command("list")
 @baselines_dir
 @options.config_file

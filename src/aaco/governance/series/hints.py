@@ -6,15 +6,13 @@ followed the new values would accept any change that comes slowly enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from aaco.governance.series.noise import Reals
-
 SLACK, DECISION = 0.5, 5.0  # CUSUM: half the shift looked for; 465 values between false hints (Montgomery, table 9.4)
 WEIGHT, LIMIT = 0.1, 3.0  # EWMA: 842 values between false hints (Lucas & Saccucci 1990)
-TOLERATED, THRESHOLD = 0.5, 10.0  # Page-Hinkley, in sigmas
+TOLERATED, THRESHOLD = 0.1, 15.0  # Page-Hinkley, in sigmas: about 500 values between false hints
 
 Detector = Literal["cusum", "ewma", "page_hinkley"]
 
@@ -29,23 +27,22 @@ class Hint:
     since: int
 
 
-def cusum(residuals: Sequence[float] | Reals, slack: float = SLACK, decision: float = DECISION) -> Iterator[Hint]:
+def cusum(residuals: Iterable[float], slack: float = SLACK, decision: float = DECISION) -> Iterator[Hint]:
     """Two-sided cumulative sums (Page 1954), begun anew after each hint; `since` is where the sum last left zero."""
-    high = low = 0.0
-    since_high = since_low = 0
-    for index, value in enumerate(residuals):
-        high, low = high + value - slack, low - value - slack
-        if high <= 0:
-            high, since_high = 0.0, index + 1
-        if low <= 0:
-            low, since_low = 0.0, index + 1
-        if high > decision or low > decision:
-            yield Hint("cusum", index, high > decision, since_high if high > decision else since_low)
-            high = low = 0.0
-            since_high = since_low = index + 1
+    return _sums("cusum", residuals, slack, decision)
 
 
-def ewma(residuals: Sequence[float] | Reals, weight: float = WEIGHT, limit: float = LIMIT) -> Iterator[Hint]:
+def page_hinkley(residuals: Iterable[float], tolerated: float = TOLERATED,
+                 threshold: float = THRESHOLD) -> Iterator[Hint]:
+    """The cumulative deviation against its own extreme (Hinkley 1971), two-sided, begun anew after each hint.
+
+    Deviations are from the baseline, not from a mean that follows the values: a small tolerance and a high threshold
+    then make it the test for slow drifts that CUSUM's slack swallows. `since` is the value behind the extreme.
+    """
+    return _sums("page_hinkley", residuals, tolerated, threshold)
+
+
+def ewma(residuals: Iterable[float], weight: float = WEIGHT, limit: float = LIMIT) -> Iterator[Hint]:
     """An exponentially weighted mean against limits around the baseline (Roberts 1959), one hint per excursion.
 
     The limits are those of a mean begun at the baseline `index + 1` values ago: narrow at first, as its variance is.
@@ -63,23 +60,17 @@ def ewma(residuals: Sequence[float] | Reals, weight: float = WEIGHT, limit: floa
         outside = beyond
 
 
-def page_hinkley(residuals: Sequence[float] | Reals, tolerated: float = TOLERATED,
-                 threshold: float = THRESHOLD) -> Iterator[Hint]:
-    """Cumulative deviation from the mean so far, against its own extreme (Hinkley 1971), two-sided, begun anew.
-
-    `since` is the value behind that extreme.
-    """
-    count, mean = 0, 0.0
-    sums, ends, begun = [0.0, 0.0], [0.0, 0.0], [0, 0]
+def _sums(detector: Detector, residuals: Iterable[float], slack: float, most: float) -> Iterator[Hint]:
+    """Sums of what exceeds the slack, up and down, each never below 0: the distance from the cumulative extreme."""
+    high = low = 0.0
+    since_high = since_low = 0
     for index, value in enumerate(residuals):
-        count += 1
-        mean += (value - mean) / count
-        for side, sign in ((0, 1), (1, -1)):
-            sums[side] += sign * (value - mean) - tolerated
-            if sums[side] <= ends[side]:
-                ends[side], begun[side] = sums[side], index + 1
-        for side, upward in ((0, True), (1, False)):
-            if sums[side] - ends[side] > threshold:
-                yield Hint("page_hinkley", index, upward, begun[side])
-                count, mean, sums, ends, begun = 0, 0.0, [0.0, 0.0], [0.0, 0.0], [index + 1, index + 1]
-                break
+        high, low = high + value - slack, low - value - slack
+        if high <= 0:
+            high, since_high = 0.0, index + 1
+        if low <= 0:
+            low, since_low = 0.0, index + 1
+        if high > most or low > most:
+            yield Hint(detector, index, high > most, since_high if high > most else since_low)
+            high = low = 0.0
+            since_high = since_low = index + 1
