@@ -73,13 +73,8 @@ class Gate:
 
     def _first(self, benchmark: Benchmark) -> Measured:
         session = self._session(benchmark.session) if benchmark.session else self._measured(benchmark)
-        objectives = self._objectives(benchmark, session)
-        if benchmark.baseline is None:
-            return Measured(benchmark, Measurement(session.id, objectives=objectives))
-        try:
-            return Measured(benchmark, self._judged(benchmark, session))
-        except NoBaseline as error:
-            return Measured(benchmark, Measurement(session.id, objectives=objectives), no_baseline=error.what)
+        found, no_baseline = self._judged(benchmark, session)
+        return Measured(benchmark, found, no_baseline=no_baseline)
 
     def _again(self, each: Measured) -> Measured:
         """The suspect with its further measurements; one that fails leaves it unconfirmed, with the failure told."""
@@ -89,19 +84,23 @@ class Gate:
                 self.show.step(f"{each.benchmark.name} looks worse: fresh processes ({number + 1})")
                 session = self._measured(each.benchmark) if each.benchmark.is_run else \
                     self._session(each.benchmark.confirm[number])
-                again.append(self._judged(each.benchmark, session))
+                again.append(self._judged(each.benchmark, session)[0])
         except AacoError as error:
             return replace(each, error=error.what, error_code=error.exit_code)
         return replace(each, again=again)
 
-    def _judged(self, benchmark: Benchmark, session: Session) -> Measurement:
+    def _judged(self, benchmark: Benchmark, session: Session) -> tuple[Measurement, str | None]:
+        """What a session says, and why it could not be compared where there is no baseline."""
         objectives = self._objectives(benchmark, session)
         if benchmark.baseline is None:
-            return Measurement(session.id, objectives=objectives)
-        analysis = self.settings.config.analysis
-        tolerance = benchmark.tolerance_pct or self.suite.tolerance_pct or analysis.tolerance_pct
+            return Measurement(session.id, objectives=objectives), None
+        tolerance = benchmark.tolerance_pct or self.suite.tolerance_pct or self.settings.config.analysis.tolerance_pct
         request = Request(tolerance, false_alarm_pct=self.suite.false_alarm_pct)
-        return Measurement(session.id, pipeline.diff(benchmark.baseline, session, self.settings, request), objectives)
+        try:
+            verdict = pipeline.diff(benchmark.baseline, session, self.settings, request)
+        except NoBaseline as error:
+            return Measurement(session.id, objectives=objectives), error.what
+        return Measurement(session.id, verdict, objectives), None
 
     def _objectives(self, benchmark: Benchmark, session: Session) -> sla.Report | None:
         policy = self.policies.get(benchmark.name)
