@@ -115,6 +115,13 @@ def inverse_trigamma(y: float) -> float:
     return math.exp((low + high) / 2)
 
 
+def f_quantile(p: float, between: float, within: float) -> float:
+    """The p-quantile of Fisher's F with these degrees of freedom."""
+    from scipy.special import fdtri
+
+    return float(fdtri(between, within, p))
+
+
 def detectable(level: float, degrees: float, power: float = 0.8) -> float:
     """How many standard errors long a true change is that a two-sided t test at `level` sees with this power.
 

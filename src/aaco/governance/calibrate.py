@@ -3,8 +3,8 @@
 The prior is that of a gate: in half of all comparisons nothing changed, in the other half the change is of either sign
 and of any size, small ones being more common (Laplace on the log scale). The likelihood is Student's t of the
 comparison. What the posterior says is then brought to what it turned out to be worth: a logistic fit (Platt 1999) on
-half of the comparisons of `python -m benchmarks.governance --only calibration`, which prints how far it is off on the
-other half (RELIABILITY holds that figure).
+comparisons of known answer; `python -m benchmarks.governance --only calibration` prints how far it is off on others
+(docs/concepts/regressions.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Fit:
         return min(max(1 / (1 + math.exp(-odds)), LIMIT), 1 - LIMIT)
 
 
-FITTED = Fit(0.0, 1.0)
+FITTED = Fit(0.292, 0.940)
 
 
 def probability(effect: float, error: float, degrees: float, margin: float) -> tuple[float, float]:
