@@ -194,6 +194,8 @@ MUTATIONS = [
      "tests/unit/test_distinct.py"),
     ("tracelake/spool.py", "| np.arange(len(whole))) &", "| np.arange(len(whole))[::-1]) &",
      "tests/property/test_spool.py"),
+    ("analytics/bottleneck/alike.py", "np.searchsorted(2 * so_far, so_far[-1])", "np.searchsorted(so_far, so_far[-1])",
+     "tests/property/test_alike.py"),
     ("analytics/lanes.py", "carried[own] = max(before[high - 1], end[high - 1])", "carried[own] = end[high - 1]",
      "tests/unit/test_lanes.py"),
     ("analytics/linking.py", "(earliest[place] == turn) & ~self.used[place]", "(earliest[place] == turn)",
