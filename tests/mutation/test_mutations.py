@@ -80,6 +80,8 @@ MUTATIONS = [
     ("analytics/linking.py", "(previous < Does.COPY)", "(previous <= Does.COPY)", "tests/unit/test_idle.py"),
     ("analytics/linking.py", " | (part == Does.COPY) & (previous >= Does.SYNC)", "",
      "tests/property/test_linking.py"),
+    ("analytics/bottleneck/work.py", "side = np.where(measured, by_counters, side)", "",
+     "tests/unit/test_by_counters.py"),
     ("analytics/launches.py", "first = rows[linked.first[rows]]", "first = rows", "tests/unit/test_launches.py"),
     ("analytics/collectives.py", "self.latency = np.minimum.reduceat", "self.latency = np.maximum.reduceat",
      "tests/unit/test_collectives.py"),

@@ -117,5 +117,6 @@ def _evidence(item: Evidence) -> dict[str, Any]:
     reading = item.reading
     return {"signal": reading.metric, "value": reading.value, "unit": reading.unit,
             "why_absent": reading.why_absent or None, "caveat": reading.caveat or None,
-            "threshold": item.threshold, "direction": item.direction, "weight": item.weight,
-            "essential": item.essential, "holds": item.holds, "because": item.because, "source": reading.source}
+            "method": reading.method or None, "threshold": item.threshold, "direction": item.direction,
+            "weight": item.weight, "essential": item.essential, "holds": item.holds, "because": item.because,
+            "source": reading.source}

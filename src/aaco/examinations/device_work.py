@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.bottleneck import costs
+from aaco.analytics.bottleneck import by_counters, costs
 from aaco.analytics.bottleneck.limiters import Limiter
 from aaco.analytics.bottleneck.work import COLUMNS, DeviceWork, Working
 from aaco.analytics.devices.ceilings import Ceilings, Identity, theoretical
 from aaco.analytics.lanes import Ints, integers
 from aaco.core.config import Analysis
 from aaco.core.session import Session
-from aaco.core.tables import COPIES, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
+from aaco.core.tables import COPIES, KERNEL_ROOFLINE, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
 from aaco.tracelake import documents, layout, queries, store
 
 _MAPPED = ("kernel_id", "operator_id")
@@ -30,9 +30,11 @@ def find(session: Session) -> DeviceWork | None:
     if not any(queries.has_values(session, spec, "device_id") for spec in (KERNELS, COPIES)):
         return None
     working, sides = Working(), _Sides(session)
+    rooflines = queries.batches(session, KERNEL_ROOFLINE, by_counters.COLUMNS)
+    counted = by_counters.sides(pa.Table.from_batches([batch]) for batch in rooflines)
     for piece in queries.slices(session, COLUMNS):
         kernels, copies, calls = (piece.tables[name] for name in COLUMNS)
-        working.feed(kernels, copies, calls, sides.of(kernels))
+        working.feed(kernels, copies, calls, sides.of(kernels), counted.of_kernels(kernels))
     return working.result()
 
 

@@ -21,5 +21,5 @@ def rows(explanation: Explanation) -> Iterator[Row]:
     shown = sorted(((found.value or 0.0, label) for label, found in known.items()), reverse=True)
     text = ", ".join(f"{label} {value:.0f} %" for value, label in shown if value >= LEAST_PCT)
     if text:
-        method = next(iter(known.values())).method
+        method = explanation.readings["device_limited_pct"].method
         yield Row("Wall time", f"{text} (of the {method})", "device_limited_pct")

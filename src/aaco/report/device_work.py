@@ -15,6 +15,8 @@ LABELS = {"compute": "Arithmetic", "memory": "Memory bandwidth", "memory_latency
           "kernel": "Not known", "communication": "Communication", "local_copy": "Copies on the device",
           "transfer": "Transfers"}
 
+HOW = {"counters": "hardware counters (roofline)", "shapes": "operators' shapes", "names": "kernel names and launches"}
+
 
 def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     """The one section: the busy time by limiter, where kernels overlap given to the first, and transfers by kind."""
@@ -22,7 +24,15 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     busy = found.busy_ns or 1
     rows = [Row(LABELS[name], f"{format.duration(ns)} ({format.percent(ns / busy)} of the busy time)")
             for name, ns in found.parts_ns.items() if ns]
+    if told := found.told_by_ns and _told(found):
+        rows.append(Row("Told by", told))
     yield TITLE, rows + [Row("Moved", _moved(copied)) for copied in found.copies if copied.bytes and copied.ns]
+
+
+def _told(found: DeviceWork) -> str:
+    """What says which side a kernel is on, by kernel time: counters where there are any, else shapes, else names."""
+    total = sum(found.told_by_ns.values()) or 1
+    return ", ".join(f"{HOW[name]} {format.percent(ns / total)}" for name, ns in found.told_by_ns.items() if ns)
 
 
 def _moved(copied: Copied) -> str:

@@ -40,6 +40,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "copies": ("kind", "bytes", "pinned", "device_id", "t_start_ns", "t_end_ns", "capture"),
     "api_calls": ("name", "domain", "t_start_ns", "t_end_ns", "capture")}
 TRANSFERS = ("h2d", "d2h", "p2p", "h2h", "unknown")
+TOLD_BY = ("counters", "shapes", "names")
 CALLS = ("launch", "copy", "synchronise", "allocate")
 _OF = {Does.LAUNCH: "launch", Does.GRAPH: "launch", Does.COPY: "copy", Does.FILL: "launch", Does.SYNC: "synchronise",
        Does.WAIT: "synchronise"}
@@ -63,7 +64,7 @@ class Copied:
 class DeviceWork:
     """All devices together. parts_ns: by limiter, exclusive, summing to the busy time; family_ns: kernel durations by
     family; call_ns: by part of CALLS, how long some thread was in such a call; host_ns: from the first to the last of
-    the host's calls."""
+    the host's calls; told_by_ns: kernel durations by what told the limiter, of TOLD_BY."""
 
     parts_ns: Mapping[str, int]
     kernels: int
@@ -73,6 +74,7 @@ class DeviceWork:
     call_ns: Mapping[str, int]
     host_ns: int
     occupancy_known_ns: int = field(default=0)
+    told_by_ns: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def busy_ns(self) -> int:
@@ -108,28 +110,37 @@ class Working:
         self._family_ns: dict[str, int] = defaultdict(int)
         self._copies: dict[tuple[str, bool | None], list[int]] = defaultdict(lambda: [0, 0, 0])
         self._kernels, self._kernel_ns = 0, 0
+        self._told_by = np.zeros(len(TOLD_BY), np.int64)
         self._host = _Host()
 
-    def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, sides: Ints | None = None) -> None:
-        """The rows that start next, each table in start order, with COLUMNS. sides: of each kernel what its shapes say
-        of its limiter, NO_SIDE where nothing."""
-        parts = [self._of_kernels(kernels, sides), self._of_copies(copies)]
+    def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, sides: Ints | None = None,
+             counted: Ints | None = None) -> None:
+        """The rows that start next, each table in start order, with COLUMNS. sides, counted: of each kernel what its
+        shapes and what its counters say of its limiter, NO_SIDE where nothing. Counters are believed first."""
+        parts = [self._of_kernels(kernels, sides, counted), self._of_copies(copies)]
         start, end, device, limiter = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.lexsort((start, device))
         self._device.feed(device[order], limiter[order], start[order], end[order])
         self._host.feed(api_calls)
 
-    def _of_kernels(self, rows: pa.Table, sides: Ints | None) -> tuple[Ints, Ints, Ints, Ints]:
-        placeable = _placeable(rows)
-        side = np.full(rows.num_rows, NO_SIDE) if sides is None else sides
-        rows, side = rows.filter(placeable), side[np.asarray(placeable)]
+    def _of_kernels(self, rows: pa.Table, sides: Ints | None, counted: Ints | None) -> tuple[Ints, Ints, Ints, Ints]:
+        placeable = np.asarray(_placeable(rows))
+        nothing = np.full(rows.num_rows, NO_SIDE)
+        side, by_counters = ((nothing if each is None else each)[placeable] for each in (sides, counted))
+        rows = rows.filter(pa.array(placeable))
         start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
         family, name = self._families.numbers(rows["family"]), self._names.numbers(rows["kernel_name"])
         self._learn()
         known = np.append(self._of_family, Limiter.KERNEL)[np.where(family == NONE, -1, family)]
         known = self._of_products(known, family, name)
         occupancy = pc.cast(rows["occupancy_pct"], pa.float64()).to_numpy().astype(float)
-        limiter = np.where(side == NO_SIDE, limiters.of_launch(known, occupancy, _items(rows), end - start), side)
+        measured = by_counters != NO_SIDE
+        side = np.where(measured, by_counters, side)
+        far = measured & (side == Limiter.KERNEL)  # from every roof: the launch may tell why
+        launched = limiters.of_launch(np.where(far, side, known), occupancy, _items(rows), end - start)
+        limiter = np.where((side == NO_SIDE) | far, launched, side)
+        told = np.select([measured, side != NO_SIDE], [0, 1], len(TOLD_BY) - 1)
+        np.add.at(self._told_by, told, end - start)
         communicates = np.append(self._communicates, False)[np.where(name == NONE, -1, name)]
         limiter = np.where(communicates, int(Limiter.COMMUNICATION), limiter)
         self._kernels += len(start)
@@ -187,7 +198,8 @@ class Working:
         parts = self._device.parts()
         copies = tuple(Copied(kind, pinned, *found) for (kind, pinned), found in sorted(self._copies.items(), key=str))
         return DeviceWork({each.name.lower(): parts[each] for each in Limiter}, self._kernels, self._kernel_ns,
-                          dict(self._family_ns), copies, self._host.parts(), self._host.span_ns)
+                          dict(self._family_ns), copies, self._host.parts(), self._host.span_ns,
+                          told_by_ns=dict(zip(TOLD_BY, self._told_by.tolist(), strict=True)))
 
 
 class _Nested:

@@ -6,6 +6,8 @@ timed without a profiler, where one was given.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aaco.analytics.activity import NO_HOST
 from aaco.analytics.bottleneck.budget import HOST, KERNELS, Budget, Unprofiled, steps
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
@@ -18,23 +20,23 @@ NOT_TIMED = "no latency without a profiler was given (aaco import TRACE --latenc
 
 
 @metric(unit="pct", better="none", formula="100 x time in which kernels on the compute side run / wall", source=SOURCE)
-def compute_limited_pct(budget: Budget) -> Estimate:
+def compute_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
     """Share of the wall in kernels whose arithmetic limits them: by counters or shapes where known, else by family."""
-    return _share(budget, "compute")
+    return _told(budget, device_work, "compute")
 
 
 @metric(unit="pct", better="none", source=SOURCE,
         formula="100 x time in which only kernels on the memory side, copies within the device and fills run / wall")
-def memory_limited_pct(budget: Budget) -> Estimate:
+def memory_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
     """Share of the wall in work that memory bandwidth limits."""
-    return _share(budget, "memory", "local_copy")
+    return _told(budget, device_work, "memory", "local_copy")
 
 
 @metric(unit="pct", better="none", source=SOURCE,
         formula="100 x time in which only kernels that wait for dependent or scattered reads run / wall")
-def memory_latency_limited_pct(budget: Budget) -> Estimate:
+def memory_latency_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
     """Share of the wall in kernels that memory's latency limits: too few reads in flight to fill its bandwidth."""
-    return _share(budget, "memory_latency")
+    return _told(budget, device_work, "memory_latency")
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
@@ -146,6 +148,13 @@ def allocation_call_pct(device_work: DeviceWork) -> float:
 
 def _share(budget: Budget, *parts: str) -> Estimate:
     return Estimate(budget.pct(*parts), method="unprofiled latency" if budget.unprofiled else "profiled trace")
+
+
+def _told(budget: Budget, work: DeviceWork, *parts: str) -> Estimate:
+    """A share of kernels by their limiter, with what told it: the more by names, the less it is worth."""
+    found, total = _share(budget, *parts), sum(work.told_by_ns.values())
+    told = [f"{name} {100 * ns / total:.0f} %" for name, ns in work.told_by_ns.items() if ns]
+    return replace(found, method=f"{found.method}; limits told by {', '.join(told)}") if told else found
 
 
 def _linked(trace: Trace) -> None:
