@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,7 +32,7 @@ def walked(text, tmp_path):
         if key in ("long", "other"):
             found[key] = [msgspec.to_builtins(record) for batch in walk.objects(Record) for record in batch]
         else:
-            found[key] = json.loads(walk.value())
+            found[key] = walk.decoded(Any)
     walk.end()
     return found, walk
 
@@ -67,11 +68,8 @@ def test_cut_short_it_is_refused_or_says_so(tmp_path_factory, document, share):
                                   b'{"a": }', b'{"a": [1}', b'{"a": "x}', b'{"long": {}}', b'{"a": 1} 2', b'{1: 2}',
                                   b'{"\xff": 1}', b'{"long": [{"n": "x"}]}'])
 def test_what_is_no_such_document(tmp_path, text):
-    with pytest.raises((BadCapture, json.JSONDecodeError)) as told:
+    with pytest.raises(BadCapture, match=r"x\.json"):
         walked(text, tmp_path)
-    assert isinstance(told.value, BadCapture) or b"[1}" in text
-    if isinstance(told.value, BadCapture):
-        assert "x.json" in told.value.what
 
 
 def test_elements_and_typed_values(tmp_path):
