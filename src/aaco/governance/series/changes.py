@@ -30,7 +30,7 @@ NEAR = 30  # values beside an excursion that its before and after are read from
 class Change:
     """A change of level at `index`, the first value of the new one; levels in the values' unit.
 
-    change_pct is by the test's estimate, with its 95 % interval; before and after are the medians beside it.
+    before, after: the medians beside it. change_pct: from the one to the other, with its 95 % interval.
     until: where the level came back, for an excursion; None for a level that stayed.
     """
 
@@ -124,8 +124,6 @@ def _tested(tamed: Reals, cuts: list[int], least: float) -> _Draft:
     for share, alpha in ((0.5, steps.LIBERAL), (steps.LONG_TAIL, steps.ALPHA)):
         rest = steps.residuals(tamed, [step.index for step in found])
         white = Whitened(tamed, rest, share)
-        if white.sigma <= noise.FLAT:
-            break
         found = steps.merge(white, cuts, least, alpha)
     return _Draft(white, found)
 
@@ -202,11 +200,17 @@ def _excursion(raw: Reals, draft: _Draft, out: Step, back: int) -> Change:
 
 def _change(raw: Reals, draft: _Draft, step: Step, span: tuple[int, int], until: int | None = None) -> Change:
     begin, end = span
-    size, t = (float(found) for found in draft.white.step(begin, step.index, end))
-    half = statistics.t_quantile(0.975, len(raw) - 2) * abs(size / t) if t else math.inf
-    return Change(step.index, float(np.median(raw[begin:step.index])), float(np.median(raw[step.index:end])),
-                  _percent(size), _percent(size - half), _percent(size + half), step.p_value, step.index - begin,
-                  end - step.index, until)
+    before, after = (float(np.median(part)) for part in (raw[begin:step.index], raw[step.index:end]))
+    size, half = math.log(after / before), _half(draft.white, step.index - begin, end - step.index)
+    return Change(step.index, before, after, _percent(size), _percent(size - half), _percent(size + half),
+                  step.p_value, step.index - begin, end - step.index, until)
+
+
+def _half(white: Whitened, before: int, after: int) -> float:
+    """Half of the 95 % interval of the difference of two medians of this noise."""
+    spread = noise.MEAN_TO_SIGMA * white.sigma / math.sqrt(1 - white.rho**2)  # a median's efficiency is 2 / pi
+    error = spread * math.sqrt(sum(1 / noise.effective(count, white.rho) for count in (before, after)))
+    return statistics.t_quantile(0.975, len(white.values) - 2) * error
 
 
 def _percent(log_ratio: float) -> float:

@@ -35,7 +35,7 @@ class ChangePoint(_Document):
     at: Place
     before: float = Field(description="median of the level before, in the unit of the series")
     after: float
-    change_pct: float = Field(description="by the test's estimate; positive is larger")
+    change_pct: float = Field(description="from before to after; positive is larger")
     ci: tuple[float, float] = Field(description="95 % interval of change_pct")
     p_value: float = Field(description=f"two-sided, of this place; counted from {ALPHA:g} down")
     worse: bool

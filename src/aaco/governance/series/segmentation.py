@@ -18,7 +18,7 @@ from aaco.governance.series.noise import Reals
 WINDOW = 64  # values
 AT_ONCE = 256  # windows: bounds the memory to some ten MB
 LEAST = 2  # values of a segment: a change needs one more value that confirms it
-PENALTY = 5.0  # per cut, in units of the kernel's largest value
+PENALTY = 5.0  # per cut, in units of the kernel's largest value: a segment of three values far off is worth it
 COARSER = 8  # values that one of the next coarser series is the mean of: small changes of long stretches
 Cuts = NDArray[np.int64]
 
@@ -27,9 +27,11 @@ def candidates(values: Reals, bandwidth: float, penalty: float = PENALTY) -> Cut
     """The indices at which a new segment may begin, ascending.
 
     values: finite. bandwidth: of the kernel, in the unit of the values, above 0; the means of coarser series are held
-    to a kernel as much narrower as their noise would be.
+    to a kernel as much narrower as their noise would be. Where the newest two values begin is always one: news need
+    not wait for a third.
     """
-    found, step = [windowed(values, bandwidth, penalty)], COARSER
+    newest = [len(values) - LEAST] if len(values) >= 2 * LEAST else []
+    found, step = [np.array(newest, np.int64), windowed(values, bandwidth, penalty)], COARSER
     while len(values) >= 2 * LEAST * step:
         whole = len(values) // step * step
         means = values[:whole].reshape(-1, step).mean(axis=1)

@@ -21,7 +21,6 @@ from aaco.governance.series.segmentation import LEAST, Cuts
 
 ALPHA = 3e-6  # of one cut; with the choice of the place, one false alarm in far more than 1000 values of noise
 LIBERAL = 0.01  # of the first pass, whose steps are only taken out of the noise: else they would count as its memory
-LEVEL_WIDTH = 11  # values of the running median that innovations are measured from
 LONG_TAIL = 0.9  # the quantile that scales are read at once the steps are known: sees noise that comes now and then
 PRIOR = 10  # values that the noise of the whole series counts for beside that of a stretch
 SHIFTED = 8  # how far from its candidate a step may be placed
@@ -46,9 +45,9 @@ class Whitened:
         self.values = values
         self.rho = noise.memory(residuals, share)
         keep = 1 - self.rho
-        level = keep * noise.running_median(values, LEVEL_WIDTH)
+        level = keep * noise.running_median(values, noise.SPIKE)
         raw = np.concatenate(([level[0]], values[1:] - self.rho * values[:-1])) - level
-        self.sigma = noise.scale(raw[1:], share)
+        self.sigma = max(noise.scale(raw[1:], share), noise.FLAT)  # between exact repeats any change is one
         drawn = np.clip(raw, -noise.DRAWN_IN * self.sigma, noise.DRAWN_IN * self.sigma)
         self.innovations = level + drawn
         self._sum = np.concatenate(([0.0], np.cumsum(self.innovations)))

@@ -35,7 +35,7 @@ def read(path: Path) -> History:
     if jsonfile.head(path, 64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return _document(path, digest)
     if plain_csv.recognises(path):
-        return plain_csv.parse(path, digest, path.stem)
+        return plain_csv.parse(path, path.stem)
     raise _unknown(path)
 
 
@@ -47,7 +47,7 @@ def _document(path: Path, digest: str) -> History:
         if reader.recognises(document):
             return reader.parse(document, digest)
     if plain_json.recognises(document):
-        return plain_json.parse(document, digest, path.stem)
+        return plain_json.parse(document, path.stem)
     raise _unknown(path)
 
 

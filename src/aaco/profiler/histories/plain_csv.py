@@ -29,15 +29,18 @@ def recognises(path: Path) -> bool:
     return _number(head) is not None or (any(name in FIELD for name in names) and len(names) > 1) or names == ["value"]
 
 
-def parse(path: Path, digest: str, name: str) -> History:
-    """The samples of a file, row by row. name: of the benchmark, where the file gives none. Raises BadCapture."""
+def parse(path: Path, name: str) -> History:
+    """The samples of a file, row by row. Raises BadCapture.
+
+    name: of the benchmark and, numbered, of the sessions, where the file gives none.
+    """
     history = History(FORMAT)
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadCapture(f"{path}: more than {MOST_BYTES >> 20} MiB", "import a part of the history")
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
             for place, row in enumerate(_rows(file, history)):
-                take(history, row, name, f"{FORMAT}-{digest}-{place}")
+                take(history, row, name, f"{name}-{place}")
     except OSError as error:
         raise BadCapture(f"{path}: {error.strerror}", "check the file and its permissions") from error
     except csv.Error as error:

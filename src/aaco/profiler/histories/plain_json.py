@@ -22,11 +22,14 @@ def recognises(document: Any) -> bool:
     return any(True for _ in _rows(document))
 
 
-def parse(document: Any, digest: str, name: str) -> History:
-    """The samples of a document. name: of the benchmark, where the document gives none."""
+def parse(document: Any, name: str) -> History:
+    """The samples of a document.
+
+    name: of the benchmark and, numbered, of the sessions, where the document gives none.
+    """
     history = History(FORMAT)
     for place, row in enumerate(_rows(document)):
-        take(history, row, name, f"{FORMAT}-{digest}-{place}")
+        take(history, row, name, f"{name}-{place}")
     return history
 
 
