@@ -23,7 +23,7 @@ from aaco.analytics.sweep import Curve, Point, curve
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import AacoError, BadCapture, StorageError, UsageError
 from aaco.core.plan import Plan
-from aaco.core.readings import Reading
+from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session, Status, find, sessions
 from aaco.core.show import SILENT, Show
 from aaco.laboratory import levels
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aaco.governance.compare import Side
     from aaco.governance.tracediff import TraceChange
     from aaco.governance.verdict import RegressionVerdict
+    from aaco.tracelake.history import Key
 
 NO_MEMORY = "the telemetry of the devices says nothing of their memory"
 
@@ -181,6 +182,17 @@ def seal(session: Session, settings: Settings, status: Status | None = None) -> 
     return explanation
 
 
+def _in_history(verdict: RegressionVerdict, store: Path, key: Key) -> RegressionVerdict:
+    """The verdict with what its metric's history says of the last change of level."""
+    from aaco import histories
+    from aaco.governance.verdict import in_history
+
+    try:
+        return in_history(verdict, histories.last_change(store, key), "")
+    except Absent as reason:
+        return in_history(verdict, None, str(reason))
+
+
 def _marked(explanation: Explanation, status: Status) -> Explanation:
     """The explanation of a session that is about to have this status."""
     return replace(explanation, status=status, record={**explanation.record, "status": status})
@@ -275,6 +287,7 @@ def diff(baseline: str, session: Session, settings: Settings, request: Request) 
                                        lambda other: explain(other, settings))
     verdict = compare.judge(reference, current, request,
                             compare.histories(storage.baselines_dir, reference, current))
+    verdict = _in_history(verdict, storage.baselines_dir, baselines.key(current.replicates[-1], verdict.metric))
     kept = compare.keep(session, reference, verdict)
     kept += bundle.write(session, explained.judged(verdict.model_dump(mode="json"), kept))
     manifest.renew(session, kept)

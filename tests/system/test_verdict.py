@@ -30,7 +30,7 @@ def test_a_copied_session_is_no_replicate(folder):
     original = next((folder.folder / "sessions").glob(f"2*/{first}"))
     copy = folder.folder / "a-copy"
     shutil.copytree(original, copy)
-    assert "1 sessions added" in folder("baseline", "save", "with-copy", original, copy).stdout
+    assert "1 session added" in folder("baseline", "save", "with-copy", original, copy).stdout
     verdict = json.loads(folder("diff", "with-copy", copy, "--json").stdout)
     assert verdict["status"] == "inconclusive" and "both sides" in verdict["why"]
 
@@ -49,11 +49,11 @@ def test_a_baseline_is_pins_in_the_history_and_travels_as_a_file(folder):
     first, second = sessions(folder)
     folder("baseline", "save", "moving", first, second)
     assert "2 sessions" in folder("baseline", "export", "moving", "-o", "moving.json").stdout
-    assert "moving is 1 sessions now" in folder("baseline", "promote", "moving", second).stdout
+    assert "moving is 1 session now" in folder("baseline", "promote", "moving", second).stdout
     listed = {item["name"]: item for item in json.loads(folder("baseline", "list", "--json").stdout)["baselines"]}
     assert (listed["moving"]["version"], listed["moving"]["session_ids"]) == (2, [second])
-    assert "1 sessions added to moving, 1 already there" in folder("baseline", "import", "moving.json").stdout
-    assert "1 sessions left" in folder("baseline", "expire", "moving", first).stdout
+    assert "1 session added to moving, 1 already there" in folder("baseline", "import", "moving.json").stdout
+    assert "1 session left" in folder("baseline", "expire", "moving", first).stdout
     assert "no baseline any more" in folder("baseline", "expire", "moving").stdout
     folder("baseline", "show", "moving", expect=2)
     assert json.loads(folder("diff", "moving.json", first, "--json").stdout)["baseline_ids"] == [first, second]

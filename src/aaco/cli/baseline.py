@@ -84,11 +84,12 @@ def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, co
     """Make SESSIONS the baseline NAME from now on, as its next version. What it was stays in the history."""
     from aaco import pipeline
     from aaco.core.session import find
+    from aaco.report.format import plural
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
     saved = pipeline.save_baseline(name, found, settings, replace=True).saved
-    say.line(f"{saved.path}: {name} is {len(saved.baseline.replicates)} sessions now")
+    say.line(f"{saved.path}: {name} is {plural(len(saved.baseline.replicates), 'session')} now")
 
 
 @baseline.command()
@@ -98,11 +99,13 @@ def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, co
 @options.config_file
 def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None) -> None:
     """Take SESSIONS, or all, out of baseline NAME. Their values stay in the history."""
+    from aaco.report.format import plural
     from aaco.tracelake import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     left = baselines.expire(store, name, sessions or None)
-    say.line(f"{name}: {f'{left} sessions left' if left else 'no session left, so it is no baseline any more'}")
+    rest = f"{plural(left, 'session')} left" if left else "no session left, so it is no baseline any more"
+    say.line(f"{name}: {rest}")
 
 
 @baseline.command()
@@ -112,12 +115,13 @@ def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, con
 @options.config_file
 def export(name: str, output: Path | None, baselines_dir: Path | None, config_file: Path | None) -> None:
     """Write baseline NAME as a JSON file, which any command takes in its place, here and elsewhere."""
+    from aaco.report.format import plural
     from aaco.tracelake import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     path = output or Path(f"{name}.json")
     found = baselines.export(store, name, path)
-    say.line(f"{path}: {len(found.replicates)} sessions")
+    say.line(f"{path}: {plural(len(found.replicates), 'session')}")
 
 
 @baseline.command("import")
@@ -127,12 +131,13 @@ def export(name: str, output: Path | None, baselines_dir: Path | None, config_fi
 @options.config_file
 def import_(file: Path, name: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
     """Take the sessions of a baseline's JSON FILE into the history, as baseline NAME or that of the file."""
+    from aaco.report.format import plural
     from aaco.tracelake import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     saved = baselines.take_in(store, file, name)
-    say.line(f"{saved.path}: {len(saved.added)} sessions added to {saved.baseline.name}, {len(saved.known)} already "
-             "there")
+    say.line(f"{saved.path}: {plural(len(saved.added), 'session')} added to {saved.baseline.name}, "
+             f"{len(saved.known)} already there")
 
 
 @baseline.command()

@@ -39,11 +39,12 @@ def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path
     """Put SESSIONS (by default the latest) into the history, without a baseline's name."""
     from aaco import pipeline
     from aaco.core.session import find
+    from aaco.report.format import plural
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions or ("latest",)]
     for session, added in zip(found, pipeline.remember(found, settings), strict=True):
-        say.line(f"{session.id}: {f'{added} values added' if added else 'already there'}")
+        say.line(f"{session.id}: " + (f"{plural(added, 'value')} added" if added else "already there"))
 
 
 @history.command("import")
@@ -72,6 +73,8 @@ def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Pa
 @options.as_json
 def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """List what has a history: benchmark, metric, machine, configuration."""
+    from aaco.report.format import plural
+
     with _open(baselines_dir, config_file) as opened:
         rows = [_summary(opened, key) for key in opened.keys()]  # noqa: SIM118 - no mapping
     if as_json:
@@ -80,7 +83,8 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
     for row in rows:
         columns = ((row["benchmark"], 28), (row["metric"], 20), (row["machine"] or "-", 14),
                    (row["config"] or "-", 18))
-        say.line(f"{say.row(columns)}{row['sessions']} sessions, {row['samples']} values in {row['unit']}")
+        counts = f"{plural(row['sessions'], 'session')}, {plural(row['samples'], 'value')} in {row['unit']}"
+        say.line(say.row(columns) + counts)
 
 
 @history.command()
@@ -95,6 +99,8 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
 def sessions(benchmark: str, metric: str, machine: str | None, configuration: str | None, branch: str | None,
              baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """List the sessions of BENCHMARK in the order of time, with accepted shifts."""
+    from aaco.report.format import plural
+
     with _open(baselines_dir, config_file) as opened:
         key = _key(opened, benchmark, metric, machine, configuration)
         rows, unit = opened.sessions(key, branch).to_pylist(), opened.unit(key)[0]
@@ -108,7 +114,7 @@ def sessions(benchmark: str, metric: str, machine: str | None, configuration: st
         note = accepted.get(row["session_id"])
         columns = ((_time(row["time_ns"]), 21), (row["session_id"], 26), ((row["commit"] or "-")[:10], 12),
                    (row["branch"] or "-", 14))
-        say.line(f"{say.row(columns)}{row['median']:.6g} {unit}, {row['processes']} processes, {spread}"
+        say.line(f"{say.row(columns)}{row['median']:.6g} {unit}, {plural(row['processes'], 'process')}, {spread}"
                  + (f"; accepted by {note.author}: {note.reason}" if note else ""))
 
 

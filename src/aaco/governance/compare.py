@@ -108,7 +108,8 @@ class Comparison:
     """The change from baseline to current in percent (positive = slower), with its interval and what it could show.
 
     low_pct, high_pct, p_*, mde80_pct and sigma_session are None together, and `why_no_interval` says why.
-    `veto` names what keeps any numbers from being a verdict: the status is then inconclusive, whatever the interval.
+    `veto` names what keeps any numbers from being a verdict: the status is then inconclusive, whatever the interval,
+    and there is no probability.
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
     that the true change lies beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
@@ -159,7 +160,10 @@ def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: fl
     else:
         found = judge(spread, tolerance_pct, level)
     veto, why = _veto(baseline, current, found, doubtful_too)
-    return replace(found, status="inconclusive", why=why, veto=veto) if veto else found
+    if not veto:
+        return found
+    # what a probability is worth was measured on sound comparisons, so that this one has none
+    return replace(found, status="inconclusive", why=why, veto=veto, p_regression=None, p_improvement=None)
 
 
 def differences(baseline: Side, current: Side) -> tuple[Difference, ...]:

@@ -117,7 +117,7 @@ class RegressionVerdict(_Document):
     exact; the approximation that it was before is mde80_normal_pct.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[1, 2] = 2
     status: Status
     why: str = Field(description="what decided the status")
     regression: bool
@@ -190,7 +190,7 @@ def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[D
     change, why_no_change = _change(baseline, current)
     cause, why_no_cause = _cause(comparison, change, why_no_change)
     evidence, why_no_evidence = _evidence(change, why_no_change)
-    reasons = why_no_evidence | dict.fromkeys(FIGURES, comparison.why_no_interval)
+    reasons = why_no_evidence | dict.fromkeys(FIGURES, comparison.why_no_interval or comparison.why)
     reasons |= {"suspected_cause": why_no_cause, "causes": why_no_change}
     sure = confidence(comparison)
     verdict = RegressionVerdict(
@@ -224,6 +224,13 @@ def without_comparison(status: Literal["no_baseline", "error"], why: str, recomm
                                 recommendation=recommendation, tool_version=tool_version,
                                 reproduce_command=reproduce_command)
     return with_reasons(verdict, {}, why)
+
+
+def in_history(found: RegressionVerdict, change_point: dict[str, Any] | None, why_none: str) -> RegressionVerdict:
+    """The verdict with the last change of level in the history of its metric, or why there is none."""
+    reasons = {name: why for name, why in found.why_absent.items() if name != "change_point"}
+    absent = {} if change_point else {"change_point": why_none}
+    return found.model_copy(update={"change_point": change_point, "why_absent": reasons | absent})
 
 
 def confidence(comparison: Comparison) -> float | None:

@@ -25,6 +25,7 @@ def _lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for label, text in rows(verdict):
         yield from _row(label, text)
+    yield from _metrics(verdict)
     yield from _causes(verdict)
     yield from _differences(verdict)
     yield ""
@@ -34,9 +35,11 @@ def _lines(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What the verdict rests on, as (label, text)."""
-    yield "latency", _effect(verdict)
+    yield "latency" if verdict["metric"] == "latency_ms" else verdict["metric"], _effect(verdict)
     yield "tolerance", _percent(verdict, "tolerance_pct")
     yield "smallest detectable", _percent(verdict, "mde80_pct")
+    if verdict["schema_version"] > 1 and verdict["p_regression"] is not None:
+        yield "P(regression)", f"{verdict['p_regression']:.3g}"
     yield "severity", verdict["severity"]
     yield "measured", _measured(verdict)
     yield "design", verdict["design"]
@@ -84,6 +87,18 @@ def _measured(verdict: Mapping[str, Any]) -> str:
     return ", ".join(f"{side} {format.plural(processes.get(side, 0), 'process')} with "
                      f"{format.plural(inferences.get(side, 0), 'inference')}"
                      for side in ("baseline", "current"))
+
+
+def _metrics(verdict: Mapping[str, Any]) -> Iterator[str]:
+    if len(verdict.get("metrics", ())) < 2:
+        return
+    yield ""
+    yield "EVERY METRIC (q: among all of them; positive is worse)"
+    for item in verdict["metrics"]:
+        interval = f"({item['ci'][0]:+.1f} .. {item['ci'][1]:+.1f})" if item["ci"] else "(no interval)"
+        q_value = "" if item["q_value"] is None else f"q {item['q_value']:.2g}"
+        yield (f"  {format.pad(item['metric'], 18)}{item['effect_pct']:>+8.1f} % {interval:<22}{q_value:<12}"
+               f"{item['status']}")
 
 
 def _causes(verdict: Mapping[str, Any]) -> Iterator[str]:
