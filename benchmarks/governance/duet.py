@@ -4,7 +4,7 @@ Recorded: three small models, 40 fresh processes each on a contended 2-CPU virtu
 process, nothing changed between the sides (`stats/ort_cpu_duet_sessions.npz`); five processes on an H200
 (`h200/aa`), whose neighbouring iterations are taken as pairs; and our own (tests/captures/duet), made with
 
-    python -m benchmarks.governance.duet --record FILE [--processes 40] [--models gpt2-tiny ...]
+    python -m benchmarks.governance._record_duet FILE [--processes 40] [--models gpt2-tiny ...]
 
 One trial draws 5 processes as changes, 5 others as controls and others as three earlier runs, all at random; what the
 recording called the later side is drawn, too, as `aaco compare` draws it. A change is made by multiplying one side.

@@ -155,7 +155,9 @@ def prior(history: Sequence[Sequence[float]]) -> Prior:
     logs = np.log(variances[usable]) - statistics.digamma(degrees / 2) + np.log(degrees / 2)
     excess = float(logs.var(ddof=1) - statistics.trigamma(degrees / 2).mean())
     most = float(degrees.sum())
-    worth = min(most, 2 * statistics.inverse_trigamma(excess)) if excess > 0 else most
+    if excess <= 0:  # no more than chance makes: one variance, and all that the runs hold says what it is
+        return Prior(float(np.average(variances[usable], weights=degrees)), most, int(usable.sum()))
+    worth = min(most, 2 * statistics.inverse_trigamma(excess))
     centre = float(np.average(logs, weights=degrees)) + float(statistics.digamma([worth / 2])[0]) - math.log(worth / 2)
     return Prior(math.exp(centre), worth, int(usable.sum()))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ROW = struct.Struct("<5q")  # pair, side, t_start_ns, t_end_ns, spin_ns
 SIDES = ("baseline", "current")
 Kind = Literal["change", "baseline control", "current control"]
+_DAMAGED = "the file was damaged after the run; aaco info SESSION checks the hashes"
 SPINS = 4000  # turns of an empty loop, some 50 us: long beside a clock reading, short beside most inferences
 
 
@@ -100,10 +101,12 @@ def _of_process(path: Path, duet: Duet) -> pa.Table:
 
     rows = _rows(path)
     pairs = len(rows) // 2
+    if pairs > len(duet.first):
+        raise BadCapture(f"{path}: more pairs than were planned", _DAMAGED)
     first = np.array(duet.first[:pairs], np.int64)
     planned = np.stack([np.arange(pairs).repeat(2), np.stack([first, 1 - first], 1).ravel()], 1)
     rows = rows[:2 * pairs]
-    if pairs > len(duet.first) or (rows[:, :2] != planned).any():
+    if (rows[:, :2] != planned).any():
         raise BadCapture(f"{path}: its rows are not in the order that was planned", _DAMAGED)
     if (rows[:, 3] <= rows[:, 2]).any() or (np.diff(rows[:, 2]) < 0).any() or (rows[:, 4] <= 0).any():
         raise BadCapture(f"{path}: times that cannot be", _DAMAGED)
@@ -116,9 +119,6 @@ def _of_process(path: Path, duet: Duet) -> pa.Table:
                        created_first=[created_first] * pairs, ran_first=[SIDES[one] for one in first],
                        spin_ns=turns[:, :, 4].max(axis=1, initial=0), **times,
                        **{f"{name}_ms": (values[:, 3] - values[:, 2]) / 1e6 for name, values in side.items()})
-
-
-_DAMAGED = "the file was damaged after the run; aaco info SESSION checks the hashes"
 
 
 def _rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
