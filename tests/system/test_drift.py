@@ -48,7 +48,8 @@ def test_a_history_too_short_is_no_answer(aaco):
 @pytest.mark.parametrize(("arguments", "why"), [
     (["nowhere.csv"], "no such file"), (["tests/captures/histories/README.md"], "not a history"),
     ([str(START), "--benchmark", "other"], "no history of that name"),
-    ([str(START), "--limit", "soon"], "not a number"), ([str(START), "--limit", "-5"], "no level"), ([str(START), "--min-change", "nan"], "not a number"),
+    ([str(START), "--limit", "soon"], "not a number"),
+    ([str(START), "--limit", "-5"], "no level"), ([str(START), "--min-change", "nan"], "not a number"),
     ([str(START), "--recent", "0"], "")])
 def test_what_cannot_be_asked_is_refused(aaco, arguments, why):
     assert why in aaco.inside("drift", *arguments, expect=2).stderr
