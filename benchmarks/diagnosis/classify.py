@@ -27,7 +27,7 @@ from aaco.analytics.bottleneck.confidence import Bin, margin, probability
 from aaco.analytics.diagnosis import UNKNOWN, diagnose
 from aaco.core.statistics import wilson
 from benchmarks.claims import Claim
-from benchmarks.diagnosis.recordings import Recording, recordings
+from benchmarks.diagnosis.recordings import OTHER_KERNELS, Recording, recordings
 
 GRIDS = {"host_pct": range(20, 65, 5), "transfer_pct": range(25, 65, 5)}
 PAIR = ("device_pct", range(40, 85, 5)), ("majority_pct", range(50, 85, 5))
@@ -55,8 +55,30 @@ class Judged:
 def claims(captures: Path) -> list[Claim]:
     """The figures for the bars."""
     timed, alone = list(recordings(captures)), list(recordings(captures, timed=False))
-    return [*_claims(trusted(timed), "latencies given"), *_claims(trusted(alone), "trace alone"), _as_planted(timed),
-            _gains(trusted(timed))]
+    return [*_claims(trusted(timed), "latencies given"), *_claims(trusted(alone), "trace alone"),
+            _blind(trusted(timed)), _as_planted(timed), _gains(trusted(timed)), _waits(timed)]
+
+
+def _blind(found: Sequence[Recording]) -> Claim:
+    """Of the recordings made after the rules, with thresholds and confidence from the others alone."""
+    with thresholds(fit([one for one in found if not one.blind])):
+        known, judged = ([judge(one) for one in found if one.blind == late] for late in (False, True))
+    sure = [replace(one, confidence=probability(one.margin, bins(known))) for one in judged]
+    right = sum(one.right for one in judged)
+    low, high = wilson(right, len(judged))
+    return Claim("session class, recorded after the rules were final: top-1", ">= 90 %",
+                 f"{right} of {len(judged)} = {100 * right / len(judged):.1f} % [{100 * low:.0f}, {100 * high:.0f}], "
+                 f"mean confidence {np.mean([one.confidence or 0.0 for one in sure]):.2f}", right / len(judged) >= 0.9)
+
+
+def _waits(found: Sequence[Recording]) -> Claim:
+    """Of steps that wait and were timed with the same kernels and without the waits: the share that the budget gives to
+    waiting against what taking the waits out saved, which no rule was fitted to."""
+    pairs = [(one.readings["sync_limited_pct"].value or 0.0, 100 * one.saved_ratio) for one in found
+             if one.label == "sync_bound" and one.saved_ratio is not None and one.name not in OTHER_KERNELS]
+    off = np.array([share - saved for share, saved in pairs])
+    return Claim("time given to waiting against what taking the waits out saved", "(no bar)",
+                 f"{off.mean():+.1f} points over {len(off)} steps, from {off.min():+.1f} to {off.max():+.1f}", None)
 
 
 def _as_planted(found: Sequence[Recording]) -> Claim:

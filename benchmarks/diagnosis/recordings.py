@@ -1,8 +1,8 @@
 """Labelled recordings of PyTorch steps on an H200, imported by the product: what the diagnosis is tested against.
 
-Two sets. `torch_scenarios` of the captures are ordinary workloads with a few planted bottlenecks; those of
-tests/captures/torch_scenarios were planted one by one (benchmarks/planted_torch.py), most with the latency of the same
-step without its bottleneck.
+Two kinds. `torch_scenarios` of the captures are ordinary workloads with a few planted bottlenecks; those of
+tests/captures/torch_scenarios, _2 and _3 were planted one by one (benchmarks/planted_torch.py), most with the latency
+of the same step without its bottleneck. BLIND was planted when the rules were final, and no rule was changed after it.
 
 A label is truth where it holds by construction and, where the relief keeps the same kernels, the relief takes away at
 least half of the step: below that the planted bottleneck is one of several. Labels that say "mixed", or name two, are
@@ -23,7 +23,8 @@ from aaco.core.config import Settings, resolve
 from aaco.core.readings import Reading
 
 OWN = tuple(Path(__file__).parents[2] / "tests" / "captures" / name
-            for name in ("torch_scenarios", "torch_scenarios_2"))
+            for name in ("torch_scenarios", "torch_scenarios_2", "torch_scenarios_3"))
+BLIND = "torch_scenarios_3"
 # Of the ordinary recordings, those with a label of one bottleneck: class and workload.
 ORDINARY = {
     "launch_tiny_adds": ("launch_bound", "tiny_elementwise"), "compute_gemm_bf16_8192": ("compute_bound", "gemm"),
@@ -50,6 +51,7 @@ class Recording:
     why_untrusted: str
     readings: Mapping[str, Reading]
     saved_ratio: float | None = None  # of a step, by taking the planted bottleneck out
+    blind: bool = False  # recorded after the rules
 
 
 def recordings(captures: Path, timed: bool = True) -> Iterator[Recording]:
@@ -59,7 +61,8 @@ def recordings(captures: Path, timed: bool = True) -> Iterator[Recording]:
         for row, home in _rows(captures):
             latency = str(home / f"{row['name']}.lat.csv") if timed else None
             yield Recording(row["name"], row["workload"], row["label"], row["why_untrusted"],
-                            _readings(home / f"{row['name']}.trace.json.gz", settings, latency), _saved(row))
+                            _readings(home / f"{row['name']}.trace.json.gz", settings, latency), _saved(row),
+                            home.name == BLIND)
 
 
 def _readings(trace: Path, settings: Settings, latency: str | None) -> Mapping[str, Reading]:

@@ -105,6 +105,7 @@ MUTATIONS = [
      "tests/property/test_linking.py"),
     ("analytics/bottleneck/work.py", "side = np.where(measured, by_counters, side)", "",
      "tests/unit/test_by_counters.py"),
+    ("profiler/kineto.py", "self._in_items.add(launch.correlation)", "pass", "tests/unit/test_kineto.py"),
     ("analytics/launches.py", "first = rows[linked.first[rows]]", "first = rows", "tests/unit/test_launches.py"),
     ("analytics/collectives.py", "self.latency = np.minimum.reduceat", "self.latency = np.maximum.reduceat",
      "tests/unit/test_collectives.py"),

@@ -9,6 +9,7 @@ from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.core.errors import BadCapture
 from aaco.profiler import chrome, formats, kineto
+from tests import third_party
 from tests.pieces import rows, together
 
 
@@ -60,6 +61,41 @@ def test_pytorch_1_8_to_1_13(tmp_path):
         ("cpu_op", 7), ("cuda_runtime", 7)]
     assert [json.loads(text)["Input Dims"] for text in tables["call_arguments"]["arguments"].to_pylist()] == [
         [[2, 3], []]]
+
+
+def test_a_grid_of_work_items_is_not_multiplied_by_the_block(tmp_path):
+    """Also where the launch stands in an earlier batch. Mutation: `_note_sizes` left out."""
+    sizes = {"grid": [512, 4, 1], "block": [128, 2, 1]}
+    filler = [event("cpu_op", "aten::empty", 10 + number, 1) for number in range(30_000)]
+    path = written(tmp_path, [
+        event("cuda_runtime", "hipExtModuleLaunchKernel", 1, 2, correlation=1, **sizes),
+        event("cuda_runtime", "hipModuleLaunchKernel", 4, 2, correlation=2, **sizes), *filler,
+        event("kernel", "a", 50_000, 3, 0, 0, device=0, stream=0, correlation=1, **sizes),
+        event("kernel", "b", 50_010, 3, 0, 0, device=0, stream=0, correlation=2, **sizes),
+        event("kernel", "c", 50_020, 3, 0, 0, device=0, stream=0, **sizes)])
+    tables, _ = together(kineto.parse(path))
+    found = [(row["grid_x"], row["grid_y"], row["grid_z"]) for row in rows(tables["kernels"])]
+    assert found == [(512, 4, 1), (512 * 128, 8, 1), (512 * 128, 8, 1)]
+
+
+@pytest.mark.captures
+@pytest.mark.parametrize(("name", "in_items"), [("mi300_Qwen_Qwen1.5-0.5B-Chat__1016005", 169),
+                                                ("mi300_facebook_timesformer-base-finetuned-k400__1016002", 138)])
+def test_grids_of_a_real_trace_count_work_items(name, in_items):
+    """Against a plain reader; a grid of work-items divides into whole blocks, one of workgroups need not."""
+    path = third_party.captures() / "kineto" / f"{name}.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    extended = {one["args"]["correlation"] for one in events if one.get("name") == "hipExtModuleLaunchKernel"}
+    kernels = [one["args"] for one in events if one.get("cat") == "kernel"]
+    expected = {one["correlation"]: tuple(size if one["correlation"] in extended else size * per for size, per in
+                                          zip(one["grid"], one["block"], strict=True))
+                for one in kernels if "grid" in one}
+    tables, _ = together(kineto.parse(path))
+    found = {row["correlation_id"]: (row["grid_x"], row["grid_y"], row["grid_z"]) for row in rows(tables["kernels"])
+             if "grid_x" in row}
+    assert found == expected
+    items = [row for row in rows(tables["kernels"]) if row["correlation_id"] in extended]
+    assert len(items) == in_items and all(row["grid_x"] % row["block_x"] == 0 for row in items)
 
 
 def test_work_of_a_graph_and_copies_between_devices(tmp_path):

@@ -2,8 +2,7 @@
 
 A library that is told to compute the transposed result, as a row-major framework tells BLAS, puts the tile's first
 side along the columns; which way it was shows in the number of workgroups. That number also shows a split of the
-summed dimension, and persistent kernels. Clusters of workgroups fill the grid up to a multiple. HIP's extended launch
-counts threads where others count workgroups.
+summed dimension, and persistent kernels. Clusters of workgroups fill the grid up to a multiple.
 """
 
 from __future__ import annotations
@@ -96,18 +95,15 @@ def losses(rows: Sequence[Mapping[str, Any]]) -> float:
 
 def _agrees(launch: Launch, batch: int, sides: tuple[int, int], units: int) -> tuple[str, int]:
     """Whether the launch has a workgroup per tile, or several that share its sum, or no more than run at once."""
-    counts = {launch.workgroups or 0}
-    if launch.workgroups and launch.threads and launch.workgroups % launch.threads == 0:
-        counts.add(launch.workgroups // launch.threads)  # it was counted in threads
+    count = launch.workgroups or 0
     tiles = batch * sides[0] * sides[1]
     filled = {batch * -(-sides[0] // down) * down * -(-sides[1] // across) * across
               for down in CLUSTERS for across in CLUSTERS}
-    if counts & filled:
+    if count in filled:
         return LAUNCHED, 1
-    shared = [count // tiles for count in counts if count and count % tiles == 0 and 1 < count // tiles <= MOST_SPLIT]
-    if shared and launch.split == "split_k":
-        return LAUNCHED, min(shared)
-    if any(0 < count <= units and count < tiles for count in counts):
+    if launch.split == "split_k" and count % tiles == 0 and 1 < count // tiles <= MOST_SPLIT:
+        return LAUNCHED, count // tiles
+    if 0 < count <= units and count < tiles:
         return PERSISTENT, 1
     return OTHERWISE, 1
 

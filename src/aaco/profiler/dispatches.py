@@ -1,4 +1,5 @@
-"""Which kernel a dispatch is, where its counters stand in other rows than its times: by process, pass and number."""
+"""Which kernel a dispatch is, where its counters stand in other rows than its times: by process, pass and number; and
+in what its grid counts."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 NONE = -1
+# These calls are given the grid in work-items, every other call in workgroups (HIP runtime API, module Execution).
+GLOBAL_SIZE = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 
 
 class Places:

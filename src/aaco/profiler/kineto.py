@@ -5,9 +5,10 @@ Work is linked to the call that launched it by correlation id; flow arrows, whos
 needed. A replayed graph gives one id to many kernels. Kineto writes one process per file; where several were merged
 into one, ids may collide, which the problems say. Ranges that belong to a device (gpu_user_annotation, cuda_sync)
 become api_calls with a device and a stream instead of a process and a thread, and never kernels. What Kineto derives
-from a kernel's geometry (blocks and warps per SM) is not kept. What a collective did is told by its kernel's arguments
-on CUDA, else by those of the operation that launched it. Times with an epoch (baseTimeNanoseconds) are on the realtime
-clock.
+from a kernel's geometry (blocks and warps per SM) is not kept. A grid counts workgroups, but that of a kernel launched
+by hipExtModuleLaunchKernel, which takes a global work size, counts work-items: the launch stands before its kernel.
+What a collective did is told by its kernel's arguments on CUDA, else by those of the operation that launched it. Times
+with an epoch (baseTimeNanoseconds) are on the realtime clock.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from aaco.profiler.capture import Device, Facts
 from aaco.profiler.chrome import KINETO_MARKS, OTHERS, Event, Groups, Reader, at_once, durations, is_trace
 from aaco.profiler.columns import constant, encoded, integers
 from aaco.profiler.digits import LARGEST, Microseconds
+from aaco.profiler.dispatches import GLOBAL_SIZE
 from aaco.profiler.kineto_events import (
     ALLOCATED,
     EXPECTED,
@@ -98,12 +100,16 @@ class _Kineto(Reader):
     copy_rows: int = 0
     _comms: dict[int, Launch] = field(default_factory=dict)  # of operations of collectives, by their id
     _untold: list[tuple[int, int]] = field(default_factory=list)  # kernels of collectives that do not say what they do
+    _in_items: set[int] = field(default_factory=set)  # launches that were given work-items, until their kernel comes
     processes: set[Any] = field(default_factory=set)
 
     def canonical(self, category: str | None) -> str | None:
         return CATEGORIES.get(category or "", category)
 
     def device_pieces(self, groups: Groups) -> Iterator[pa.Table]:
+        for key in list(groups):
+            if key[0] == "X" and self.canonical(key[1]) in RUNTIMES:
+                self._note_sizes([event for event in groups[key] if event.name in GLOBAL_SIZE])
         for key in list(groups):
             category = self.canonical(key[1])
             if key[0] == "X" and category == KERNEL:
@@ -151,10 +157,12 @@ class _Kineto(Reader):
         self.kernel_rows += len(events)
         names = encoded([event.name for event in events])
         blocks = _triples([launch.block for launch in launches])
+        sizes = _ones(blocks, np.array([launch.correlation in self._in_items for launch in launches], bool))
+        self._in_items.difference_update({launch.correlation for launch in launches})
         yield KERNELS.build(
             kernel_id=keys, kernel_name=names, **self._where(events, launches),
             t_start_ns=start, t_end_ns=start + lasted, dur_ns=lasted,
-            **_axes("grid", _triples([launch.grid for launch in launches]), blocks), **_axes("block", blocks),
+            **_axes("grid", _triples([launch.grid for launch in launches]), sizes), **_axes("block", blocks),
             vgpr=integers([launch.registers for launch in launches]),
             lds_bytes=integers([launch.shared for launch in launches]),
             occupancy_pct=pa.array([launch.occupancy for launch in launches], pa.float64()),
@@ -168,6 +176,11 @@ class _Kineto(Reader):
         told = [(key, self._comms[external]) for key, external in self._untold if external in self._comms]
         if told:
             yield _collectives(np.array([key for key, _ in told], np.int64), [launch for _, launch in told])
+
+    def _note_sizes(self, events: list[Event]) -> None:
+        for launch in self.arguments(events, LAUNCHES, Launch) if events else ():
+            if launch.correlation is not None:
+                self._in_items.add(launch.correlation)
 
     def _note_comms(self, events: list[Event]) -> None:
         for launch in self.arguments(events, LAUNCHES, Launch) if events else ():
@@ -277,6 +290,11 @@ def _triples(values: list[tuple[int, int, int] | None]) -> tuple[np.ndarray, np.
     absent = np.array([value is None for value in values], bool)
     flat = chain.from_iterable([value or (0, 0, 0) for value in values])
     return np.fromiter(flat, np.int64, 3 * len(values)).reshape(-1, 3), absent
+
+
+def _ones(triples: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The triples with (1, 1, 1) in these rows."""
+    return np.where(rows[:, None], 1, triples[0]), triples[1] & ~rows
 
 
 def _axes(name: str, *factors: tuple[np.ndarray, np.ndarray]) -> dict[str, pa.Array]:

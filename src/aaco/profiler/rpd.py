@@ -25,6 +25,7 @@ from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, KERNEL
 from aaco.profiler import names, sqlite
 from aaco.profiler.capture import Device, Facts
 from aaco.profiler.columns import bare, coded, constant, titled
+from aaco.profiler.dispatches import GLOBAL_SIZE
 from aaco.profiler.ledger import ABSENT, LATEST_NS, NOT_TIMED, Ledger, integers, placeable
 from aaco.profiler.rocm_labels import direction
 from aaco.profiler.sqlite import LONGEST_NAME, Batch, Database, Table, joined, quoted
@@ -38,8 +39,6 @@ KERNEL_TYPES = {"KernelExecution", "Task"}
 COPY_WORDS = ("Copy", "COPY", "Memcpy", "Fill", "Memset")
 KINDS = ("h2h", "h2d", "d2h", "d2d", "unknown", "memset")  # the first four as those calls number them
 MARKER = "UserMarker"
-# These calls are given the grid in work-items; every other call in workgroups.
-GLOBAL_SIZE = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 UNITS = {"sclk": "MHz", "mclk": "MHz", "power": "W", "temp": "C"}
 DOMAINS = {"hip": "hip", "hsa": "hsa", "roc": "marker", "cud": "cuda_runtime", "nvt": "marker"}
 OWN = "rpd"  # the domain of what the tracer notes of its own work
