@@ -1,9 +1,9 @@
 """Thresholds of the session rules and how often they are right: fitted on labelled recordings, kept as data.
 
-Provenance: python -m benchmarks.diagnosis.classify --fit, on 66 recordings of 46 workloads on an NVIDIA H200 and an H100
-(PyTorch 2.11), each with a bottleneck planted by construction and imported with its unprofiled latencies. Leaving one
-workload out, each fold fits its own thresholds; those here are fitted on all. 13 of the recordings were made when the
-rules were final; without them the thresholds are the same.
+Provenance: python -m benchmarks.diagnosis.classify --fit, on 66 recordings of 46 workloads on an NVIDIA H200 and an
+H100 (PyTorch 2.11), each with a bottleneck planted by construction and imported with its unprofiled latencies. Leaving
+one workload out, each fold fits its own thresholds; those here are fitted on all. 13 of the recordings were made when
+the rules were final; without them the thresholds are the same.
 """
 
 from __future__ import annotations
