@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests import third_party
 
 settings.register_profile("shared machine", deadline=None)  # a neighbour's load must not fail a test
+# Of a mutant it is enough to know that some example fails; to shrink it took up to 100 s.
+settings.register_profile("mutant", deadline=None, phases=(Phase.explicit, Phase.generate), database=None)
 settings.load_profile("shared machine")
 # What a script started in the background ignores it, and so would every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
