@@ -130,9 +130,13 @@ def sessions(benchmark: str, metric: str, machine: str | None, configuration: st
 @options.config_file
 def accept(benchmark: str, session: str, author: str, reason: str, metric: str, machine: str | None,
            configuration: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
-    """Accept that from SESSION on the level of BENCHMARK is another one: the mean moves, the spread stays."""
+    """Accept that from SESSION on the level of BENCHMARK is another one: the mean moves, the spread stays.
+
+    SESSION is an id, its beginning, or latest: the last of this history.
+    """
     with _open(baselines_dir, config_file) as opened:
         key = _key(opened, benchmark, metric, machine, configuration)
+        session = _session(opened, key, session)
         opened.accept(key, session, author, reason)
     say.line(f"{key.benchmark} {key.metric}: the level from {session} on is accepted by {author}")
 
@@ -168,6 +172,15 @@ def _key(opened: History, benchmark: str, metric: str, machine: str | None, conf
         both = "; ".join(f"--machine {key.machine or '-'} --configuration {key.config or '-'}" for key in found[:4])
         raise UsageError(f"{benchmark} {metric} was measured on several machines or configurations", both)
     return found[0]
+
+
+def _session(opened: History, key: Key, reference: str) -> str:
+    """The session of this history that is meant; what names none is left to the history to refuse."""
+    known = opened.sessions(key)["session_id"].to_pylist()
+    if reference == "latest":
+        return str(known[-1])
+    found = [name for name in known if name.startswith(reference)]
+    return found[0] if len(found) == 1 else reference
 
 
 def _summary(opened: History, key: Key) -> dict[str, Any]:
