@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import linalg
 
@@ -70,6 +70,8 @@ def test_a_steps_size_and_t_are_those_of_generalised_least_squares(count: int, a
 
 
 @given(ANYTHING)
+@example([2.0, 2.0, 1.0, 1.0, 1.0, 1.0])
+@example([1.0] * 20 + [math.e] * 20 + [math.e**2] * 20)
 @settings(max_examples=150, deadline=None)
 def test_any_values_get_an_answer_or_a_reason(values: list[float]) -> None:
     try:

@@ -170,7 +170,8 @@ def _steady(draft: _Draft, tamed: Reals) -> tuple[Slope, ...]:
         by_steps = sum(float(((stretch[a:b] - stretch[a:b].mean()) ** 2).sum())
                        for a, b in steps.segments(inner, len(stretch)))
         count = noise.effective(len(stretch), draft.white.rho)
-        if count * math.log(by_line / by_steps) + STRONG < (2 * len(inner) - 1) * math.log(count):
+        exact = len(stretch) * noise.FLAT**2  # what may be left of a perfect fit
+        if count * math.log((by_line + exact) / (by_steps + exact)) + STRONG < (2 * len(inner) - 1) * math.log(count):
             found.append(Slope(begin, end, 100 * math.expm1(rise * (len(stretch) - 1))))
     gone = {step.index for step in draft.kept for slope in found if slope.begin < step.index < slope.end}
     draft.kept = [step for step in draft.kept if step.index not in gone]

@@ -22,7 +22,8 @@ Reals = NDArray[np.float64]
 MEAN_TO_SIGMA = float(np.sqrt(np.pi / 2))  # of the mean absolute deviation of a normal sample
 SPIKE = 5  # values of a running median: it passes over spikes of two
 DRAWN_IN = 4.0  # scales from the running median beyond which a value counts as that far away
-LAGS = (1, 2, 3, 4, 6, 8)
+LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+PER_LAG = 10  # values that a lag must have to be read: a step touches as many differences as the lag is long
 MOST_MEMORY = 0.95  # a noise that forgets slower than this cannot be told from a drifting level
 FEWEST = 6
 FLAT = 1e-12  # logarithms that differ by less are those of equal values: a double carries no more
@@ -100,7 +101,7 @@ def memory(residuals: Reals, share: float = 0.5) -> float:
 
     The variogram, half the squared scale of differences at a lag, rises from sigma^2 (1 - rho) at lag 1 to sigma^2.
     """
-    heights = [scale(residuals[lag:] - residuals[:-lag], share) ** 2 for lag in LAGS if len(residuals) > LAGS[-1] * lag]
+    heights = [scale(residuals[lag:] - residuals[:-lag], share) ** 2 for lag in LAGS if len(residuals) >= PER_LAG * lag]
     if len(heights) < 2 or not max(heights):
         return 0.0
     return float(np.clip(1 - heights[0] / max(heights), 0.0, MOST_MEMORY))

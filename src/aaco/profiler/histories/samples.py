@@ -15,8 +15,8 @@ from aaco.core.errors import BadCapture
 from aaco.profiler import jsonfile
 from aaco.tracelake.history import LONGEST, TIMES, Direction, Key, Sample
 
-MOST_BYTES = 1 << 27
-MOST_SAMPLES = 2_000_000
+MOST_BYTES = 1 << 26
+MOST_SAMPLES = 500_000
 NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_NS = 1 << 62  # a time in ns that still fits a table
@@ -52,7 +52,7 @@ class History:
 def document(path: Path) -> Any:
     """The file's JSON document; Infinity and NaN, which asv writes for what it does not know, are null.
 
-    Raises BadCapture for what is no JSON or has more than 128 MiB.
+    Raises BadCapture for what is no JSON or has more than 64 MiB.
     """
     try:
         return json.loads(jsonfile.content(path, MOST_BYTES), parse_constant=lambda _: None)
