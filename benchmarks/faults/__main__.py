@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from benchmarks import faults
+
+SHIPPED = Path("src/aaco/analytics/root_cause/likelihoods.json")
 
 
 def main() -> None:
@@ -14,11 +17,36 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, metavar="FILE", help="measure, and add rows to FILE")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to measure [600]")
+    parser.add_argument("--train", type=Path, metavar="FILE", help="learn the likelihoods from a recording")
+    parser.add_argument("--into", type=Path, default=SHIPPED, metavar="TABLE", help="where --train writes them")
+    parser.add_argument("--score", type=Path, metavar="FILE", help="judge answers to held-out runs of a recording")
     chosen = parser.parse_args()
     if chosen.record:
         from benchmarks.faults.record import record
 
         record(chosen.record, chosen.seconds)
+    if chosen.train:
+        _train(chosen.train, chosen.into)
+    if chosen.score:
+        _score(chosen.score)
+
+
+def _train(source: Path, into: Path) -> None:
+    from benchmarks.faults import learn, recording
+
+    rows = recording.read(source)
+    runs = recording.counted(recording.runs(rows))
+    table = learn.learn([run for run in runs if "+" not in run.cause], recording.provenance(rows, source))
+    into.write_text(json.dumps(table.document(), indent=1) + "\n")
+    print(f"{into}: {len(table.laws)} causes from {sum(table.rows.values())} runs")
+
+
+def _score(source: Path) -> None:
+    from benchmarks.faults import recording, score
+
+    found = score.figures(recording.counted(recording.runs(recording.read(source))))
+    for name, value in found.items():
+        print(f"{name:<60} {score.shown(value)}")
 
 
 if __name__ == "__main__":

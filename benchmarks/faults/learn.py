@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from aaco.analytics.root_cause.likelihood import SOUND, UNKNOWN, Law, Likelihoods
+from aaco.analytics.root_cause.causes import SOUND, UNKNOWN
+from aaco.analytics.root_cause.likelihood import Law, Likelihoods
 from aaco.analytics.root_cause.symptoms import SYMPTOMS
 from aaco.core.statistics import mad_sigma
 
@@ -25,11 +26,18 @@ Reals = NDArray[np.float64]
 COLUMNS = tuple((symptom.name, symptom.group) for symptom in SYMPTOMS)
 GROUPS = tuple(dict.fromkeys(symptom.group for symptom in SYMPTOMS))
 MEMBER = np.array([[group == mine for group in GROUPS] for _, mine in COLUMNS], float)  # symptoms x groups
-FLOOR = 0.04  # a width below it would make much of nothing
+FLOORS = tuple(symptom.floor for symptom in SYMPTOMS)
 GAIN = 0.25  # nats that a law of its own must tell about a symptom, on the average of the cause's runs
+DEGREES = 8.0  # of the laws: with fewer, a symptom that must be there and is not would hardly be missed
+# The least width of a law is this part of its place, because a fault may be stronger or weaker than those planted, but
+# no more than a factor of two either way.
+GRADED, TWOFOLD = 0.4, 0.7
 LEAST = 3  # runs to learn a cause from
 RIDGE = 0.02
 FIRST_WEIGHT = 0.5
+# Laws by the symptom's definition, where a recording has none: a group without a quota is never throttled, and a quota
+# that slows down by 5 % or more stops a process for a tenth of the time to several CPUs' worth of it.
+ELICITED = {"throttled": (Law(0.0, 0.3), {"cpu_quota": Law(4.5, 1.5)})}
 UNKNOWN_SHARE = 0.5  # weight of a run whose cause was left out
 
 
@@ -55,34 +63,40 @@ def learn(runs: Sequence[Run], provenance: Mapping[str, Any] | None = None) -> L
 def laws(runs: Sequence[Run], without: str = "") -> Likelihoods:
     """The laws of every symptom under every cause but one."""
     sound = _matrix([run for run in runs if run.cause == SOUND])
-    base = {name: law for column, (name, _) in enumerate(COLUMNS) if (law := _law(sound[:, column]))}
+    base = {name: law for column, (name, _) in enumerate(COLUMNS) if (law := _law(sound[:, column], FLOORS[column]))}
     counts = Counter(run.cause for run in runs)
     found = {cause: _laws_of(_matrix([run for run in runs if run.cause == cause]), base)
              for cause in sorted(counts) if cause not in (SOUND, without) and counts[cause] >= LEAST}
-    return Likelihoods(found, base, rows=dict(counts))
+    for name, (law, of_causes) in ELICITED.items():
+        if name not in base:
+            base[name] = law
+            for cause, own in of_causes.items():
+                found.get(cause, {})[name] = own
+    return Likelihoods(found, base, degrees=DEGREES, rows=dict(counts))
 
 
 def _laws_of(shifts: Reals, sound: Mapping[str, Law]) -> dict[str, Law]:
     """The laws of those symptoms that the cause changes."""
     found = {}
     for column, (name, _) in enumerate(COLUMNS):
-        own, values = _law(shifts[:, column]), shifts[:, column]
+        own, values = _law(shifts[:, column], FLOORS[column]), shifts[:, column]
         if own and name in sound:
             seen = values[np.isfinite(values)]
-            gain = own.log_density(seen, 4.0) - sound[name].log_density(seen, 4.0)
+            gain = own.log_density(seen, DEGREES) - sound[name].log_density(seen, DEGREES)
             if gain.mean() > GAIN:
                 found[name] = own
     return found
 
 
-def _law(values: Reals) -> Law | None:
+def _law(values: Reals, floor: float) -> Law | None:
     """Median and the larger of two robust widths; wider the fewer the runs."""
     seen = values[np.isfinite(values)]
     if len(seen) < LEAST:
         return None
     low, high = np.quantile(seen, [0.1, 0.9])
+    place = float(np.median(seen))
     width = max(mad_sigma(seen), (high - low) / 2.563) * (1 + 1 / len(seen))
-    return Law(round(float(np.median(seen)), 5), round(max(FLOOR, float(width)), 5))
+    return Law(round(place, 5), round(max(floor, float(width), min(GRADED * abs(place), TWOFOLD)), 5))
 
 
 def _matrix(runs: Sequence[Run]) -> Reals:
@@ -116,10 +130,8 @@ def _judged(table: Likelihoods, tested: Sequence[Run], share: float) -> Judged:
 
 
 def grouped(table: Likelihoods, shifts: Reals) -> Reals:
-    """Untempered log-likelihood ratios: runs x answers (`no_fault` last, all 0) x groups."""
-    plain = replace(table, weights={}, temperature=1.0)
-    ratios = plain.ratios(shifts, COLUMNS) @ MEMBER
-    return np.concatenate([ratios, np.zeros_like(ratios[:, :1])], axis=1)
+    """Untempered log-likelihood ratios: runs x answers x groups."""
+    return np.asarray(replace(table, weights={}, temperature=1.0).ratios(shifts, SYMPTOMS, pairs=False) @ MEMBER)
 
 
 def _weigh(judged: Sequence[Judged]) -> tuple[Reals, float]:

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from aaco.analytics.root_cause import signals
-from aaco.analytics.root_cause.likelihood import SOUND
+from aaco.analytics.root_cause.causes import SOUND
 from aaco.analytics.root_cause.symptoms import Side, shifts
+from aaco.core.statistics import mad_sigma
 from benchmarks.faults.learn import COLUMNS, Run
 
+ONE_SIDED = 1.645
 LEAST_IMPACT = math.log(1.05)  # METHODS section 4: what slows down less does not count as a fault
 NEAREST = 12  # sound runs of the same model nearest in time, which a run is compared with
 
@@ -46,14 +48,33 @@ def runs(rows: Sequence[Mapping[str, Any]]) -> list[Run]:
 
 
 def counted(found: Sequence[Run]) -> list[Run]:
-    """Sound runs, and those of a fault that slows its model down by 5 % or more at that strength (by their median)."""
+    """Sound runs, and those of a fault whose impact on its model at that strength was shown.
+
+    Shown: the median slowdown of its runs is 5 % or more, and more than so many sound runs of the model scatter by
+    (one-sided, 95 %). Of those, the runs that were themselves slowed down by 5 %.
+    """
     impacts = defaultdict[tuple[str, str, int], list[float]](list)
     for run in found:
         impacts[run.model, run.cause, run.strength].append(run.impact)
-    slow = {key: float(np.median(values)) >= LEAST_IMPACT for key, values in impacts.items()}
+    spread = {model: mad_sigma(values) for (model, cause, _), values in impacts.items() if cause == SOUND}
+
+    def shown(model: str, cause: str, strength: int) -> bool:
+        values = impacts[model, cause, strength]
+        return bool(values) and float(np.median(values)) >= max(
+            LEAST_IMPACT, ONE_SIDED * spread[model] / math.sqrt(len(values)))
+
     return [run for run in found if run.cause == SOUND
-            or (slow[run.model, run.cause, run.strength] and run.impact >= LEAST_IMPACT
-                and all(slow.get((run.model, part, run.strength), False) for part in run.cause.split("+")))]
+            or (run.impact >= LEAST_IMPACT and shown(run.model, run.cause, run.strength)
+                and all(shown(run.model, part, run.strength) for part in run.cause.split("+")))]
+
+
+def provenance(rows: Sequence[Mapping[str, Any]], path: Path) -> dict[str, Any]:
+    """Where and when a recording was made, and of how many runs."""
+    head = next(row for row in rows if "machine" in row)
+    return {"machine": head["machine"], "date": head["date"], "onnxruntime": head["onnxruntime"],
+            "kernel": head["kernel"], "recording": path.name, "recorded_runs": sum("cause" in row for row in rows),
+            "models": sorted({row["model"] for row in rows if "cause" in row}),
+            "elicited": "throttled: by its definition, because sound runs of the recording did not note it"}
 
 
 def _side(row: Mapping[str, Any], graph: Mapping[str, Any]) -> Side:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
-from aaco.analytics.root_cause.likelihood import SOUND, UNKNOWN, Likelihoods
+from aaco.analytics.root_cause.causes import SOUND, UNKNOWN
+from aaco.analytics.root_cause.likelihood import Likelihoods
+from aaco.analytics.root_cause.symptoms import SYMPTOMS
 from aaco.core.statistics import wilson
-from benchmarks.faults.learn import GROUPS, Run, grouped, learn
+from benchmarks.faults.learn import Run, learn
 
 FOLDS, BINS = 4, 10
 Reals = NDArray[np.float64]
@@ -57,14 +58,18 @@ def share(found: Sequence[bool]) -> str:
     return f"{sum(found) / max(1, len(found)):.3f} [{low:.3f}, {high:.3f}] of {len(found)}"
 
 
+def shown(found: list[bool] | float) -> str:
+    """A figure for print."""
+    return f"{found:.3f}" if isinstance(found, float) else share(found)
+
+
 def answers(table: Likelihoods, tested: Sequence[Run]) -> Iterator[tuple[Run, list[str], Reals]]:
     """Each run with the answers in order of probability, and their probabilities in that order."""
     if not tested:
         return
-    weights = np.array([table.weights.get(group, 1.0) for group in GROUPS])
-    scores = grouped(table, np.array([run.shifts for run in tested])) @ weights
-    scores[:, -2] += table.bias
-    for run, chance in zip(tested, softmax(scores / table.temperature, axis=1), strict=True):
+    sums = table.ratios(np.array([run.shifts for run in tested]), SYMPTOMS).sum(axis=2)
+    _, chances = table.chances(sums, np.zeros(len(table.answers)))
+    for run, chance in zip(tested, chances, strict=True):
         order = np.argsort(-chance, kind="stable")
         yield run, [table.answers[index] for index in order], chance[order]
 
@@ -102,6 +107,19 @@ def pairs(singles: Sequence[Run], both: Sequence[Run]) -> list[bool]:
     table = learn(singles)
     return [set(run.cause.split("+")) <= set(order[:3]) for run, order, _ in answers(table, both)
             if set(run.cause.split("+")) <= set(table.answers)]
+
+
+def figures(runs: Sequence[Run]) -> dict[str, list[bool] | float]:
+    """Every figure that has a bar, of counted runs: the answers as right or wrong, and calibration errors."""
+    singles, both = ([run for run in runs if ("+" in run.cause) == paired] for paired in (False, True))
+    found: dict[str, list[bool] | float] = {}
+    for name, split in (("repeats", repeats), ("unseen model", unseen_models), ("unseen strength", unseen_strengths)):
+        faults, sound = split(singles)
+        found |= {f"{name}: top-1": faults.first, f"{name}: top-3": faults.third, f"{name}: ECE": faults.ece}
+        if sound.first:
+            found[f"{name}: no fault said where there is none"] = sound.first
+    return found | {"two faults at once: both in the top 3": pairs(singles, both),
+                    "unknown fault recognised": unknowns(singles)[0]}
 
 
 def unknowns(runs: Sequence[Run]) -> tuple[list[bool], Counter[tuple[str, str, str]]]:

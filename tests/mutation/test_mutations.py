@@ -303,6 +303,21 @@ MUTATIONS = [
     ("profiler/histories/samples.py", "elif unit in TIMES and found <= 0:",
      "elif False:", "tests/unit/test_histories.py"),
     ("profiler/histories/plain_csv.py", "if len(cells) != len(header):", "if False:", "tests/unit/test_histories.py"),
+    ("analytics/root_cause/likelihood.py", "if of(one).kind != of(two).kind]", "if False]",
+     "tests/unit/test_root_cause.py"),
+    ("analytics/root_cause/likelihood.py", "if mine else sound for cause", "if mine else 0 * sound for cause",
+     "tests/unit/test_root_cause.py"),
+    ("analytics/root_cause/posterior.py", "in distinct(evidence)", "in evidence", "tests/property/test_root_cause.py"),
+    ("analytics/root_cause/posterior.py", "PSEUDO_COUNT + confirmed.get(name, 0)", "PSEUDO_COUNT",
+     "tests/unit/test_root_cause.py"),
+    ("analytics/root_cause/posterior.py", "RANK[name] * value", "value", "tests/unit/test_root_cause.py"),
+    ("analytics/root_cause/signals.py", 'pc.equal(iterations["phase"].cast', 'pc.not_equal(iterations["process"].cast',
+     "tests/unit/test_root_cause.py"),
+    ("analytics/root_cause/symptoms.py", "if not all(map(math.isfinite, (shift, value, before))):", "if False:",
+     "tests/unit/test_root_cause.py"),
+    ("root_cause.py", "regained >= HALF", "regained >= 0", "tests/unit/test_root_cause.py"),
+    ("tracelake/confirmed.py", "if one.session_id != session_id", "if True", "tests/unit/test_root_cause.py"),
+    ("collectors/procfs.py", "(*line[1:4], *line[6:8])", "line[1:8]", "tests/unit/test_procfs.py"),
 ]
 
 

@@ -49,6 +49,7 @@ COMMANDS = {
     "diff": ("aaco.cli.diff:diff", "Is a session slower than a baseline? What changed between two imported traces?"),
     "regression": ("aaco.cli.diff:diff", "The same as diff."),
     "drift": ("aaco.cli.series:drift", "Where histories changed their level, and where they are going."),
+    "root-cause": ("aaco.cli.root_cause:root_cause", "Why is a session slower than its baseline?"),
     "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same, within their precision?"),
     "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
     "history": ("aaco.cli.history:history", "The history of measurements, and what was said of it."),

@@ -110,6 +110,13 @@ def measuring(function: F) -> F:
     return function
 
 
+def one_session(session: str | None, named: str | None) -> str:
+    """The session that was named, in whichever spelling; the latest where none was. Raises UsageError for two."""
+    if session and named:
+        raise UsageError("name one session, as SESSION or --session SESSION", "aaco ls  # lists them")
+    return session or named or "latest"
+
+
 def session_reference(required: bool = False) -> Callable[[F], F]:
     """A session given by position or as --session; `latest` when neither is."""
 

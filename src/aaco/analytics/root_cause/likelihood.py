@@ -10,13 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aaco.analytics.root_cause.causes import SOUND, UNKNOWN, of
+from aaco.analytics.root_cause.symptoms import Symptom
+from aaco.core.errors import BadBundle
+
+SCHEMA_VERSION = 1
 Reals = NDArray[np.float64]
-SOUND, UNKNOWN = "no_fault", "unknown"
+WHOLE = "slowdown"  # the symptom that parts are parts of
+PAIR_ODDS = 1 / 300  # of a second, given cause being there as well: one run in twenty has two of some fifteen
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Likelihoods:
     sound: Mapping[str, Law]
     weights: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
-    degrees: float = 4.0
+    degrees: float = 8.0
     novelty: float = 0.2
     bias: float = 0.0
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -65,26 +72,108 @@ class Likelihoods:
         """All that can be answered: the causes, and that there is none, or one that nobody planted."""
         return (*self.laws, UNKNOWN, SOUND)
 
-    def ratios(self, shifts: Reals, symptoms: Sequence[tuple[str, str]]) -> Reals:
+    @property
+    def hypotheses(self) -> tuple[tuple[str, ...], ...]:
+        """Each answer alone, in their order, then every pair of causes of different kinds at once: two of one kind
+        cannot be told from one of them that is stronger."""
+        return (*((answer,) for answer in self.answers), *self._pairs)
+
+    @property
+    def _pairs(self) -> list[tuple[str, str]]:
+        return [(one, two) for one, two in combinations(self.laws, 2) if of(one).kind != of(two).kind]
+
+    def ratios(self, shifts: Reals, symptoms: Sequence[Symptom], pairs: bool = True) -> Reals:
         """Log-likelihood ratios of shifts (runs x symptoms; NaN: missing) against a sound run, tempered by group.
 
-        symptoms: (name, group) of each column. Returns runs x answers without `no_fault` x symptoms; missing evidence,
-        and a symptom that was never learnt, gives 0.
+        Returns runs x hypotheses (without pairs: x answers) x symptoms; missing evidence, and a symptom that was never
+        learnt, gives 0.
         """
-        found = np.zeros((len(shifts), len(self.laws) + 1, len(symptoms)))
-        for column, (name, group) in enumerate(symptoms):
-            if name in self.sound:
-                scale = self.weights.get(group, 1.0) / self.temperature
-                found[:, :, column] = scale * self._ratios_of(name, shifts[:, column])
-        return np.nan_to_num(found, nan=0.0)
+        count = len(self.hypotheses) if pairs else len(self.answers)
+        found = np.zeros((len(shifts), count, len(symptoms)))
+        for column, symptom in enumerate(symptoms):
+            seen = np.isfinite(shifts[:, column])
+            if symptom.name in self.sound and seen.any():
+                scale = self.weights.get(symptom.group, 1.0) / self.temperature
+                found[seen, :, column] = scale * self._of(symptom, shifts[seen, column], pairs)
+        return found
 
-    def _ratios_of(self, symptom: str, shift: Reals) -> Reals:
-        """runs x answers, of one symptom."""
-        sound = self.sound[symptom].log_density(shift, self.degrees)
-        known = np.array([laws[symptom].log_density(shift, self.degrees) if symptom in laws else sound
-                          for laws in self.laws.values()])
+    def chances(self, sums: Reals, log_prior_odds: Reals) -> tuple[Reals, Reals]:
+        """Probabilities of the hypotheses, and of the answers: a cause's is that it is there, alone or with another.
+
+        sums: runs x hypotheses, of `ratios`; log_prior_odds: of each answer against `no_fault`.
+        """
+        among = self.membership
+        prior = among @ log_prior_odds + np.where(among.sum(axis=1) > 1, math.log(PAIR_ODDS), 0.0)
+        prior[len(self.laws)] += self.bias / self.temperature
+        odds = sums + prior[:sums.shape[1]]
+        each = np.exp(odds - odds.max(axis=1, keepdims=True))
+        each /= each.sum(axis=1, keepdims=True)
+        return each, each @ among[:sums.shape[1]]
+
+    @property
+    def membership(self) -> Reals:
+        """hypotheses x answers: 1 where the answer is part of the hypothesis."""
+        return np.array([[float(answer in each) for answer in self.answers] for each in self.hypotheses])
+
+    def _of(self, symptom: Symptom, shift: Reals, pairs: bool) -> Reals:
+        """runs x hypotheses, of one symptom."""
+        law, sound = self.sound[symptom.name], self.sound[symptom.name].log_density(shift, self.degrees)
+        own = {cause: laws.get(symptom.name) for cause, laws in self.laws.items()}
+        each = {cause: mine.log_density(shift, self.degrees) if mine else sound for cause, mine in own.items()}
+        known = list(each.values())
         # Of an unknown cause: what any of the known ones, or none, would do, mixed with a law that allows anything.
         usual = np.logaddexp.reduce([*known, sound]) - math.log(len(known) + 1)
         unknown = np.logaddexp(math.log1p(-self.novelty) + usual,
                                math.log(self.novelty) + ANYTHING.log_density(shift, self.degrees))
-        return np.asarray((np.array([*known, unknown]) - sound).T)
+        both = [self._together(symptom, law, (own[one], own[two]), (each[one], each[two]), shift)
+                for one, two in self._pairs] if pairs else []
+        return np.asarray((np.array([*known, unknown, sound, *both]) - sound).T)
+
+    def _together(self, symptom: Symptom, sound: Law, own: tuple[Law | None, Law | None],
+                  known: tuple[Reals, Reals], shift: Reals) -> Reals:
+        """Log density of a symptom under two causes: a whole adds up, parts of a whole lie between, else either's."""
+        if own == (None, None):
+            return known[0]
+        one, two = (each or sound for each in own)
+        if symptom.name == WHOLE:
+            width = math.hypot(one.width, two.width)
+            return Law(one.place + two.place, width).log_density(shift, self.degrees)
+        if symptom.shared:
+            width = max(abs(one.place - two.place) / 2, one.width, two.width)
+            return Law((one.place + two.place) / 2, width).log_density(shift, self.degrees)
+        if None in own:
+            return known[0] if own[0] else known[1]
+        return np.asarray(np.logaddexp(*known) - math.log(2))
+
+    def document(self) -> dict[str, Any]:
+        """For JSON; `from_document` gives the same back."""
+        return {"schema_version": SCHEMA_VERSION, "provenance": dict(self.provenance), "rows": dict(self.rows),
+                "degrees": self.degrees, "novelty": self.novelty, "temperature": self.temperature, "bias": self.bias,
+                "weights": dict(self.weights), "sound": _pairs(self.sound),
+                "laws": {cause: _pairs(laws) for cause, laws in self.laws.items()}}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Likelihoods:
+        """Raises BadBundle where it is none, or of a later version."""
+        try:
+            if document["schema_version"] > SCHEMA_VERSION:
+                raise BadBundle(f"likelihoods of format {document['schema_version']}", "upgrade aaco")
+            found = cls({cause: _laws(laws) for cause, laws in document["laws"].items()}, _laws(document["sound"]),
+                        **{name: document[name] for name in ("weights", "temperature", "degrees", "novelty", "bias",
+                                                             "rows", "provenance")})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadBundle(f"no likelihoods: {error!r}", "python -m benchmarks.faults --train FILE --into TABLE"
+                            ) from error
+        widths = [law.width for laws in (found.sound, *found.laws.values()) for law in laws.values()]
+        if not all(math.isfinite(value) and value > 0 for value in (found.temperature, found.degrees, *widths)):
+            raise BadBundle("likelihoods with a width, temperature or degrees that are not above 0",
+                            "python -m benchmarks.faults --train FILE --into TABLE")
+        return found
+
+
+def _pairs(laws: Mapping[str, Law]) -> dict[str, list[float]]:
+    return {name: [law.place, law.width] for name, law in laws.items()}
+
+
+def _laws(pairs: Mapping[str, Sequence[float]]) -> dict[str, Law]:
+    return {name: Law(float(place), float(width)) for name, (place, width) in pairs.items()}

@@ -39,7 +39,8 @@ Formula = Callable[[Side, Side], float]  # baseline, current
 @dataclass(frozen=True)
 class Symptom:
     """signal: what it is read from, for the evidence's value; source: the file and column of that; group: symptoms that
-    tell of the same thing and are tempered together."""
+    tell of the same thing and are tempered together; floor: the least width of a law, because smaller shifts than that
+    mean nothing on any machine; shared: it is a part of a whole, and two faults at once take from each other."""
 
     name: str
     meaning: str
@@ -47,6 +48,8 @@ class Symptom:
     signal: str
     source: str
     formula: Formula
+    floor: float = 0.05
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,46 +155,47 @@ _SOURCE, _EXECUTED = "model/graph_nodes.parquet", "model/executed_nodes.parquet"
 SYMPTOMS: tuple[Symptom, ...] = (
     Symptom("slowdown", "time from one inference to the next", "time", "period_ns", _ITERS, _ratio("period_ns")),
     Symptom("between_inferences", "part of the slowdown that lies between inferences", "place", "gap_ns", _ITERS,
-            _part(_added("gap_ns"))),
-    Symptom("unsteadiness", "p90 of latency over its median", "unsteady", "latency_p90_ns", _ITERS, _spread),
+            _part(_added("gap_ns")), 0.1, shared=True),
+    Symptom("unsteadiness", "p90 of latency over its median", "unsteady", "latency_p90_ns", _ITERS, _spread, 0.2,
+            shared=True),
     Symptom("parallelism", "CPU time over wall time", "processor", "cpu_ratio", _EVENTS + "cpu_time",
-            _ratio("cpu_ratio")),
+            _ratio("cpu_ratio"), 0.08, shared=True),
     Symptom("kernel_time", "part of the slowdown that the kernel spent on its behalf", "kernel", "system_ratio",
-            _EVENTS + "cpu_time_system", _part(_times("system_ratio"))),
+            _EVENTS + "cpu_time_system", _part(_times("system_ratio")), 0.15, shared=True),
     Symptom("run_queue_wait", "its threads' time in the run queue over wall time", "contention", "wait_ratio",
-            _ACCOUNT + " run_queue_wait_ns", _ratio("wait_ratio", 0.005)),
+            _ACCOUNT + " run_queue_wait_ns", _ratio("wait_ratio", 0.005), 0.3),
     Symptom("waiting_part", "part of the slowdown spent in the run queue", "contention", "wait_ratio",
-            _ACCOUNT + " run_queue_wait_ns", _part(_times("wait_ratio"))),
+            _ACCOUNT + " run_queue_wait_ns", _part(_times("wait_ratio")), 0.1, shared=True),
     Symptom("preemptions", "preemptions in an iteration", "contention", "switches_involuntary",
-            _ACCOUNT + " switches_involuntary", _ratio("switches_involuntary", 0.1)),
+            _ACCOUNT + " switches_involuntary", _ratio("switches_involuntary", 0.1), 0.3),
     Symptom("others_at_work", "share of its CPUs' time that others took", "contention", "allowed_busy_ratio",
-            _EVENTS + "allowed_busy", _others_gained),
+            _EVENTS + "allowed_busy", _others_gained, 0.05, shared=True),
     Symptom("long_holes", "known work interrupted for long: other tasks", "probe_processor", "probe_long_holes_ratio",
-            _PROBES + "long_holes_ratio", _ratio("probe_long_holes_ratio", 0.01)),
+            _PROBES + "long_holes_ratio", _ratio("probe_long_holes_ratio", 0.01), 0.3),
     Symptom("known_work", "mean time of a counting loop", "probe_processor", "probe_core_mean_ns",
-            _PROBES + "core_mean_ns", _ratio("probe_core_mean_ns")),
+            _PROBES + "core_mean_ns", _ratio("probe_core_mean_ns"), 0.1),
     Symptom("clock", "fastest time of a counting loop", "clock", "probe_core_fastest_ns", _PROBES + "core_fastest_ns",
-            _ratio("probe_core_fastest_ns")),
+            _ratio("probe_core_fastest_ns"), 0.1),
     Symptom("cpus_allowed", "CPUs that it may use", "placement", "cpus_allowed", _EVENTS + "cpus_allowed",
             _ratio("cpus_allowed")),
     Symptom("throttled", "time in which a CPU quota stopped it", "quota", "throttled_ratio",
-            _EVENTS + "cgroup_throttled", _ratio("throttled_ratio", 0.01)),
+            _EVENTS + "cgroup_throttled", _ratio("throttled_ratio", 0.01), 0.3),
     Symptom("interrupts", "interrupts of the host a second", "interrupts", "host_interrupts_per_s",
-            _EVENTS + "host_interrupts", _ratio("host_interrupts_per_s", 100.0)),
+            _EVENTS + "host_interrupts", _ratio("host_interrupts_per_s", 100.0), 0.2),
     Symptom("short_holes", "known work interrupted for short: interrupts", "interrupts", "probe_short_holes_ratio",
-            _PROBES + "short_holes_ratio", _ratio("probe_short_holes_ratio", 0.01)),
+            _PROBES + "short_holes_ratio", _ratio("probe_short_holes_ratio", 0.01), 0.2),
     Symptom("memory_copy", "time of a copy larger than caches", "bandwidth", "probe_copy_fastest_ns",
-            _PROBES + "copy_fastest_ns", _ratio("probe_copy_fastest_ns")),
+            _PROBES + "copy_fastest_ns", _ratio("probe_copy_fastest_ns"), 0.1),
     Symptom("page_faults", "page faults in an iteration", "paging", "faults_minor", _ACCOUNT + " faults_minor",
-            _ratio("faults_minor", 2.0)),
+            _ratio("faults_minor", 2.0), 0.3),
     Symptom("reads", "bytes read from devices a second", "reading", "read_bytes_per_s", _EVENTS + "io_read",
-            _ratio("read_bytes_per_s", 2e5)),
+            _ratio("read_bytes_per_s", 2e5), 0.3),
     Symptom("writes", "bytes written to devices a second", "writing", "written_bytes_per_s", _EVENTS + "io_write",
-            _ratio("written_bytes_per_s", 2e5)),
+            _ratio("written_bytes_per_s", 2e5), 0.3),
     Symptom("blocked", "times an iteration gave up the CPU by itself", "blocking", "switches_voluntary",
-            _ACCOUNT + " switches_voluntary", _ratio("switches_voluntary", 1.0)),
+            _ACCOUNT + " switches_voluntary", _ratio("switches_voluntary", 1.0), 0.2),
     Symptom("io_pressure", "share of time in which somebody waited for I/O", "blocking", "psi_io_ratio",
-            _EVENTS + "psi_io", _ratio("psi_io_ratio", 0.01)),
+            _EVENTS + "psi_io", _ratio("psi_io_ratio", 0.01), 0.3, shared=True),
     Symptom("threads", "threads of the process", "threads", "threads", _ACCOUNT + " threads", _ratio("threads")),
     Symptom("elements", "elements fed to an inference", "input", "elements", "runtime/ort_config.json fed",
             _ratio("elements")),
@@ -207,6 +211,9 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom("element_types", "distance between the element types of the nodes", "precision", "source_nodes",
             _SOURCE + " dtype", _distance(lambda side: side.dtypes)),
 )
+
+
+BY_NAME: Mapping[str, Symptom] = {symptom.name: symptom for symptom in SYMPTOMS}
 
 
 def shifts(baseline: Side, current: Side) -> dict[str, float]:

@@ -1,0 +1,74 @@
+"""`aaco root-cause`: why is it slower?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco.cli import options, say
+from aaco.cli.baseline import baselines_dir
+from aaco.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from aaco.analytics.explanation import Explanation
+    from aaco.core.config import Settings
+    from aaco.core.session import Session
+
+LEVELS = ("executive", "engineer", "deep-dive", "debug")
+
+
+@click.command("root-cause")
+@options.session_reference()
+@click.option("--baseline", help="A baseline's name, or another session: what it was when it was fast.")
+@click.option("--level", type=click.Choice(LEVELS), default="engineer", show_default=True, help="How much is said.")
+@click.option("--check", is_flag=True, help="Take the likeliest cause back, measure again, and say whether that helps.")
+@click.option("--confirm", metavar="CAUSE", help="Keep that this was the cause of SESSION: later answers know it.")
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def root_cause(session: str | None, named: str | None, baseline: str | None, level: str, check: bool,
+               confirm: str | None, baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
+               as_json: bool) -> None:
+    """Say why SESSION (default: latest) is slower than its baseline, and what that rests on.
+
+    Every answer's odds are a sum over pieces of evidence, from the tables of both sides; what was not recorded adds
+    nothing, so measure with --telemetry. The likelihoods were learnt from planted faults (docs/concepts/root-cause.md).
+    """
+    from aaco import pipeline
+    from aaco import root_cause as cause
+    from aaco.core.session import find
+    from aaco.report import root_cause as report
+
+    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+    store, root = settings.config.storage.baselines_dir, settings.config.storage.sessions_dir
+    chosen = find(options.one_session(session, named), root)
+    if confirm:
+        kept = cause.confirm(store, chosen.id, confirm)
+        say.aside(f"{chosen.id}: {confirm} {'is kept as its cause' if kept else 'was kept as its cause before'}")
+        if baseline is None:
+            return
+    if baseline is None:
+        raise UsageError("why slower than what? name a baseline", "aaco root-cause SESSION --baseline NAME|SESSION")
+
+    def explain(one: Session) -> Explanation:
+        return pipeline.explain(one, settings)
+
+    found = cause.why(chosen, baseline, explain, store, root)
+    if check:
+        found = cause.check(found, chosen, explain, lambda plan: _again(plan, settings), root)
+    document = found.document()
+    if as_json:
+        say.document(document)
+    else:
+        say.text(report.render(document, level))
+
+
+def _again(plan: dict[str, Any], settings: Settings) -> Explanation:
+    """Run a plan, and explain the new session."""
+    from aaco import pipeline
+    from aaco.core.plan import Plan
+
+    return pipeline.run(Plan.model_validate(plan), settings).explanation

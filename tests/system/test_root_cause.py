@@ -1,0 +1,61 @@
+"""`aaco root-cause` on real sessions: the documented commands, and what is said where evidence is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+GUIDE = (Path(__file__).parents[2] / "docs/concepts/root-cause.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, cache):
+    """The documented commands, in order."""
+    from tests.system.conftest import Aaco
+
+    made = Aaco(tmp_path_factory.mktemp("causes"), cache)
+    commands = re.search(r"```bash\n(.*?)```", GUIDE, re.S)[1].splitlines()
+    return made, {line: made(*shlex.split(line)[1:]).stdout for line in commands}
+
+
+def test_the_documented_commands_answer_and_rest_on_what_was_fed(folder):
+    """Four times as much was fed: whatever else a busy machine does, that speaks for the batch, and the sums are whole.
+    """
+    aaco, said = folder
+    document = json.loads(aaco("root-cause", "after", "--baseline", "before", "--json").stdout)
+    answers = {one["cause"]: one for one in document["answers"]}
+    assert answers["batch"]["parts"]["elements"] > 5
+    for one in answers.values():
+        total = one["log_prior_odds"] + one["head_start"] + sum(one["parts"].values())
+        assert one["log_odds"] == pytest.approx(total)
+    assert {"fact": "batch", "baseline": 1, "current": 4} in document["differences"]
+    assert document["confirmed"] == {"batch": 1}
+    evidence = {item["name"]: item for item in document["evidence"]}
+    assert evidence["elements"]["value"] == 4 * evidence["elements"]["baseline"]
+    assert not evidence["memory_copy"]["missing"] and not evidence["parallelism"]["missing"]
+    deep = next(text for line, text in said.items() if "deep-dive" in line)
+    assert "log odds against no_fault" in deep and "missing evidence" in deep
+    assert "experiment" in next(text for line, text in said.items() if "--check" in line)
+
+
+def test_without_telemetry_the_evidence_is_missing_and_said_so(folder):
+    aaco, _ = folder
+    aaco("run", "bert-tiny", "--iterations", 20, "--no-profile", "--quiet", "--tag", "blind")
+    document = json.loads(aaco("root-cause", "blind", "--baseline", "before", "--json").stdout)
+    evidence = {item["name"]: item for item in document["evidence"]}
+    for name in ("parallelism", "interrupts", "memory_copy", "operators_executed"):
+        assert evidence[name]["missing"] and evidence[name]["value"] is None and evidence[name]["why_missing"]
+        assert all(one["parts"][name] == 0 for one in document["answers"])
+    assert any("no telemetry" in note for note in document["notes"])
+    assert any("was not profiled" in note for note in document["notes"])
+
+
+def test_what_cannot_be_answered_is_refused(folder):
+    aaco, _ = folder
+    assert "name a baseline" in aaco("root-cause", "after", expect=2).stderr
+    assert "neither a baseline" in aaco("root-cause", "after", "--baseline", "nothing", expect=2).stderr
+    assert "no cause that can be answered" in aaco("root-cause", "after", "--confirm", "gremlins", expect=2).stderr
