@@ -38,7 +38,7 @@ FIRST_WEIGHT = 0.5
 # Laws by the symptom's definition, where a recording has none: a group without a quota is never throttled, and a quota
 # that slows down by 5 % or more stops a process for a tenth of the time to several CPUs' worth of it.
 ELICITED = {"throttled": (Law(0.0, 0.3), {"cpu_quota": Law(4.5, 1.5)})}
-UNKNOWN_SHARE = 0.5  # weight of a run whose cause was left out
+UNKNOWN_SHARE = 0.3  # weight of a run whose cause was left out
 
 
 @dataclass(frozen=True)
