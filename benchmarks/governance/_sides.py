@@ -26,6 +26,7 @@ Sides = tuple[Sessions, Sessions, list[Sessions]]
 Draw = Callable[[Rng], Sides]
 MODELS = ("mlp", "conv", "tfm")
 RECORDED = "stats/ort_cpu_aa_sessions.npz"
+FRESH = Path(__file__).parents[2] / "tests/captures/duet/pairs.npz"
 EACH = 5  # processes a session
 
 
@@ -46,6 +47,13 @@ def iterations(captures: Path) -> dict[str, Reals]:
 def medians(captures: Path) -> dict[str, Reals]:
     """Per model, the logarithm of each process's median."""
     return {model: np.log(np.median(found, axis=1)) for model, found in iterations(captures).items()}
+
+
+def fresh() -> dict[str, Reals]:
+    """Per model and number of threads, the logarithm of the median of each of 40 processes: of the project's own
+    recording of duets, the side that was created first."""
+    with np.load(FRESH, allow_pickle=False) as arrays:
+        return {name: np.log(np.median(arrays[name][:, 0].astype(np.float64), axis=1)) for name in arrays.files}
 
 
 def h200(captures: Path) -> dict[str, Reals]:

@@ -30,6 +30,9 @@ def claims(captures: Path) -> Iterator[Claim]:
         "sessions that differ, 1 + 1, 20 of history": _sides.made(_sides.drifting, 1, 1, 20),
         "AR(1) iterations": _sides.made(_sides.autoregressive, 1, 1, 8),
         "bimodal per session": _sides.made(_sides.bimodal, 1, 1, 8)}
+    fresh = _sides.fresh()
+    sets |= {"fresh recordings, S = 5, 6 of history": _sides.of_processes(fresh, 6),
+             "fresh recordings, sessions, 4 + 4": _sides.of_sessions(fresh, 4, 4, 0)}
     if recorded:
         sets |= {"recorded, S = 5 processes a side": _sides.of_processes(recorded, 0),
                  "recorded, and 8 sessions of history": _sides.of_processes(recorded, 8),
@@ -43,13 +46,15 @@ def claims(captures: Path) -> Iterator[Claim]:
                     (0.03, 0.07, 0.08), BAR)
     yield _rate("the same: steady, twice the noise a session", _turns(_steady(0.02)), ALPHA, None,
                 "none: conservative")
+    yield _rate("the bare t on fresh sessions, 1 + 1, 6 of history: one of eight is far off",
+                _drawn(_sides.of_sessions(fresh, 1, 1, 6)), ALPHA, None, "none: too few for a verdict")
     for name, draw in sets.items():
         if name in ("iid, and 8 sessions of history", "recorded sessions, 8 + 1, 7 of history"):
             yield _rate(f"A/A false alarms of the gate (1 %): {name}", _drawn(draw), 0.01, (0.0, 0.02, 0.02), "<= 2 %")
     if not recorded:
         yield Claim("A/A false alarms: recorded", BAR, "absent: no recording there", None)
         return
-    yield _rate("the same, 8 + 1 in the order of time (27 verdicts)",
+    yield _rate("the same, 8 + 1 in the order of time (24 verdicts)",
                 (lambda level, sides=sides: _sides.compared(sides, level).p_value
                  for sides in _sides.in_time_order(recorded, 8)), ALPHA, None, "none: too few")
     yield _h200(captures)

@@ -114,7 +114,7 @@ def histories(store: Path, baseline: Side, current: Side) -> metrics.Histories:
         for metric, measure in MEASURES.items():
             if (key := baselines.key(one, metric)) in known:
                 table = opened.samples(key)
-                recent = opened.sessions(key)["session_id"].slice(max(opened.sessions(key).num_rows - RECENT, 0))
+                recent = table["session_id"].unique()[-RECENT:]  # in the order of time
                 accepted = [item.session_id for item in opened.accepted(key)]
                 found[metric] = spread.epochs(table.filter(pc.is_in(table["session_id"], recent)), accepted, judged,
                                               1 if measure.direction == "lower_is_better" else -1)
