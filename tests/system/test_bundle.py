@@ -72,6 +72,7 @@ def test_what_was_imported_is_a_session_like_any_other(recorded, other):
     other.inside("baseline", "save", "theirs", name)
     verdict = json.loads(other.inside("diff", "theirs", name, "--json").stdout)
     assert verdict["status"] == "inconclusive" and "both sides" in verdict["why"]
+    assert "no_fault" in other.inside("root-cause", name, "--baseline", name).stdout
     other.inside("analyze", name)
 
 
