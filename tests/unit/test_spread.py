@@ -57,8 +57,8 @@ def test_sessions_of_unequal_size_against_simulation():
     assert 0.93 <= covered / repeats <= 0.97
 
 
-@pytest.mark.parametrize("between", [0.0, 0.3, 0.6, 1.0])
-@pytest.mark.parametrize(("sessions", "history"), [((1, 1), 8), ((8, 1), 0), ((5, 5), 6), ((1, 1), 20)])
+@pytest.mark.parametrize("between", [0.0, 0.45, 1.0])
+@pytest.mark.parametrize(("sessions", "history"), [((1, 1), 8), ((5, 5), 6)])
 def test_false_alarms_stay_near_their_level_whatever_sessions_differ_by(sessions, history, between):
     """Mutations: DIFFER of 0.01 (sessions that differ are taken for none) or no pooling of processes."""
     rng, wrong, repeats = np.random.default_rng(5), 0, 1500
