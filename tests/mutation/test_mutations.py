@@ -252,8 +252,6 @@ MUTATIONS = [
      "Disclosed(name, path, changed)", "tests/system/test_bundle.py"),
     ("forensics.py", "for file, problem in manifest.check(unpacked).items():", "for file, problem in ():",
      "tests/system/test_bundle.py"),
-    ("profiler/kineto_events.py", 'ph: Literal["X"]', 'ph: Literal["X", "B", "E"]',
-     "tests/property/test_kineto_events.py"),
     ("core/distinct.py", "not _alike(column) and not (column == column[first][code]).all()",
      "not _alike(column) and False",
      "tests/unit/test_distinct.py"),

@@ -1,4 +1,4 @@
-"""profiler.kineto_events: events read by their category give what the same events give read as any event."""
+"""profiler.kineto_events: known events give what the same events give read as any event."""
 
 import json
 from unittest import mock

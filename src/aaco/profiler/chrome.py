@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, compress
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -43,10 +43,11 @@ FINER = "times are finer than 1 ns; they were rounded to it"
 UNREADABLE = "events have arguments of other types than their kind has; what could be read of them was kept"
 
 
-class Bare(msgspec.Struct, gc=False):
-    """One event but for its category; numbers of time and the arguments as their text."""
+class Event(msgspec.Struct, gc=False):
+    """One event as it stands in the file; numbers of time and the arguments as their text."""
 
     ph: str = ""
+    cat: str | None = None
     name: str | None = None
     pid: int | str | float | None = None
     tid: int | str | float | None = None
@@ -54,12 +55,6 @@ class Bare(msgspec.Struct, gc=False):
     dur: msgspec.Raw = msgspec.Raw(b"")
     args: msgspec.Raw = msgspec.Raw(b"{}")
     id: msgspec.Raw = msgspec.Raw(b"")
-
-
-class Event(Bare, gc=False):
-    """One event as it stands in the file."""
-
-    cat: str | None = None
 
 
 class Phased(Event, gc=False):
@@ -202,8 +197,6 @@ class Reader:
 
     def arguments(self, events: Sequence[Event], decoder: Any, kind: Any) -> list[Any]:
         """The events' arguments, typed; where some are of other types than their kind has, what can be read of them."""
-        if events and type(events[0].args) is kind:  # they were read with their events
-            return [event.args for event in events]
         texts = [event.args for event in events]
         try:
             return decoder.decode(b"[" + b",".join(texts) + b"]")
@@ -263,8 +256,6 @@ class Reader:
 
     def _ids(self, events: list[Event]) -> tuple[list[Any], list[int]]:
         """The ids of the calls, and which of the calls have other arguments."""
-        if isinstance(cast(Any, events[0].args), Ids):
-            return [event.args for event in events], []  # they were read with their events
         try:
             return _IDS.decode(b"[" + b",".join([event.args for event in events]) + b"]"), []
         except msgspec.ValidationError:

@@ -114,7 +114,7 @@ class Document(Generic[T]):
         self.cut: list[str] = []
         self.halves = 0
         self._decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-        self._narrower = [_Narrower(msgspec.json.Decoder(list[each], strict=False)) for each in expected]  # type: ignore[valid-type]
+        self._narrower = [_Narrower(msgspec.json.Decoder(list[each])) for each in expected]  # type: ignore[valid-type]
         self._key = key.encode()
         self._offset = 0  # of the text still held, in the unzipped document
         self._bare = False
