@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from aaco.core.readings import Absent
-from aaco.governance.series import changes, filters, forecast, hints, noise, segmentation, steps
+from aaco.governance.series import changes, documents, drift, filters, forecast, hints, noise, segmentation, steps
+from aaco.tracelake.history import Accepted, Key
 
 ALPHABET = st.lists(st.integers(0, 3), min_size=4, max_size=10)
 SERIES = st.lists(st.floats(0.5, 2.0), min_size=6, max_size=60)
@@ -82,6 +84,21 @@ def test_any_values_get_an_answer_or_a_reason(values: list[float]) -> None:
     for item in (*found.changes, *found.excursions):
         assert 0 < item.index < len(values)
         assert all(map(math.isfinite, (item.before, item.after, item.change_pct, item.p_value)))
+
+
+EXTREMES = st.lists(st.sampled_from([1e-140, 1e140, 1.0, 1.0, 2.0, 1e-5]) | st.floats(1e-308, 1e308), max_size=50)
+
+
+@given(EXTREMES, st.sampled_from([None, 1.0, 1e300]))
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_said_of_a_series_is_a_finite_number(values: list[float], limit: float | None) -> None:
+    names = tuple(f"s{place}" for place in range(len(values)))
+    series = drift.Series(Key("b", "m", "", ""), "ms", "lower_is_better", np.array(values), names,
+                          (None,) * len(values), (None,) * len(values), (Accepted("s3", "Ada", "meant", 1),))
+    question = drift.Question(limit=limit)
+    found = drift.examine([series], question)
+    for document in (documents.drift_status(found, question, "1"), documents.change_points(found, question, "1")):
+        assert json.dumps(document.model_dump(mode="json"), allow_nan=False)
 
 
 @given(SERIES, st.floats(1e-6, 1e6))

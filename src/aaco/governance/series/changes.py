@@ -20,6 +20,7 @@ from aaco.governance.series.noise import Reals
 from aaco.governance.series.steps import Step, Whitened
 
 LEAST_PCT = 0.5  # no smaller change counts: METHODS' margin of equivalence
+FARTHEST = 1e100  # no measurement is larger, or smaller than its inverse
 AWAY = 15  # values: an excursion no longer than this that comes back was a disturbance
 CAME_BACK = 1 / 3  # of the excursion: what may be left of it
 STRONG = 6.0  # by how much a line must be the better explanation (Kass & Raftery 1995)
@@ -108,11 +109,12 @@ def course(values: Sequence[float] | Reals, least_pct: float = LEAST_PCT, away: 
 
 
 def checked(values: Sequence[float] | Reals) -> Reals:
-    """The values as an array. Raises Absent for fewer than 6 and for any that is not a positive finite number."""
+    """The values as an array. Raises Absent for fewer than 6, and for any that is not positive and finite, or that is
+    so large or small (FARTHEST) that ratios of values overflow."""
     raw = np.asarray(values, dtype=np.float64)
     if len(raw) < noise.FEWEST:
         raise Absent(f"a change of level takes {noise.FEWEST} values to see, there are {len(raw)}")
-    bad = np.flatnonzero(~(np.isfinite(raw) & (raw > 0)))
+    bad = np.flatnonzero(~((raw > 1 / FARTHEST) & (raw < FARTHEST)))
     if len(bad):
         raise Absent(f"value {bad[0]} is {raw[bad[0]]:g}: only positive finite numbers have ratios")
     return raw

@@ -136,7 +136,7 @@ def trend(values: Sequence[float] | Reals, begin: int = 0, level: float = LEVEL)
     fit = _fitted(logs, rho)
     error = math.sqrt(float(fit.covariance[1, 1]))
     half = statistics.t_quantile(0.5 + level / 2, fit.degrees) * error
-    ends = [100 * math.expm1(fit.slope + sign * half) for sign in (0, -1, 1)]
+    ends = [100 * math.expm1(min(fit.slope + sign * half, 700.0)) for sign in (0, -1, 1)]
     p_value = 2 * statistics.t_cdf(-abs(fit.slope) / error, fit.degrees)
     return Trend(begin, len(raw), ends[0], ends[1], ends[2], p_value, rho, level, fit.degrees, fit)
 
