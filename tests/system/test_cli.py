@@ -134,7 +134,7 @@ def test_gc_from_another_folder_knows_what_baselines_need(recorded, aaco, where)
     store = ("--baselines-dir", aaco.folder / "other" / "store") if where == "elsewhere" else ()
     project("baseline", "save", "kept", "20000101_000001_aaaaaa", *store)
     (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
-    assert "removed 1 sessions" in aaco("gc", "--sessions-dir", root).stdout
+    assert "removed 1 session" in aaco("gc", "--sessions-dir", root).stdout
     assert {path.name for path in day.iterdir()} == {original.name, "20000101_000001_aaaaaa"}
     for path in aaco.folder.rglob("history.db"):
         path.write_text("{")  # a baseline that cannot be read may need it still
@@ -142,7 +142,7 @@ def test_gc_from_another_folder_knows_what_baselines_need(recorded, aaco, where)
     assert (day / "20000101_000001_aaaaaa").is_dir()
     for path in aaco.folder.rglob("history.db"):
         path.unlink()
-    assert "removed 1 sessions" in aaco("gc", "--sessions-dir", root).stdout
+    assert "removed 1 session" in aaco("gc", "--sessions-dir", root).stdout
 
 
 HOSTILE = "\x1b[31mred\x1b]0;owned\x07\nsecond line\r\u202egnp.exe\x9b1m" + "名" * 30

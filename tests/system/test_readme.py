@@ -31,8 +31,8 @@ def test_the_commands_for_aaco(tmp_path, cache):
         words = shlex.split(line)[1:]
         done = subprocess.run(aaco.command(*words), cwd=tmp_path, env=aaco.environment(), text=True,
                               capture_output=True)
-        # a diff of two runs on a busy machine may honestly find a change
-        allowed = (0, 3) if words[0] == "diff" else (0,)
+        # a diff of two runs on a busy machine may honestly find a change; the others were given one to find
+        allowed = (0, 3) if words[0] in ("diff", "compare", "drift") else (0,)
         assert done.returncode in allowed, f"{line}\n{done.stderr}"
         assert done.stdout or "--output" in words, line
     for name in ("resnet50.html", "nchw.html", "nchw.pftrace"):
