@@ -17,9 +17,10 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, metavar="FILE", help="measure, and add rows to FILE")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to measure [600]")
-    parser.add_argument("--train", type=Path, metavar="FILE", help="learn the likelihoods from a recording")
+    parser.add_argument("--train", type=Path, nargs="+", metavar="FILE", help="learn the likelihoods from recordings")
     parser.add_argument("--into", type=Path, default=SHIPPED, metavar="TABLE", help="where --train writes them")
-    parser.add_argument("--score", type=Path, metavar="FILE", help="judge answers to held-out runs of a recording")
+    parser.add_argument("--score", type=Path, nargs="+", metavar="FILE",
+                        help="judge answers to held-out runs of recordings")
     chosen = parser.parse_args()
     if chosen.record:
         from benchmarks.faults.record import record
@@ -31,20 +32,19 @@ def main() -> None:
         _score(chosen.score)
 
 
-def _train(source: Path, into: Path) -> None:
+def _train(sources: list[Path], into: Path) -> None:
     from benchmarks.faults import learn, recording
 
-    rows = recording.read(source)
-    runs = recording.counted(recording.runs(rows))
-    table = learn.learn([run for run in runs if "+" not in run.cause], recording.provenance(rows, source))
+    runs = recording.labelled(sources)
+    table = learn.learn([run for run in runs if "+" not in run.cause], recording.provenance(sources))
     into.write_text(json.dumps(table.document(), indent=1) + "\n")
     print(f"{into}: {len(table.laws)} causes from {sum(table.rows.values())} runs")
 
 
-def _score(source: Path) -> None:
+def _score(sources: list[Path]) -> None:
     from benchmarks.faults import recording, score
 
-    found = score.figures(recording.counted(recording.runs(recording.read(source))))
+    found = score.figures(recording.labelled(sources))
     for name, value in found.items():
         print(f"{name:<60} {score.shown(value)}")
 

@@ -29,6 +29,11 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def labelled(paths: Sequence[Path]) -> list[Run]:
+    """The runs that count of several recordings, each compared with the sound runs of its own machine."""
+    return [run for path in paths for run in counted(runs(read(path)))]
+
+
 def runs(rows: Sequence[Mapping[str, Any]]) -> list[Run]:
     """Every run with its shifts; a sound run is compared with the others."""
     graphs = {row["described"]: row for row in rows if "described" in row}
@@ -68,13 +73,16 @@ def counted(found: Sequence[Run]) -> list[Run]:
                 and all(shown(run.model, part, run.strength) for part in run.cause.split("+")))]
 
 
-def provenance(rows: Sequence[Mapping[str, Any]], path: Path) -> dict[str, Any]:
-    """Where and when a recording was made, and of how many runs."""
-    head = next(row for row in rows if "machine" in row)
-    return {"machine": head["machine"], "date": head["date"], "onnxruntime": head["onnxruntime"],
-            "kernel": head["kernel"], "recording": path.name, "recorded_runs": sum("cause" in row for row in rows),
-            "models": sorted({row["model"] for row in rows if "cause" in row}),
-            "elicited": "throttled: by its definition, because sound runs of the recording did not note it"}
+def provenance(paths: Sequence[Path]) -> dict[str, Any]:
+    """Where and when recordings were made, one machine each, and of how many runs."""
+    recorded = [read(path) for path in paths]
+    heads = [next(row for row in rows if "machine" in row) for rows in recorded]
+    measured = [row for rows in recorded for row in rows if "cause" in row]
+    said = {name: "; ".join(dict.fromkeys(head[name] for head in heads))
+            for name in ("machine", "date", "onnxruntime", "kernel")}
+    return {**said, "machines": len(paths), "recordings": [path.name for path in paths],
+            "recorded_runs": len(measured), "models": sorted({row["model"] for row in measured}),
+            "elicited": "throttled: by its definition, because sound runs of the recordings did not note it"}
 
 
 def _side(row: Mapping[str, Any], graph: Mapping[str, Any]) -> Side:

@@ -1,7 +1,7 @@
 """How often the answer is right, on runs that were not learnt from: repeats, unseen models, strengths, pairs, unknowns.
 
-Every figure comes with its 95 % interval (Wilson); calibration is the expected calibration error over ten bins of the
-first answer's probability.
+Every figure comes with its 95 % interval (shares: Wilson; calibration: bootstrap over runs); calibration is the
+expected calibration error over ten bins of the first answer's probability.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aaco.analytics.root_cause.symptoms import SYMPTOMS
 from aaco.core.statistics import wilson
 from benchmarks.faults.learn import Run, learn
 
-FOLDS, BINS = 4, 10
+FOLDS, BINS, RESAMPLES = 4, 10, 1000
 Reals = NDArray[np.float64]
 
 
@@ -45,6 +45,15 @@ class Tally:
         """Expected calibration error (Naeini et al. 2015)."""
         return calibration_error(np.array(self.sure), np.array(self.first))
 
+    def ece_interval(self, seed: int = 0) -> tuple[float, float]:
+        """95 % percentile bootstrap over runs; high rather than low, as the error of few runs is."""
+        sure, first = np.array(self.sure), np.array(self.first)
+        drawn = np.random.default_rng(seed).integers(len(sure), size=(RESAMPLES, len(sure)))
+        low, high = np.quantile([calibration_error(sure[each], first[each]) for each in drawn], [0.025, 0.975])
+        return float(low), float(high)
+
+
+Figure = list[bool] | Tally  # right or wrong, for a share; answers, for their calibration error
 
 def calibration_error(sure: Reals, right: NDArray[np.bool_]) -> float:
     """Mean over bins of the probability, weighted by runs, of |mean probability - share right|."""
@@ -58,9 +67,12 @@ def share(found: Sequence[bool]) -> str:
     return f"{sum(found) / max(1, len(found)):.3f} [{low:.3f}, {high:.3f}] of {len(found)}"
 
 
-def shown(found: list[bool] | float) -> str:
-    """A figure for print."""
-    return f"{found:.3f}" if isinstance(found, float) else share(found)
+def shown(found: Figure) -> str:
+    """A figure and its interval, for print."""
+    if isinstance(found, Tally):
+        low, high = found.ece_interval()
+        return f"{found.ece:.3f} [{low:.3f}, {high:.3f}] of {len(found.sure)}"
+    return share(found)
 
 
 def answers(table: Likelihoods, tested: Sequence[Run]) -> Iterator[tuple[Run, list[str], Reals]]:
@@ -96,29 +108,48 @@ def _split(runs: Sequence[Run], held: Sequence[Callable[[int], bool]]) -> tuple[
     faults, sound = Tally(), Tally()
     for out in held:
         tested = [run for index, run in enumerate(runs) if out(index)]
-        table = learn([run for index, run in enumerate(runs) if not out(index)])
-        for run, order, chance in answers(table, [run for run in tested if run.cause in table.answers]):
-            (sound if run.cause == SOUND else faults).add(run, order, float(chance[0]), run.cause)
+        _judge(learn([run for index, run in enumerate(runs) if not out(index)]), tested, faults, sound)
     return faults, sound
 
 
-def pairs(singles: Sequence[Run], both: Sequence[Run]) -> list[bool]:
-    """Two faults at once: whether both are among the first three; learnt from single faults only."""
-    table = learn(singles)
+def _judge(table: Likelihoods, tested: Sequence[Run], faults: Tally, sound: Tally) -> None:
+    """Adds the answers to single faults and to sound runs, of causes that the table knows."""
+    for run, order, chance in answers(table, [run for run in tested if run.cause in table.answers]):
+        (sound if run.cause == SOUND else faults).add(run, order, float(chance[0]), run.cause)
+
+
+def pairs(table: Likelihoods, both: Sequence[Run]) -> list[bool]:
+    """Two faults at once: whether both are among the first three; the table learnt single faults only."""
     return [set(run.cause.split("+")) <= set(order[:3]) for run, order, _ in answers(table, both)
             if set(run.cause.split("+")) <= set(table.answers)]
 
 
-def figures(runs: Sequence[Run]) -> dict[str, list[bool] | float]:
-    """Every figure that has a bar, of counted runs: the answers as right or wrong, and calibration errors."""
-    singles, both = ([run for run in runs if ("+" in run.cause) == paired] for paired in (False, True))
-    found: dict[str, list[bool] | float] = {}
+def blind(taught: Sequence[Run], tested: Sequence[Run]) -> dict[str, Figure]:
+    """Answers to one recording of a table that was learnt from another: counted runs of both."""
+    singles, _ = _apart(taught)
+    table, faults, sound = learn(singles), Tally(), Tally()
+    single, both = _apart(tested)
+    _judge(table, single, faults, sound)
+    return {"blind: top-1": faults.first, "blind: top-3": faults.third, "blind: ECE": faults,
+            "blind: no fault said where there is none": sound.first,
+            "blind: two faults at once: both in the top 3": pairs(table, both)}
+
+
+def _apart(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """Sound runs and single faults; pairs of faults."""
+    return [run for run in runs if "+" not in run.cause], [run for run in runs if "+" in run.cause]
+
+
+def figures(runs: Sequence[Run]) -> dict[str, Figure]:
+    """Every figure that has a bar, of counted runs held out of learning."""
+    singles, both = _apart(runs)
+    found: dict[str, Figure] = {}
     for name, split in (("repeats", repeats), ("unseen model", unseen_models), ("unseen strength", unseen_strengths)):
         faults, sound = split(singles)
-        found |= {f"{name}: top-1": faults.first, f"{name}: top-3": faults.third, f"{name}: ECE": faults.ece}
+        found |= {f"{name}: top-1": faults.first, f"{name}: top-3": faults.third, f"{name}: ECE": faults}
         if sound.first:
             found[f"{name}: no fault said where there is none"] = sound.first
-    return found | {"two faults at once: both in the top 3": pairs(singles, both),
+    return found | {"two faults at once: both in the top 3": pairs(learn(singles), both),
                     "unknown fault recognised": unknowns(singles)[0]}
 
 

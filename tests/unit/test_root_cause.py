@@ -24,7 +24,7 @@ from aaco.report import root_cause as report
 from aaco.tracelake import confirmed
 from benchmarks.faults import recording, score
 
-RECORDING = Path(__file__).parents[1] / "captures" / "faults" / "h100_host.jsonl.gz"
+FAULTS = Path(__file__).parents[1] / "captures" / "faults"
 BASE = {"period_ns": 1e6, "gap_ns": 1e4, "latency_p90_ns": 1.1e6, "latency_median_ns": 1e6, "elements": 100.0,
         "wait_ratio": 0.01, "faults_minor": 0.0, "threads": 4.0}
 TABLE = Likelihoods(
@@ -189,12 +189,14 @@ def test_broken_likelihoods_are_refused(broken) -> None:
         Likelihoods.from_document(broken)
 
 
-def test_the_shipped_likelihoods_explain_their_recording() -> None:
-    """No proof of worth (that is benchmarks.governance, held out), but the table, code and recording fit together."""
-    runs = recording.counted(recording.runs(recording.read(RECORDING)))
+def test_the_shipped_likelihoods_explain_their_recordings() -> None:
+    """No proof of worth (that is benchmarks.governance, held out), but the table, code and recordings fit together."""
+    shipped = root_cause.shipped()
+    runs = recording.labelled([FAULTS / name for name in shipped.provenance["recordings"]])
     single = [run for run in runs if "+" not in run.cause]
-    right = [order[0] == run.cause for run, order, _ in score.answers(root_cause.shipped(), single)]
-    assert len(single) > 500 and np.mean(right) > 0.93
+    right = [order[0] == run.cause for run, order, _ in score.answers(shipped, single)]
+    assert len(single) > 800 and np.mean(right) > 0.95
+    assert {cause: sum(run.cause == cause for run in single) for cause in shipped.rows} == shipped.rows
 
 
 def test_calibration_error_of_known_cases() -> None:
@@ -203,6 +205,25 @@ def test_calibration_error_of_known_cases() -> None:
     assert score.calibration_error(np.full(10, 0.85), right) == pytest.approx(0.25)
     mixed = score.calibration_error(np.array([0.95, 0.95, 0.15, 0.15]), np.array([True, True, False, False]))
     assert mixed == pytest.approx((2 * 0.05 + 2 * 0.15) / 4)
+
+
+def test_the_interval_of_a_calibration_error_holds_it_and_narrows_with_runs() -> None:
+    """Against the closed formula: one bin, so the error is that of a share."""
+    few, many = (score.Tally(first=[True, False] * half, sure=[0.7] * 2 * half) for half in (20, 500))
+    (low, high), (lower, upper) = few.ece_interval(), many.ece_interval()
+    assert low < 0.2 < high and lower < 0.2 < upper and (upper - lower) < (high - low) / 2
+    # Of 1000 answers at 0.7 of which half are right: a binomial share, so 0.2 with 1.96 standard deviations.
+    assert (lower, upper) == pytest.approx((0.2 - 0.031, 0.2 + 0.031), abs=0.004)
+
+
+def test_a_blind_figure_rests_on_the_other_recording_alone(monkeypatch) -> None:
+    first, second = (recording.labelled([FAULTS / name]) for name in ("h100_host.jsonl.gz", "h100_host_2.jsonl.gz"))
+    taught = []
+    monkeypatch.setattr(score, "learn", lambda runs: taught.extend(runs) or root_cause.shipped())
+    found = score.blind(first, second)
+    assert taught == [run for run in first if "+" not in run.cause]
+    assert len(found["blind: top-1"]) == sum(run.cause != SOUND and "+" not in run.cause for run in second)
+    assert len(found["blind: no fault said where there is none"]) == sum(run.cause == SOUND for run in second)
 
 
 def test_confirmed_causes_are_kept_once_per_session(tmp_path: Path) -> None:
