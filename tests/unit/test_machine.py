@@ -105,7 +105,7 @@ def test_real_kfd_topology(
         captures: Path, tmp_path: Path, name: str, inside: str, count: int, arch: str, units: int) -> None:
     archive = captures / "kfd-topology" / f"{name}.tar.gz"
     with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path / "unpacked", filter="data")
+        tar.extractall(tmp_path / "unpacked")
     topology = tmp_path / "sys/class/kfd/kfd/topology"
     topology.mkdir(parents=True)
     (tmp_path / "unpacked" / inside).rename(topology / "nodes")

@@ -23,7 +23,7 @@ from aaco.tracelake.history import History, Key, Pinned, Sample
 from aaco.tracelake.replicates import LATENCY, MEASURES, Baseline, Replicate, require_same_identity
 
 SUFFIX = ".json"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _name(reference: str) -> str:
     name = Path(reference).name.removesuffix(SUFFIX)
     if not NAME.fullmatch(name):
         raise UsageError(f"{reference!r} cannot name a baseline",
-                         "use letters, digits, dot, underscore, plus and hyphen, beginning with a letter or digit")
+                         "use up to 200 letters, digits, . _ + and -, beginning with a letter or digit")
     return name
 
 
