@@ -83,8 +83,8 @@ class Argument(msgspec.Struct, gc=False):
     value: Any = None
 
 
-class Call(msgspec.Struct, gc=False):
-    """A call of an API, or a marker."""
+class Traced(msgspec.Struct, gc=False):
+    """What calls, copies and allocations say of themselves alike: what was done, by whom, when."""
 
     kind: int = -1
     operation: int = -1
@@ -92,33 +92,26 @@ class Call(msgspec.Struct, gc=False):
     correlation_id: Correlation = NO_ID
     start_timestamp: int | None = None
     end_timestamp: int | None = None
+
+
+class Call(Traced, gc=False):
+    """A call of an API, or a marker."""
+
     args: list[Argument] = []
 
 
-class Copy(msgspec.Struct, gc=False):
+class Copy(Traced, gc=False):
     """A copy of memory."""
 
-    kind: int = -1
-    operation: int = -1
-    thread_id: int | None = None
-    correlation_id: Correlation = NO_ID
-    start_timestamp: int | None = None
-    end_timestamp: int | None = None
     src_agent_id: Handle = NONE
     dst_agent_id: Handle = NONE
     bytes: int | None = None
     stream_id: Handle = NONE
 
 
-class Allocation(msgspec.Struct, gc=False):
+class Allocation(Traced, gc=False):
     """An allocation or release, also of scratch memory."""
 
-    kind: int = -1
-    operation: int = -1
-    thread_id: int | None = None
-    correlation_id: Correlation = NO_ID
-    start_timestamp: int | None = None
-    end_timestamp: int | None = None
     agent_id: Handle = NONE
     address: Any = None
     allocation_size: int | None = None
