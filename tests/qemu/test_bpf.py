@@ -67,6 +67,6 @@ def test_waits_are_those_of_schedstat(tmp_path: Path) -> None:
     rows = of(table, "run_queue_wait").group_by("thread_id").aggregate([("dur_ns", "sum")])
     found = dict(zip(rows["thread_id"].to_pylist(), rows["dur_ns_sum"].to_pylist(), strict=True))
     assert tracer.overhead["unseen"] == tracer.overhead["lost"] == tracer.overhead["missed"] == 0
-    assert sum(truth.values()) > 100_000_000
+    assert sum(truth.values()) > 10_000_000  # how much it is, is the interpreter's lock's and the machine's affair
     assert 0 <= truth.pop(process.pid) - found.pop(process.pid, 0) < 50_000_000
     assert {thread: found.get(thread, 0) for thread in truth} == truth
