@@ -13,6 +13,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests import third_party
+from tests.browser import chromium
 
 settings.register_profile("shared machine", deadline=None)  # a neighbour's load must not fail a test
 # Of a mutant it is enough to know that some example fails; to shrink it took up to 100 s.
@@ -64,3 +65,11 @@ def start() -> Iterator[Any]:
     for process in running:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
+    """Chromium, started once; tests open pages in it."""
+    started = chromium.started(tmp_path_factory.mktemp("browser"))
+    yield started
+    started.close()
