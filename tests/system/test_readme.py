@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import installed
 from tests.system.conftest import Aaco
 
 ROOT = Path(__file__).parents[2]
@@ -56,12 +56,7 @@ def test_every_other_command_is_known_here():
 @pytest.mark.timeout(900)
 def test_the_demo_on_a_fresh_copy(tmp_path):
     """What git would give a newcomer, with nothing installed."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout.decode()
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, tmp_path / name)
+    installed.tree(tmp_path)
     done = subprocess.run(["./scripts/run_demo.sh"], cwd=tmp_path, text=True, capture_output=True,
                           env=Aaco(tmp_path, tmp_path / "cache").environment())
     assert done.returncode == 0, done.stderr[-3000:]

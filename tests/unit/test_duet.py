@@ -13,7 +13,8 @@ from aaco.core.errors import BadCapture, Missing, UsageError
 from aaco.core.plan import Planned
 from aaco.duet import Request, Side, kept, sides
 from aaco.runner import duet_worker, pairs
-from aaco.runner.duet_worker import OPEN, WARMUP, DuetJob
+from aaco.runner.duet_worker import OPEN, WARMUP
+from aaco.runner.job import DuetJob
 from aaco.runner.pairs import Duet
 
 PLANNED = Duet(0, "change", (1, 0), (0, 1, 1))

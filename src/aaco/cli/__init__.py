@@ -13,6 +13,7 @@ import click
 
 from aaco import __version__
 from aaco.cli import say
+from aaco.core import extras
 from aaco.core.errors import AacoError, Exit
 
 # Modules live until the program ends, and tables are no Python objects: to look for garbage less often takes up to a
@@ -133,6 +134,10 @@ def outcome(group: click.Group, program: str, arguments: Sequence[str] | None = 
         return Exit.TOOL_ERROR
     except BrokenPipeError:  # the reader of our output has gone (| head)
         return Exit.FINE
+    except ModuleNotFoundError as error:
+        if (absent := extras.missing(error)) is None:
+            raise
+        return _failed(program, absent)
     except OSError as error:  # of a path or stream for which nobody had better words
         return _failed(program, say.refused(error))
     except MemoryError:

@@ -12,8 +12,7 @@ from typing import Any
 from aaco.core import files
 from aaco.core.errors import AacoError
 from aaco.runner import command, measured, ort, pairs
-from aaco.runner.duet_worker import DuetJob
-from aaco.runner.job import Job
+from aaco.runner.job import DuetJob, Job
 from aaco.runner.measured import Measured
 from aaco.runner.ort import Workload
 from aaco.runner.pairs import Duet

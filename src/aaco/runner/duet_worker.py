@@ -18,30 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from aaco.runner import pairs, provider, worker
-from aaco.runner.job import Job
+from aaco.runner.job import DuetJob, Job
 from aaco.runner.surroundings import Rest
 
 OPEN, WARMUP = -2, -1  # in place of the number of a pair
-
-
-@dataclass(frozen=True)
-class DuetJob:
-    """One process's work, as JSON on stdin. Paths are absolute.
-
-    sides: per side, the job that opens it. mine: the sides that live in this process. hear, tell: file descriptors of
-    the pipes between the processes, where there are two.
-    """
-
-    parent: int
-    outcome: str
-    rows: str
-    sides: list[dict[str, Any]]
-    mine: list[int]
-    created: list[int]
-    first: list[int]
-    warmup: int
-    hear: int = -1
-    tell: int = -1
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,23 @@ class Job:
     dumps: dict[str, str] = field(default_factory=dict)  # optimisation level -> file for the optimised graph
     outputs: str = ""  # where the outputs of the last measured inference go; empty: they are not kept
     offered: str = ""  # where the graph goes that was offered to the provider, if those dumps are refused
+
+
+@dataclass(frozen=True)
+class DuetJob:
+    """One process's work in a duet, as JSON on stdin. Paths are absolute.
+
+    sides: per side, the job that opens it. mine: the sides that live in this process. hear, tell: file descriptors of
+    the pipes between the processes, where there are two.
+    """
+
+    parent: int
+    outcome: str
+    rows: str
+    sides: list[dict[str, Any]]
+    mine: list[int]
+    created: list[int]
+    first: list[int]
+    warmup: int
+    hear: int = -1
+    tell: int = -1

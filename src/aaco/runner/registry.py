@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -159,13 +160,16 @@ def backends(files: Iterable[Path] = ()) -> dict[str, BackendEntry]:
 
 
 def backend(name: str, entries: Mapping[str, BackendEntry]) -> BackendEntry:
-    """The backend of this name. Raises UsageError for an unknown one and Missing for one that was retired."""
+    """The backend of this name. Raises UsageError for an unknown one, and Missing for one that was retired or where no
+    ONNX Runtime is installed."""
     found = entries.get(name)
     if found is None:
         raise UsageError(f"no backend {name!r}", f"known: {', '.join(entries)}")
     if found.retired:
         alive = [other.name for other in entries.values() if not other.retired]
         raise Missing(f"backend {name}: {found.retired}", f"--backend {' or '.join(alive)}")
+    if find_spec("onnxruntime") is None:
+        raise Missing(f"backend {name}: this needs onnxruntime, which is not installed", found.install)
     return found
 
 
