@@ -28,11 +28,11 @@ def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_j
     from itertools import islice
 
     from aaco.core.session import sessions
+    from aaco.tracelake.index import Choice, entry
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    wanted = {"tag": tag, "model": model, "backend": backend}
-    rows = (_row(session) for session in sessions(root))
-    chosen = list(islice((row for row in rows if _matches(row, wanted)), limit))
+    choice = Choice(tag, model, backend)
+    chosen = [each.row() for each in islice(filter(choice.takes, map(entry, sessions(root))), limit)]
     if as_json:
         say.document({"schema_version": 1, "sessions": chosen})
         return
@@ -42,24 +42,6 @@ def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_j
         say.line(say.row(columns) + row["tag"])
     if not chosen:
         say.aside(f"no session under {root}")
-
-
-def _row(session: Session) -> dict[str, Any]:
-    from aaco.core.errors import BadBundle, StorageError
-
-    try:
-        record = session.record
-    except (BadBundle, StorageError) as error:
-        return {"session_id": session.id, "status": "unreadable", "model": "", "backend": "", "tag": "",
-                "created_utc": None, "folder": str(session.folder), "failure": error.what}
-    backend = "imported" if "imports" in record.plan else record.plan.get("backend", "")
-    return {"session_id": session.id, "status": session.status, "model": str(record.plan.get("model", "")),
-            "backend": str(backend), "tag": record.tag, "created_utc": record.created_utc,
-            "folder": str(session.folder), "failure": record.failure}
-
-
-def _matches(row: dict[str, Any], wanted: dict[str, str | None]) -> bool:
-    return all(value is None or row[key] == value for key, value in wanted.items())
 
 
 @click.command()

@@ -1,0 +1,52 @@
+"""`aaco serve`: sessions over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aaco.cli import options, say
+from aaco.cli.baseline import baselines_dir
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; beyond loopback callers "
+              "must show a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8502, show_default=True, help="0 takes any free one.")
+@click.option("--tokens", "tokens_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Lines of NAME read|write TOKEN; nobody else may read it.")
+@click.option("--writable", is_flag=True, help="Callers without a token may upload, too; on loopback only.")
+@click.option("--audit", "audit_file", type=options.NewFile(), metavar="FILE",
+              help="Where writes and refusals are noted.  [default: audit.jsonl beside the sessions]")
+@baselines_dir
+@options.config_file
+@options.sessions_dir
+def serve(host: str, port: int, tokens_file: Path | None, writable: bool, audit_file: Path | None,
+          baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None) -> None:
+    """Serve sessions as a REST API under /api/v1, until Ctrl-C; its documentation is at /api/docs.
+
+    Tokens come from --tokens, AACO_SERVE_READ_TOKEN and AACO_SERVE_WRITE_TOKEN. Without any, programs on this machine
+    may read. Needs pip install 'aaco[dashboard]'.
+    """
+    from dataclasses import replace
+
+    from aaco.dashboard import serving, settings
+
+    tokens = settings.from_environment() + (settings.from_file(tokens_file) if tokens_file else ())
+    asked = settings.ServerSettings(
+        options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}), host, port, tokens,
+        writable, audit_file=audit_file)
+    bound = serving.bind(asked)
+    asked = replace(asked, port=bound.getsockname()[1])
+    say.line(f"{asked.url}/api/v1")
+    say.finish()
+    say.aside(f"sessions of {asked.root}; {_allowed(asked.tokens, writable)}; documentation: {asked.url}/api/docs")
+    serving.serve(asked, bound)
+
+
+def _allowed(tokens: tuple[object, ...], writable: bool) -> str:
+    """Who may do what, in a few words."""
+    if tokens:
+        return "callers show a token"
+    return "programs on this machine may read and write" if writable else "programs on this machine may read"

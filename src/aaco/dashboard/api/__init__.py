@@ -1,0 +1,1 @@
+"""The REST API: a module per kind of thing, each with its routes."""

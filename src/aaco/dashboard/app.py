@@ -1,0 +1,33 @@
+"""The application: a guard, the REST API, and the pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from aaco import __version__
+from aaco.dashboard import problems
+from aaco.dashboard.access import Guard
+from aaco.dashboard.api import sessions
+from aaco.dashboard.lake import Lake
+from aaco.dashboard.problems import Problem
+from aaco.dashboard.settings import ServerSettings
+
+API = "/api/v1"
+ROUTERS: tuple[APIRouter, ...] = (sessions.router,)
+ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": Problem, "description": text} for status, text in (
+    (400, "It asks for something that cannot be."), (401, "No token, or a wrong one."),
+    (403, "The caller may not do it."), (404, "There is no such thing."), (422, "A value that cannot be."))}
+
+
+def create_app(settings: ServerSettings) -> FastAPI:
+    """The application over the sessions that the settings name; `app.state.lake` is what its routes serve."""
+    app = FastAPI(title="AACO", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",
+                  summary="Sessions of measurements: lists, tables, answers and comparisons.")
+    app.state.lake = Lake(settings)
+    for router in ROUTERS:
+        app.include_router(router, prefix=API, responses=ERRORS)
+    problems.install(app, str(settings.root))
+    app.add_middleware(Guard, settings=settings)
+    return app

@@ -1,0 +1,79 @@
+"""What the routes serve: the sessions of one folder, found through the index alone, so that no path is ever built from
+a request."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import anyio
+import msgspec
+from fastapi import Depends, Request
+from fastapi import Path as InPath
+from fastapi.responses import Response
+
+from aaco.core.config import Settings
+from aaco.core.session import LATEST
+from aaco.dashboard.problems import JSON, missing
+from aaco.dashboard.settings import Limits, ServerSettings
+from aaco.tracelake.index import Entry, Index
+from aaco.tracelake.queries import Session
+
+SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,150}$"
+AGE_S = 0.5  # an answer may be as old: 200 readers at once share one look at the disk
+LISTS = "GET /api/v1/sessions lists them"
+
+
+class Lake:
+    """The sessions and what is around them."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.server = settings
+        self.index = Index(settings.root, AGE_S)
+        self.turns = anyio.CapacityLimiter(settings.limits.at_work)
+
+    @property
+    def settings(self) -> Settings:
+        """As commands have them."""
+        return self.server.config
+
+    @property
+    def limits(self) -> Limits:
+        """How much of anything is too much."""
+        return self.server.limits
+
+    def entry(self, session_id: str) -> Entry:
+        """The session of this id, or the newest as `latest`. Raises Refusal where there is none."""
+        if session_id == LATEST:
+            newest = next(iter(self.index.entries()), None)
+            if newest is None:
+                raise missing("no session yet", "aaco run --model resnet50 --backend cpu")
+            return newest
+        found = self.index.find(session_id) if re.fullmatch(SESSION_ID, session_id) else None
+        if found is None:
+            raise missing(f"no session {session_id[:160]}", LISTS)
+        return found
+
+    def session(self, session_id: str) -> Session:
+        """The same, to be read."""
+        return Session(self.entry(session_id).folder)
+
+
+def of(request: Request) -> Lake:
+    """The application's lake."""
+    found: Lake = request.app.state.lake
+    return found
+
+
+def _session(request: Request, session_id: Annotated[str, InPath(
+        pattern=SESSION_ID, description="A session's id, or `latest`.", examples=["latest"])]) -> Session:
+    return of(request).session(session_id)
+
+
+TheLake = Annotated[Lake, Depends(of)]
+TheSession = Annotated[Session, Depends(_session)]
+
+
+def told(document: Any, status: int = 200) -> Response:
+    """A JSON answer; what is no finite number is null."""
+    return Response(msgspec.json.encode(document), status, media_type=JSON)

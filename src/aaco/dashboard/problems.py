@@ -1,0 +1,101 @@
+"""What went wrong, as every route says it: what, where, and what to try, in one shape; never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from aaco.core.errors import AacoError, BadBundle, BadCapture, Missing, ModelError, NoBaseline, StorageError, first_line
+from aaco.report.format import clean
+
+JSON = "application/json"
+# The first that fits counts. The disk's refusal is the server's own trouble, everything else the request's.
+STATUS: tuple[tuple[type[AacoError], HTTPStatus], ...] = (
+    (NoBaseline, HTTPStatus.NOT_FOUND), (BadCapture, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (BadBundle, HTTPStatus.UNPROCESSABLE_ENTITY), (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (Missing, HTTPStatus.FAILED_DEPENDENCY), (StorageError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (AacoError, HTTPStatus.BAD_REQUEST))
+
+
+class Wrong(BaseModel):
+    """What happened, where, and the next thing to try (empty where nothing helps)."""
+
+    status: int = Field(examples=[404])
+    what: str = Field(examples=["no session 20260101_000000_abcdef"])
+    where: str = Field(examples=["GET /api/v1/sessions/20260101_000000_abcdef"])
+    try_: str = Field(alias="try", examples=["GET /api/v1/sessions lists them"])
+
+
+class Problem(BaseModel):
+    """The body of every answer that is an error."""
+
+    schema_version: int = 1
+    error: Wrong
+
+
+class Refusal(Exception):
+    """A request that is answered with an error of HTTP's own."""
+
+    def __init__(self, status: int, what: str, fix: str = "", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(what)
+        self.status, self.what, self.fix, self.headers = status, what, fix, dict(headers or {})
+
+
+def missing(what: str, fix: str) -> Refusal:
+    """There is no such thing."""
+    return Refusal(HTTPStatus.NOT_FOUND, what, fix)
+
+
+def body(status: int, what: str, where: str, fix: str = "") -> bytes:
+    """The one shape."""
+    error = {"status": int(status), "what": clean(what), "where": clean(where), "try": clean(fix)}
+    return msgspec.json.encode({"schema_version": 1, "error": error})
+
+
+def status_of(error: AacoError) -> HTTPStatus:
+    """How HTTP calls it."""
+    return next(status for kind, status in STATUS if isinstance(error, kind))
+
+
+def answer(request: Request, status: int, what: str, fix: str = "", headers: Mapping[str, str] | None = None
+           ) -> Response:
+    """An error's answer."""
+    where = f"{request.method} {request.url.path}"
+    return Response(body(status, what, where, fix), status, dict(headers or {}), JSON)
+
+
+def install(app: FastAPI, root: str) -> None:
+    """Let the application answer everything that goes wrong in the one shape. root: not told to anybody."""
+
+    def refusal(request: Request, error: Any) -> Response:
+        return answer(request, error.status, error.what, error.fix, error.headers)
+
+    def ours(request: Request, error: Any) -> Response:
+        what, fix = (text.replace(f"{root}/", "") for text in (error.what, error.fix))
+        return answer(request, status_of(error), what, fix)
+
+    def invalid(request: Request, error: Any) -> Response:
+        first = error.errors()[0]
+        return answer(request, HTTPStatus.UNPROCESSABLE_ENTITY,
+                      f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "/api/docs says what each route takes")
+
+    def http(request: Request, error: Any) -> Response:
+        return answer(request, error.status_code, str(error.detail), "/api/docs lists the routes", error.headers)
+
+    def defect(request: Request, error: Exception) -> Response:
+        return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, f"a defect of aaco: {first_line(error)[:300]}",
+                      "the server's standard error says where")
+
+    app.add_exception_handler(Refusal, refusal)
+    app.add_exception_handler(AacoError, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, defect)
