@@ -226,7 +226,7 @@ def analyze(session: Session, settings: Settings, show: Show = SILENT) -> Explan
     """
     if imported.is_imported(session):
         importing.again(session, show)
-        show.step("explaining")
+    show.step("explaining")
     return seal(session, settings)
 
 

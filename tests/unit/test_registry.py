@@ -255,12 +255,12 @@ def test_a_path_is_taken_as_it_is_and_synthetic_files_stay_synthetic(here):
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    ("restnet50", "no model 'restnet50'; near: resnet50"),
+    ("restnet50", "no model 'restnet50'; did you mean 'resnet50'"),
     ("gone/model.onnx", "gone/model.onnx: no such file"),
     ("gone.onnx", "gone.onnx: no such file"),
     ("zzz", r"no model 'zzz'\n"),
     ("mine", "model 'mine': gone.onnx does not exist"),
-    ("odd", "no recipe 'resnet49'; near: resnet"),
+    ("odd", "no recipe 'resnet49'; did you mean 'resnet"),
 ])
 def test_unknown_models(here, name, says):
     entries = registry.models([written(here, "models: {mine: {path: gone.onnx}, odd: {zoo: resnet49}}")])

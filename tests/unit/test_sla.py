@@ -135,7 +135,7 @@ def test_any_bytes_are_a_policy_or_a_clear_error(tmp_path_factory, raw):
 def test_a_metric_that_there_is_not_is_named_with_its_neighbours():
     with pytest.raises(UsageError) as refusal:
         sla.check(sla.Policy(objectives=(sla.Objective(metric="latency_p59_ms", max=1),)), {}, "s")
-    assert "latency_p9" in refusal.value.fix
+    assert "latency_p9" in refusal.value.what
 
 
 def test_the_report_is_json():

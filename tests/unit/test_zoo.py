@@ -152,7 +152,7 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path):
 
 
 def test_unknown_recipe_names_the_nearest():
-    with pytest.raises(ModelError, match="near: resnet50"):
+    with pytest.raises(ModelError, match="did you mean 'resnet50'"):
         zoo.build("resnet5", Path("nowhere"))
 
 

@@ -8,13 +8,17 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from aaco import __version__
-from aaco.cli import say
+from aaco.cli import manual, say
 from aaco.core import extras
 from aaco.core.errors import AacoError, Exit
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Modules live until the program ends, and tables are no Python objects: to look for garbage less often takes up to a
 # tenth off the time of a command.
@@ -65,11 +69,12 @@ COMMANDS = {
     "models": ("aaco.cli.models:models", "List the models and backends that can be named."),
     "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, what does not, and how to fix it."),
     "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),
+    "completion": ("aaco.cli.completion:completion", "Let bash, zsh or fish complete verbs, options and names."),
     "config": ("aaco.cli.config:config", "Show every setting and where it comes from."),
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(manual.Group):
     """A group that imports a command's module only when that command is called."""
 
     def __init__(self, *args: object, commands_table: dict[str, tuple[str, str]], **kwargs: object) -> None:
@@ -86,6 +91,15 @@ class LazyGroup(click.Group):
         found: click.Command = getattr(import_module(module), function)
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs with what is said of them, without importing any."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, (_, text) in self.commands_table.items()
+                if name.startswith(incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self.commands_table.items()])
@@ -95,11 +109,6 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, "-V", "-v", "--version", prog_name="aaco")
 def app() -> None:
     """Where did the time go, what is the bottleneck, did it get slower, what to do next.
-
-    \b
-    Exit codes: 0 fine, 1 tool error, 2 usage or config, 3 confirmed regression
-    or different outputs, 4 inconclusive, no baseline or a false trace under
-    --strict, 5 model error, 6 missing hardware or tool.
 
     \b
     AACO_LOG_LEVEL: how much is said on standard error; debug, info, warning

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
+from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @options.config_file
 @options.sessions_dir
-def analyze(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None) -> None:
+@options.as_json
+def analyze(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None,
+            as_json: bool) -> None:
     """Derive SESSION's tables, answers and report anew from its raw evidence, and seal it.
 
     Use it on a session of a run that was killed, or of an older version. Its status stays what it was.
     """
     from aaco import pipeline
     from aaco.core.session import find
-    from aaco.report import terminal
+    from aaco.report import document, terminal
     from aaco.tracelake import manifest
     from aaco.tracelake.memory import frugal
 
@@ -31,4 +32,9 @@ def analyze(session: str | None, named: str | None, config_file: Path | None, se
         raise UsageError(f"session {found.id} is still running", "aaco report  # reads it without writing")
     manifest.refuse_damaged_evidence(found)
     frugal()
-    say.text(terminal.render(pipeline.analyze(found, settings), options.style()))
+    with talk() as show:
+        explained = pipeline.analyze(found, settings, show)
+    if as_json:
+        say.document(document.render(explained))
+    else:
+        say.text(terminal.render(explained, options.style()))

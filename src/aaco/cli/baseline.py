@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
+
+if TYPE_CHECKING:
+    from aaco.tracelake.baselines import Saved
 
 baselines_dir = click.option("--baselines-dir", type=click.Path(path_type=Path), help="Where baselines are kept.")
 
 
-@click.group()
+@manual.group()
 def baseline() -> None:
     """Save, list and show baselines: names under which sessions are pinned in the history of measurements."""
 
 
 @baseline.command()
-@click.argument("name")
-@click.argument("sessions", nargs=-1)
+@click.argument("name", shell_complete=options.of_kind("baseline"))
+@click.argument("sessions", nargs=-1, shell_complete=options.of_kind("session"))
 @click.option("--session", "named", multiple=True, metavar="SESSION", help="The same as SESSIONS, as an option.")
 @click.option("--replace", is_flag=True, help="Start the baseline anew instead of adding to it.")
 @baselines_dir
 @options.config_file
 @options.sessions_dir
+@options.as_json
 def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: bool, baselines_dir: Path | None,
-         config_file: Path | None, sessions_dir: Path | None) -> None:
+         config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Keep the samples of SESSIONS (by default the latest) as baseline NAME; more sessions make it sharper."""
     from aaco import pipeline
     from aaco.core.session import find
@@ -40,6 +45,9 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
     for item in (item for side in sides for item in side.contaminated):
         say.aside(f"warning: session {item.session_id}: interference slowed it; verdicts against {name} will be "
                   "inconclusive. Measure it again on a quieter machine and save with --replace.", "warning")
+    if as_json:
+        say.document(_saved(saved))
+        return
     held = sum(len(replicate.processes) for replicate in saved.baseline.replicates)
     say.line(f"{saved.path}: {plural(len(saved.added), 'session')} added, {len(saved.known)} already there; "
              f"{plural(len(saved.baseline.replicates), 'session')}, {plural(held, 'process')} in all")
@@ -74,13 +82,14 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
 
 
 @baseline.command()
-@click.argument("name")
-@click.argument("sessions", nargs=-1, required=True)
+@click.argument("name", shell_complete=options.of_kind("baseline"))
+@click.argument("sessions", nargs=-1, required=True, shell_complete=options.of_kind("session"))
 @baselines_dir
 @options.config_file
 @options.sessions_dir
+@options.as_json
 def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
-            sessions_dir: Path | None) -> None:
+            sessions_dir: Path | None, as_json: bool) -> None:
     """Make SESSIONS the baseline NAME from now on, as its next version. What it was stays in the history."""
     from aaco import pipeline
     from aaco.core.session import find
@@ -89,31 +98,41 @@ def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, co
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
     saved = pipeline.save_baseline(name, found, settings, replace=True).saved
+    if as_json:
+        say.document(_saved(saved))
+        return
     say.line(f"{saved.path}: {name} is {plural(len(saved.baseline.replicates), 'session')} now")
 
 
 @baseline.command()
-@click.argument("name")
-@click.argument("sessions", nargs=-1)
+@click.argument("name", shell_complete=options.of_kind("baseline"))
+@click.argument("sessions", nargs=-1, shell_complete=options.of_kind("session"))
 @baselines_dir
 @options.config_file
-def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None) -> None:
+@options.as_json
+def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
+           as_json: bool) -> None:
     """Take SESSIONS, or all, out of baseline NAME. Their values stay in the history."""
     from aaco.report.format import plural
     from aaco.tracelake import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     left = baselines.expire(store, name, sessions or None)
+    if as_json:
+        say.document({"schema_version": 1, "name": name, "sessions_left": left})
+        return
     rest = f"{plural(left, 'session')} left" if left else "no session left, so it is no baseline any more"
     say.line(f"{name}: {rest}")
 
 
 @baseline.command()
-@click.argument("name")
+@click.argument("name", shell_complete=options.of_kind("baseline"))
 @click.option("-o", "--output", type=options.NewFile(), help="Where to.  [default: NAME.json]")
 @baselines_dir
 @options.config_file
-def export(name: str, output: Path | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+@options.as_json
+def export(name: str, output: Path | None, baselines_dir: Path | None, config_file: Path | None,
+           as_json: bool) -> None:
     """Write baseline NAME as a JSON file, which any command takes in its place, here and elsewhere."""
     from aaco.report.format import plural
     from aaco.tracelake import baselines
@@ -121,29 +140,37 @@ def export(name: str, output: Path | None, baselines_dir: Path | None, config_fi
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     path = output or Path(f"{name}.json")
     found = baselines.export(store, name, path)
+    if as_json:
+        say.document({"schema_version": 1, "file": str(path), "session_ids": list(found.session_ids)})
+        return
     say.line(f"{path}: {plural(len(found.replicates), 'session')}")
 
 
 @baseline.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=options.of_kind("baseline"))
 @baselines_dir
 @options.config_file
-def import_(file: Path, name: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+@options.as_json
+def import_(file: Path, name: str | None, baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """Take the sessions of a baseline's JSON FILE into the history, as baseline NAME or that of the file."""
     from aaco.report.format import plural
     from aaco.tracelake import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     saved = baselines.take_in(store, file, name)
+    if as_json:
+        say.document(_saved(saved))
+        return
     say.line(f"{saved.path}: {plural(len(saved.added), 'session')} added to {saved.baseline.name}, "
              f"{len(saved.known)} already there")
 
 
 @baseline.command()
-@click.argument("name")
+@click.argument("name", shell_complete=options.of_kind("baseline"))
 @baselines_dir
 @options.config_file
+@options.json_anyway
 def show(name: str, baselines_dir: Path | None, config_file: Path | None) -> None:
     """Print baseline NAME as JSON, without the single latencies."""
     from aaco.tracelake import baselines
@@ -154,3 +181,8 @@ def show(name: str, baselines_dir: Path | None, config_file: Path | None) -> Non
         for process in replicate["processes"]:
             process.pop("latencies_ms")
     say.document(document)
+
+
+def _saved(saved: Saved) -> dict[str, Any]:
+    return {"schema_version": 1, "file": str(saved.path), "name": saved.baseline.name, "added": list(saved.added),
+            "known": list(saved.known), "session_ids": list(saved.baseline.session_ids)}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
+from aaco.cli.talk import talk
 from aaco.core.errors import Exit
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -15,7 +16,7 @@ max_bytes = click.option("--max-bytes", type=click.IntRange(min=1), default=16 <
                          help="Refuse a bundle that unpacks to more.")
 
 
-@click.group()
+@manual.group()
 def bundle() -> None:
     """Hand a session to somebody else, or take one."""
 
@@ -26,8 +27,9 @@ def bundle() -> None:
               ".tar.gz, .json, .json.gz, or .html for the report alone.  [default: SESSION.tar.zst]")
 @options.config_file
 @options.sessions_dir
+@options.as_json
 def export(session: str | None, named: str | None, output: Path | None, config_file: Path | None,
-           sessions_dir: Path | None) -> None:
+           sessions_dir: Path | None, as_json: bool) -> None:
     """Write SESSION (by default the latest) into one file, with the SHA-256 of everything and without credentials.
 
     Prints the file and its own SHA-256: tell that to the receiver by another way.
@@ -39,13 +41,20 @@ def export(session: str | None, named: str | None, output: Path | None, config_f
     settings = options.settings(config_file, sessions_dir)
     chosen = find(session or named or "latest", settings.config.storage.sessions_dir)
     path = output or Path(f"{chosen.id}.tar.zst")
-    contents = forensics.export(chosen, path, settings)
+    with talk() as show:
+        show.step(f"writing {path}")
+        contents = forensics.export(chosen, path, settings)
     for file in contents.files if contents else []:
         if file.redacted:
             say.aside(f"{file.name}: credentials were taken out", "warning")
     for name, why in contents.withheld.items() if contents else []:
         say.aside(f"{name}: withheld: {why}", "warning")
-    say.line(f"{files.sha256(path)}  {path}")
+    digest = files.sha256(path)
+    if as_json:
+        say.document({"schema_version": 1, "file": str(path), "sha256": digest,
+                      "contents": contents.model_dump(mode="json") if contents else None})
+    else:
+        say.line(f"{digest}  {path}")
 
 
 @bundle.command()
@@ -57,7 +66,9 @@ def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> N
     """Check every byte of a bundle; names what was changed, and exits with 2 if anything was."""
     from aaco.tracelake import archive
 
-    found = archive.check(file, max_bytes)
+    with talk() as show:
+        show.step(f"checking {file}")
+        found = archive.check(file, max_bytes)
     if expected and expected.strip().lower() != found.sha256:
         found.problems["the whole file"] = f"its SHA-256 is {found.sha256}, not the one that was told"
     if as_json:
@@ -78,13 +89,19 @@ def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> N
 @max_bytes
 @options.config_file
 @options.sessions_dir
-def import_(file: Path, max_bytes: int, config_file: Path | None, sessions_dir: Path | None) -> None:
+@options.as_json
+def import_(file: Path, max_bytes: int, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Make the session of a bundle one of yours: report, diff and all other commands work on it.
 
     A bundle that is damaged, or that names anything outside its session, leaves nothing behind.
     """
     from aaco import forensics
 
-    session = forensics.import_(file, options.settings(config_file, sessions_dir), max_bytes)
+    with talk() as show:
+        show.step(f"unpacking {file}")
+        session = forensics.import_(file, options.settings(config_file, sessions_dir), max_bytes)
+    if as_json:
+        say.document({"schema_version": 1, "session_id": session.id, "folder": str(session.folder)})
+        return
     say.line(f"{session.folder}")
     say.aside(f"aaco report {session.id}")

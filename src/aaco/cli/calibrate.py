@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
+from aaco.cli import manual, options, say
+from aaco.cli.talk import talk
 
-from aaco.cli import options, say
 
-
-@click.command()
+@manual.command()
 @options.config_file
 @options.as_json
 def calibrate(config_file: Path | None, as_json: bool) -> None:
     """Measure this machine's ceilings now, keep them for a day, and say what moved since the last time."""
     from aaco import record
 
-    found, drift = record.calibrate(options.settings(config_file))
+    with talk() as show:
+        show.step("measuring this machine's ceilings")
+        found, drift = record.calibrate(options.settings(config_file))
     if as_json:
         say.document(found.model_dump(mode="json"))
         return

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.core.errors import Exit
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @click.option("--strict", is_flag=True, help="Exit with 4 when the trace is not to be trusted.")
 @options.config_file

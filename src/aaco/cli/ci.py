@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.cli.talk import talk
 
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
 SUMMARY, ON_GITHUB = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
 
 
-@click.command()
+@manual.command()
 @click.argument("suite", type=click.Path(path_type=Path), default=Path("aaco-ci.yaml"))
 @click.option("--output", "-o", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Write aaco-ci.json, junit.xml, comment.md and aaco.sarif into this folder.")
 @click.option("--save-baselines", is_flag=True,
               help="Afterwards add the sessions of what is not worse to their baselines: for the main branch.")
 @click.option("--strict", is_flag=True, help="Exit with 4 where something could not be told or has no baseline.")
-@options.quiet
 @baselines_dir
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, quiet: bool, baselines_dir: Path | None,
+def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, baselines_dir: Path | None,
        config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Measure the benchmarks of SUITE (by default aaco-ci.yaml) and hold them against their baselines and objectives.
 
@@ -45,7 +44,7 @@ def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, qui
     from aaco.report import gate as text
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
-    with talk(quiet) as show:
+    with talk() as show:
         made = gate.load(suite, settings, show)
         report, measured = made.run()
     if output:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
@@ -23,7 +23,7 @@ COMMAND_DEFAULTS = {"processes": 8, "pairs": 5, "warmup": 1}
 OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_cpus", "timeout_s", "ignore_failure")
 
 
-@click.command()
+@manual.command()
 @click.argument("models", nargs=-1, metavar="[A] [B]")
 @click.option("--command", "commands", multiple=True, metavar="'CMD ARGUMENTS'",
               help="Compare commands: give it twice, or once with two environments. No shell is involved.")
@@ -32,7 +32,8 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--option-b", multiple=True, metavar="KEY=VALUE", help="The same of B.")
 @click.option("--env-a", multiple=True, metavar="NAME=VALUE", help="An environment variable of A alone.")
 @click.option("--env-b", multiple=True, metavar="NAME=VALUE", help="The same of B.")
-@click.option("--backend", "-b", help="A name from `aaco models`, for both.  [default: cpu]")
+@click.option("--backend", "-b", help="A name from `aaco models`, for both.  [default: cpu]",
+              shell_complete=options.of_kind("backend"))
 @click.option("--batch", type=options.COUNT, help="Samples per inference.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of a dynamic input.")
 @click.option("--processes", "-p", type=click.IntRange(2, 10_000),
@@ -53,15 +54,15 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run of a command may take.")
 @click.option("--ignore-failure", is_flag=True, help="Count the time of a command's run that fails.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the answer is inconclusive.")
-@click.option("--session", "of_session", metavar="SESSION", help="Judge a kept comparison anew from its pairs.")
+@click.option("--session", "of_session", metavar="SESSION", help="Judge a kept comparison anew from its pairs.",
+              shell_complete=options.of_kind("session"))
 @options.lab
 @options.lab_cpus
-@options.quiet
 @baselines_dir
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str | None, quiet: bool, strict: bool,
+def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str | None, strict: bool,
             baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
             **given: Any) -> None:
     """Is B slower than A? Measures both in turns; exits with 3 on a confirmed regression.
@@ -85,7 +86,7 @@ def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str 
     request = _request(given, by_settings | (COMMAND_DEFAULTS if commands else MODEL_DEFAULTS))
     for_both = {name: given[name] for name in (OF_COMMANDS if commands else OF_MODELS) if given[name] is not None}
     for_both |= {} if commands else {"shapes": options.shapes(given["shapes"])}
-    with talk(quiet) as show:
+    with talk() as show:
         found = duet.compare(baseline, current, request, settings, for_both, show)
     say.aside(f"session {found.session.id}")
     _answer(found.verdict, strict, as_json)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 
-@click.group()
+@manual.group()
 def config() -> None:
     """Show every setting and where it comes from."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.analytics.critical_path.answer import Path as Way
@@ -33,7 +33,7 @@ def _scale(context: click.Context, parameter: click.Parameter, value: Sequence[s
     return tuple(found)
 
 
-@click.command("critical-path")
+@manual.command("critical-path")
 @options.session_reference()
 @click.option("--what-if", "scales", metavar="KERNEL=FACTOR", multiple=True, callback=_scale,
               help="How long it would take if the kernels whose names hold KERNEL took FACTOR times as long; may be "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import Exit, NoBaseline, UsageError
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from aaco.pipeline import Contrast
 
 
-@click.command()
-@click.argument("references", nargs=-1, metavar="[BASELINE] [SESSION]")
-@click.option("--baseline", help="A baseline's name or file, or another session.")
-@click.option("--session", help="The session to judge.  [default: latest]")
+@manual.command()
+@click.argument("references", nargs=-1, metavar="[BASELINE] [SESSION]", shell_complete=options.of_kind("reference"))
+@click.option("--baseline", help="A baseline's name or file, or another session.",
+              shell_complete=options.of_kind("reference"))
+@click.option("--session", help="The session to judge.  [default: latest]", shell_complete=options.of_kind("session"))
 @click.option("--threshold", "tolerance", metavar="5%", help="Tolerated slowdown.  [default: analysis.tolerance_pct]")
 @click.option("--force", is_flag=True, help="Judge even what did not measure the same thing or was contaminated.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the answer is inconclusive or there is no baseline.")

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 
-@click.command()
+@manual.command()
 @click.option("--prepare", is_flag=True, help="What would make the machine quiet, as commands; changes nothing.")
 @options.as_json
 def doctor(prepare: bool, as_json: bool) -> None:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 
-@click.group()
+@manual.group()
 def env() -> None:
     """Compare the environments of two sessions."""
 
 
 @env.command()
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", shell_complete=options.of_kind("session"))
+@click.argument("second", shell_complete=options.of_kind("session"))
 @options.config_file
 @options.sessions_dir
 @options.as_json

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.core.errors import AacoError, UsageError
+from aaco.core.near import meant
 
 if TYPE_CHECKING:
     from aaco.core.readings import Reading
 
 
-@click.command()
-@click.argument("metric")
+@manual.command()
+@click.argument("metric", shell_complete=options.of_kind("metric"))
 @options.session_reference()
 @options.config_file
 @options.sessions_dir
-def explain(metric: str, session: str | None, named: str | None, config_file: Path | None,
-            sessions_dir: Path | None) -> None:
+@options.as_json
+def explain(metric: str, session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None,
+            as_json: bool) -> None:
     """Say what METRIC means (name or alias, such as KAR), and its value in SESSION, by default the latest."""
     from aaco.analytics import metrics
     from aaco.core import registry
@@ -31,9 +32,12 @@ def explain(metric: str, session: str | None, named: str | None, config_file: Pa
     found = registry.find_metric(metric)
     if found is None:
         names = [*registry.METRICS, *(alias for item in registry.METRICS.values() for alias in item.aliases)]
-        close = difflib.get_close_matches(metric, names, n=3, cutoff=0.4)
-        raise UsageError(f"no metric {metric!r}", f"near it: {', '.join(close) or 'nothing; see docs/reference'}")
-    say.text(definition.render(found, _reading(found.name, session or named, config_file, sessions_dir)))
+        raise UsageError(f"no metric {metric!r}{meant(metric, names)}", "aaco features --json  # names them")
+    reading = _reading(found.name, session or named, config_file, sessions_dir)
+    if as_json:
+        say.document(definition.document(found, reading))
+    else:
+        say.text(definition.render(found, reading))
 
 
 def _reading(name: str, reference: str | None, config_file: Path | None, sessions_dir: Path | None) -> Reading | None:

@@ -9,17 +9,18 @@ from typing import Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 
-@click.command()
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@manual.command()
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=options.of_kind("session"))
 @click.option("--iterations", is_flag=True, help="One row per inference instead of one per session.")
 @click.option("--format", "form", type=click.Choice(["csv", "json"]), default="csv", show_default=True, help="Form.")
 @options.config_file
 @options.sessions_dir
+@options.as_json
 def features(sessions: tuple[str, ...], iterations: bool, form: str, config_file: Path | None,
-             sessions_dir: Path | None) -> None:
+             sessions_dir: Path | None, as_json: bool) -> None:
     """Print SESSIONs (by default the latest) as rows of features.
 
     A session's features are its metrics. A value that was not measured is empty. JSON adds each feature's unit and the
@@ -28,6 +29,7 @@ def features(sessions: tuple[str, ...], iterations: bool, form: str, config_file
     from aaco import pipeline
     from aaco.core.session import find
 
+    form = "json" if as_json else form
     settings = options.settings(config_file, sessions_dir)
     found = [pipeline.explain(find(name, settings.config.storage.sessions_dir), settings)
              for name in sessions or ("latest",)]

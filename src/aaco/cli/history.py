@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import UsageError
 
@@ -21,7 +21,7 @@ machine = click.option("--machine", help="The machine's fingerprint, or its begi
 config = click.option("--configuration", "configuration", help="The configuration's hash, or its beginning.")
 
 
-@click.group()
+@manual.group()
 def history() -> None:
     """The history of measurements: raw values per process, never changed.
 
@@ -30,12 +30,13 @@ def history() -> None:
 
 
 @history.command()
-@click.argument("sessions", nargs=-1)
+@click.argument("sessions", nargs=-1, shell_complete=options.of_kind("session"))
 @baselines_dir
 @options.config_file
 @options.sessions_dir
-def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
-        sessions_dir: Path | None) -> None:
+@options.as_json
+def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
+        as_json: bool) -> None:
     """Put SESSIONS (by default the latest) into the history, without a baseline's name."""
     from aaco import pipeline
     from aaco.core.session import find
@@ -43,7 +44,12 @@ def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions or ("latest",)]
-    for session, added in zip(found, pipeline.remember(found, settings), strict=True):
+    counts = pipeline.remember(found, settings)
+    if as_json:
+        rows = [{"session_id": one.id, "added": count} for one, count in zip(found, counts, strict=True)]
+        say.document({"schema_version": 1, "sessions": rows})
+        return
+    for session, added in zip(found, counts, strict=True):
         say.line(f"{session.id}: " + (f"{plural(added, 'value')} added" if added else "already there"))
 
 
@@ -51,7 +57,8 @@ def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path
 @click.argument("paths", nargs=-1, required=True, metavar="FILES...", type=click.Path(path_type=Path))
 @baselines_dir
 @options.config_file
-def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Path | None) -> None:
+@options.as_json
+def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """Take in histories that other tools wrote: CSV, JSON, Google Benchmark, pytest-benchmark, asv, hyperfine.
 
     The same file twice is once. All of the files are taken in, or nothing.
@@ -64,6 +71,9 @@ def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Pa
     left_out(read)
     for path in timeless:
         say.aside(f"warning: {path} does not say when it was measured: when it was last written stands in", "warning")
+    if as_json:
+        say.document({"schema_version": 1, "added": added, "known": len(read.samples) - added})
+        return
     say.line(f"{added} values added, {len(read.samples) - added} already there")
 
 
@@ -120,7 +130,7 @@ def sessions(benchmark: str, metric: str, machine: str | None, configuration: st
 
 @history.command()
 @benchmark
-@click.argument("session")
+@click.argument("session", shell_complete=options.of_kind("session"))
 @click.option("--author", required=True, help="Who accepts it.")
 @click.option("--reason", required=True, help="Why.")
 @metric
@@ -128,8 +138,9 @@ def sessions(benchmark: str, metric: str, machine: str | None, configuration: st
 @config
 @baselines_dir
 @options.config_file
+@options.as_json
 def accept(benchmark: str, session: str, author: str, reason: str, metric: str, machine: str | None,
-           configuration: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+           configuration: str | None, baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """Accept that from SESSION on the level of BENCHMARK is another one: the mean moves, the spread stays.
 
     SESSION is an id, its beginning, or latest: the last of this history.
@@ -138,6 +149,9 @@ def accept(benchmark: str, session: str, author: str, reason: str, metric: str, 
         key = _key(opened, benchmark, metric, machine, configuration)
         session = _session(opened, key, session)
         opened.accept(key, session, author, reason)
+    if as_json:
+        say.document({"schema_version": 1, **vars(key), "session_id": session, "author": author, "reason": reason})
+        return
     say.line(f"{key.benchmark} {key.metric}: the level from {session} on is accepted by {author}")
 
 
@@ -147,11 +161,16 @@ def accept(benchmark: str, session: str, author: str, reason: str, metric: str, 
 @click.option("--parent", help="The branch it began from.  [default: the one that has the commit]")
 @baselines_dir
 @options.config_file
-def branch(name: str, commit: str, parent: str | None, baselines_dir: Path | None, config_file: Path | None) -> None:
+@options.as_json
+def branch(name: str, commit: str, parent: str | None, baselines_dir: Path | None, config_file: Path | None,
+           as_json: bool) -> None:
     """Note that branch NAME began at COMMIT: what was measured up to there is its history, too."""
     with _open(baselines_dir, config_file) as opened:
         opened.branch_start(name, commit, parent)
-    say.line(f"{name} begins at {commit}")
+    if as_json:
+        say.document({"schema_version": 1, "branch": name, "commit": commit, "parent": parent})
+    else:
+        say.line(f"{name} begins at {commit}")
 
 
 def _open(baselines_dir: Path | None, config_file: Path | None) -> History:

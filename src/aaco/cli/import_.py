@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
@@ -24,7 +24,7 @@ class _Named(click.Path):
         return super().convert(value, param, ctx)
 
 
-@click.command("import")
+@manual.command("import")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_Named(path_type=Path))
 @click.option("--as", "name", metavar="NAME", help="What to call it.  [default: the file's or folder's name]")
 @click.option("--format", "form", metavar="FORMAT", help="Do not recognise the format: it is this one.")
@@ -32,12 +32,11 @@ class _Named(click.Path):
 @click.option("--tag", default="", help="A label to find the session by.")
 @click.option("--latency", metavar="FILE|MS", help="How long a step takes without the profiler: milliseconds, or a "
               "CSV file of single steps. A profiler stretches what the host does; this sets it right.")
-@options.quiet
 @options.config_file
 @options.sessions_dir
 @options.as_json
 def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, tag: str, latency: str | None,
-            quiet: bool, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+            config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Turn captures into one session and print its report.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
@@ -48,7 +47,7 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
 
     frugal()
     settings = options.settings(config_file, sessions_dir)
-    with talk(quiet) as show:
+    with talk() as show:
         run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency)
     _say_what_was_left(run.explanation.captures)
     if as_json:

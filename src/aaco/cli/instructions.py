@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @click.option("--by", "parts", type=click.Choice(["line", "instruction", "category"]), default="line",
               show_default=True, help="What the hottest are listed by.")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 MOST_BYTES = 256 << 20
 
 
-@click.command()
+@manual.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--top", type=options.COUNT, default=20, show_default=True, help="How many functions or passes.")
 @options.as_json

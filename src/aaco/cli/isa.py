@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 
-@click.command()
+@manual.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @options.as_json
 def isa(file: Path, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -17,7 +17,7 @@ FAMILY = 12
 TIMES = ("total_ns", "mean_ns", "p50_ns", "p99_ns")
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
 @click.option("--by", type=click.Choice(["name", "family"]), default="name", show_default=True,

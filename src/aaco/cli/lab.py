@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.capsule import Request
@@ -63,7 +63,7 @@ def request(given: dict[str, Any]) -> Request:
                    **{name: given.pop(name) for name in ("cpus", "policy", "count")})
 
 
-@click.group()
+@manual.group()
 def lab() -> None:
     """Make the machine quiet, say how quiet it is, put it back."""
 
@@ -72,9 +72,8 @@ def lab() -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARGUMENTS]...")
 @asking
 @click.option("--manifest", type=options.NewFile(), help="Write the capsule's manifest (JSON) here.")
-@options.quiet
 @options.config_file
-def run(command: tuple[str, ...], manifest: Path | None, quiet: bool, config_file: Path | None, **given: Any) -> None:
+def run(command: tuple[str, ...], manifest: Path | None, config_file: Path | None, **given: Any) -> None:
     """Run CMD in a laboratory; exit as it does, with 128 + N when signal N ended it.
 
     Everything is put back at the end, also when this is killed. What was asked and what holds is said on stderr.
@@ -91,8 +90,7 @@ def run(command: tuple[str, ...], manifest: Path | None, quiet: bool, config_fil
         document = capsule.manifest(made, env, began, capsule.now())
     if manifest:
         files.write_json(manifest, document)
-    if not quiet:
-        _say(document)
+    _say(document)
     raise SystemExit(code)
 
 
@@ -155,7 +153,8 @@ def status(config_file: Path | None, as_json: bool) -> None:
 
 @lab.command()
 @options.config_file
-def restore(config_file: Path | None) -> None:
+@options.as_json
+def restore(config_file: Path | None, as_json: bool) -> None:
     """Put back by hand what a killed laboratory left; harmless at any time."""
     from dataclasses import asdict
 
@@ -164,8 +163,11 @@ def restore(config_file: Path | None) -> None:
 
     done = capsule.restore(options.settings(config_file))
     undone = [asdict(each) for _, list_ in done for each in list_]
-    _say_undone(undone)
-    if not done:
+    if as_json:
+        say.document({"schema_version": 1, "undone": undone})
+    else:
+        _say_undone(undone)
+    if not done and not as_json:
         say.line("nothing was left to restore")
     if any(each["fate"] == "refused" for each in undone):
         raise SystemExit(Exit.TOOL_ERROR)

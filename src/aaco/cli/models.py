@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.runner.registry import ModelEntry
 
 
-@click.command()
+@manual.command()
 @options.config_file
 @options.as_json
 def models(config_file: Path | None, as_json: bool) -> None:

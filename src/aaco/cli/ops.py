@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +21,7 @@ NONE = {"fusion": "no kernels that could be one were found",
 BY = ("call", "operator", "module", "family", "annotation", "partition", "phase")
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
 @click.option("--by", type=click.Choice(BY), default="call", show_default=True,

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from aaco.cli import say
 from aaco.core.errors import UsageError
 from aaco.core.presets import PRESETS
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from aaco.core.config import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,17 +57,30 @@ class NewFile(click.Path):
         return super().convert(value, param, ctx)
 
 
+def of_kind(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completes a parameter with the names of a kind: session, model, backend, metric, baseline, or reference, which
+    is a baseline or a session."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from aaco.cli.completing import offered
+
+        return offered(what, ctx, incomplete)
+
+    return complete
+
+
 COUNT, WHOLE = click.IntRange(1, 2**31 - 1), click.IntRange(0, 2**31 - 1)
 SEED = click.IntRange(0, 2**63 - 1)
 POSITIVE, SHARE = Real(0, min_open=True), Real(0)
 SECONDS = Real(0, 1_000_000, min_open=True)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+json_anyway = click.option("--json", is_flag=True, expose_value=False, help="Print JSON on stdout, as without it.")
 config_file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="Configuration file.")
-backend = click.option("--backend", "-b", default="cpu", show_default=True, help="A name from `aaco models`.")
+backend = click.option("--backend", "-b", default="cpu", show_default=True, help="A name from `aaco models`.",
+                       shell_complete=of_kind("backend"))
 lab = click.option("--lab", type=click.Choice(LEVELS), help="Measure in a laboratory of this level.")
 lab_cpus = click.option("--lab-cpus", metavar="LIST", help="Its CPUs, e.g. 2-5.  [default: all but the first core]")
-quiet = click.option("--quiet", "-q", is_flag=True, help="Say nothing while working.")
 sessions_dir = click.option("--sessions-dir", type=click.Path(path_type=Path), help="Where sessions are kept.")
 preset = click.option("--preset", type=click.Choice(list(PRESETS)), help="A named set of settings.")
 telemetry = click.option("--telemetry", is_flag=True,
@@ -78,9 +94,9 @@ MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct", "
 
 def model(function: F) -> F:
     """A model given by position or as --model; `one_model` takes both."""
-    function = click.option("--model", "named", metavar="MODEL",
+    function = click.option("--model", "named", metavar="MODEL", shell_complete=of_kind("model"),
                             help="A name from `aaco models`, or a path to an .onnx file.")(function)
-    return click.argument("model", required=False)(function)
+    return click.argument("model", required=False, shell_complete=of_kind("model"))(function)
 
 
 def one_model(model: str | None, named: str | None) -> str:
@@ -121,8 +137,9 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
     """A session given by position or as --session; `latest` when neither is."""
 
     def add(function: F) -> F:
-        function = click.option("--session", "named", metavar="SESSION", help="The same, as an option.")(function)
-        return click.argument("session", required=required)(function)
+        function = click.option("--session", "named", metavar="SESSION", help="The same, as an option.",
+                                shell_complete=of_kind("session"))(function)
+        return click.argument("session", required=required, shell_complete=of_kind("session"))(function)
 
     return add
 
@@ -140,7 +157,7 @@ def shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
 
 def style() -> Literal["plain", "colour"]:
     """Colour for a person at a terminal (https://no-color.org), plain text for everything else."""
-    return "colour" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else "plain"
+    return "colour" if say.lively(sys.stdout) and not os.environ.get("NO_COLOR") else "plain"
 
 
 def settings(config_file: Path | None = None, sessions_dir: Path | None = None, preset: str | None = None,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import Exit
 
 
-@click.command()
-@click.argument("expected")
-@click.argument("actual", default="latest")
+@manual.command()
+@click.argument("expected", shell_complete=options.of_kind("reference"))
+@click.argument("actual", default="latest", shell_complete=options.of_kind("reference"))
 @click.option("--precision", type=click.Choice(["float64", "float32", "float16", "bfloat16", "int8"]),
               help="Tolerance of this precision.  [default: the coarsest that either session ran in]")
 @click.option("--rtol", type=options.SHARE, help="Tolerance relative to an element, in place of the precision's.")

@@ -6,21 +6,23 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
+from aaco.cli.talk import talk
 
 SUFFIX = {"perfetto": ".pftrace", "chrome": ".json"}
 LISTED = 8
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @click.option("--format", "form", type=click.Choice(list(SUFFIX)), default="perfetto", show_default=True,
               help="Perfetto's protobuf, or Chrome's JSON for older viewers.")
 @click.option("--output", "-o", type=options.NewFile(), help="Where to write.  [default: SESSION.pftrace]")
 @options.config_file
 @options.sessions_dir
+@options.as_json
 def perfetto(session: str | None, named: str | None, form: str, output: Path | None, config_file: Path | None,
-             sessions_dir: Path | None) -> None:
+             sessions_dir: Path | None, as_json: bool) -> None:
     """Write SESSION (by default the latest) as a trace: open it with https://ui.perfetto.dev, which keeps it local.
 
     It holds iterations, host calls, kernels and copies per queue, operating-system events, and sampled values as
@@ -33,7 +35,13 @@ def perfetto(session: str | None, named: str | None, form: str, output: Path | N
 
     found = find(session or named or "latest", options.settings(config_file, sessions_dir).config.storage.sessions_dir)
     path = output or Path(found.id + SUFFIX[form])
-    count, shifts = export(found, path, form)
+    with talk() as show:
+        show.step(f"writing {path}")
+        count, shifts = export(found, path, form)
+    if as_json:
+        say.document({"schema_version": 1, "file": str(path), "events": count,
+                      "shifts": [dict(each) for each in shifts]})
+        return
     for shift in shifts[:LISTED]:
         say.aside(f"capture {shift['capture']}: its times are moved by {exact_ns(shift['offset_ns'])} and "
                   f"{shift['drift_ppm']:.2f} ppm; at worst {duration(shift['worst_ns'])} are left over")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@manual.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARGUMENTS]...")
 @click.option("--runs", "-n", type=options.COUNT, default=10, show_default=True, help="Measured runs.")
 @click.option("--warmup", type=options.WHOLE, default=1, show_default=True, help="Runs before them.")
@@ -22,13 +22,12 @@ from aaco.cli.talk import talk
 @click.option("--tag", default="", help="A label to find the session by.")
 @options.lab
 @options.lab_cpus
-@options.quiet
 @options.config_file
 @options.sessions_dir
 @options.as_json
 def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float | None, ignore_failure: bool,
             telemetry: bool, ebpf: bool, cool_s: float | None, tag: str, lab: str | None, lab_cpus: str | None,
-            quiet: bool, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+            config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Run CMD many times, keep the evidence, say how long it takes.
 
     Each run is a fresh process, started without a shell and with nothing on its stdin. The session is like any other:
@@ -44,7 +43,7 @@ def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float |
 
     plan = Plan.of_command(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), runs, warmup,
                            telemetry=telemetry, ebpf=ebpf, cool_s=cool_s, tag=tag, lab=lab, lab_cpus=lab_cpus)
-    with talk(quiet) as show:
+    with talk() as show:
         explanation = pipeline.run(plan, options.settings(config_file, sessions_dir), show).explanation
     if as_json:
         say.document(document.render(explanation))

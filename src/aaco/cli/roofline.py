@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -17,7 +17,7 @@ STEP = ("import a capture with counters: rocprof-compute profile, rocprofv3 --pm
         "Of a model that aaco ran, `aaco report` shows the roofline of executed nodes")
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @click.option("--top", type=options.COUNT, default=20, show_default=True, help="How many kernels, by name.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture to this file.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import UsageError
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 LEVELS = ("executive", "engineer", "deep-dive", "debug")
 
 
-@click.command("root-cause")
+@manual.command("root-cause")
 @options.session_reference()
-@click.option("--baseline", help="A baseline's name, or another session: what it was when it was fast.")
+@click.option("--baseline", help="A baseline's name, or another session: what it was when it was fast.",
+              shell_complete=options.of_kind("reference"))
 @click.option("--level", type=click.Choice(LEVELS), default="engineer", show_default=True, help="How much is said.")
 @click.option("--check", is_flag=True, help="Take the likeliest cause back, measure again, and say whether that helps.")
 @click.option("--confirm", metavar="CAUSE", help="Keep that this was the cause of SESSION: later answers know it.")

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 
 
-@click.command()
+@manual.command()
 @options.model
 @options.backend
 @click.option("--batch", type=options.COUNT,
@@ -27,12 +27,11 @@ from aaco.cli.talk import talk
 @click.option("--tag", default="", help="A label to find the session by.")
 @options.lab
 @options.lab_cpus
-@options.quiet
 @options.preset
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def run(model: str | None, named: str | None, quiet: bool, as_json: bool, **given: Any) -> None:
+def run(model: str | None, named: str | None, as_json: bool, **given: Any) -> None:
     """Run MODEL, keep the evidence, say where the time went.
 
     Times the model in fresh processes, profiles it in another, writes a session bundle and prints the report.
@@ -45,7 +44,7 @@ def run(model: str | None, named: str | None, quiet: bool, as_json: bool, **give
                                 profiling={name: given.pop(name) for name in options.MEASURING})
     plan = pipeline.plan(settings, model=chosen, shapes=options.shapes(given.pop("shapes")),
                          inputs=_text(given.pop("inputs")), **given)
-    with talk(quiet) as show:
+    with talk() as show:
         explanation = pipeline.run(plan, settings, show).explanation
     if as_json:
         say.document(document.render(explanation))

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import IO, Any
 
 from aaco.core.errors import StorageError, UsageError
 
@@ -22,6 +22,7 @@ ERRORS = "aaco.plain"
 # Each level says what those behind it say. debug: also where in the program a failure came from.
 LEVELS = ("debug", "info", "warning", "error")
 ASKED = "AACO_LOG_LEVEL"
+_hushed = False  # by --quiet
 
 
 def line(words: str) -> None:
@@ -58,7 +59,19 @@ def document(content: Any) -> None:
 def heard(level: str) -> bool:
     """Whether talk of this level is wanted; a level asked for that there is not is as the default."""
     asked = _asked()
-    return LEVELS.index(level) >= LEVELS.index(asked if asked in LEVELS else "info")
+    least = max(LEVELS.index(asked if asked in LEVELS else "info"), LEVELS.index("warning") if _hushed else 0)
+    return LEVELS.index(level) >= least
+
+
+def hush() -> None:
+    """From now on nothing is said beside the result but warnings and errors."""
+    global _hushed
+    _hushed = True
+
+
+def lively(stream: IO[str]) -> bool:
+    """Whether a stream is a terminal on which lines can be drawn anew; TERM=dumb is one on which they cannot."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def aside(words: str, level: str = "info") -> None:
@@ -88,6 +101,8 @@ def prepare() -> None:
     A closed one is given to the null device first: else the next file that is opened would get its number, and what
     some library prints would land in a table.
     """
+    global _hushed
+    _hushed = False
     for number in (0, 1, 2):
         try:
             os.fstat(number)

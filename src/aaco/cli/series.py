@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.core.errors import Exit, NoBaseline, UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aaco.histories import Choice, Read
 
 
-@click.command()
+@manual.command()
 @click.argument("paths", nargs=-1, metavar="[FILES]...", type=click.Path(path_type=Path))
 @click.option("--benchmark", help="Only this benchmark's history.")
 @click.option("--metric", help="Only this metric's.")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 
 
-@click.command()
+@manual.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; beyond loopback callers "
               "must show a token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8502, show_default=True, help="0 takes any free one.")

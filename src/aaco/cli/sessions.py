@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
 
 
-@click.command()
+@manual.command()
 @click.option("--tag", help="Only sessions with this tag.")
-@click.option("--model", help="Only sessions of this model.")
-@click.option("--backend", help="Only sessions on this backend.")
+@click.option("--model", help="Only sessions of this model.", shell_complete=options.of_kind("model"))
+@click.option("--backend", help="Only sessions on this backend.", shell_complete=options.of_kind("backend"))
 @click.option("--limit", type=options.COUNT, default=20, show_default=True, help="At most this many.")
 @options.config_file
 @options.sessions_dir
@@ -44,8 +44,8 @@ def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_j
         say.aside(f"no session under {root}")
 
 
-@click.command()
-@click.argument("session", required=False)
+@manual.command()
+@click.argument("session", required=False, shell_complete=options.of_kind("session"))
 @options.config_file
 @options.sessions_dir
 @options.as_json
@@ -90,7 +90,7 @@ def _lines(document: dict[str, Any], indent: str = "") -> list[str]:
     return lines
 
 
-@click.command()
+@manual.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @baselines_dir
 @options.config_file

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.governance.sla import Policy, Report
 
 
-@click.group()
+@manual.group()
 def sla() -> None:
     """Hold sessions against service-level objectives."""
 
@@ -58,14 +58,18 @@ def check(session: str | None, named: str | None, policy_file: Path | None, webh
 
 
 @sla.command("policy")
-def show_policy() -> None:
+@options.as_json
+def show_policy(as_json: bool) -> None:
     """Print the default policy, to start your own from."""
     import yaml
 
     from aaco.governance import sla as governance
 
     document = governance.DEFAULT.model_dump(mode="json", exclude_none=True)
-    say.text(yaml.safe_dump(document, sort_keys=False))
+    if as_json:
+        say.document(document)
+    else:
+        say.text(yaml.safe_dump(document, sort_keys=False))
 
 
 def _address(policy: Policy, webhook: str | None) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 WIDEST = 60  # columns of the terminal that a value may take
 
 
-@click.command()
+@manual.command()
 @click.argument("query")
-@click.option("--session", "references", multiple=True, metavar="SESSION", help="Ask this one; may be given again.")
+@click.option("--session", "references", multiple=True, metavar="SESSION", help="Ask this one; may be given again.",
+              shell_complete=options.of_kind("session"))
 @click.option("--all", "every", is_flag=True, help="Ask every session; the column session_id tells them apart.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True,
               help="Form of the answer.")
 @click.option("--limit", type=options.COUNT, default=50, show_default=True, help="Rows of a table shown at most.")
 @options.config_file
 @options.sessions_dir
+@options.as_json
 def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: int, config_file: Path | None,
-        sessions_dir: Path | None) -> None:
+        sessions_dir: Path | None, as_json: bool) -> None:
     """Answer QUERY, a SELECT over the tables of the latest session: kernels, copies, api_calls, counters, ...
 
     `events` is everything that has a time, in one table. Nothing can be changed, and no other file be read.
@@ -40,7 +42,7 @@ def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: 
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
     with ask(_sessions(references, every, root), query) as answer:
-        {"table": _table, "csv": _csv, "json": _json}[form](answer, limit)
+        {"table": _table, "csv": _csv, "json": _json}["json" if as_json else form](answer, limit)
 
 
 def _sessions(references: tuple[str, ...], every: bool, root: Path) -> list[Session]:

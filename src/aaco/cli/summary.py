@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @options.config_file
 @options.sessions_dir
@@ -29,7 +27,7 @@ def summary(session: str | None, named: str | None, config_file: Path | None, se
         say.lines(health.summary_lines(found))
 
 
-@click.command()
+@manual.command()
 @options.session_reference()
 @options.config_file
 @options.sessions_dir

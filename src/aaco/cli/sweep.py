@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
@@ -21,7 +21,7 @@ NOTE = ("latencies are medians, their intervals those of these very inferences; 
         "not in them. ~ marks a gain that even so cannot be told from none, * a batch of the Pareto set")
 
 
-@click.command()
+@manual.command()
 @options.model
 @options.backend
 @click.option("--batches", default="1,2,4,8,16,32", show_default=True, help="Samples per inference, one run each.")
@@ -30,11 +30,10 @@ NOTE = ("latencies are medians, their intervals those of these very inferences; 
 @click.option("--order-seed", type=options.SEED, help="Seed of the order of runs.  [default: drawn, and printed]")
 @options.telemetry
 @options.measuring
-@options.quiet
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def sweep(model: str | None, named: str | None, batches: str, slo_ms: float | None, quiet: bool, as_json: bool,
+def sweep(model: str | None, named: str | None, batches: str, slo_ms: float | None, as_json: bool,
           **given: Any) -> None:
     """Run MODEL at several batches, in random order, and show what each doubling brings.
 
@@ -45,7 +44,7 @@ def sweep(model: str | None, named: str | None, batches: str, slo_ms: float | No
 
     settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"),
                                 profiling={name: given.pop(name) for name in options.MEASURING})
-    with talk(quiet) as show:
+    with talk() as show:
         found = pipeline.sweep(settings, chosen, sizes, show, **given)
     if as_json:
         say.document(_document(found, chosen, given["backend"], slo_ms))

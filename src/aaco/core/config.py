@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from aaco.core.errors import UsageError, first_problem
+from aaco.core.near import near
 from aaco.core.plan import Count, Noise, Positive, Seconds, Whole
 from aaco.core.presets import PRESETS, Layer
 
@@ -177,7 +177,7 @@ def _hint(location: tuple[Any, ...]) -> str:
 def _nearest(location: tuple[Any, ...]) -> str:
     sections = _sections()
     known = sections[location[0]].model_fields if len(location) > 1 and location[0] in sections else sections
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    close = near(str(location[-1]), known, 1)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,11 +19,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from aaco.core import documents, files
 from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
+from aaco.core.near import meant
 from aaco.core.plan import Planned
 
 FORMAT = 1
 RECORD = "session.json"
 LATEST = "latest"
+REMEMBERED = 200  # sessions whose names somebody may have misspelt
 Status = Literal["running", "complete", "incomplete", "failed"]
 
 
@@ -208,7 +211,8 @@ def find(reference: str, root: Path) -> Session:
     if tagged is None and files.is_folder(Path(reference)):
         return Session.open(Path(reference))  # says what the folder lacks
     if tagged is None:
-        raise UsageError(f"no session {reference!r} under {root}", "aaco ls  # --sessions-dir looks elsewhere")
+        raise UsageError(f"no session {reference!r} under {root}{meant(reference, _names(root))}",
+                         "aaco ls  # --sessions-dir looks elsewhere")
     return tagged
 
 
@@ -218,6 +222,14 @@ def _tag(session: Session) -> str | None:
         return session.record.tag or None
     except (BadBundle, StorageError):
         return None
+
+
+def _names(root: Path) -> Iterator[str]:
+    """What the newest sessions can be called by: ids and tags."""
+    for session in islice(sessions(root), REMEMBERED):
+        yield session.id
+        if tag := _tag(session):
+            yield tag
 
 
 def _latest(root: Path) -> Session:

@@ -7,7 +7,6 @@ distribution-free ones over iterations (core/statistics.py).
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from aaco.core import registry
 from aaco.core.errors import Exit, UsageError
+from aaco.core.near import meant
 from aaco.core.readings import Reading
 
 Status = Literal["pass", "warn", "fail", "skip"]
@@ -148,8 +148,7 @@ def find_metric(name: str) -> registry.Metric:
     found = registry.find_metric(NAMES.get(name.lower(), name))
     if found is None:
         known = [*NAMES, *registry.METRICS]
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        raise UsageError(f"objective {name!r}: no such metric", f"near it: {', '.join(close) or 'docs/reference'}")
+        raise UsageError(f"objective {name!r}: no such metric{meant(name, known)}", "aaco explain NAME; docs/reference")
     return found
 
 

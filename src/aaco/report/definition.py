@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 from aaco.analytics.measure import needs
 from aaco.core import tables
+from aaco.core.files import finite
 from aaco.core.readings import Reading
 from aaco.core.registry import Metric
 from aaco.report import format
@@ -30,6 +33,12 @@ def render(metric: Metric, reading: Reading | None) -> str:
     for label, text in facts:
         lines += _paragraph(label, text)
     return "\n".join(lines) + "\n"
+
+
+def document(metric: Metric, reading: Reading | None) -> dict[str, Any]:
+    """The same as a JSON document; `reading` is null where no session was to be asked."""
+    return {"schema_version": 1, "name": metric.name, "meaning": metric.meaning, **dict(rows(metric)),
+            "reading": None if reading is None else finite(asdict(reading))}
 
 
 def rows(metric: Metric) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,6 @@ not exist are errors. The path of a model is relative to the current folder.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aaco.core.errors import Missing, ModelError, UsageError
+from aaco.core.near import meant, near
 
 PACKAGED_MODELS = Path(__file__).with_name("models.yaml")
 PACKAGED_BACKENDS = Path(__file__).with_name("backends.yaml")
@@ -164,7 +164,7 @@ def backend(name: str, entries: Mapping[str, BackendEntry]) -> BackendEntry:
     ONNX Runtime is installed."""
     found = entries.get(name)
     if found is None:
-        raise UsageError(f"no backend {name!r}", f"known: {', '.join(entries)}")
+        raise UsageError(f"no backend {name!r}{meant(name, entries)}", f"known: {', '.join(entries)}")
     if found.retired:
         alive = [other.name for other in entries.values() if not other.retired]
         raise Missing(f"backend {name}: {found.retired}", f"--backend {' or '.join(alive)}")
@@ -206,8 +206,7 @@ def _unknown(name: str, entry: ModelEntry | None, entries: Mapping[str, ModelEnt
         return ModelError(f"model {name!r}: {entry.path} does not exist (from {Path.cwd()}), and the zoo has no recipe "
                           "of that name", "put the file there, or correct the entry's path; paths start at the "
                           "current folder")
-    near = difflib.get_close_matches(name, entries, n=3)
-    return ModelError(f"no model {name!r}" + (f"; near: {', '.join(near)}" if near else ""),
+    return ModelError(f"no model {name!r}{meant(name, entries)}",
                       "aaco models  # lists them; any .onnx file works by its path")
 
 
@@ -257,9 +256,9 @@ def _entry(kind: type[E], name: str, fields: Any, file: Path) -> E:
 def _nearest(kind: type[_Entry], location: Sequence[int | str]) -> str:
     inside = InputEntry if location[:1] == ("inputs",) and len(location) > 1 else kind
     known = _keys(inside)
-    near = difflib.get_close_matches(str(location[-1]) if location else "", known, n=1)
-    unknown = near and near[0] != location[-1]
-    return f"did you mean {near[0]!r}?" if unknown else f"keys: {', '.join(known)}"
+    likely = near(str(location[-1]) if location else "", known, 1)
+    unknown = likely and likely[0] != location[-1]
+    return f"did you mean {likely[0]!r}?" if unknown else f"keys: {', '.join(known)}"
 
 
 def _keys(kind: type[_Entry]) -> list[str]:

@@ -6,7 +6,6 @@ its metadata (`aaco.synthetic_weights`), and so does everything measured from it
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import onnx
 
 from aaco.core.errors import ModelError, StorageError
 from aaco.core.files import write_atomically
+from aaco.core.near import meant
 from aaco.runner.zoo import bert, builder, gpt2, llama, mobilenet, resnet
 
 # Raise it when the way weights are drawn changes; a changed graph changes the digest by itself.
@@ -49,8 +49,7 @@ def build(name: str, cache: Path, seed: int = 0) -> Path:
     """
     recipe = recipe_name(name)
     if recipe is None:
-        near = difflib.get_close_matches(name, [*RECIPES, *ALIASES], n=3)
-        raise ModelError(f"no recipe {name!r}" + (f"; near: {', '.join(near)}" if near else ""), "aaco models")
+        raise ModelError(f"no recipe {name!r}{meant(name, [*RECIPES, *ALIASES])}", "aaco models")
     graph = RECIPES[recipe]()
     metadata = {SYNTHETIC: "true", "aaco.recipe": recipe, "aaco.seed": str(seed), "aaco.generator": str(GENERATOR)}
     path = cache / f"{recipe}-{_digest(graph, metadata)}.onnx"

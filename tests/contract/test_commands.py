@@ -1,0 +1,126 @@
+"""What holds of every verb: its page, its examples, `--json`, `--quiet`, its width, what it says to a wrong word."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+from contextlib import redirect_stderr, redirect_stdout
+
+import click
+import pytest
+
+from aaco import cli
+from aaco.cli.examples import EXAMPLES
+
+# Verbs whose standard output is not theirs to write JSON on, and why.
+NO_JSON = {"lab run": "standard output is that of the command it runs",
+           "completion": "a shell reads the script",
+           "top": "it draws on the terminal until it is left",
+           "serve": "it answers until it is stopped",
+           "dashboard": "it answers until it is stopped"}
+
+
+def verbs(group: click.Group = cli.app, path: tuple[str, ...] = ()):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        yield (*path, name), found
+        if isinstance(found, click.Group):
+            yield from verbs(found, (*path, name))
+
+
+VERBS = {" ".join(path): found for path, found in verbs()}
+LEAVES = {name: found for name, found in VERBS.items() if not isinstance(found, click.Group)}
+
+
+def said(*words):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cli.outcome(cli.app, "aaco", list(words))
+    return code, out.getvalue(), err.getvalue()
+
+
+def flags(command):
+    return {name: option for option in command.params if isinstance(option, click.Option) for name in option.opts}
+
+
+@pytest.mark.parametrize("name", ["", *VERBS])
+def test_help_is_a_page_of_80_columns_with_examples(name):
+    code, page, err = said(*name.split(), "--help")
+    assert code == 0 and not err
+    headings = re.findall(r"^[A-Z][A-Z ]+$", page, re.MULTILINE)
+    expected = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXAMPLES", "EXIT STATUS"]
+    assert headings == [each for each in expected if each in headings]
+    assert {"NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "EXIT STATUS"} <= set(headings)
+    assert max(map(len, page.splitlines())) <= 80
+    assert page.startswith(f"NAME\n  aaco {name}".rstrip() + " - ")
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_options_are_the_same_everywhere(name):
+    """One letter is one option, wherever it is; and both ways to be less talkative are there."""
+    found = flags(LEAVES[name])
+    assert found["--quiet"].is_flag and "-q" in found["--quiet"].opts
+    assert ("--json" in found) == (name not in NO_JSON)
+    assert "--json" not in found or found["--json"].is_flag
+    for short, long in (("-q", "--quiet"), ("-b", "--backend"), ("-o", "--output")):
+        assert short not in found or long in found[short].opts
+    for each in LEAVES[name].params:
+        assert not isinstance(each, click.Option) or each.help, each
+
+
+def test_reasons_for_no_json_are_of_verbs_that_there_are():
+    assert set(NO_JSON) - {"top", "serve", "dashboard"} <= set(LEAVES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_line_of_the_examples_parses(name):
+    assert name in LEAVES, "the verb is gone"
+    for example in EXAMPLES[name]:
+        assert len(example.line) <= 78 and len(example.why) <= 76
+        words = shlex.split(example.line.partition(" > ")[0])
+        assert words[0] == "aaco" and example.line.startswith(f"aaco {name}")
+        rest, command = words[1 + len(name.split()):], LEAVES[name]
+        with command.make_context(name, rest):
+            pass
+
+
+def test_every_verb_has_an_example():
+    assert set(EXAMPLES) == set(LEAVES)
+
+
+@pytest.mark.parametrize(("words", "meant"), [
+    (("rnu",), "did you mean 'run'?"), (("sumary",), "'summary'"), (("comp",), "'compare'"), (("Report",), "'report'"),
+    (("lab", "entr"), "'enter'"), (("run", "--bach", "2"), "'--batch'"), (("run", "--jason"), "--json"),
+    (("baseline", "sav", "x"), "'save'"), (("run", "restnet50", "--sessions-dir", "none"), "'resnet50'"),
+    (("run", "gpt2-tiny", "--backend", "cudaa", "--sessions-dir", "none"), "'cuda'"),
+    (("explain", "latency_p5_ms"), "'latency_p50_ms'"), (("explain", "kra"), "'KAR'"),
+    (("features", "latst", "--sessions-dir", "none"), "no session 'latst'"),
+])
+def test_a_wrong_word_is_answered_with_the_likely_one(words, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = said(*words)
+    assert code in (2, 5) and meant in err and not out
+
+
+def test_a_word_like_no_other_is_answered_with_no_guess():
+    code, _, err = said("xyzzy")
+    assert code == 2 and "no command 'xyzzy'" in err and "mean" not in err
+
+
+def test_quiet_leaves_warnings_and_ends_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "no session under" in said("ls")[2]
+    assert said("ls", "--quiet")[2] == ""
+    assert "no session under" in said("ls")[2]
+    assert "no session" in said("report", "nowhere", "-q")[2]
+
+
+def test_json_of_what_needs_nothing_is_one_document(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (("ls",), ("info",), ("models",), ("doctor",), ("config", "show"), ("baseline", "list"), ("gc",),
+                  ("lab", "status"), ("lab", "restore"), ("sla", "policy"), ("explain", "KAR")):
+        code, out, _ = said(*words, "--json")
+        assert code == 0 and json.loads(out), words
