@@ -285,13 +285,20 @@ def diff(baseline: str, session: Session, settings: Settings, request: Request) 
     current = compare.side(explained)
     reference = compare.reference_side(baseline, storage.baselines_dir, storage.sessions_dir,
                                        lambda other: explain(other, settings))
-    verdict = compare.judge(reference, current, request,
-                            compare.histories(storage.baselines_dir, reference, current))
-    verdict = _in_history(verdict, storage.baselines_dir, baselines.key(current.replicates[-1], verdict.metric))
+    verdict = judge(reference, current, settings, request)
     kept = compare.keep(session, reference, verdict)
     kept += bundle.write(session, explained.judged(verdict.model_dump(mode="json"), kept))
     manifest.renew(session, kept)
     return verdict
+
+
+def judge(reference: Side, current: Side, settings: Settings, request: Request) -> RegressionVerdict:
+    """The verdict on a side with all that the store knows of it; only reads. Raises AacoError."""
+    from aaco import compare
+
+    store = settings.config.storage.baselines_dir
+    verdict = compare.judge(reference, current, request, compare.histories(store, reference, current))
+    return _in_history(verdict, store, baselines.key(current.replicates[-1], verdict.metric))
 
 
 def quiet(session: Session, plan: Plan, settings: Settings) -> Callable[[], AbstractContextManager[None]]:

@@ -36,7 +36,7 @@ def serve(host: str, port: int, tokens_file: Path | None, writable: bool, audit_
     tokens = settings.from_environment() + (settings.from_file(tokens_file) if tokens_file else ())
     asked = settings.ServerSettings(
         options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}), host, port, tokens,
-        writable, audit_file=audit_file)
+        writable, audit_file=audit_file, config_file=config_file)
     bound = serving.bind(asked)
     asked = replace(asked, port=bound.getsockname()[1])
     say.line(f"{asked.url}/api/v1")

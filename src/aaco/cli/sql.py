@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from aaco.core.session import Session
     from aaco.tracelake.sql import Answer
 
+SHOWN = 50  # rows of a table on a terminal
 WIDEST = 60  # columns of the terminal that a value may take
 
 
@@ -26,13 +28,13 @@ WIDEST = 60  # columns of the terminal that a value may take
 @click.option("--session", "references", multiple=True, metavar="SESSION", help="Ask this one; may be given again.",
               shell_complete=options.of_kind("session"))
 @click.option("--all", "every", is_flag=True, help="Ask every session; the column session_id tells them apart.")
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True,
-              help="Form of the answer.")
-@click.option("--limit", type=options.COUNT, default=50, show_default=True, help="Rows of a table shown at most.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "arrow"]), default="table",
+              show_default=True, help="Form of the answer; arrow is an Arrow IPC stream.")
+@click.option("--limit", type=options.COUNT, help="Rows at most.  [default: 50 of a table, else all]")
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: int, config_file: Path | None,
+def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: int | None, config_file: Path | None,
         sessions_dir: Path | None, as_json: bool) -> None:
     """Answer QUERY, a SELECT over the tables of the latest session: kernels, copies, api_calls, counters, ...
 
@@ -42,7 +44,8 @@ def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: 
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
     with ask(_sessions(references, every, root), query) as answer:
-        {"table": _table, "csv": _csv, "json": _json}["json" if as_json else form](answer, limit)
+        writers = {"table": _table, "csv": _csv, "json": _json, "arrow": _arrow}
+        writers["json" if as_json else form](answer, limit)
 
 
 def _sessions(references: tuple[str, ...], every: bool, root: Path) -> list[Session]:
@@ -58,11 +61,10 @@ def _rows(answer: Answer) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _table(answer: Answer, limit: int) -> None:
-    from itertools import islice
-
+def _table(answer: Answer, most: int | None) -> None:
     from aaco.report.format import cells, cut, pad, plural
 
+    limit = SHOWN if most is None else most
     rows = list(islice(_rows(answer), limit + 1))
     texts = [[cut(_text(value), WIDEST) for value in row] for row in rows[:limit]]
     header = [cut(name, WIDEST) for name in answer.schema.names]
@@ -76,19 +78,33 @@ def _table(answer: Answer, limit: int) -> None:
         say.aside(f"the first {plural(limit, 'row')}; --limit shows more, --format csv all")
 
 
-def _csv(answer: Answer, limit: int) -> None:
+def _csv(answer: Answer, limit: int | None) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(answer.schema.names)
-    writer.writerows(_rows(answer))
+    writer.writerows(islice(_rows(answer), limit))
 
 
-def _json(answer: Answer, limit: int) -> None:
+def _json(answer: Answer, limit: int | None) -> None:
     from aaco.core.files import finite
 
     say.text('{"schema_version": 1, "columns": ' + json.dumps(answer.schema.names) + ', "rows": [')
-    for number, row in enumerate(_rows(answer)):
+    rows = _rows(answer)
+    for number, row in enumerate(islice(rows, limit)):
         say.text(("," if number else "") + "\n  " + json.dumps(finite(row), default=_plain, allow_nan=False))
-    say.text("\n]}\n")
+    more = limit is not None and next(rows, None) is not None
+    say.text(f'\n], "truncated": {json.dumps(more)}}}\n')
+
+
+def _arrow(answer: Answer, limit: int | None) -> None:
+    import pyarrow as pa
+
+    left = sys.maxsize if limit is None else limit
+    with pa.ipc.new_stream(sys.stdout.buffer, answer.schema) as writer:
+        for batch in answer.batches:
+            writer.write_batch(batch.slice(0, left))
+            left -= batch.num_rows
+            if left <= 0:
+                break
 
 
 def _text(value: Any) -> str:

@@ -9,13 +9,13 @@ from fastapi import APIRouter, FastAPI
 from aaco import __version__
 from aaco.dashboard import problems
 from aaco.dashboard.access import Guard
-from aaco.dashboard.api import sessions
+from aaco.dashboard.api import answers, comparing, sessions, tables
 from aaco.dashboard.lake import Lake
 from aaco.dashboard.problems import Problem
 from aaco.dashboard.settings import ServerSettings
 
 API = "/api/v1"
-ROUTERS: tuple[APIRouter, ...] = (sessions.router,)
+ROUTERS: tuple[APIRouter, ...] = (sessions.router, answers.router, tables.router, comparing.router)
 ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": Problem, "description": text} for status, text in (
     (400, "It asks for something that cannot be."), (401, "No token, or a wrong one."),
     (403, "The caller may not do it."), (404, "There is no such thing."), (422, "A value that cannot be."))}

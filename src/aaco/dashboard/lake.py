@@ -4,9 +4,14 @@ a request."""
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
 
 import anyio
+import anyio.to_thread
 import msgspec
 from fastapi import Depends, Request
 from fastapi import Path as InPath
@@ -14,7 +19,7 @@ from fastapi.responses import Response
 
 from aaco.core.config import Settings
 from aaco.core.session import LATEST
-from aaco.dashboard.problems import JSON, missing
+from aaco.dashboard.problems import JSON, Refusal, missing
 from aaco.dashboard.settings import Limits, ServerSettings
 from aaco.tracelake.index import Entry, Index
 from aaco.tracelake.queries import Session
@@ -22,6 +27,10 @@ from aaco.tracelake.queries import Session
 SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,150}$"
 AGE_S = 0.5  # an answer may be as old: 200 readers at once share one look at the disk
 LISTS = "GET /api/v1/sessions lists them"
+
+
+T = TypeVar("T")
+ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 
 class Lake:
@@ -58,6 +67,20 @@ class Lake:
         """The same, to be read."""
         return Session(self.entry(session_id).folder)
 
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A turn among the requests that compute. Raises Refusal where too many wait for one."""
+        if self.turns.statistics().tasks_waiting >= self.limits.waiting:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait for their turn", "ask again later",
+                          {"Retry-After": "2"})
+        async with self.turns:
+            yield
+
+    async def in_turn(self, work: Callable[..., T], *given: Any) -> T:
+        """Do the work in a thread when it is its turn."""
+        async with self.turn():
+            return await anyio.to_thread.run_sync(partial(work, *given))
+
 
 def of(request: Request) -> Lake:
     """The application's lake."""
@@ -76,4 +99,4 @@ TheSession = Annotated[Session, Depends(_session)]
 
 def told(document: Any, status: int = 200) -> Response:
     """A JSON answer; what is no finite number is null."""
-    return Response(msgspec.json.encode(document), status, media_type=JSON)
+    return Response(ENCODER.encode(document), status, media_type=JSON)

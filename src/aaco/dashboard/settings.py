@@ -43,14 +43,20 @@ class Limits:
     unpacked_bytes: int = 16 << 30
     body_bytes: int = 1 << 16  # of a request that is no upload
     rows: int = 10_000  # of a table or an answer in JSON; Arrow may have a hundred times as many
-    sql_s: float = 10.0
+    sql_s: float = 15.0
+    sql_memory_bytes: int = 4 << 30  # of address space, of which DuckDB may use 400 MB
+    answer_bytes: int = 64 << 20
     import_s: float = 600.0
     streams: int = 64  # clients that follow a run
     connections: int = 1024
     at_work: int = 2  # requests that compute, at once; others wait for their turn
-    waiting: int = 32  # for their turn, until the next is sent away
+    waiting: int = 64  # for their turn, until the next is sent away
     header_s: float = 10.0  # a request's head must be there
     body_s: float = 20.0  # between two pieces of a body, or of an answer that a client is slow to take
+
+    def of_form(self, limit: int, form: str) -> int:
+        """How many rows, of those asked for, an answer of this form may have."""
+        return min(limit, self.rows * (100 if form == "arrow" else 1))
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ class ServerSettings:
     writable: bool = False
     limits: Limits = field(default_factory=Limits)
     audit_file: Path | None = None
+    config_file: Path | None = None
 
     def __post_init__(self) -> None:
         """See the class."""

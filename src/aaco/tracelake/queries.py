@@ -177,6 +177,21 @@ class Session(folders.Session):
         found = list(batches(self, spec, wanted))
         return pa.Table.from_batches(found) if found else spec.build().select(wanted)
 
+    def page(self, name: str, columns: Sequence[str] | None, offset: int, limit: int) -> pa.Table:
+        """Some rows of a table in its order; reads only the row groups they lie in. Raises UsageError, BadBundle."""
+        spec = _spec(name, columns or ())
+        wanted = list(spec.columns if columns is None else columns)
+        parts, end, first = [], offset + limit, 0
+        if store.holds(self, spec):
+            with store.opened(self, spec) as file:
+                for group in range(file.num_row_groups):
+                    count = file.metadata.row_group(group).num_rows
+                    if first < end and first + count > offset:
+                        batch = _batch(file, spec, group, wanted)
+                        parts.append(batch.slice(max(offset - first, 0), end - max(offset, first)))
+                    first += count
+        return pa.Table.from_batches(parts).unify_dictionaries() if parts else spec.build().select(wanted)
+
     @property
     def latency(self) -> NDArray[np.float64]:
         """The latencies of the measured inferences in ms, process by process in the order they ran; empty where none

@@ -1,0 +1,94 @@
+"""Work for strangers in a process of its own, an `aaco` command under limits of the kernel's: whatever they ask for
+takes neither this server's memory nor its time, and a fault in it ends that process alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aaco.core.errors import BY_EXIT_CODE, AacoError, UsageError
+from aaco.dashboard.settings import ServerSettings
+
+PIECE = 1 << 16
+MOST_TALK = 1 << 16
+PREFIX, FIX = "aaco: ", "  try: "
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the process may take. file_bytes: of one file that it writes; None for as much as there is room."""
+
+    seconds: float
+    memory_bytes: int
+    answer_bytes: int
+    file_bytes: int | None = None
+
+
+async def call(server: ServerSettings, words: list[str], bounds: Bounds) -> bytes:
+    """What the command prints. Raises AacoError with its words, or UsageError where a bound was met.
+
+    It is killed when the caller goes away.
+    """
+    storage = server.config.config.storage
+    environment = {**os.environ, "AACO_LOG_LEVEL": "error", "AACO_SESSION_DIR": str(storage.sessions_dir),
+                   "AACO_BASELINE_DIR": str(storage.baselines_dir)}
+    config = ["--config", str(server.config_file)] if server.config_file else []
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "aaco", words[0], *config, *words[1:],
+                                                   stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment)
+    try:
+        _limit(process, bounds)
+        async with asyncio.timeout(bounds.seconds):
+            answer, talk = await asyncio.gather(_answer(process, bounds.answer_bytes), _talk(process))
+            code = await process.wait()
+    except TimeoutError as error:
+        raise UsageError(f"it took longer than {bounds.seconds:g} s", "ask for less at once") from error
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if code:
+        raise _said(talk, code)
+    return answer
+
+
+def _limit(process: Process, bounds: Bounds) -> None:
+    """From outside and before it has read its task: code between fork and exec is not safe beside threads."""
+    with suppress(ProcessLookupError):
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (bounds.memory_bytes, bounds.memory_bytes))
+        resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
+        if bounds.file_bytes is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (bounds.file_bytes, bounds.file_bytes))
+
+
+async def _answer(process: Process, most: int) -> bytes:
+    assert process.stdout
+    parts, size = [], 0
+    while piece := await process.stdout.read(PIECE):
+        parts.append(piece)
+        size += len(piece)
+        if size > most:
+            raise UsageError(f"the answer has more than {most >> 20} MiB", "ask for fewer rows or columns")
+    return b"".join(parts)
+
+
+async def _talk(process: Process) -> str:
+    assert process.stderr
+    end = b""
+    while piece := await process.stderr.read(PIECE):
+        end = (end + piece)[-MOST_TALK:]
+    return end.decode(errors="replace")
+
+
+def _said(talk: str, code: int) -> AacoError:
+    """The error that the command reported (cli/say.py: `failed`)."""
+    lines = talk.splitlines()
+    at = max((number for number, line in enumerate(lines) if line.startswith(PREFIX)), default=None)
+    if at is None:
+        return UsageError("it needed more memory than it may have, or met a defect", "ask for less at once")
+    fix = lines[at + 1].removeprefix(FIX) if lines[at + 1:] and lines[at + 1].startswith(FIX) else ""
+    return BY_EXIT_CODE.get(code, AacoError)(lines[at].removeprefix(PREFIX), fix)

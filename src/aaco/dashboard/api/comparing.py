@@ -1,0 +1,178 @@
+"""Two sessions side by side; baselines; and the history of measurements."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from fastapi import APIRouter, Query
+from fastapi import Path as InPath
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from aaco.core.errors import NoBaseline, UsageError
+from aaco.dashboard.lake import SESSION_ID, Lake, TheLake, told
+from aaco.governance.verdict import RegressionVerdict
+from aaco.tracelake import baselines as store
+from aaco.tracelake.history import NAME, History, Key
+
+router = APIRouter(tags=["comparisons"])
+
+NAME_OF_BASELINE = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}$"
+BaselineName = Annotated[str, InPath(pattern=NAME_OF_BASELINE, examples=["release"])]
+Reference = Annotated[str, Query(pattern=NAME_OF_BASELINE, description="a baseline's name, or a session's id",
+                                 examples=["release"])]
+Text = Annotated[str | None, Query(max_length=4096)]
+
+
+class BaselineRow(BaseModel):
+    """A baseline in a list."""
+
+    name: str
+    version: int
+    session_ids: list[str]
+    updated_utc: str | None
+    problem: str | None = Field(description="why it cannot be read")
+
+
+class BaselineList(BaseModel):
+    """The baselines of the store."""
+
+    schema_version: int = 1
+    baselines: list[BaselineRow]
+
+
+class Pinning(BaseModel):
+    """Which sessions to pin."""
+
+    model_config = {"extra": "forbid"}
+    sessions: list[Annotated[str, Field(pattern=SESSION_ID)]] = Field(min_length=1, max_length=100,
+                                                                      examples=[["latest"]])
+    replace: bool = Field(False, description="begin the baseline anew, as its next version")
+
+
+class HistoryRow(BaseModel):
+    """A history: what may be compared over time."""
+
+    benchmark: str = Field(examples=["resnet50"])
+    metric: str = Field(examples=["latency_ms"])
+    machine: str
+    config: str
+    unit: str = Field(examples=["ms"])
+    direction: Literal["lower_is_better", "higher_is_better"]
+
+
+class HistoryList(BaseModel):
+    """Histories of the store, a page."""
+
+    schema_version: int = 1
+    total: int
+    histories: list[HistoryRow]
+
+
+@router.get("/compare", summary="Is one session slower than another, or than a baseline?",
+            response_model=RegressionVerdict | dict[str, Any])
+async def compare(lake: TheLake, baseline: Reference,
+                  current: Annotated[str, Query(pattern=SESSION_ID, examples=["latest"])],
+                  tolerance_pct: Annotated[float | None, Query(gt=0, lt=1000, description="tolerated slowdown")] = None,
+                  force: Annotated[bool, Query(description="judge unlike things, too")] = False) -> Response:
+    """The verdict as `aaco diff` gives it, or for two imported traces what changed; nothing is kept."""
+    return told(await lake.in_turn(_compare, lake, baseline, current, tolerance_pct, force))
+
+
+def _compare(lake: Lake, baseline: str, current: str, tolerance_pct: float | None, force: bool) -> dict[str, Any]:
+    from aaco import compare, compare_traces, imported, pipeline
+
+    session = lake.session(current)
+    if imported.is_imported(session):
+        other = lake.session(baseline)
+        if not imported.is_imported(other):
+            raise UsageError(f"session {other.id} was recorded, {session.id} was imported", "name two of a kind")
+        return {"baseline": other.id, "current": session.id, **compare_traces.difference(other, session).document()}
+    analysis = lake.settings.config.analysis
+    request = compare.Request(analysis.tolerance_pct if tolerance_pct is None else tolerance_pct, force,
+                              analysis.false_alarm_pct)
+    named = not baseline.endswith(store.SUFFIX) and store.exists(lake.server.baselines, baseline)
+    reference = compare.reference_side(baseline, lake.server.baselines, lake.server.root, lambda other: other) \
+        if named else compare.side(pipeline.explain(lake.session(baseline), lake.settings))
+    explained = compare.side(pipeline.explain(session, lake.settings))
+    return pipeline.judge(reference, explained, lake.settings, request).model_dump(mode="json")
+
+
+@router.get("/baselines", response_model=BaselineList, summary="List the baselines")
+def baselines(lake: TheLake) -> Response:
+    """With the sessions that are pinned in each."""
+    found = store.list_all(lake.server.baselines)
+    return told({"schema_version": 1, "baselines": [
+        {"name": item.baseline.name if item.baseline else item.path.stem, "version": item.version,
+         "session_ids": list(item.baseline.session_ids) if item.baseline else [],
+         "updated_utc": item.baseline.updated_utc if item.baseline else None, "problem": item.problem or None}
+        for item in found]})
+
+
+@router.get("/baselines/{name}", summary="One baseline")
+def baseline(lake: TheLake, name: BaselineName) -> Response:
+    """Its sessions and what they measured, without the single latencies."""
+    document = store.load(lake.server.baselines, _no_file(name)).model_dump(mode="json")
+    for replicate in document["replicates"]:
+        for process in replicate["processes"]:
+            process.pop("latencies_ms")
+    return told(document)
+
+
+@router.put("/baselines/{name}", response_model=BaselineRow, summary="Pin sessions as a baseline")
+async def pin(lake: TheLake, name: BaselineName, pinning: Pinning) -> Response:
+    """As `aaco baseline save` does. Sessions that are in it already stay as they are."""
+    saved = await lake.in_turn(_pin, lake, _no_file(name), pinning)
+    return told({"name": name, "version": saved.version, "session_ids": list(saved.baseline.session_ids),
+                 "updated_utc": saved.baseline.updated_utc, "problem": None})
+
+
+def _pin(lake: Lake, name: str, pinning: Pinning) -> Any:
+    from aaco import pipeline
+
+    pipeline.save_baseline(name, [lake.session(each) for each in pinning.sessions], lake.settings, pinning.replace)
+    return next(item for item in store.list_all(lake.server.baselines) if item.baseline and item.baseline.name == name)
+
+
+@router.get("/histories", response_model=HistoryList, summary="What has a history")
+def histories(lake: TheLake, benchmark: Text = None, metric: Text = None,
+              offset: Annotated[int, Query(ge=0, le=2**31)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+              ) -> Response:
+    """Benchmarks and metrics of the history of measurements; none where nothing was ever kept."""
+    if not (lake.server.baselines / NAME).is_file():
+        return told({"schema_version": 1, "total": 0, "histories": []})
+    with History.open(lake.server.baselines, create=False) as opened:
+        keys = opened.keys()
+        chosen = [key for key in keys if benchmark in (None, key.benchmark) and metric in (None, key.metric)]
+        rows = [_key(key) | dict(zip(("unit", "direction"), opened.unit(key), strict=True))
+                for key in chosen[offset:offset + limit]]
+    return told({"schema_version": 1, "total": len(chosen), "histories": rows})
+
+
+@router.get("/histories/sessions", summary="One history, session by session")
+def history(lake: TheLake, benchmark: Annotated[str, Query(max_length=4096, examples=["resnet50"])],
+            metric: Annotated[str, Query(max_length=4096)] = "latency_ms",
+            machine: Annotated[str, Query(max_length=4096)] = "", config: Annotated[str, Query(max_length=4096)] = "",
+            branch: Text = None) -> Response:
+    """Median and spread of each session in the order of time; machine and config as /api/v1/histories gives them."""
+    wanted = Key(benchmark, metric, machine, config)
+    with History.open(lake.server.baselines, create=False) as opened:
+        keys = opened.keys()
+        if wanted not in keys:
+            raise NoBaseline(f"no history of {benchmark} {metric} on that machine and configuration",
+                             "GET /api/v1/histories lists them")
+        rows: pa.Table = opened.sessions(wanted, branch)
+    return told({"schema_version": 1, **_key(wanted), "columns": rows.column_names,
+                 "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
+
+
+def _key(key: Key) -> dict[str, str]:
+    return {"benchmark": key.benchmark, "metric": key.metric, "machine": key.machine, "config": key.config}
+
+
+def _no_file(name: str) -> str:
+    """A name of the store: what ends like a file could be one of the server's folder. Raises UsageError."""
+    if name.endswith(store.SUFFIX):
+        raise UsageError(f"{name!r} is a file's name", "a name without .json")
+    return name
