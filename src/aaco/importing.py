@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from aaco.core.errors import BadCapture, UsageError
 from aaco.core.secrets import looks_secret, redact
 from aaco.core.session import LATEST, Session
 from aaco.core.show import SILENT, Show
+from aaco.counted import Traced
 from aaco.profiler import formats, latencies
 from aaco.profiler.capture import Facts, Parser, members
 from aaco.profiler.rocprofv3_layout import run_of
@@ -67,11 +69,15 @@ class Left:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What an import reads, in the order of the captures' indices, and what it leaves."""
+    """What an import reads, in the order of the captures' indices, and what it leaves.
+
+    counted: per further execution of the same program its captures, of which only the counters are taken (counted.py).
+    """
 
     captures: tuple[Found, ...]
     left: tuple[Left, ...]
     asked: tuple[Path, ...] = ()
+    counted: tuple[tuple[Found, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -138,6 +144,7 @@ class Reading:
         self.chosen, self._show = chosen, show
         self.facts: list[Facts] = []
         self.identities: list[list[dict[str, Any]]] = []
+        self.counted: list[dict[str, Any]] = []
         self._position = _Position(chosen, show)
         self._pieces = self._read()
         self._first: list[tuple[int, pa.Table]] = []
@@ -148,8 +155,18 @@ class Reading:
 
     def pieces(self) -> Iterator[tuple[int, pa.Table]]:
         """The index of a capture, and a piece of it. Raises BadCapture."""
-        yield from self._first
-        yield from self._pieces
+        traced = Traced()
+        for index, piece in chain(self._first, self._pieces):
+            if self.chosen.counted:
+                traced.saw(index, piece)
+            yield index, piece
+        for number, execution in enumerate(self.chosen.counted, 1):
+            self._show.step(f"joining the counters of execution {number} of {len(self.chosen.counted)}")
+            counters, account = traced.join([found.parser.parse(found.path) for found in execution], number)
+            yield from counters
+            named = [{"format": found.parser.FORMAT, "files": [_identity(file) for file in found.files]}
+                     for found in execution]
+            self.counted.append({"pass": number, "captures": named, **account.document()})
 
     def _read(self) -> Iterator[tuple[int, pa.Table]]:
         for index, capture in enumerate(self.chosen.captures):
@@ -230,11 +247,14 @@ def again(session: Session, show: Show = SILENT) -> None:
     if not document:  # the import was cut short
         captures = tuple(_required(Path(path), None) for path in session.record.plan["imports"])
         left: tuple[Left, ...] = ()
+        counted = list[tuple[Found, ...]]()
     else:
-        captures = tuple(_required(_unchanged(session, one), one["format"]) for one in document["captures"])
+        captures, *counted = (
+            tuple(_required(_unchanged(session, one), one["format"]) for one in each)
+            for each in (document["captures"], *(one["captures"] for one in document.get("counted", []))))
         left = tuple(Left(Path(one["path"]), one["why"]) for one in document["unrecognised_files"])
     kept = (session.folder / layout.RAW).is_dir()
-    fill(session, Reading(Chosen(captures, left), show), show, keep=kept)
+    fill(session, Reading(Chosen(captures, left, counted=tuple(counted)), show), show, keep=kept)
 
 
 def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:
@@ -374,7 +394,7 @@ def _document(reading: Reading, writer: Writer, ranks: Sequence[int | None], row
     captures = [_capture(index, facts, identity, ranks[index], writer)
                 for index, (facts, identity) in enumerate(zip(reading.facts, reading.identities, strict=True))]
     return {"schema_version": SCHEMA_VERSION, "captures": captures, "rows": dict(rows),
-            "kernels_ran_on": _place(writer), "unrecognised": len(left),
+            "counted": _clean(reading.counted), "kernels_ran_on": _place(writer), "unrecognised": len(left),
             "unrecognised_files": [_clean({"path": str(one.path), "why": one.why}) for one in left[:NAMED]],
             "references_to_nothing": {name: count for name, count in writer.dangling.items() if count}}
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches: gains, saturation, best batch under a limit."),
     "compare": ("aaco.cli.compare:compare", "Is B slower than A? Measures both in turns, in fresh processes."),
     "profile": ("aaco.cli.profile:profile", "Run any command many times, keep the evidence, say how long it takes."),
+    "trace": ("aaco.cli.trace:trace", "Run any command under rocprofv3, and say where the device time went."),
     "lab": ("aaco.cli.lab:lab", "A quiet machine for the length of a command, and back again."),
     "capsule": ("aaco.cli.lab:enter", "The same as lab enter."),
     "uncapsule": ("aaco.cli.lab:exit_", "The same as lab exit."),

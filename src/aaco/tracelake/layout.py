@@ -18,6 +18,7 @@ MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
 ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
 ROCPROF_RAW = "profiler/rocprof_raw"
 RAW = "profiler/raw"
+EXECUTIONS = "profiler/executions.json"  # of a traced command: how each execution under the profiler went
 CAPTURES = "profiler/captures.json"  # what an import read: files, facts, and the account of every record
 GPU_EVENTS = "telemetry/gpu_events.parquet"
 SYSTEM_RAW = "telemetry/raw"

@@ -1,0 +1,148 @@
+"""Counters of a further execution of a program, joined to the kernels of the one whose times count.
+
+Counters change times: rocprofv3 runs kernels one by one while it counts. So a program is traced once, and run again for
+each group of counters; the n-th dispatch is then the same work in each. That is checked, not assumed: a dispatch's
+number must name the same kernel in both, else none of that execution's counters is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.core import distinct
+from aaco.core.readings import Absent
+from aaco.core.tables import COUNTERS, KERNELS
+from aaco.profiler.capture import Facts
+from aaco.profiler.dispatches import Ints
+from aaco.tracelake.lake import spec_of
+
+KEY = ("process_id", "dispatch_id")
+KEPT = (*KEY, "kernel_id", "kernel_name")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What became of an execution's counters: how many of its dispatches are kernels of the trace, or why none is."""
+
+    dispatches: int
+    joined: int
+    why_not: str | None = None
+
+    def document(self) -> dict[str, int | str | None]:
+        """As captures.json holds it."""
+        return asdict(self)
+
+
+class Traced:
+    """The kernels of a trace by the number of their dispatch. Costs about 40 bytes a kernel."""
+
+    def __init__(self) -> None:
+        self._kernels: list[pa.Table] = []
+        self._capture: list[Ints] = []
+
+    def saw(self, capture: int, piece: pa.Table) -> None:
+        """Remember a piece of the trace, if it is of kernels."""
+        if spec_of(piece) is KERNELS and piece.num_rows:
+            self._kernels.append(piece.select(KEPT))
+            self._capture.append(np.full(piece.num_rows, capture, np.int64))
+
+    def join(self, captures: Sequence[Iterator[pa.Table | Facts]],
+             number: int) -> tuple[list[tuple[int, pa.Table]], Joined]:
+        """The counters of an execution's captures as those of the trace's kernels, each with its capture; the account.
+
+        captures: as they are parsed. number: of the execution, kept in the counters' column `pass`. Raises BadCapture.
+        """
+        kernels, counters = list[pa.Table](), list[pa.Table]()
+        for index, pieces in enumerate(captures):
+            for piece in pieces:
+                spec = None if isinstance(piece, Facts) or not piece.num_rows else spec_of(piece)
+                if spec is KERNELS:
+                    kernels.append(_keyed(piece, index).select(KEPT))
+                elif spec is COUNTERS:
+                    counters.append(_keyed(piece, index))
+        count = sum(piece.num_rows for piece in kernels)
+        try:
+            found = _same_kernels(_one(kernels), _one(self._kernels), np.concatenate([*self._capture, NO_ROWS]))
+        except Absent as reason:
+            return [], Joined(count, 0, str(reason))
+        return [each for piece in counters for each in _moved(piece, found, number)], Joined(count, found.num_rows)
+
+
+NO_ROWS = np.zeros(0, np.int64)
+PER_CAPTURE = 1 << 40  # keys of kernels are unique within their capture only
+
+
+def _keyed(piece: pa.Table, index: int) -> pa.Table:
+    """The piece with keys of kernels that are unique over the captures of an execution."""
+    at = piece.schema.get_field_index("kernel_id")
+    return piece.set_column(at, "kernel_id", pc.add(piece["kernel_id"], index * PER_CAPTURE))
+
+
+def _one(pieces: list[pa.Table]) -> pa.Table:
+    """The pieces as one table whose names share a dictionary."""
+    whole = pa.concat_tables(pieces) if pieces else KERNELS.build().select(KEPT)
+    return whole.unify_dictionaries().combine_chunks()
+
+
+def _same_kernels(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Table:
+    """The key of each counted kernel (`kernel_id`), and of its like in the trace (`kernel`, `capture`).
+
+    Raises Absent.
+    """
+    for table, what in ((counted, "its kernels"), (traced, "the kernels of the trace")):
+        if not table.num_rows:
+            raise Absent(f"{what} are none")
+        if table["dispatch_id"].null_count:
+            raise Absent(f"{what} have no dispatch numbers")
+    codes, names = _coded(counted["kernel_name"], traced["kernel_name"])
+    left = pa.table({"process": _nth_process(counted, counted["kernel_id"].to_numpy() // PER_CAPTURE), "dispatch": counted["dispatch_id"],
+                     "kernel_id": counted["kernel_id"], "name": codes[0]})
+    right = pa.table({"process": _nth_process(traced, capture), "dispatch": traced["dispatch_id"], "kernel": traced["kernel_id"],
+                      "traced_name": codes[1], "capture": capture})
+    found = left.join(right, keys=["process", "dispatch"], join_type="inner")
+    if not found.num_rows:
+        raise Absent("the trace has none of its dispatches")
+    if found.num_rows > left.num_rows:
+        raise Absent("dispatch numbers of the trace are there more than once")
+    other = found.filter(pc.not_equal(found["name"], found["traced_name"])).sort_by("dispatch")
+    if other.num_rows:
+        first = other.slice(0, 1).to_pylist()[0]
+        raise Absent(f"{other.num_rows} of its {left.num_rows} dispatches are other kernels than in the trace; the "
+                     f"first, number {first['dispatch']}, is {names[first['name']]} and was "
+                     f"{names[first['traced_name']]}: the program does not do the same each time")
+    return found
+
+
+def _coded(*columns: pa.ChunkedArray) -> tuple[list[Ints], list[str]]:
+    """The names of each column as numbers of one list."""
+    chunks = [column.combine_chunks() for column in columns]
+    names = pc.unique(pa.concat_arrays([chunk.dictionary.cast(pa.string()) for chunk in chunks]))
+    places = [pc.index_in(chunk.dictionary.cast(pa.string()), names).to_numpy() for chunk in chunks]
+    coded = [place[chunk.indices.to_numpy()].astype(np.int64) for place, chunk in zip(places, chunks, strict=True)]
+    return coded, names.to_pylist()
+
+
+def _nth_process(kernels: pa.Table, capture: Ints) -> Ints:
+    """Of each kernel the position of its process among those with kernels, by capture and number: the numbers
+    themselves are other ones in every execution, and not every form of file has them."""
+    process = (capture << 32) + pc.fill_null(kernels["process_id"], 0).to_numpy()
+    return np.searchsorted(distinct.values(process), process)
+
+
+def _moved(counters: pa.Table, found: pa.Table, number: int) -> Iterator[tuple[int, pa.Table]]:
+    """The counters of kernels that were found, by the trace's keys, a piece per capture of it."""
+    order = np.argsort(found["kernel_id"].to_numpy())
+    mine, theirs, capture = (found[name].to_numpy()[order] for name in ("kernel_id", "kernel", "capture"))
+    wanted = counters["kernel_id"].to_numpy()
+    at = np.minimum(np.searchsorted(mine, wanted), len(mine) - 1)
+    there = mine[at] == wanted
+    for one in np.unique(capture[at[there]]).tolist():
+        chosen = np.flatnonzero(there & (capture[at] == one))
+        rows = counters.take(pa.array(chosen))
+        yield one, COUNTERS.build(kernel_id=theirs[at[chosen]], counter=rows["counter"], value=rows["value"],
+                                  **{"pass": np.full(len(chosen), number, np.int64)})

@@ -1,0 +1,88 @@
+"""Command lines that run a program under a vendor's profiler, one file per profiler. Nothing is started here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from aaco.core.errors import Missing
+
+Kind = Literal["trace", "counters", "thread_trace", "pc_sampling"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a profiler is asked for, beside kernels, copies, host calls of HIP and markers.
+
+    counters: as the profiler names them. kernels: a regular expression; counters and thread traces of others are left
+    out. hsa: host calls of HSA too, which are many.
+    """
+
+    counters: tuple[str, ...] = ()
+    kernels: str | None = None
+    hsa: bool = False
+    thread_trace: bool = False
+    pc_sampling: bool = False
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A profiler as it is installed: what it says of its version, its options and its counters.
+
+    counters: by name the hardware block that counts it, or the expression it is computed by; None where the tool could
+    not list them.
+    """
+
+    path: str
+    version: str | None
+    options: frozenset[str]
+    formats: frozenset[str] = frozenset()
+    counters: Mapping[str, Counter] | None = None
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A counter of the hardware, or a value that is computed from such."""
+
+    block: str | None = None
+    expression: str | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One execution of the program under the profiler, and the folder (relative) that its files go to."""
+
+    kind: Kind
+    folder: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    counters: tuple[str, ...] = ()
+
+
+class Launcher(Protocol):
+    """A module of this package."""
+
+    NAME: str
+    QUESTIONS: Mapping[str, tuple[str, ...]]
+
+    def tool(self, path: str, answers: Mapping[str, str]) -> Tool:
+        """The tool by its answers to QUESTIONS (name -> arguments); a question it failed at is not in them."""
+
+    def passes(self, tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
+        """The executions it takes, each with its folder below `raw`. Raises Missing where the tool cannot do it."""
+
+
+def options(help_text: str) -> frozenset[str]:
+    """Every option that a tool's help names."""
+    return frozenset(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", help_text))
+
+
+def known(tool: Tool, name: str, option: str) -> str:
+    """The option, if the tool has it. Raises Missing."""
+    if option not in tool.options:
+        version = f" {tool.version}" if tool.version else ""
+        raise Missing(f"{name}{version} at {tool.path} does not know {option}", f"{name} --help  # a newer ROCm may")
+    return option

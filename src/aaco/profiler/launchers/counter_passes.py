@@ -1,0 +1,81 @@
+"""Which counters are counted together: a block of the hardware has so many registers, and no more.
+
+The limits are those of MI100 to MI300 (rocprofiler-compute, soc_gfx908.py, soc_gfx90a.py, soc_gfx942.py: perfmon
+configuration); blocks that stand nowhere get two. A limit that is too low costs an execution more, never a wrong count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping, Sequence
+
+from aaco.core.errors import Missing, UsageError
+from aaco.profiler.launchers import Counter
+
+LIMITS = {"SQ": 8, "TCP": 4, "TCC": 4, "GDS": 4, "TA": 2, "TD": 2, "CPC": 2, "CPF": 2, "SPI": 2, "GRBM": 2}
+OTHERS = 2
+SHARES = {"SQC": "SQ"}  # the instruction caches are counted by the sequencer's registers
+NAME = re.compile(r"[A-Za-z]\w*(\[\d+\])?")
+NEAREST = 3
+
+
+def plan(wanted: Sequence[str], listed: Mapping[str, Counter] | None) -> list[tuple[str, ...]]:
+    """The counters in groups that fit the hardware, in the order given, each in the first group that has room.
+
+    listed: what the tool says of its counters; None where it could not be asked, and names alone tell the blocks. Two
+    counters that need the same hardware counter share it. Raises UsageError for a name that is none or fits into no
+    execution, Missing for a counter that the tool does not list.
+    """
+    groups: list[tuple[list[str], set[str]]] = []
+    for name in dict.fromkeys(wanted):
+        needs = _basic(name, listed)
+        if not _fits(needs):
+            raise UsageError(f"{name} needs {len(needs)} counters of the hardware at once, more than there are",
+                             f"count what it is made of instead: {' '.join(sorted(needs)[:4])} ...")
+        for names, taken in groups:
+            if _fits(taken | needs):
+                names.append(name)
+                taken |= needs
+                break
+        else:
+            groups.append(([name], set(needs)))
+    return [tuple(names) for names, _ in groups]
+
+
+def _basic(name: str, listed: Mapping[str, Counter] | None) -> set[str]:
+    """The hardware's own counters that a counter is, or is computed from, each with its block: `SQ:SQ_WAVES`."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name of a counter", "names are letters, digits and _: SQ_WAVES")
+    bare = name.partition("[")[0]
+    if listed is None:
+        return {f"{_block(bare)}:{name}"}
+    if bare not in listed:
+        raise Missing(f"this GPU has no counter {bare}", _alike(bare, listed))
+    return set(_resolved(bare, listed, ()))
+
+
+def _resolved(name: str, listed: Mapping[str, Counter], above: tuple[str, ...]) -> Iterator[str]:
+    counter = listed[name]
+    if not counter.expression:
+        yield f"{counter.block or _block(name)}:{name}"
+        return
+    for word in dict.fromkeys(re.findall(r"[A-Za-z]\w*", counter.expression)):
+        if word in listed and word != name and word not in above:
+            yield from _resolved(word, listed, (*above, name))
+
+
+def _block(name: str) -> str:
+    return name.partition("_")[0]
+
+
+def _fits(needs: set[str]) -> bool:
+    used = Tally(SHARES.get(block, block) for block in (need.partition(":")[0] for need in needs))
+    return all(count <= LIMITS.get(block, OTHERS) for block, count in used.items())
+
+
+def _alike(name: str, listed: Mapping[str, Counter]) -> str:
+    from rapidfuzz import process
+
+    near = [match for match, _, _ in process.extract(name, listed.keys(), limit=NEAREST)]
+    return f"of those it has, {', '.join(near)} are spelt most alike; rocprofv3 -L lists all"

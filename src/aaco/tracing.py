@@ -1,0 +1,183 @@
+"""A command under a vendor's profiler becomes a session: executed as often as it takes, and read like an import."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from aaco import __version__, importing
+from aaco.collectors import arguments, environment
+from aaco.core import files
+from aaco.core.config import Settings
+from aaco.core.errors import AacoError, BadCapture, Missing, StorageError
+from aaco.core.plan import Command
+from aaco.core.secrets import redact
+from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
+from aaco.importing import Chosen, Found
+from aaco.pipeline import Run, outcome, seal
+from aaco.profiler import ranks, sqlite
+from aaco.profiler.launchers import Launcher, Pass, Tool, Wanted, rocprofv3
+from aaco.runner import command as program
+from aaco.tracelake import layout, raw
+
+SCHEMA_VERSION = 1
+LAUNCHERS: dict[str, Launcher] = {rocprofv3.NAME: rocprofv3}
+ANSWER_TIMEOUT_S = 20.0  # listing counters loads the ROCm runtime
+SECRET_TABLE = "rocpd_info_process"
+
+
+def trace(command: Command, wanted: Wanted, settings: Settings, name: str = rocprofv3.NAME, tag: str = "",
+          show: Show = SILENT) -> Run:
+    """Run the command under the profiler, and explain what it recorded. Raises AacoError.
+
+    The session keeps what the profiler wrote (profiler/rocprof_raw), without credentials, and how each execution went
+    (profiler/executions.json). What fails leaves a session that says so, with all that was recorded until then.
+    """
+    launcher = LAUNCHERS[name]
+    tool, shown = find(launcher), arguments.shown(command.argv)
+    program.find(command.argv[0])
+    launcher.passes(tool, wanted, command.argv, Path())  # refuses what the tool cannot do before anything is written
+    plan = {"model": redact(command.name), "imports": [], "traced": shown.words}
+    session = Session.create(settings.config.storage.sessions_dir, plan, redact(tag), __version__)
+    with outcome(session):
+        folder = (session.folder / layout.ROCPROF_RAW).resolve()
+        made = launcher.passes(tool, wanted, command.argv, folder)
+        try:
+            _execute(session, tool, made, command, shown, folder, show)
+        finally:
+            _withhold(folder)
+        chosen = _captures(made, folder, tool)
+        session.amend(plan=plan | {"imports": [str(found.path) for found in chosen.captures]})
+        reading = importing.Reading(chosen, show)
+        importing.fill(session, reading, show)
+        show.step("explaining")
+        return Run(session, seal(session, settings, "complete"))
+
+
+def find(launcher: Launcher) -> Tool:
+    """The installed profiler, asked for its version, options and counters. Raises Missing."""
+    path = shutil.which(launcher.NAME)
+    if path is None:
+        raise Missing(f"{launcher.NAME} is not installed, or not on the PATH",
+                      "install ROCm's rocprofiler-sdk, or add its folder: PATH=/opt/rocm/bin:$PATH; aaco doctor")
+    answers = {question: answer for question, words in launcher.QUESTIONS.items()
+               if (answer := _answer([path, *words])) is not None}
+    return launcher.tool(path, answers)
+
+
+def _answer(argv: Sequence[str]) -> str | None:
+    """What a tool prints; None where it cannot be started, fails or is too slow."""
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def _execute(session: Session, tool: Tool, made: Sequence[Pass], command: Command, shown: arguments.Shown,
+             folder: Path, show: Show) -> None:
+    """Every execution, one after the other; how each went is kept before the next begins. Raises AacoError."""
+    document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "tool": {"path": tool.path, "version": tool.version},
+                                "executions": []}
+    for number, one in enumerate(made, 1):
+        what = f" of {', '.join(one.counters)}" if one.counters else ""
+        show.step(f"{one.kind.replace('_', ' ')}{what}: execution {number} of {len(made)} of {command.name}")
+        with files.storage(folder):
+            (folder / one.folder).mkdir(parents=True)
+        ran = program.run(one.argv, command.timeout_s, environment=one.environment)
+        own = len(one.argv) - len(command.argv)
+        document["executions"].append({
+            "kind": one.kind, "folder": one.folder, "argv": [*one.argv[:own], *shown.words],
+            "counters": list(one.counters), "code": ran.code, "wall_ns": ran.wall_ns,
+            "said": shown.hide(ran.stderr[-2000:]).decode(errors="replace")})
+        session.write_json(layout.EXECUTIONS, document)
+        show.progress(number, len(made))
+        if ran.code and not command.ignore_failure:
+            last = shown.hide(ran.last_words.encode()).decode(errors="replace")
+            raise AacoError(f"{one.kind.replace('_', ' ')}: {command.name} under {Path(tool.path).name} "
+                            f"{program.ending(ran.code)}{': ' + last if last else ''}",
+                            "run it without the profiler first; --ignore-failure reads what was recorded all the same")
+
+
+def _captures(made: Sequence[Pass], folder: Path, tool: Tool) -> Chosen:
+    """What the executions left: captures of their own, and those of which only the counters are taken.
+
+    Raises BadCapture where the trace left none.
+    """
+    own, counted, left = list[Found](), list[tuple[Found, ...]](), []
+    for one in made:
+        try:
+            found = importing.discover([folder / one.folder])
+        except BadCapture as error:
+            if one.kind == "trace":
+                raise BadCapture(f"{Path(tool.path).name} recorded nothing: {error.what}",
+                                 "does the program use the GPU? profiler/executions.json has what it said") from error
+            left.append(importing.Left(folder / one.folder, f"{one.kind.replace('_', ' ')}: {error.what}"))
+            continue
+        left += found.left
+        if one.kind == "counters":
+            counted.append(found.captures)
+        else:
+            own += found.captures
+    return Chosen(tuple(own), tuple(left), (folder,), tuple(counted))
+
+
+def _withhold(folder: Path) -> None:
+    """Take the credentials out of what the profiler wrote: it keeps the environment and the command line."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            database = file.read(len(sqlite.MAGIC)) == sqlite.MAGIC
+        if database:
+            _withhold_rows(path)
+        elif raw.is_text(path):
+            raw.keep(path, path)
+
+
+def _command(text: str) -> str:
+    return " ".join(arguments.shown(text.split()).words)
+
+
+def _environment(text: str) -> str:
+    """The variables that a bundle may hold, and those that tell a rank."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return "{}"
+    there = {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    told = {key: value for key, value in there.items() if key in (*ranks.RANK, *ranks.WORLD)}
+    return json.dumps(environment.variables(there) | {key: redact(value) for key, value in told.items()})
+
+
+SECRET_COLUMNS = {"command": _command, "environment": _environment}
+
+
+def _withhold_rows(path: Path) -> None:
+    """rocpd's tables of processes hold the whole environment; VACUUM so that no free page does either."""
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                     if name.startswith(SECRET_TABLE)]
+            for name in names:
+                quoted = '"' + name.replace('"', '""') + '"'
+                there = {row[1] for row in database.execute(f"PRAGMA table_info({quoted})")}
+                for column, cleaned in SECRET_COLUMNS.items():
+                    if column in there:
+                        rows = database.execute(f"SELECT {column}, rowid FROM {quoted}").fetchall()
+                        database.executemany(f"UPDATE {quoted} SET {column} = ? WHERE rowid = ?",
+                                             [(cleaned(str(text or "")), key) for text, key in rows])
+            database.commit()
+            if names:
+                database.execute("VACUUM")
+    except sqlite3.Error as error:
+        raise StorageError(f"{path}: its credentials could not be withheld: {error}",
+                           "the file may be cut short: record it again; do not hand the session on") from error
+

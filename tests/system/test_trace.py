@@ -1,0 +1,150 @@
+"""`aaco trace` with a rocprofv3 on the PATH that takes the real one's arguments and leaves real or planted captures."""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import csvs
+from tests.fakes import rocpd, rocprofv3
+from tests.third_party import captures
+from tests.unit.test_rocprofv3_csv import COUNTER, KERNEL, counted, kernel
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """Two kernels traced; the same counted twice, and once with another kernel in the second place."""
+    rows = {"trace": [KERNEL, kernel(1, 100, 150), kernel(2, 200, 260)],
+            "counted": [COUNTER, counted(1, "SQ_WAVES", 8, 1000, 1900), counted(2, "SQ_WAVES", 4, 2000, 2900)],
+            "counted_2": [COUNTER, counted(1, "TA_A", 1, 1000, 1900), counted(2, "TA_A", 2, 2000, 2900)]}
+    other = counted(2, "TA_A", 2, 2000, 2900)
+    other[8] = "another"
+    rows["other"] = [COUNTER, counted(1, "TA_A", 1), other]
+    return {name: csvs.write(tmp_path / f"{name}.csv", table) for name, table in rows.items()}
+
+
+def installed(aaco, files, **rest):
+    log = rocprofv3.install(aaco.folder, files, version="6.3.0", **rest)
+    path = f"{aaco.folder / 'bin'}:{os.environ['PATH']}"
+    return path, lambda: [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def answer(aaco, query):
+    rows = json.loads(aaco("sql", "--format", "json", query).stdout)
+    return [list(row.values()) for row in (rows if isinstance(rows, list) else rows["rows"])]
+
+
+def test_counters_are_of_further_runs_and_stand_at_the_kernels_of_the_first(aaco, planted):
+    """Mutation: import the executions of the counters like any other capture: kernels count three times."""
+    files = {"trace": [{"kernel_trace.csv": planted["trace"]}], "counters": [
+        {"counter_collection.csv": planted["counted"]}, {"counter_collection.csv": planted["counted_2"]}]}
+    path, calls = installed(aaco, files)
+    done = aaco("trace", "--pmc", "TA_A,SQ_WAVES", "--pmc", "TA_B TA_C", "--json", "--", "true", "--password", "tiger",
+                PATH=path)
+    document = json.loads(done.stdout)
+    assert [call["kind"] for call in calls()] == ["trace", "counters", "counters"]
+    assert calls()[1]["argv"][:4] == ["--pmc", "TA_A", "SQ_WAVES", "TA_B"]
+    assert calls()[0]["argv"][-3:] == ["true", "--password", "tiger"]
+    assert document["status"] == "complete"
+    assert answer(aaco, "select count(*), sum(dur_ns)::int from kernels") == [[2, 110]]
+    assert answer(aaco, "select dispatch_id, counter, value, pass from counters join kernels using (kernel_id) "
+                        "order by pass, dispatch_id") == [
+        [1, "SQ_WAVES", 8, 1], [2, "SQ_WAVES", 4, 1], [1, "TA_A", 1, 2], [2, "TA_A", 2, 2]]
+    executions = json.loads((aaco.latest / "profiler/executions.json").read_text())
+    assert [one["counters"] for one in executions["executions"]] == [[], ["TA_A", "SQ_WAVES", "TA_B"], ["TA_C"]]
+    assert "tiger" not in (aaco.latest / "profiler/executions.json").read_text()
+    assert executions["tool"]["version"] == "6.3.0"
+    again = aaco("analyze", "--json")
+    assert json.loads(again.stdout)["status"] == "complete"
+    assert answer(aaco, "select count(*) from counters") == [[4]]
+
+
+def test_a_program_that_does_another_thing_each_time_has_no_counters(aaco, planted):
+    files = {"trace": [{"kernel_trace.csv": planted["trace"]}],
+             "counters": [{"counter_collection.csv": planted["other"]}]}
+    path, _ = installed(aaco, files)
+    done = aaco("trace", "--pmc", "TA_A", "--", "true", PATH=path)
+    assert "counters of execution 1 are left out: 1 of its 2 dispatches are other kernels" in done.stderr
+    assert not (aaco.latest / "profiler/counters.parquet").exists()
+
+
+def test_real_captures_are_read_as_an_import_reads_them(aaco):
+    real = captures() / "rocprofv3-csv" / "jimw567_llamacpp"
+    files = {"trace": [{name: real / f"decode_{name}" for name in ("kernel_trace.csv", "hip_api_trace.csv")}],
+             "counters": [{"counter_collection.csv": real / "decode_fetch_counter_collection.csv"}]}
+    path, _ = installed(aaco, files)
+    done = aaco("trace", "--pmc", "FETCH_SIZE", "--json", "--", "true", PATH=path)
+    traced = json.loads(done.stdout)
+    assert "dispatches are other kernels" in done.stderr  # these two captures are of different stretches
+    folder = aaco.folder / "plain"
+    folder.mkdir()
+    for name in ("kernel_trace.csv", "hip_api_trace.csv"):
+        shutil.copy(real / f"decode_{name}", folder / f"1_{name}")
+    imported = json.loads(aaco("import", folder, "--json").stdout)
+    assert traced["readings"] == imported["readings"]
+    for name in ("kernel_trace.csv", "hip_api_trace.csv"):
+        kept = next((aaco.folder / "sessions").rglob(f"rocprof_raw/trace/host/*_{name}"))
+        assert kept.read_bytes() == (real / f"decode_{name}").read_bytes()
+
+
+def test_the_environment_that_rocpd_keeps_is_withheld(aaco, tmp_path):
+    """Mutation: leave out VACUUM, or the update: the token stands in the file."""
+    database = rocpd.write(tmp_path / "one.db", rocpd.example())
+    with sqlite3.connect(database) as connection:
+        (name,) = connection.execute("select name from sqlite_master where name like 'rocpd_info_process%' "
+                                     "and type = 'table'").fetchone()
+        connection.execute(f"update {name} set environment = ?, command = ?", (
+            json.dumps({"HF_TOKEN": "hf_" + "q" * 34, "RANK": "3", "OMP_NUM_THREADS": "2"}), "prog --password tiger7"))
+    connection.close()
+    log = rocprofv3.install(aaco.folder, {"trace": [{"results.db": database}]})
+    aaco("trace", "--", "true", PATH=f"{aaco.folder / 'bin'}:{os.environ['PATH']}")
+    kept = next(aaco.latest.rglob("rocprof_raw/trace/host/*.db"))
+    content = kept.read_bytes()
+    assert b"hf_qqq" not in content and b"tiger7" not in content and b"OMP_NUM_THREADS" in content
+    assert "rocpd" in json.loads(log.read_text())["argv"]
+    assert b"hf_qqq" not in (aaco.latest / "profiler/captures.json").read_bytes()
+
+
+@pytest.mark.parametrize(("command", "files", "said"), [
+    (["false"], {}, "trace: false under rocprofv3 ended with exit code 1"),
+    (["true"], {}, "rocprofv3 recorded nothing")])
+def test_what_fails_leaves_a_session_that_says_so(aaco, command, files, said):
+    path, _ = installed(aaco, files)
+    done = aaco("trace", "--", *command, PATH=path, expect=1 if command == ["false"] else 2)
+    assert said in done.stderr
+    record = json.loads((aaco.latest / "session.json").read_text())
+    assert record["status"] == "failed" and said in record["failure"]
+    executions = json.loads((aaco.latest / "profiler/executions.json").read_text())["executions"]
+    assert [one["code"] for one in executions] == [1 if command == ["false"] else 0]
+    assert "failed" in aaco("ls").stdout
+
+
+def test_without_the_tool_or_its_options_nothing_is_written(aaco):
+    assert "rocprofv3 is not installed" in aaco("trace", "--", "true", PATH="/usr/bin:/bin", expect=6).stderr
+    path, _ = installed(aaco, {}, without=("--att",), listing="Counter_Name : SQ_WAVES\nBlock : SQ\n")
+    assert "does not know --att" in aaco("trace", "--att", "--", "true", PATH=path, expect=6).stderr
+    assert "no counter SQ_WAVE" in aaco("trace", "--pmc", "SQ_WAVE", "--", "true", PATH=path, expect=6).stderr
+    assert "no such command" in aaco("trace", "--", "./none", PATH=path, expect=6).stderr
+    assert not (aaco.folder / "sessions").exists()
+
+
+def test_a_killed_trace_leaves_what_was_recorded(aaco, planted):
+    path, calls = installed(aaco, {"trace": [{"kernel_trace.csv": planted["trace"]}]})
+    environment = aaco.environment(PATH=path)
+    process = subprocess.Popen(aaco.command("trace", "--", *SLEEPER), cwd=aaco.folder, env=environment,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (aaco.folder / "calls.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert "incomplete" in aaco("ls").stdout
+    assert aaco("report", expect=0).stdout
