@@ -100,10 +100,11 @@ def _same_kernels(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Tabl
         if table["dispatch_id"].null_count:
             raise Absent(f"{what} have no dispatch numbers")
     codes, names = _coded(counted["kernel_name"], traced["kernel_name"])
-    left = pa.table({"process": _nth_process(counted, counted["kernel_id"].to_numpy() // PER_CAPTURE), "dispatch": counted["dispatch_id"],
+    counted_in = counted["kernel_id"].to_numpy() // PER_CAPTURE
+    left = pa.table({"process": _nth_process(counted, counted_in), "dispatch": counted["dispatch_id"],
                      "kernel_id": counted["kernel_id"], "name": codes[0]})
-    right = pa.table({"process": _nth_process(traced, capture), "dispatch": traced["dispatch_id"], "kernel": traced["kernel_id"],
-                      "traced_name": codes[1], "capture": capture})
+    right = pa.table({"process": _nth_process(traced, capture), "dispatch": traced["dispatch_id"],
+                      "kernel": traced["kernel_id"], "traced_name": codes[1], "capture": capture})
     found = left.join(right, keys=["process", "dispatch"], join_type="inner")
     if not found.num_rows:
         raise Absent("the trace has none of its dispatches")

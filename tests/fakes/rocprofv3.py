@@ -13,7 +13,8 @@ VERSIONS = {"7.0.2": ("csv", "json", "pftrace", "otf2", "rocpd"), "6.3.0": ("csv
 FLAGS = ("--kernel-trace", "--memory-copy-trace", "--hip-runtime-trace", "--hip-trace", "--marker-trace", "--hsa-trace",
          "--scratch-memory-trace", "--rccl-trace", "--memory-allocation-trace", "--att", "--pc-sampling-beta-enabled")
 ONE = ("--output-directory", "--output-file", "--kernel-include-regex", "--pc-sampling-interval")
-CHOICES = {"--pc-sampling-method": ("stochastic", "host_trap"), "--pc-sampling-unit": ("instructions", "cycles", "time")}
+CHOICES = {"--pc-sampling-method": ("stochastic", "host_trap"),
+           "--pc-sampling-unit": ("instructions", "cycles", "time")}
 MANY = ("--pmc",)
 SCRIPT = """#!{python}
 import argparse, json, os, pathlib, subprocess, sys

@@ -59,9 +59,8 @@ def test_a_tool_that_lists_nothing_is_believed_to_have_what_is_asked():
 
 
 def test_what_the_hardware_lacks_is_named_with_what_it_has():
-    with pytest.raises(Missing, match="no counter TCC_HITS") as caught:
+    with pytest.raises(Missing, match="no counter TCC_HITS; did you mean 'TCC_HIT'"):
         counter_passes.plan(["TCC_HITS"], LISTED)
-    assert "TCC_HIT," in caught.value.fix
     with pytest.raises(UsageError, match="no name of a counter"):
         counter_passes.plan(["--att"], LISTED)
 

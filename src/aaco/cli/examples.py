@@ -23,6 +23,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "sweep": _of("which batch gives the most within 20 ms?", "aaco sweep resnet50 --batches 1,2,4,8 --slo 20"),
     "compare": _of("is B slower than A? both measured in turns", "aaco compare before.onnx after.onnx --tolerance 5%",
                    "the same of two commands", "aaco compare --command './old -n 9' --command './new -n 9'"),
+    "trace": _of("which kernels take a program's device time, and how full they run it?",
+                 "aaco trace --pmc SQ_WAVES,OccupancyPercent -- ./app --size 4096"),
     "profile": _of("how long does a program take, run ten times?", "aaco profile --runs 10 -- python3 train.py"),
     "lab run": _of("run a program on two quiet CPUs", "aaco lab run --level basic --cpus 2-3 -- ./program"),
     "lab enter": _of("make the machine quiet until `aaco lab exit`", "aaco lab enter --level strict"),

@@ -49,14 +49,15 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
     settings = options.settings(config_file, sessions_dir)
     with talk() as show:
         run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency)
-    _say_what_was_left(run.explanation.captures)
+    say_what_was_left(run.explanation.captures)
     if as_json:
         say.document(document.render(run.explanation))
         return
     say.text(terminal.render(run.explanation, options.style()))
 
 
-def _say_what_was_left(captures: Mapping[str, Any]) -> None:
+def say_what_was_left(captures: Mapping[str, Any]) -> None:
+    """Name the files that were not imported, and why."""
     count, left = captures["unrecognised"], captures["unrecognised_files"]
     from aaco.report.format import clean, plural
 

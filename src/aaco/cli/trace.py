@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import options, say
+from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@manual.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARGUMENTS]...")
 @click.option("--pmc", "counters", multiple=True, metavar="COUNTER[,COUNTER]...",
               help="Hardware counters; CMD is run again for as many as the hardware cannot count at once.")
@@ -21,13 +21,12 @@ from aaco.cli.talk import talk
 @click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run may take.")
 @click.option("--ignore-failure", is_flag=True, help="Go on when a run fails, and read what was recorded.")
 @click.option("--tag", default="", help="A label to find the session by.")
-@options.quiet
 @options.config_file
 @options.sessions_dir
 @options.as_json
 def trace(command: tuple[str, ...], counters: tuple[str, ...], kernels: str | None, hsa: bool, thread_trace: bool,
-          pc_sampling: bool, timeout_s: float | None, ignore_failure: bool, tag: str, quiet: bool,
-          config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+          pc_sampling: bool, timeout_s: float | None, ignore_failure: bool, tag: str, config_file: Path | None,
+          sessions_dir: Path | None, as_json: bool) -> None:
     """Run CMD under rocprofv3, and explain what the device did.
 
     CMD runs once for its times, without counters. Counters are of further runs, and are joined to the kernels of the
@@ -35,18 +34,24 @@ def trace(command: tuple[str, ...], counters: tuple[str, ...], kernels: str | No
     the environment and the credentials in it.
     """
     from aaco import tracing
+    from aaco.cli import import_
     from aaco.core.plan import Command
     from aaco.profiler.launchers import Wanted
     from aaco.report import document, terminal
 
     named = tuple(name for each in counters for name in each.replace(",", " ").split())
     wanted = Wanted(named, kernels, hsa, thread_trace, pc_sampling)
-    with talk(quiet) as show:
+    with talk() as show:
         run = tracing.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), wanted,
                             options.settings(config_file, sessions_dir), tag=tag, show=show)
+    import_.say_what_was_left(run.explanation.captures)
     for one in run.explanation.captures["counted"]:
         if one["why_not"]:
             say.aside(f"counters of execution {one['pass']} are left out: {one['why_not']}", "warning")
+        elif one["joined"] < one["dispatches"]:
+            missing = one["dispatches"] - one["joined"]
+            say.aside(f"{missing} of the {one['dispatches']} dispatches counted in execution {one['pass']} are not in "
+                      "the trace: their counters are left out", "warning")
     if as_json:
         say.document(document.render(run.explanation))
         return

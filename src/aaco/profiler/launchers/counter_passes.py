@@ -11,13 +11,13 @@ from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
 
 from aaco.core.errors import Missing, UsageError
+from aaco.core.near import meant
 from aaco.profiler.launchers import Counter
 
 LIMITS = {"SQ": 8, "TCP": 4, "TCC": 4, "GDS": 4, "TA": 2, "TD": 2, "CPC": 2, "CPF": 2, "SPI": 2, "GRBM": 2}
 OTHERS = 2
 SHARES = {"SQC": "SQ"}  # the instruction caches are counted by the sequencer's registers
 NAME = re.compile(r"[A-Za-z]\w*(\[\d+\])?")
-NEAREST = 3
 
 
 def plan(wanted: Sequence[str], listed: Mapping[str, Counter] | None) -> list[tuple[str, ...]]:
@@ -51,7 +51,7 @@ def _basic(name: str, listed: Mapping[str, Counter] | None) -> set[str]:
     if listed is None:
         return {f"{_block(bare)}:{name}"}
     if bare not in listed:
-        raise Missing(f"this GPU has no counter {bare}", _alike(bare, listed))
+        raise Missing(f"this GPU has no counter {bare}{meant(bare, listed)}", "rocprofv3 -L  # lists those it has")
     return set(_resolved(bare, listed, ()))
 
 
@@ -72,10 +72,3 @@ def _block(name: str) -> str:
 def _fits(needs: set[str]) -> bool:
     used = Tally(SHARES.get(block, block) for block in (need.partition(":")[0] for need in needs))
     return all(count <= LIMITS.get(block, OTHERS) for block, count in used.items())
-
-
-def _alike(name: str, listed: Mapping[str, Counter]) -> str:
-    from rapidfuzz import process
-
-    near = [match for match, _, _ in process.extract(name, listed.keys(), limit=NEAREST)]
-    return f"of those it has, {', '.join(near)} are spelt most alike; rocprofv3 -L lists all"
