@@ -159,7 +159,8 @@ class Page:
 
     @property
     def external(self) -> list[str]:
-        """Addresses that were asked for on any machine but this one; no name resolves, so none was reached."""
+        """Addresses on other machines that it asked for; not those that its policy kept it from asking for. No name
+        resolves, so none was reached."""
         return self._order("external")
 
     def close(self) -> None:

@@ -29,8 +29,10 @@ const verbs = {
     const context = await browser.newContext({ colorScheme: dark ? "dark" : "light", viewport: { width, height },
       javaScriptEnabled: script, reducedMotion: "reduce" });
     const page = await context.newPage();
-    const seen = { page, context, requests: [], errors: [] };
+    const seen = { page, context, requests: [], refused: [], errors: [] };
     context.on("request", (request) => seen.requests.push(request.url()));
+    // What the page's own policy forbids is never sent.
+    context.on("requestfailed", (request) => { if (request.failure()?.errorText === "csp") seen.refused.push(request.url()); });
     page.on("console", (line) => { if (line.type() === "error") seen.errors.push(line.text()); });
     page.on("pageerror", (error) => seen.errors.push(String(error)));
     page.setDefaultTimeout(WAIT_MS);
@@ -92,8 +94,8 @@ const verbs = {
   async title({ page }) { return await page.title(); },
   async errors({ errors }) { return errors; },
   async requests({ requests }) { return requests; },
-  async external({ requests }) {
-    return requests.filter((url) => /^(https?|wss?):/.test(url) && !LOCAL.has(new URL(url).hostname));
+  async external({ requests, refused }) {
+    return requests.filter((url) => !refused.includes(url) && /^(https?|wss?):/.test(url) && !LOCAL.has(new URL(url).hostname));
   },
   async close({ context }) { await context.close(); },
 };

@@ -62,6 +62,7 @@ COMMANDS = {
     "ci": ("aaco.cli.ci:ci", "Hold a suite against its baselines and objectives, for a machine to decide by."),
     "bundle": ("aaco.cli.bundle:bundle", "A session as one file: export, verify, import."),
     "sla": ("aaco.cli.sla:sla", "Does a session keep its service-level objectives?"),
+    "dashboard": ("aaco.cli.dashboard:dashboard", "Look at sessions in a browser, also while they run."),
     "serve": ("aaco.cli.serve:serve", "Serve sessions as a REST API."),
     "ls": ("aaco.cli.sessions:ls", "List sessions, newest first."),
     "info": ("aaco.cli.sessions:info", "Facts about this installation, or about one session and its files."),

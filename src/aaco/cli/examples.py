@@ -92,6 +92,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                   "which commands would make the machine quiet?", "aaco doctor --prepare"),
     "calibrate": _of("what is the most this machine can do?", "aaco calibrate"),
     "config show": _of("where does each setting come from?", "aaco config show"),
+    "dashboard": _of("the sessions of this folder, at http://127.0.0.1:8501", "aaco dashboard",
+                     "of another, at any free port", "aaco dashboard --sessions-dir nightly/sessions --port 0"),
     "serve": _of("the sessions of this folder, for programs on this machine", "aaco serve",
                  "for others, who show a token", "aaco serve --host 0.0.0.0 --tokens tokens.txt"),
     "completion": _of("complete words in bash, from now on and in this shell",

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from aaco import __version__
-from aaco.dashboard import problems
+from aaco.dashboard import pages, problems
 from aaco.dashboard.access import Guard
 from aaco.dashboard.api import answers, comparing, sessions, tables
 from aaco.dashboard.lake import Lake
@@ -28,6 +28,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.state.lake = Lake(settings)
     for router in ROUTERS:
         app.include_router(router, prefix=API, responses=ERRORS)
+    pages.add(app, app.state.lake)
     problems.install(app, str(settings.root))
     app.add_middleware(Guard, settings=settings)
     return app

@@ -45,15 +45,10 @@ def _account(document: Mapping[str, Any]) -> Iterator[str]:
     if steps > 1:
         yield (f"  {document['steps_before']} and {document['steps_after']} steps; every figure below is for "
                f"{steps} steps on both sides")
-    count = sum(part["delta_count_ns"] for part in document["families"])
-    took = sum(part["delta_duration_ns"] for part in document["families"])
-    rows = [("kernels: how many", count), ("kernels: how long", took),
-            (GAPS, document["delta_gaps_ns"]), ("overlap of kernels", -document["delta_overlap_ns"])]
-    relative = 100 * document["delta_ns"] / document["span_before_ns"] if document["span_before_ns"] else 0.0
     yield (f"  first to last kernel {document['span_before_ns']:,} -> {document['span_after_ns']:,} ns, "
-           f"{format.change(relative)}")
+           f"{format.change(relative_pct(document))}")
     yield f"  {'':30s}{'ns':>20s}"
-    for label, ns in rows:
+    for label, ns in account(document):
         yield f"  {label:30s}{ns:>+20,}"
         if label == GAPS:
             yield from (f"    {WAITS[wait['cause']]:28s}{'':22s}{wait['delta_ns']:>+20,}"
@@ -61,12 +56,25 @@ def _account(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {'sum':30s}{document['delta_ns']:>+20,}"
 
 
+def account(document: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The four parts that sum to the whole difference, in ns."""
+    count = sum(part["delta_count_ns"] for part in document["families"])
+    took = sum(part["delta_duration_ns"] for part in document["families"])
+    return [("kernels: how many", count), ("kernels: how long", took), (GAPS, document["delta_gaps_ns"]),
+            ("overlap of kernels", -document["delta_overlap_ns"])]
+
+
+def relative_pct(document: Mapping[str, Any]) -> float:
+    """The whole difference, in per cent of the time before."""
+    return 100 * document["delta_ns"] / document["span_before_ns"] if document["span_before_ns"] else 0.0
+
+
 def _families(document: Mapping[str, Any]) -> Iterator[str]:
     """Kernel time by what the kernels compute, and for which operator: what traces of different vendors share."""
     changed = [part for part in document["families"] if part["delta_ns"]]
     for title, most, key in (("BY FAMILY", FAMILIES, lambda part: (part["family"], "")),
                              ("BY FAMILY AND OPERATOR", OPERATIONS, lambda part: (part["family"], part["operator"]))):
-        rows = _summed(changed, key)
+        rows = summed(changed, key)
         if not rows:
             continue
         yield f"{title:22s}{'ns':>13s}  {'count':>17s}  {'mean ns':>21s}"
@@ -89,9 +97,9 @@ def _groups(document: Mapping[str, Any]) -> Iterator[str]:
     if not changed:
         yield "No kernel takes more or less time in all."
         return
-    for title, most, key in (("BY OPERATION", OPERATIONS, lambda group: (_tail(group), "")),
-                             ("BY KERNEL", KERNELS, lambda group: (_tail(group), group["kernel"]))):
-        rows = _summed(changed, key)
+    for title, most, key in (("BY OPERATION", OPERATIONS, lambda group: (tail(group), "")),
+                             ("BY KERNEL", KERNELS, lambda group: (tail(group), group["kernel"]))):
+        rows = summed(changed, key)
         yield f"{title:21s}{'ns':>14s}  {'count':>17s}  {'mean ns':>21s}"
         for (operation, kernel), row in rows[:most]:
             yield _row(row, format.symbol(kernel, NAME) if kernel else format.cut(operation, NAME))
@@ -100,12 +108,12 @@ def _groups(document: Mapping[str, Any]) -> Iterator[str]:
         yield ""
 
 
-def _tail(group: Mapping[str, Any]) -> str:
+def tail(group: Mapping[str, Any]) -> str:
     """The operation that launched: the end of the calls' path; what encloses it differs from layer to layer."""
     return " > ".join(group["context"][-2:]) or "not linked to a call"
 
 
-def _summed(groups: list[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], tuple[str, str]],
+def summed(groups: list[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], tuple[str, str]],
             ) -> list[tuple[tuple[str, str], dict[str, int]]]:
     """The groups with equal keys added up, the largest difference first."""
     found: dict[tuple[str, str], dict[str, int]] = {}

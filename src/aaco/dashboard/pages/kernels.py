@@ -1,0 +1,58 @@
+"""The kernels of a session, summed by name: sorted, filtered, a page at a time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from aaco.analytics.explanation import Explanation
+from aaco.dashboard.pages import look
+from aaco.dashboard.pages.look import PageRoute
+from aaco.dashboard.pages.session import head
+from aaco.dashboard.pages.site import Site
+from aaco.report import kernels
+
+PAGE = 100  # kernels
+Column = Literal["kernel_name", "family", "total_ns", "calls", "mean_ns", "p50_ns", "p99_ns"]
+COLUMNS = (("total_ns", "Total"), ("calls", "Calls"), ("mean_ns", "Mean"), ("p50_ns", "Median"), ("p99_ns", "p99"))
+
+
+def router(site: Site) -> APIRouter:
+    """`/sessions/ID/kernels`."""
+    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+    @pages.get("/sessions/{session_id}/kernels")
+    def listed(session_id: str, q: Annotated[str, Query(max_length=300)] = "", family: str = "",
+               sort: Column = "total_ns", order: Literal["asc", "desc"] = "desc",
+               page: Annotated[int, Query(ge=1, le=10**6)] = 1) -> HTMLResponse:
+        found = site.session(session_id)
+        explained = site.explained(found)
+        every = kernels.groups(explained)
+        chosen = _sorted([row for row in every if _matches(row, q, family)], sort, order == "desc")
+        last = max(1, -(-len(chosen) // PAGE))
+        first = PAGE * (min(page, last) - 1)
+        asked = {"q": q, "family": family, "sort": sort, "order": order}
+        return look.render(
+            "kernels.html", here="sessions", **head(site, found.id, explained), asked=asked, total=len(every),
+            found=len(chosen), rows=chosen[first:first + PAGE], first=first, page=min(page, last), last=last,
+            columns=COLUMNS, families=list(kernels.families(explained)), place=kernels.place(explained),
+            why_none=_why_none(explained, every), shown_ns=sum(row["total_ns"] for row in chosen),
+            total_ns=sum(row["total_ns"] for row in every))
+
+    return pages
+
+
+def _matches(row: dict[str, Any], text: str, family: str) -> bool:
+    return text.lower() in row["kernel_name"].lower() and family in ("", row["family"] or "unknown family")
+
+
+def _sorted(rows: list[dict[str, Any]], by: str, descending: bool) -> list[dict[str, Any]]:
+    """Rows without a value come last, whichever way the others are sorted."""
+    known = [row for row in rows if row[by] is not None]
+    return [*sorted(known, key=lambda row: row[by], reverse=descending), *(row for row in rows if row[by] is None)]
+
+
+def _why_none(explained: Explanation, every: list[dict[str, Any]]) -> str:
+    return "" if every else kernels.why_none(explained)

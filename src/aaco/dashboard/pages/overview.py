@@ -1,0 +1,76 @@
+"""The list of sessions: found by words, model, backend and state; what runs now, and what became slower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from aaco.core.errors import AacoError, UsageError
+from aaco.core.session import Session
+from aaco.dashboard.pages import look
+from aaco.dashboard.pages.look import PageRoute
+from aaco.dashboard.pages.site import Site, glance, judged
+from aaco.tracelake.index import Choice, Entry
+
+PAGE = 50  # sessions
+RECENT = 100  # sessions whose verdicts are looked at
+MOST_NEWS = 6
+MOST_NAMES = 200  # models or backends that can be chosen from
+STATES = ("complete", "running", "failed", "incomplete", "unreadable")
+COLUMNS = (("session_id", "Session"), ("status", "State"), ("model", "Model"), ("backend", "Backend"), ("tag", "Tag"))
+Column = Literal["session_id", "created_utc", "status", "model", "backend", "tag"]
+
+
+def router(site: Site) -> APIRouter:
+    """The page `/`, and the way from two ticked sessions to their comparison."""
+    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+    @pages.get("/")
+    def overview(q: Annotated[str, Query(max_length=200)] = "", model: str = "", backend: str = "", status: str = "",
+                 sort: Column = "created_utc", order: Literal["asc", "desc"] = "desc",
+                 page: Annotated[int, Query(ge=1, le=10**6)] = 1) -> HTMLResponse:
+        entries = site.index.entries()
+        choice = Choice(model=model or None, backend=backend or None, status=status or None, text=q or None, by=sort,
+                        descending=order == "desc")
+        chosen = choice.of(entries)
+        last = max(1, -(-len(chosen) // PAGE))
+        first = PAGE * (min(page, last) - 1)
+        asked = {"q": q, "model": model, "backend": backend, "status": status, "sort": sort, "order": order}
+        return look.render(
+            "overview.html", here="sessions", root=str(site.root), total=len(entries), found=len(chosen), first=first,
+            rows=[glance(each) for each in chosen[first:first + PAGE]], asked=asked, page=min(page, last), last=last,
+            columns=COLUMNS, states=STATES, models=_names(entries, "model"), backends=_names(entries, "backend"),
+            running=[each for each in entries[:RECENT] if each.status == "running"], **_news(entries))
+
+    @pages.get("/pick")
+    def pick(session: Annotated[list[str], Query(max_length=50)] = []) -> RedirectResponse:  # noqa: B006
+        """Of two ticked sessions the older one is compared with."""
+        if len(session) != 2:
+            raise UsageError(f"{len(session)} sessions are ticked, a comparison takes two", "go back and tick two")
+        before, after = sorted(session, key=lambda one: site.entry(one).created_utc or "")
+        return RedirectResponse(look.address("/compare", baseline=before, session=after), 303)
+
+    return pages
+
+
+def _names(entries: Sequence[Entry], field: str) -> list[str]:
+    return sorted({getattr(each, field) for each in entries} - {""})[:MOST_NAMES]
+
+
+def _news(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The newest session, and those of the recent ones that were judged slower."""
+    slower, compared = [], 0
+    for each in entries[:RECENT]:
+        try:
+            found = judged(Session(each.folder))
+        except AacoError:  # its own page says what is wrong with it
+            continue
+        compared += bool(found)
+        if found.get("verdict") == "regressed":
+            slower.append(each.row() | found)
+    newest = next((each for each in entries if each.status != "unreadable"), None)
+    return {"newest": glance(newest) if newest else None, "slower": slower[:MOST_NEWS], "many_slower": len(slower),
+            "compared": compared, "looked": min(RECENT, len(entries))}

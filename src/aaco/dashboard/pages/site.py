@@ -1,0 +1,91 @@
+"""What all pages read from: the sessions of the lake, their explanations, and the store of baselines."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from aaco import pipeline
+from aaco.analytics.explanation import Explanation
+from aaco.core.errors import AacoError
+from aaco.core.session import RECORD, Session
+from aaco.dashboard.lake import Lake
+from aaco.governance.verdict import RegressionVerdict
+from aaco.tracelake import documents, layout
+from aaco.tracelake.index import Entry
+
+MOST_KEPT = 6  # explanations; one of a million kernels holds some 100 MB
+LATENCIES = {"p50": "latency_p50_ms", "p99": "latency_p99_ms"}
+
+
+class Site:
+    """Sessions by their id alone: no page takes a path, so none leads out of the folder that is served."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.settings, self.index, self._lake = lake.settings, lake.index, lake
+        self._lock = Lock()
+        self._explained: OrderedDict[str, tuple[object, Explanation]] = OrderedDict()
+
+    @property
+    def root(self) -> Path:
+        """Where the sessions are."""
+        return self.settings.config.storage.sessions_dir
+
+    @property
+    def store(self) -> Path:
+        """Where baselines and the history are."""
+        return self.settings.config.storage.baselines_dir
+
+    def entry(self, session_id: str) -> Entry:
+        """What the index knows of a session. Raises Refusal."""
+        return self._lake.entry(session_id)
+
+    def session(self, session_id: str) -> Session:
+        """The session of this id. Raises Refusal or BadBundle."""
+        return Session.open(self.entry(session_id).folder)
+
+    def explained(self, session: Session) -> Explanation:
+        """Everything known of a session; kept until one of its files is written anew. Raises AacoError."""
+        stamp = [_written(session.folder / name) for name in (RECORD, layout.MANIFEST, layout.VERDICT)]
+        with self._lock:  # two readers of one large session cost one explanation
+            held = self._explained.get(session.id)
+            if held and held[0] == stamp:
+                self._explained.move_to_end(session.id)
+                return held[1]
+            found = pipeline.explain(session, self.settings)
+            self._explained[session.id] = stamp, found
+            while len(self._explained) > MOST_KEPT:
+                self._explained.popitem(last=False)
+        return found
+
+
+def glance(found: Entry) -> dict[str, Any]:
+    """A session's row in a list: what the index knows, and the answers that lie in its small documents."""
+    row = found.row() | {"p50": None, "p99": None, "label": "", "verdict": None, "effect_pct": None}
+    if found.status not in ("complete", "running"):
+        return row
+    session = Session(found.folder)
+    try:
+        readings = documents.read(session, layout.DERIVED_METRICS)
+        row |= {name: readings.get(metric, {}).get("value") for name, metric in LATENCIES.items()}
+        row["label"] = documents.read(session, layout.BOTTLENECK).get("bottleneck_class", "").replace("_", " ")
+        row |= judged(session)
+    except AacoError as error:
+        row["failure"] = error.what
+    return row
+
+
+def judged(session: Session) -> dict[str, Any]:
+    """What a comparison said of a session; empty where none was made. Raises BadBundle."""
+    found = documents.as_form(session, layout.VERDICT, RegressionVerdict)
+    return {"verdict": found["status"], "effect_pct": found["effect_pct"]} if found else {}
+
+
+def _written(path: Path) -> int:
+    """When a file was written; 0 where it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

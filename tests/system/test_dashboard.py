@@ -1,0 +1,163 @@
+"""The dashboard in a real browser: what a user sees, clicks and reads on each page, with no other machine asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Browser, Page
+from tests.browser.serving import dashboard
+from tests.system.conftest import Aaco
+
+CAPTURES = Path(__file__).parent.parent / "captures" / "torch_h200"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A served folder: a recorded run, two imported traces, one whose names are hostile, one that cannot be read."""
+
+    url: str
+    aaco: Aaco
+    ids: dict[str, str]
+
+
+HOSTILE = '<img src=x onerror="document.title=\'owned\'">"><script>document.title="owned"</script>'
+
+
+@pytest.fixture(scope="module")
+def site(recorded: Aaco, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    aaco = Aaco(tmp_path_factory.mktemp("dashboard"), recorded.cache)
+    (aaco.folder / "sessions").symlink_to(aaco.folder / "kept")
+    day = aaco.folder / "kept" / recorded.latest.parent.name
+    day.mkdir(parents=True)
+    (day / recorded.latest.name).symlink_to(recorded.latest)
+    (aaco.folder / "hostile.json").write_text(json.dumps({"traceEvents": [
+        {"ph": "X", "cat": "kernel", "name": HOSTILE, "ts": 10 * turn, "dur": 5, "pid": 0, "tid": 7,
+         "args": {"device": 0, "stream": 7, "correlation": turn}} for turn in range(1, 30)]}))
+    for tag in ("nchw", "nhwc"):
+        aaco.inside("import", CAPTURES / f"resnet50_{tag}.json.gz", "--tag", tag)
+    aaco.inside("import", aaco.folder / "hostile.json", "--format", "kineto", "--tag", HOSTILE[:60])
+    listed = json.loads(aaco.inside("ls", "--json").stdout)["sessions"]
+    ids = {row["tag"]: row["session_id"] for row in listed}
+    broken = day / "20200101_000000_broken"
+    broken.mkdir()
+    (broken / "session.json").write_text("{")
+    with dashboard(aaco) as url:
+        yield Site(url, aaco, ids)
+
+
+def sound(page: Page) -> None:
+    """Nothing hostile ran, nothing failed, no other machine was asked, and assistive technology can read it."""
+    assert "owned" not in page.title
+    assert page.errors == []
+    assert page.external == []
+    assert page.findings() == []
+
+
+def test_the_list_is_searched_filtered_and_sorted_by_clicks(site: Site, browser: Browser) -> None:
+    page = browser.open(site.url)
+    assert "5 sessions" in page.text()
+    assert "gpt2-tiny" in page.text("table")
+    assert "unreadable" in page.text("table")
+    page.fill("Search", "nchw")
+    page.press("Enter")
+    page.wait("1 to 1 of 1 session")
+    assert "gpt2-tiny" not in page.text("table")
+    page.click(role="link", name="Clear")
+    page.wait("of 5 sessions")
+    page.select("Model", "gpt2-tiny")
+    page.wait("1 to 1 of 1 session")
+    page.click(role="link", name="Clear")
+    page.wait("of 5 sessions")
+    page.click(role="link", name="Session", exact=True)
+    page.wait_address("sort=session_id")
+    ids = page.texts("tbody th code")
+    assert ids == sorted(ids)
+    sound(page)
+
+
+def test_two_ticked_sessions_are_compared(site: Site, browser: Browser) -> None:
+    page = browser.open(site.url)
+    for tag in ("nchw", "nhwc"):
+        page.click(role="checkbox", name=f"Tick {site.ids[tag]}")
+    page.click(role="button", name="Compare the two ticked")
+    page.wait_address("/compare?")
+    told = page.text()
+    exact = json.loads(site.aaco.inside("diff", site.ids["nchw"], site.ids["nhwc"], "--json").stdout)
+    assert f"{exact['delta_ns']:+,}" in told
+    assert "transpose" in page.text("table", nth=1)
+    sound(page)
+    page.goto(site.url)
+    page.click(role="button", name="Compare the two ticked")
+    assert "0 sessions are ticked, a comparison takes two" in page.text()
+
+
+def test_a_session_answers_and_leads_on(site: Site, browser: Browser) -> None:
+    page = browser.open(f"{site.url}/sessions/{site.ids['nchw']}")
+    assert page.text(".label").lower() == "launch bound"
+    assert "Launch once for many kernels" in page.text()
+    sound(page)
+    page.click(role="link", name="Kernels", exact=True)
+    page.wait("Kernels by name")
+    kernels = json.loads(site.aaco.inside("kernels", site.ids["nchw"], "--top", 1000, "--json").stdout)["kernels"]
+    assert f"of {len(kernels)} kernels" in page.text()
+    page.click(role="link", name="Calls", exact=True)
+    page.wait_address("sort=calls")
+    shown = [int(text.replace(",", "")) for text in page.texts("tbody td:nth-child(5)")]
+    assert shown == sorted((row["calls"] for row in kernels), reverse=True)
+    page.select("Family", "norm")
+    page.wait_address("family=norm")
+    assert set(page.texts("tbody td:nth-child(2)")) == {"norm"}
+    sound(page)
+    page.click(role="link", name="Full report")
+    page.wait("AACO performance report", seconds=20)
+    assert page.external == []
+
+
+def test_a_recorded_run_shows_its_latencies(site: Site, browser: Browser) -> None:
+    page = browser.open(f"{site.url}/sessions/{site.ids['recorded']}", dark=True)
+    told = page.text()
+    assert "gpt2-tiny" in told and "Median latency" in told and "What to do next" in told
+    assert page.visible(role="img", name="Latency of")
+    sound(page)
+    page.click(role="button", name="Light theme")
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    page.reload()
+    assert page.visible(role="button", name="Dark theme")
+    sound(page)
+
+
+def test_the_timeline_opens_the_trace_without_asking_anybody(site: Site, browser: Browser) -> None:
+    page = browser.open(f"{site.url}/sessions/{site.ids['nchw']}/timeline")
+    page.wait("Critical path", seconds=60, frame="iframe", exact=False)
+    assert "device 0" in page.text("body", frame="iframe")
+    assert page.external == []
+    assert any("/perfetto/" in url and url.startswith(site.url) for url in page.requests)
+    assert page.findings() == []
+
+
+def test_hostile_names_are_shown_and_do_nothing(site: Site, browser: Browser) -> None:
+    hostile = next(session for tag, session in site.ids.items() if tag.startswith("<img"))
+    for path in ("", f"/?q={HOSTILE[:30]}", f"/sessions/{hostile}", f"/sessions/{hostile}/kernels",
+                 f"/compare?baseline={HOSTILE[:20]}&session={hostile}", "/history?q=<script>"):
+        page = browser.open(site.url + path)
+        sound(page)
+        page.close()
+    page = browser.open(f"{site.url}/sessions/{hostile}/kernels")
+    assert "<img src=x" in page.text("tbody")
+
+
+def test_what_is_not_there_is_said(site: Site, browser: Browser) -> None:
+    page = browser.open(f"{site.url}/sessions/20200101_000000_nobody")
+    assert page.status == 404
+    assert "no session 20200101_000000_nobody" in page.text()
+    assert page.findings() == []
+    page.goto(f"{site.url}/sessions/20200101_000000_broken")
+    assert "not valid JSON" in page.text() or "session.json" in page.text()
+    assert page.goto(f"{site.url}/sessions/..%2F..%2Fetc") == 404
+    page.goto(f"{site.url}/?page=0")
+    assert "page:" in page.text()
