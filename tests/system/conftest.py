@@ -10,9 +10,13 @@ from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.pages import Walked
 
 Outcome = subprocess.CompletedProcess[str]
 
@@ -77,6 +81,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Aaco:
     made = Aaco(tmp_path_factory.mktemp("recorded"), cache)
     made("run", "--model", "gpt2-tiny", "--warmup", 5, "--iterations", 120, "--telemetry", "--tag", "recorded")
     return made
+
+
+@pytest.fixture(scope="session")
+def walked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Callable[[str], Walked]:
+    """What a page of the documentation printed when its blocks were run; each page is run once."""
+    from tests import pages
+
+    done: dict[str, Walked] = {}
+
+    def once(page: str) -> Walked:
+        if page not in done:
+            done[page] = pages.walk(page, tmp_path_factory.mktemp("page"), cache)
+        return done[page]
+
+    return once
 
 
 RunAaco = Callable[..., Outcome]

@@ -1,26 +1,15 @@
 """The tree of modules and what is of none, on a recording of our own; and the commands of the page about it."""
 
 import json
-import re
-import shlex
-from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import Aaco
-
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/concepts/attribution.md").read_text()
-TRACE = ROOT / "tests/captures/torch_h200/resnet50_nchw.json.gz"
-
 
 @pytest.fixture(scope="module")
-def aaco(tmp_path_factory, cache):
-    program = Aaco(tmp_path_factory.mktemp("ops"), cache)
-    (program.folder / "tests").symlink_to(ROOT / "tests")
-    for line in "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).splitlines():
-        assert program(*shlex.split(line)[1:]).stdout
-    return program
+def aaco(walked):
+    page = walked("docs/concepts/attribution.md")
+    assert all(page.printed)
+    return page.aaco
 
 
 def test_the_tree_of_modules_sums_to_all_kernels(aaco):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -177,9 +174,3 @@ def test_a_killed_run_can_be_handed_on_and_a_running_one_not(copied, other):
     mine = Owner.current().model_dump()
     (session / "session.json").write_text(json.dumps(record | {"status": "running", "owner": mine}))
     assert "is running" in copied.inside("bundle", "export", "-o", bundle, expect=2).stderr
-
-
-def test_the_guide(other):
-    guide = (Path(__file__).parents[2] / "docs/guides/bundle.md").read_text()
-    for line in "".join(re.findall(r"```bash\n(.*?)```", guide, re.DOTALL)).splitlines():
-        assert other(*shlex.split(line)[1:]).stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import signal
 import subprocess
@@ -169,12 +168,3 @@ def _is_worker(path, folder):
 def test_what_cannot_be_compared_has_its_exit_code(aaco, words, code):
     done = aaco.inside("compare", *words, "-q", expect=code)
     assert done.stderr.startswith(("aaco: ", "Error", "Usage"))
-
-
-def test_the_guide_to_comparisons(tmp_path, cache):
-    """Every command, in order, in one folder; the last one of a block may find a slowdown."""
-    aaco = Aaco(tmp_path, cache)
-    guide = (ROOT / "docs/guides/compare.md").read_text()
-    for line in "".join(re.findall(r"```bash\n(.*?)```", guide, re.DOTALL)).splitlines():
-        command, _, expected = line.partition("  # exits with ")
-        assert aaco.inside(*shlex.split(command)[1:], expect=int(expected) if expected else (0, 3)).stdout

@@ -1,24 +1,12 @@
 """The page about the diagnosis, command by command, on a recording with a planted bottleneck; and what it answers."""
 
 import json
-import re
-import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "tests" / "captures" / "torch_scenarios"
-
-
-def test_every_command_of_the_page_runs(aaco):
-    shutil.copy(OWN / "launch_tiny_mlp.trace.json.gz", aaco.folder / "trace.json.gz")
-    shutil.copy(OWN / "launch_tiny_mlp.lat.csv", aaco.folder / "latencies.csv")
-    commands = re.findall(r"^    aaco (.+)$", (ROOT / "docs" / "concepts" / "diagnosis.md").read_text(), re.MULTILINE)
-    assert len(commands) >= 4
-    for command in commands:
-        aaco(*shlex.split(command))
 
 
 @pytest.mark.parametrize(("name", "label", "first"), [

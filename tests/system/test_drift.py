@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from tests.system.conftest import Aaco
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/concepts/change-points.md").read_text()
 START = ROOT / "tests/captures/histories/start.csv"
 
 
@@ -22,19 +19,18 @@ def aaco(tmp_path, cache):
     return Aaco(tmp_path, cache)
 
 
-def test_the_page_on_change_points(aaco, tmp_path):
-    commands = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).splitlines()
-    done = [aaco.inside(*shlex.split(line)[1:], expect=expect)
-            for line, expect in zip(commands, (3, 3, 0, 3, 0, 0), strict=True)]
-    assert "at 38 (r38)" in done[0].stdout and done[0].stdout.startswith("1 history: 1 regressed")
-    point = json.loads((tmp_path / "drift/change_points.json").read_text())["series"][0]["change_points"][0]
+def test_the_page_on_change_points(walked):
+    page = walked("docs/concepts/change-points.md")
+    said, folder = page.printed, page.aaco.folder
+    assert "at 38 (r38)" in said[0] and said[0].startswith("1 history: 1 regressed")
+    point = json.loads((folder / "drift/change_points.json").read_text())["series"][0]["change_points"][0]
     assert (point["at"]["commit"], point["worse"]) == ("r38", True)
-    status = json.loads(done[3].stdout)
+    status = json.loads(said[3])
     assert status["status"] == "regressed"
     assert status["series"][0]["change_point"] == point
-    assert json.loads((tmp_path / "drift/drift_status.json").read_text())["counts"] == status["counts"]
-    assert "58 values added" in done[2].stdout
-    assert "1 stable" in done[5].stdout and "by Ada" in done[5].stdout
+    assert json.loads((folder / "drift/drift_status.json").read_text())["counts"] == status["counts"]
+    assert "58 values added" in said[2]
+    assert "1 stable" in said[5] and "by Ada" in said[5]
 
 
 def test_a_history_too_short_is_no_answer(aaco):

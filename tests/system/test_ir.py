@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from pathlib import Path
 
 from tests.system.conftest import Aaco
@@ -12,12 +10,8 @@ from tests.system.conftest import Aaco
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_on_compilers(tmp_path, cache):
-    here = Aaco(tmp_path, cache)
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    page = (ROOT / "docs/concepts/compilers.md").read_text()
-    block, = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
-    shown = [here(*shlex.split(line)[1:]).stdout for line in block.splitlines()]
+def test_the_page_on_compilers(walked):
+    shown = walked("docs/concepts/compilers.md").printed
     assert "64 x 4 x 1" in shown[0] and "never changed anything" in shown[1] and "SimplifyCFGPass" in shown[2]
 
 

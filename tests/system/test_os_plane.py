@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,25 +17,14 @@ import pytest
 from aaco.analytics import metrics
 from aaco.core import registry
 from aaco.core.config import Analysis
-from tests.system.conftest import Aaco
 
 PAGE = (Path(__file__).parents[2] / "docs/concepts/os-plane.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory, cache):
-    """Every bash line of the page run in order, in a folder where program.py is the page's."""
-    aaco = Aaco(tmp_path_factory.mktemp("page"), cache)
-    (aaco.folder / "program.py").write_text(re.search(r"```python\n(# program\.py\n.*?)```", PAGE, re.DOTALL)[1])
-    said = {}
-    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
-        for line in block.splitlines():
-            words = [sys.executable if word == "python" else word for word in shlex.split(line)[1:]]
-            done = subprocess.run(aaco.command(*words), cwd=aaco.folder, env=aaco.environment(), text=True,
-                                  capture_output=True)
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
-            said[line] = done.stdout
-    return aaco, said
+def page(walked):
+    found = walked("docs/concepts/os-plane.md")
+    return found.aaco, found.said
 
 
 def test_the_page_does_what_it_says(page):

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
-from pathlib import Path
 
 import pytest
 
-GUIDE = (Path(__file__).parents[2] / "docs/concepts/root-cause.md").read_text()
-
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, cache):
+def folder(walked):
     """The documented commands, in order."""
-    from tests.system.conftest import Aaco
-
-    made = Aaco(tmp_path_factory.mktemp("causes"), cache)
-    commands = re.search(r"```bash\n(.*?)```", GUIDE, re.S)[1].splitlines()
-    return made, {line: made(*shlex.split(line)[1:]).stdout for line in commands}
+    page = walked("docs/concepts/root-cause.md")
+    return page.aaco, page.said
 
 
 def test_the_documented_commands_answer_and_rest_on_what_was_fed(folder):

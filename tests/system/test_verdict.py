@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -94,11 +92,3 @@ def test_regression_is_another_name_of_diff(folder):
     assert found["schema_version"] == 2 and found["level"] == 0.99
     assert {item["metric"] for item in found["metrics"]} == {"latency_ms", "throughput_per_s"}
     assert "p99" in found["metrics_absent"]["latency_p99_ms"]
-
-
-def test_the_commands_of_the_page_run(folder):
-    block, = re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.S)
-    for line in block.splitlines():
-        words = shlex.split(line)
-        assert words[0] == "aaco"
-        folder.inside(*words[1:], expect=(0, 3) if words[1] == "regression" else 0)
