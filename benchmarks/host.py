@@ -1,11 +1,9 @@
 """What the BPF tracer sees, costs and loses: `python -m benchmarks.host` prints a table and JSON. It needs BPF.
 
 Truth: a program that locks, sleeps and faults in three threads, by its own getrusage(2) and schedstat. Cost per switch:
-two processes that hand each other a byte on one CPU, traced, beside a traced stranger (filtered; with a child: family)
-or not at all, in turns; by the kernel's own account of BPF run time, and by the CPU time of the two (+-: how far
-untraced games differ). Cost for a workload: an ONNX Runtime loop under SCHED_FIFO in bursts, so that only the tracer
-differs; its CPU time with and without, in turns, in one process. Wall times say nothing on a busy machine, and are not
-used.
+see switch_cost.py; a bar holds if the upper end of the 95 % interval is within it. Cost for a workload: an ONNX Runtime
+loop under SCHED_FIFO in bursts, so that only the tracer differs; its CPU time with and without, in turns, in one
+process. Wall times say nothing on a busy machine, and are not used. It takes up to five minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,10 @@ from onnx import TensorProto, helper, numpy_helper
 from aaco.collectors import bpf_scheduler, procfs
 from aaco.collectors.bpf_scheduler import Tracer
 from aaco.core.host import Host
-from benchmarks.programs import IDLE, PARENT, PING_PONG, busy, go, tell, waiting
+from benchmarks import switch_cost
+from benchmarks.programs import PING_PONG, busy, go, tell, waiting
 
-ROUNDS, REPEATS, WINDOWS, WINDOW_S, PRIORITY = 40_000, 11, 60, 0.2, 10
-FILTERED = ("filtered", "family")  # modes in which another is traced
-PROGRAMS = ("on_switch", "on_migrate")  # those that a switch may run
+ROUNDS, WINDOWS, WINDOW_S, PRIORITY = 40_000, 60, 0.2, 10
 
 
 def truth(folder: Path) -> dict[str, dict[str, float]]:
@@ -68,53 +66,6 @@ def _worst(waits: dict[int, int], table: pa.Table) -> tuple[float, float]:
     ours = dict(zip(rows["thread_id"].to_pylist(), rows["dur_ns_sum"].to_pylist(), strict=True))
     worst = max(waits, key=lambda thread: abs(ours.get(thread, 0) - waits[thread]))
     return waits[worst] / 1000, ours.get(worst, 0) / 1000
-
-
-@contextlib.contextmanager
-def game(mode: str, raw: Path, weigh: bool = False) -> Iterator[tuple[subprocess.Popen[str], Tracer | None]]:
-    """Two that will play, and a tracer. Modes: off, filtered, family (filtered, with a child), totals, events."""
-    with waiting(PING_PONG, str(ROUNDS)) as process, waiting(PARENT if mode == "family" else IDLE) as stranger:
-        tracer = None
-        if mode != "off":
-            tracer = Tracer(stranger.pid if mode in FILTERED else process.pid, raw=raw, events=mode == "events",
-                            weigh=weigh)
-            tracer.start()
-        if mode == "family":
-            tell(stranger)
-        yield process, tracer
-
-
-def play(mode: str, folder: Path) -> float:
-    """CPU ns per switch of one game."""
-    with game(mode, folder / "play.bin") as (process, tracer):
-        cpu_s, switches = map(float, tell(process).split())
-        if tracer:
-            tracer.stop()
-    return 1e9 * cpu_s / switches
-
-
-def weigh(mode: str, folder: Path) -> float:
-    """ns inside our programs per switch on the whole host while the two play: by the kernel's account.
-
-    Each run in it holds a reading of the clock, which the tracer does not cost otherwise.
-    """
-    with game(mode, folder / "weigh.bin", weigh=True) as (process, tracer):
-        assert tracer
-        tell(process)
-        runs = tracer.runs()
-        tracer.stop()
-    here = [runs[f"scheduler/{name}"] for name in PROGRAMS]
-    return sum(ns for ns, _, _ in here) / here[0][1]
-
-
-def costs(folder: Path) -> dict[str, dict[str, float]]:
-    """The extra CPU time is that of the cheapest game over the cheapest untraced one: whatever else runs only adds."""
-    modes = (*FILTERED, "totals", "events")
-    turns = [{mode: play(mode, folder) for mode in ("off", *modes)} for _ in range(REPEATS)]
-    return {mode: {"bpf_ns": statistics.median(weigh(mode, folder) for _ in range(3)),
-                   "extra_cpu_ns": min(turn[mode] for turn in turns) - min(turn["off"] for turn in turns),
-                   "noise_ns": float(np.diff(np.percentile([turn["off"] for turn in turns], [0, 25]))[0]),
-                   "untraced_cpu_ns": min(turn["off"] for turn in turns)} for mode in modes}
 
 
 def flood(folder: Path, ring_bytes: int, period_s: float) -> dict[str, float]:
@@ -218,18 +169,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found: dict[str, Any] = {
-            "truth": truth(folder), "costs": costs(folder), "flood": flood(folder, bpf_scheduler.RING_BYTES, 0.02),
-            "overrun": flood(folder, 1 << 16, 0.1), "inference": inference(folder)}
+            "truth": truth(folder), "switches": switch_cost.measure(),
+            "flood": flood(folder, bpf_scheduler.RING_BYTES, 0.02), "overrun": flood(folder, 1 << 16, 0.1),
+            "inference": inference(folder)}
     print(f"{'against the kernel, bar 1 %':<34}{'kernel':>12}{'ours':>12}{'off':>10}")
     for title, row in found["truth"].items():
         print(f"  {title:<32}{row['kernel']:>12.0f}{row['ours']:>12.0f}{row['off_pct']:>8.2f} %  "
               f"{said(row['off_pct'] <= 1)}")
     print(f"  returns to a CPU that were not shown, and told late: {found['truth']['minor faults']['unseen']:.0f}")
-    print(f"{'per switch, bars 100 ns, 1 us':<34}{'BPF':>12}{'extra CPU':>12}{'+-':>10}")
-    for mode, row in found["costs"].items():
-        bar = 100 if mode in FILTERED else 1000
-        print(f"  {mode:<32}{row['bpf_ns']:>9.0f} ns{row['extra_cpu_ns']:>9.0f} ns{row['noise_ns']:>7.0f} ns  "
-              f"{said(row['extra_cpu_ns'] <= bar)}")
+    print(switch_cost.table(found["switches"]))
     print(f"{'records':<34}{'a second':>12}{'read':>12}{'lost':>10}")
     for title, met in (("flood", found["flood"]["lost"] == 0),
                        ("overrun", found["overrun"]["read"] == found["overrun"]["emitted"])):
@@ -239,7 +187,7 @@ def main() -> None:
     for mode, row in found["inference"].items():
         print(f"  {mode:<32}{row['ratio']:>12.4f}{row['low']:>12.4f} .. {row['high']:.4f}  "
               f"{said(row['ratio'] <= 1.005)}")
-    print(json.dumps(found))
+    print(json.dumps(found, default=asdict))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,41 @@ play(c, b, rounds)
 os.wait()
 print(*(b - a for a, b in zip(before, used())), flush=True)
 """
+# Two processes hand each other a byte on one CPU, as often as the argument says whenever a line comes, in a burst under
+# SCHED_FIFO where they may; then the CPU ns and the switches of both are told, but those of the first few.
+PARTNERS = """
+import contextlib, os, resource, sys, time
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+(a, b), (c, d), turns = os.pipe(), os.pipe(), int(sys.argv[1])
+print("ready", flush=True); sys.stdin.readline()
+partner = os.fork()
+if not partner:
+    while os.read(a, 1) == b"x":
+        os.write(d, b"x")
+    os._exit(0)
+clock = ~partner << 3 | 2  # the partner's CPU time, as clock_getcpuclockid(3) numbers it
+def prefer(process, policy, priority):
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(process, policy, os.sched_param(priority))
+def play(turns):
+    for _ in range(turns):
+        os.write(b, b"x")
+        os.read(c, 1)
+def used():
+    return time.process_time_ns() + time.clock_gettime_ns(clock), 2 * resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+prefer(partner, os.SCHED_FIFO, 1)
+print("forked", flush=True)
+for _ in sys.stdin:
+    prefer(0, os.SCHED_FIFO, 1)
+    play(turns // 10)
+    before = used()
+    play(turns)
+    after = used()
+    prefer(0, os.SCHED_OTHER, 0)
+    print(*(b - a for a, b in zip(before, after)), flush=True)
+os.write(b, b"e")
+os.wait()
+"""
 IDLE = "import sys; print('ready', flush=True); sys.stdin.readline()"
 # Has a child from the moment it is told to go on.
 PARENT = """

@@ -72,7 +72,7 @@ class Tracer:
 
     Children that the process starts while it is traced are traced too. Each page fault gets its duration where the
     kernel allows that; elsewhere faults are counted. events: whether single events are recorded, or only totals and the
-    histogram. weigh: let the kernel time our programs, which itself costs some 20 ns each run, of all BPF programs on
+    histogram. weigh: let the kernel time our programs, which itself costs some 80 ns each run, of all BPF programs on
     this host, and needs CAP_SYS_ADMIN.
     """
 
