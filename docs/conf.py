@@ -39,7 +39,7 @@ def commands() -> str:
 
 def _helps(command: click.Command, name: str, above: click.Context | None = None,
            depth: int = 0) -> Iterator[tuple[int, str, str]]:
-    context = click.Context(command, info_name=name.rpartition(" ")[2], parent=above, terminal_width=80)
+    context = command.context_class(command, info_name=name.rpartition(" ")[2], parent=above, terminal_width=80)
     yield depth, name, command.get_help(context)
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
