@@ -53,7 +53,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return
 
 
-def require_address(url: str) -> SplitResult:
+def require_address(url: str, whose: str = "the webhook's address") -> SplitResult:
     """The parts of an address that can be posted to. Raises UsageError, which does not repeat it."""
     try:
         parts = urlsplit(url)
@@ -61,7 +61,7 @@ def require_address(url: str) -> SplitResult:
     except ValueError:
         usable = False
     if not usable or "@" in parts.netloc or not url.isascii() or not url.isprintable() or " " in url:
-        raise UsageError("the webhook's address is not one of http or https, without a user name in it",
+        raise UsageError(f"{whose} is not one of http or https, without a user name in it",
                          "https://HOST/PATH; it is not repeated here, because it may hold a key")
     return parts
 

@@ -47,6 +47,7 @@ COMMANDS = {
     "check": ("aaco.cli.check:check", "Can the trace be trusted? What is missing, what contradicts itself."),
     "features": ("aaco.cli.features:features", "Sessions, or a session's iterations, as rows of numbers."),
     "perfetto": ("aaco.cli.perfetto:perfetto", "Write a session as a trace for ui.perfetto.dev."),
+    "export": ("aaco.cli.export:export", "Hand a session, or what devices tell now, to Prometheus or OpenTelemetry."),
     "summary": ("aaco.cli.summary:summary", "A session in a few lines: its numbers, its bottleneck, what to do next."),
     "chi": ("aaco.cli.summary:chi", "A session's compute health index, part by part, and its trend."),
     "report": ("aaco.cli.report:report", "Show a session: terminal, JSON, Markdown or HTML."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ _FIELDS = [field for field, _ in _COLUMNS.values()] + list(_COUNTS)
 SOURCE = "amdgpu"
 FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACOAMDG", 1,
                 np.dtype([(name, "<i8") for name in ("t_ns", "device_id", *_FIELDS)]))
+
+
+def columns(told: Mapping[str, int]) -> dict[str, float]:
+    """What a device tells (amd_sensors.told) as columns of gpu_events; what it does not tell is left out."""
+    scaled = {column: told[field] / units for column, (field, units) in _COLUMNS.items() if field in told}
+    return scaled | {name: told[name] for name in _COUNTS if name in told}
 
 
 class Sampler(DeviceSampler):

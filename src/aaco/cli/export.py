@@ -1,0 +1,106 @@
+"""`aaco export`: what was measured, for monitoring systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aaco.cli import manual, options, say
+
+if TYPE_CHECKING:
+    from aaco.report.points import Point
+
+live = click.option("--live", is_flag=True, help="Instead of a session: what this machine's devices tell now.")
+
+
+@manual.group()
+def export() -> None:
+    """Hand what was measured to a monitoring system: Prometheus's text, or OpenTelemetry's protocol.
+
+    Names are those of OpenTelemetry's semantic conventions where one fits, aaco.* otherwise. What was not measured is
+    left out; nothing stands for it. A trace for a timeline viewer is written by `aaco perfetto`.
+    """
+
+
+@export.command()
+@options.session_reference()
+@live
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write to this file instead of stdout; - is "
+              "stdout. For node_exporter's textfile collector: FOLDER/aaco.prom.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def prometheus(session: str | None, named: str | None, live: bool, output: Path | None, config_file: Path | None,
+               sessions_dir: Path | None, as_json: bool) -> None:
+    """Print SESSION (by default the latest), or this machine's devices, as Prometheus's text.
+
+    `aaco serve` answers the same at /metrics, for Prometheus to ask itself.
+    """
+    from aaco.core.files import write_atomically
+    from aaco.report import prometheus as report
+
+    points, absent = _points(session, named, live, config_file, sessions_dir)
+    if as_json:
+        say.document({"schema_version": 1, "absent": absent, "points": [
+            {"name": point.name, "prometheus": report.name(point), "unit": point.unit, "kind": point.kind,
+             "value": point.value, "attributes": dict(point.attributes), "time_ns": point.time_ns}
+            for point in points]})
+        return
+    text = report.render(points, absent)
+    if output and output != Path("-"):
+        write_atomically(output, lambda file: file.write(text.encode()))
+        say.aside(f"wrote {output}")
+    else:
+        say.text(text)
+
+
+@export.command()
+@options.session_reference()
+@live
+@click.option("--endpoint", metavar="URL", help="Of a collector, with or without /v1/metrics.  [default: by "
+              "OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318]")
+@click.option("--timeout", "timeout_s", type=options.SECONDS, default=10.0, show_default=True,
+              help="Seconds until it is given up.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def otlp(session: str | None, named: str | None, live: bool, endpoint: str | None, timeout_s: float,
+         config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+    """Send SESSION (by default the latest), or what this machine's devices tell, to an OpenTelemetry collector.
+
+    By OTLP over HTTP, with OpenTelemetry's own exporter, which also takes its settings (headers, certificates) from
+    the environment. Needs pip install 'aaco[otlp]'.
+    """
+    from aaco.telemetry.otlp import send
+
+    points, absent = _points(session, named, live, config_file, sessions_dir)
+    sent = send(points, endpoint, timeout_s) if points else 0
+    for why in absent:
+        say.aside(f"absent: {why}", "warning")
+    if as_json:
+        say.document({"schema_version": 1, "sent": sent, "absent": absent})
+    else:
+        say.line(f"{sent} values sent")
+
+
+def _points(session: str | None, named: str | None, live: bool, config_file: Path | None,
+            sessions_dir: Path | None) -> tuple[list[Point], list[str]]:
+    """The points asked for, and why devices have none. Raises UsageError for two questions at once."""
+    from aaco.core.errors import UsageError
+    from aaco.report import points
+
+    if live:
+        if session or named:
+            raise UsageError("--live is of now, a session is of then", "ask for one of them")
+        from aaco import telemetry
+
+        told = telemetry.now()
+        return points.of_devices(told.devices), told.absent
+    from aaco import pipeline
+    from aaco.core.session import find
+
+    settings = options.settings(config_file, sessions_dir)
+    chosen = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    return points.of_session(pipeline.explain(chosen, settings)), []
