@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from aaco import __version__
 from aaco.dashboard import pages, problems
 from aaco.dashboard.access import Guard
-from aaco.dashboard.api import answers, comparing, sessions, tables
+from aaco.dashboard.api import answers, comparing, prometheus, sessions, tables
 from aaco.dashboard.lake import Lake
 from aaco.dashboard.problems import Problem
 from aaco.dashboard.settings import ServerSettings
@@ -29,6 +29,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, prefix=API, responses=ERRORS)
     pages.add(app, app.state.lake)
+    app.include_router(prometheus.router, responses=ERRORS)  # where Prometheus looks for it
     problems.install(app, str(settings.root))
     app.add_middleware(Guard, settings=settings)
     return app

@@ -13,7 +13,7 @@ from aaco import pipeline, telemetry
 from aaco.core.errors import AacoError
 from aaco.dashboard.lake import Lake, TheLake
 from aaco.report import points, prometheus
-from aaco.tracelake.manifest import FILE as MANIFEST
+from aaco.tracelake.layout import MANIFEST
 from aaco.tracelake.queries import Session
 
 router = APIRouter(tags=["monitoring"])
