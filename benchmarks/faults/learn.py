@@ -35,9 +35,6 @@ GRADED, TWOFOLD = 0.4, 0.7
 LEAST = 3  # runs to learn a cause from
 RIDGE = 0.02
 FIRST_WEIGHT = 0.5
-# Laws by the symptom's definition, where a recording has none: a group without a quota is never throttled, and a quota
-# that slows down by 5 % or more stops a process for a tenth of the time to several CPUs' worth of it.
-ELICITED = {"throttled": (Law(0.0, 0.3), {"cpu_quota": Law(4.5, 1.5)})}
 UNKNOWN_SHARE = 0.3  # weight of a run whose cause was left out
 
 
@@ -67,11 +64,6 @@ def laws(runs: Sequence[Run], without: str = "") -> Likelihoods:
     counts = Counter(run.cause for run in runs)
     found = {cause: _laws_of(_matrix([run for run in runs if run.cause == cause]), base)
              for cause in sorted(counts) if cause not in (SOUND, without) and counts[cause] >= LEAST}
-    for name, (law, of_causes) in ELICITED.items():
-        if name not in base:
-            base[name] = law
-            for cause, own in of_causes.items():
-                found.get(cause, {})[name] = own
     return Likelihoods(found, base, degrees=DEGREES, rows=dict(counts))
 
 
@@ -105,9 +97,11 @@ def _matrix(runs: Sequence[Run]) -> Reals:
 
 @dataclass(frozen=True)
 class Judged:
-    """Runs judged by one table: scores (runs x answers x groups), the index of the right answer, and their weight."""
+    """Runs judged by one table: scores (runs x answers x groups), what signs rule out (runs x answers), the index of
+    the right answer, and their weight."""
 
     scores: Reals
+    ruled_out: Reals
     truth: NDArray[np.int64]
     share: float
 
@@ -126,12 +120,13 @@ def _held_out(runs: Sequence[Run]) -> list[Judged]:
 
 def _judged(table: Likelihoods, tested: Sequence[Run], share: float) -> Judged:
     truth = [table.answers.index(run.cause if run.cause in table.answers else UNKNOWN) for run in tested]
-    return Judged(grouped(table, _matrix(tested)), np.array(truth, np.int64), share)
+    ruled_out = table.ruled_out(_matrix(tested), SYMPTOMS, pairs=False).sum(axis=2)
+    return Judged(grouped(table, _matrix(tested)), ruled_out, np.array(truth, np.int64), share)
 
 
 def grouped(table: Likelihoods, shifts: Reals) -> Reals:
     """Untempered log-likelihood ratios: runs x answers x groups."""
-    return np.asarray(replace(table, weights={}, temperature=1.0).ratios(shifts, SYMPTOMS, pairs=False) @ MEMBER)
+    return np.asarray(replace(table, weights={}, temperature=1.0).tempered(shifts, SYMPTOMS, pairs=False) @ MEMBER)
 
 
 def _weigh(judged: Sequence[Judged]) -> tuple[Reals, float]:
@@ -143,7 +138,7 @@ def _weigh(judged: Sequence[Judged]) -> tuple[Reals, float]:
         total = RIDGE * whole * float(((weights - FIRST_WEIGHT) ** 2).sum())
         slope = np.append(2 * RIDGE * whole * (weights - FIRST_WEIGHT), 0.0)
         for part in judged:
-            sums, at = part.scores @ weights, np.arange(len(part.truth))
+            sums, at = part.scores @ weights + part.ruled_out, np.arange(len(part.truth))
             sums[:, -2] += bias
             chance = softmax(sums, axis=1)
             total -= part.share * float(np.log(np.maximum(chance[at, part.truth], 1e-300)).sum())

@@ -132,7 +132,8 @@ def blind(taught: Sequence[Run], tested: Sequence[Run]) -> dict[str, Figure]:
     _judge(table, single, faults, sound)
     return {"blind: top-1": faults.first, "blind: top-3": faults.third, "blind: ECE": faults,
             "blind: no fault said where there is none": sound.first,
-            "blind: two faults at once: both in the top 3": pairs(table, both)}
+            "blind: two faults at once: both in the top 3": pairs(table, both),
+            "blind: unknown fault recognised": unknowns(singles, single)[0]}
 
 
 def _apart(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
@@ -150,15 +151,15 @@ def figures(runs: Sequence[Run]) -> dict[str, Figure]:
         if sound.first:
             found[f"{name}: no fault said where there is none"] = sound.first
     return found | {"two faults at once: both in the top 3": pairs(learn(singles), both),
-                    "unknown fault recognised": unknowns(singles)[0]}
+                    "unknown fault recognised": unknowns(singles, singles)[0]}
 
 
-def unknowns(runs: Sequence[Run]) -> tuple[list[bool], Counter[tuple[str, str, str]]]:
+def unknowns(taught: Sequence[Run], tested: Sequence[Run]) -> tuple[list[bool], Counter[tuple[str, str, str]]]:
     """Each cause in turn is left out of all learning: whether its runs are said to be of an unknown cause."""
     found, wrong = list[bool](), Counter[tuple[str, str, str]]()
-    for cause in dict.fromkeys(run.cause for run in runs if run.cause != SOUND):
-        table = learn([run for run in runs if run.cause != cause])
-        for run, order, _ in answers(table, [run for run in runs if run.cause == cause]):
+    for cause in dict.fromkeys(run.cause for run in tested if run.cause != SOUND):
+        table = learn([run for run in taught if run.cause != cause])
+        for run, order, _ in answers(table, [run for run in tested if run.cause == cause]):
             found.append(order[0] == UNKNOWN)
             wrong[run.model, run.cause, order[0]] += order[0] != UNKNOWN
     return found, wrong

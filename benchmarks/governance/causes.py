@@ -1,8 +1,8 @@
 """How often the root cause is right: on the recordings of planted faults that the shipped likelihoods were learnt from.
 
-Blind: the table of the first machine judges the second, which was recorded after everything had been chosen. All other
-figures are of runs of both machines that were held out of learning. Made by `python -m benchmarks.faults --record`,
-which anybody can run; machine and date are in the recordings.
+Blind: the table of the first machine judges the second, which was recorded after all but the rules of signs had been
+chosen. All other figures are of runs of both machines that were held out of learning. Made by
+`python -m benchmarks.faults --record`, which anybody can run; machine and date are in the recordings.
 """
 
 from __future__ import annotations

@@ -335,6 +335,26 @@ def test_whenever_threads_live_no_delta_is_negative_and_none_is_counted_twice(
     assert sum(waits) == sum(map(sum, growth.values())) - first
 
 
+def test_no_quota_stops_the_root_group_and_those_above_stop_a_group_too(tmp_path: Path) -> None:
+    """cgroup-v2.rst: cpu.max is on all groups but the root, cgroup.type too. Mutation: any top taken for the root."""
+    hosts.plant(tmp_path, {"proc/7/cgroup": "4:cpu:/gone\n0::/\n", "sys/fs/cgroup/cgroup.controllers": "memory\n"})
+    assert procfs._quota(7, Host(tmp_path)) == {}  # version 1 governs the CPU, and does not tell
+    hosts.plant(tmp_path, {"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io\n",
+                           "sys/fs/cgroup/cpu.stat": "usage_usec 5\n"})
+    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 0}
+    hosts.plant(tmp_path, {"proc/7/cgroup": "0::/user.slice/one.scope\n",
+                           "sys/fs/cgroup/user.slice/one.scope/cpu.stat": "usage_usec 5\n"})
+    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 0}
+    hosts.plant(tmp_path, {"sys/fs/cgroup/user.slice/cpu.stat": "usage_usec 5\nthrottled_usec 8\n"})
+    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 8000}
+    hosts.plant(tmp_path, {"sys/fs/cgroup/user.slice/one.scope/cpu.stat": "throttled_usec 2\n"})
+    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 10_000}
+    hosts.plant(tmp_path, {"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.type": "domain\n"})
+    assert procfs._quota(7, Host(tmp_path)) == {}  # the top is a container's group, and does not tell
+    (tmp_path / "proc/7/cgroup").unlink()
+    assert procfs._quota(7, Host(tmp_path)) == {}
+
+
 def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process named to confuse, on a host with cpufreq. Mutation: the first mount's group taken for every version."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2})

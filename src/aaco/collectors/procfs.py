@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -330,9 +330,10 @@ def _busy(proc: str, cpus: frozenset[int]) -> dict[str, int]:
 
 
 def _quota(pid: int, host: Host) -> dict[str, int]:
-    """Time that the CPU quota of the process's control group kept its threads from running (cpu.stat, both versions).
+    """Time that CPU quotas of the process's control group and of those above it kept threads from running (cpu.stat).
 
-    Read anew each time: a launcher may move a process after it was started.
+    Read anew each time: a launcher may move a process after it was started. Where no group up to the root tells, none
+    has a quota: the root of version 2 cannot have one (its cpu.max is not there: cgroup-v2.rst), and that time is 0.
     """
     for line in (_read(f"{host.proc}/{pid}/cgroup") or b"").decode(errors="surrogateescape").splitlines():
         number, controllers, own = line.split(":", 2)
@@ -340,13 +341,30 @@ def _quota(pid: int, host: Host) -> dict[str, int]:
         if not first and number != "0":
             continue
         for mount in ("/cpu", "/cpu,cpuacct") if first else ("", "/unified"):
-            fields = (_read(f"{host.sys}/fs/cgroup{mount}{own}/cpu.stat") or b"").split()
-            found = dict(zip(fields[::2], fields[1::2], strict=False))
-            if b"throttled_time" in found:
-                return {"cgroup_throttled": int(found[b"throttled_time"])}
-            if b"throttled_usec" in found:
-                return {"cgroup_throttled": int(found[b"throttled_usec"]) * 1000}
+            top = f"{host.sys}/fs/cgroup{mount}"
+            groups = (own, *map(str, PurePosixPath(own).parents))
+            told = [spent for group in groups if (spent := _throttled(f"{top}{group}/cpu.stat")) is not None]
+            if told or _is_root(top):
+                return {"cgroup_throttled": sum(told)}
     return {}
+
+
+def _throttled(path: str) -> int | None:
+    """Nanoseconds of one group, of either version; None where it does not tell."""
+    fields = (_read(path) or b"").split()
+    found = dict(zip(fields[::2], fields[1::2], strict=False))
+    if b"throttled_time" in found:
+        return int(found[b"throttled_time"])
+    return int(found[b"throttled_usec"]) * 1000 if b"throttled_usec" in found else None
+
+
+def _is_root(top: str) -> bool:
+    """Whether the top of a hierarchy of version 2 with the CPU controller is the host's root, not a container's group.
+
+    Every group but the root has a type (cgroup-v2.rst).
+    """
+    offered = (_read(f"{top}/cgroup.controllers") or b"").split()
+    return b"cpu" in offered and _read(f"{top}/cgroup.type") is None
 
 
 def _peak(folder: str) -> int | None:

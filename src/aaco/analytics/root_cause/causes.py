@@ -1,4 +1,4 @@
-"""The causes that can be answered: what each is, what to do about it, and how it is ranked.
+"""The causes that can be answered: what each is, what must be seen of it, what to do, and how it is ranked.
 
 ease and actionability are judgements from 0 to 1, not measurements: how little work the step is, and how far it is in
 the hands of whoever runs the workload.
@@ -74,6 +74,15 @@ _ALL = (
           why_not_reverted="there is nothing to take back"),
 )
 CAUSES: Mapping[str, Cause] = MappingProxyType({cause.name: cause for cause in _ALL})
+# The symptoms that a cause moves by what it is: where one was recorded and did not move, the cause is not there.
+SIGNS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "cpu_contention": ("others_at_work",), "core_pinning": ("cpus_allowed",), "cpu_quota": ("throttled",),
+    "threads": ("threads",), "timer_interrupts": ("interrupts",), "memory_bandwidth": ("memory_copy",),
+    "page_faults": ("page_faults", "between_inferences"), "host_work": ("between_inferences",),
+    "disk_reads": ("reads",), "synced_writes": ("writes",), "allocator": ("page_faults",),
+    "graph_optimization": ("operators_executed",), "extra_nodes": ("nodes_given",), "precision": ("element_types",),
+    "batch": ("elements",), "shape_churn": ("shapes",)})
+FALLING = frozenset({"cpus_allowed"})  # signs that fall; the others rise
 
 
 def of(name: str) -> Cause:
