@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.report import nodes, plots
+from aaco.core import tables
+from aaco.report import changed, extremes, nodes, plots
 from aaco.report.svg import Drawing, Scale, round_step
 from tests import explained
 from tests.explained import CEILINGS, FLOPS, MICROSECONDS, OPERATORS, Sample
@@ -27,9 +28,53 @@ NUMBERS = st.floats(-1e9, 1e9)
 
 def test_the_figures_are_the_golden_ones(golden: Callable[[str, str], None]) -> None:
     found = plots.plots(Sample().explain())
-    assert list(found) == ["latency_series.svg", "latency_histogram.svg", "kernels.svg", "roofline.svg"]
+    assert list(found) == ["latency_series.svg", "latency_histogram.svg", "kernels.svg", "roofline.svg", "timeline.svg",
+                           "flame_graph.svg", "radar.svg"]
     for name, text in found.items():
         golden(f"report/plots/{name}", text)
+
+
+def watched() -> pa.Table:
+    """Telemetry of two devices: 40 samples each, one of them hot."""
+    at = np.repeat(np.arange(40), 2)
+    device = np.tile([0, 1], 40)
+    return tables.GPU_EVENTS.build(
+        t_ns=at * 10**8, device_id=device, gpu_util_pct=50.0 + at, power_w=300.0 + 40 * device + at % 7,
+        temp_c=40.0 + at / 2 + 20 * device, sclk_mhz=pa.array([1980.0 if each else None for each in device]),
+        vram_used_bytes=(1 + device) * 2**30, source=["nvml"] * 80)
+
+
+def test_the_figures_of_a_comparison_and_of_telemetry_are_the_golden_ones(golden: Callable[[str, str], None]) -> None:
+    session = Sample(verdict=explained.regressed()).explain()
+    session.verdict["metrics"] = [  # type: ignore[index]
+        {"metric": "latency_ms", "effect_pct": 7.25, "ci": [5.5, 9.0], "status": "regressed"},
+        {"metric": "throughput_per_s", "effect_pct": -1.0, "ci": None, "status": "inconclusive"}]
+    found = plots.plots(replace(session, tables={**session.tables, "gpu_events": watched()}))
+    assert set(found) - set(plots.plots(Sample().explain())) == {"comparison.svg", "attribution.svg", "gpu_series.svg"}
+    for name in ("comparison.svg", "attribution.svg", "gpu_series.svg"):
+        golden(f"report/plots/{name}", found[name])
+
+
+def bars(drawing: Drawing | None) -> dict[str, ElementTree.Element]:
+    """The rectangles with a tip, by what the tip says before its colon."""
+    assert drawing
+    tree = ElementTree.fromstring(drawing.standalone())
+    tips = ((one, one.find(f"{SVG}title")) for one in tree.iter(f"{SVG}rect"))
+    return {(tip.text or "").split(":")[0]: one for one, tip in tips if tip is not None}
+
+
+def test_the_parts_of_a_change_begin_where_the_one_before_ends_and_sum_to_the_last() -> None:
+    verdict = explained.regressed()
+    verdict["causes"] = [{"family": None, "kind": f"part {number}", "delta_ns": delta, "inferences": 10,
+                          "share_pct": None} for number, delta in enumerate((4_000, -1_500, 700))]
+    found = bars(changed.attribution(Sample(verdict=verdict).explain()))
+    ends = {name: (float(one.attrib["x"]), float(one.attrib["x"]) + float(one.attrib["width"]))
+            for name, one in found.items()}
+    zero, top = ends["part 0"]
+    per_ns = (top - zero) / 400
+    assert ends["part 1"] == pytest.approx((top - 150 * per_ns, top), abs=0.02)
+    assert ends["part 2"] == pytest.approx((top - 150 * per_ns, top - 80 * per_ns), abs=0.02)
+    assert ends["all of it"] == pytest.approx((zero, top - 80 * per_ns), abs=0.02)
 
 
 @pytest.mark.parametrize("session", [explained.hostile, Sample(iterations=5000).explain, Sample(device=0).explain])
@@ -37,12 +82,13 @@ def test_figures_are_well_formed_and_hold_no_script(session: Callable[[], object
     for text in plots.plots(session()).values():  # type: ignore[arg-type]
         tree = ElementTree.fromstring(text)
         assert {element.tag for element in tree.iter()} <= {
-            SVG + name for name in ("svg", "style", "line", "polyline", "rect", "circle", "text", "title")}
+            SVG + name for name in ("svg", "style", "line", "polyline", "polygon", "rect", "circle", "text", "title")}
         assert not [name for element in tree.iter() for name in element.attrib if name.startswith("on")]
 
 
 def test_without_data_there_is_no_figure() -> None:
-    assert list(plots.plots(Sample(profiled=False).explain())) == ["latency_series.svg", "latency_histogram.svg"]
+    assert list(plots.plots(Sample(profiled=False).explain())) == ["latency_series.svg", "latency_histogram.svg",
+                                                                  "radar.svg"]
     assert "roofline.svg" not in plots.plots(Sample(ceilings=None).explain())
 
 
@@ -122,8 +168,8 @@ def test_the_histogram_and_what_lies_beyond_it_count_every_value(values: list[fl
 @given(st.integers(1, 40_000), st.integers(0, 2**31))
 def test_thinning_keeps_the_extremes_and_the_order(count: int, seed: int) -> None:
     values = np.random.default_rng(seed).exponential(size=count)
-    kept = plots._extremes(values)
-    assert len(kept) <= plots.MOST_POINTS
+    kept = extremes.extremes(values)
+    assert len(kept) <= extremes.MOST_POINTS
     assert (np.diff(kept) > 0).all()
     assert values[kept].max() == values.max()
     assert values[kept].min() == values.min()

@@ -80,7 +80,8 @@ def test_a_session_without_device_work_has_none_of_it():
     found = explained.Sample().explain()
     assert content.devices(found) == []
     assert document.render(found)["trace"] is None
-    assert "What the devices did" not in html.render(found) and 'href="#devices"' not in html.render(found)
+    page = html.render(found)
+    assert "GPU timeline" not in page and "Telemetry of devices absent: no device was watched" in page
     assert course.draw(None) is None
 
 

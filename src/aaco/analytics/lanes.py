@@ -69,6 +69,10 @@ class Names:
         parts = [self._chunk(chunk) for chunk in chunks]
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
 
+    def text(self, number: int) -> str:
+        """The name of a number; empty for none."""
+        return self.known[number] if number >= 0 else ""
+
     def _chunk(self, chunk: pa.DictionaryArray) -> Ints:
         if not pa.types.is_dictionary(chunk.type):
             chunk = chunk.dictionary_encode()

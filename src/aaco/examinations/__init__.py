@@ -22,6 +22,7 @@ from aaco.examinations import (
     operator_costs,
     products,
     roofline,
+    stacks,
     trace,
     truth,
 )
@@ -29,7 +30,7 @@ from aaco.examinations import (
 # One may read what those before it wrote.
 IN_ORDER = (
     kernel_groups, kernel_names, fingerprints, truth, trace, attribution, operator_costs, products, fusion,
-    instructions, roofline, device_work, kernel_classes, critical_path, launch_tax,
+    instructions, roofline, device_work, kernel_classes, critical_path, launch_tax, stacks,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
@@ -125,14 +126,15 @@ def bottleneck(explanation: Explanation) -> list[Row]:
     why = f": {found.abstained_because}" if found.abstained_because else ""
     conditions = ", ".join(verdict.label.replace("_", " ") for verdict in found.conditions)
     return [Row("Classification", label + why),
-            Row("Confidence", f"{_confidence(found)}; evidence: {support}"),
+            Row("Confidence", f"{confidence(found)}; evidence: {support}"),
             *budget.rows(explanation),
             *_reservations(explanation),
             *([Row("Conditions", conditions)] if conditions else []),
             *readings(explanation, (("Launch tax", "launch_tax_pct"), ("KAR", "kernel_amplification_ratio")))]
 
 
-def _confidence(found: Diagnosis) -> str:
+def confidence(found: Diagnosis) -> str:
+    """The probability that the class is right, or why there is none."""
     if found.confidence is None:
         return "absent: no labelled run calibrates this rule" if found.bottleneck else "absent: no class"
     return f"{found.confidence:.2f}, calibrated on labelled recordings (docs/concepts/diagnosis.md)"
@@ -179,6 +181,25 @@ def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
     if explanation.verdict:
         steps += [("change", explanation.verdict[key]) for key in ("recommendation", "reproduce_command")]
     return steps
+
+
+def commands(explanation: Explanation) -> list[tuple[str, str]]:
+    """Commands that look closer at this session: what each is for, and the command."""
+    found: list[tuple[str, tuple[str, ...]]] = [
+        ("every metric, with its reason where it is absent", ("report", "{}", "--format", "json"))]
+    if "kernels" in explanation.tables:
+        found += [("the kernels that took the most time", ("kernels", "{}", "--top", "20")),
+                  ("every kernel on a time line, for ui.perfetto.dev", ("perfetto", "{}"))]
+    if "operators" in explanation.tables:
+        found.append(("the operators, with their work", ("ops", "{}")))
+    if explanation.captures:
+        found.append(("what the trace says against itself", ("check", "{}")))
+    elif not explanation.verdict:
+        found.append(("a baseline for later runs to be held against", ("baseline", "save", "before", "{}")))
+    elif explanation.verdict["status"] == "regressed" and (baseline := explanation.verdict["baseline_name"]):
+        found.append(("why it is slower", ("root-cause", "{}", "--baseline", baseline)))
+    return [(what, shlex.join(["aaco", *(explanation.session_id if word == "{}" else word for word in words)]))
+            for what, words in found]
 
 
 def _step(one: Recommendation) -> str:

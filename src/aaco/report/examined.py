@@ -16,6 +16,7 @@ from aaco.report import (
     modules,
     products,
     roofline,
+    stacks,
 )
 from aaco.report.rows import Row
 
@@ -36,7 +37,7 @@ BY_NAME = {"critical_path": Shown(critical_path.sections, critical_path.FILE),
            "roofline": Shown(roofline.sections, roofline.FILE),
            "attribution": Shown(modules.sections, modules.FILE),
            "products": Shown(products.sections, products.FILE),
-           "fusion": Shown(fusion.sections, fusion.FILE)}
+           "fusion": Shown(fusion.sections, fusion.FILE), "stacks": Shown(stacks.sections, stacks.FILE)}
 
 
 def sections(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, list[Row]]]:

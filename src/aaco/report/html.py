@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -19,24 +19,47 @@ from aaco.analytics import metrics, rules
 from aaco.analytics.explanation import STATISTICS, Explanation
 from aaco.core import registry
 from aaco.core.readings import Absent
-from aaco.report import content, definition, format, graph, inventory, kernels, nodes, operators, quality, spikes
+from aaco.core.tables import INFERENCE_ITERS
+from aaco.report import (
+    breakdown,
+    content,
+    definition,
+    format,
+    graph,
+    inventory,
+    kernels,
+    nodes,
+    operators,
+    quality,
+    reach,
+    spikes,
+    stacks,
+    strip,
+    telemetry,
+)
+from aaco.report.answers import answers
+from aaco.report.outliers import outliers
 from aaco.report.plots import bins, drawings, measured_ms, plots, series, series_text
 from aaco.report.rows import Row
-from aaco.report.svg import COLOURS
+from aaco.tracelake import layout
 
 __all__ = ["plots", "render"]
 
 MOST_KERNELS, MOST_NODES, MOST_FACTS = 60, 400, 400
 ECDF_POINTS = 400
-SECTIONS = (("verdict", "Verdict"), ("time", "Time"), ("devices", "Devices"), ("quality", "Measurement"),
-            ("roofline", "Roofline"), ("change", "Change"), ("next", "Next steps"), ("metrics", "Metrics"),
-            ("absent", "Absent"), ("environment", "Environment"), ("definitions", "Definitions"))
+SECTIONS = (("verdict", "Verdict"), ("time", "Time"), ("quality", "Measurement"), ("kernels", "Kernels"),
+            ("roofline", "Roofline"), ("iterations", "Iterations"), ("devices", "Devices"), ("change", "Change"),
+            ("next", "Next steps"), ("metrics", "Metrics"), ("absent", "Absent"), ("environment", "Environment"),
+            ("definitions", "Definitions"))
 TILES = (("Median latency", "latency_p50_ms"), ("99th percentile", "latency_p99_ms"),
-         ("Throughput, samples", "throughput_per_s"), ("GPU active", "gpu_active_ratio"))
+         ("Throughput, samples", "throughput_per_s"))
+LAST_TILE = (("GPU active", "gpu_active_ratio"), ("Measurement quality", "measurement_quality"))
 OF_A_TRACE = (("GPU active", "gpu_active_ratio"), ("Launch tax", "launch_tax_pct"),
               ("Short kernels", "microkernel_pct"), ("Kernels at once", "gpu_concurrency"))
+SEVERE = "INCOMPLETE"
 IN_TEMPLATE = {"content": content, "definition": definition, "format": format, "inventory": inventory,
-               "graph": graph, "kernels": kernels, "operators": operators, "quality": quality, "spikes": spikes}
+               "graph": graph, "kernels": kernels, "operators": operators, "quality": quality, "reach": reach,
+               "spikes": spikes, "stacks": stacks, "strip": strip}
 TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
 
 
@@ -51,17 +74,6 @@ class Tile:
     why_absent: str
 
 
-@dataclass(frozen=True)
-class Part:
-    """A piece of the stacked bar; start in thousandths of it, share of 1."""
-
-    name: str
-    ns: int
-    start: float
-    share: float
-    colour: int
-
-
 def render(explanation: Explanation) -> str:
     """The page. Its policy lets only its own style sheet and script run, by their hashes."""
     registry.load(metrics, "aaco.metrics")
@@ -70,7 +82,7 @@ def render(explanation: Explanation) -> str:
     script = _resource("vendor/uPlot.iife.min.js") + _resource("templates/report.js")
     return _environment().get_template("report.html").render(
         policy=_policy(style, script), style=style, script=script, data=_data(explanation),
-        sections=_sections(explanation), uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation,
+        sections=SECTIONS, uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation,
         **_facts(explanation))
 
 
@@ -79,14 +91,22 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
     model, backend = content.heading(explanation)
     found = inventory.every(explanation)
     verdict = content.judged(explanation)
+    banners, missing = content.banners(explanation), inventory.absent(explanation)
     thinned = any(one.thinned for one in series(explanation))
     return {
         "model": model, "backend": backend, "place": kernels.place(explanation), "verdict": verdict,
         "others": [other for other in explanation.diagnosis.considered if other is not verdict],
-        "tiles": [_tile(explanation, *tile) for tile in (OF_A_TRACE if explanation.captures else TILES)],
+        "tiles": list(_tiles(explanation)), "answers": answers(explanation),
+        "severe_banners": [text for text in banners if text.startswith(SEVERE)],
+        "quiet_banners": [text for text in banners if not text.startswith(SEVERE)],
+        "breakdowns": breakdown.every(explanation), "stack_files": stacks.files(explanation),
+        "reached": reach.by_kernel(explanation), "outliers": outliers(explanation),
+        "why_no_series": missing.get(INFERENCE_ITERS.file, "no iteration was recorded"),
+        "why_no_telemetry": missing.get(layout.GPU_EVENTS) or telemetry.why_none(explanation),
+        "sources": partial(_sources, explanation),
         "files": found, "paths": {file.name for file in found},
         "groups": kernels.groups(explanation), "most_kernels": MOST_KERNELS, "too_few": TOO_FEW,
-        "inferences": kernels.inferences(explanation), "stack": list(_stack(kernels.families(explanation))),
+        "inferences": kernels.inferences(explanation),
         "executed": nodes.executed(explanation), "roof_notes": nodes.roof_notes(explanation),
         "most_nodes": MOST_NODES, "coverage": kernels.coverage(explanation),
         "drawings": {name: drawing.inline() for name, drawing in drawings(explanation).items()},
@@ -102,9 +122,19 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
         **_statistics(explanation.summary), **_surroundings(explanation)}
 
 
-def _sections(explanation: Explanation) -> list[tuple[str, str]]:
-    """The sections that the page has; that of the devices only where a trace is known."""
-    return [section for section in SECTIONS if section[0] != "devices" or explanation.trace or explanation.examined]
+def _tiles(explanation: Explanation) -> Iterator[Tile]:
+    """Four figures; where no device ran, the last is what the others are worth."""
+    if explanation.captures:
+        yield from (_tile(explanation, *tile) for tile in OF_A_TRACE)
+        return
+    yield from (_tile(explanation, *tile) for tile in TILES)
+    device, worth = LAST_TILE
+    yield _tile(explanation, *(worth if explanation.readings[device[1]].value is None else device))
+
+
+def _sources(explanation: Explanation, paths: Iterable[str]) -> list[str]:
+    """The captures that the files were made of."""
+    return list(dict.fromkeys(filter(None, (inventory.captured(explanation, path) for path in paths))))
 
 
 def _tile(explanation: Explanation, label: str, metric: str) -> Tile:
@@ -116,18 +146,6 @@ def _tile(explanation: Explanation, label: str, metric: str) -> Tile:
     if metric == "latency_p50_ms" and (by_process := content.medians_by_process(explanation)):
         note = f"{note}; by process {by_process}"
     return Tile(label, metric, value, note, "")
-
-
-def _stack(families: Mapping[str, int]) -> Iterator[Part]:
-    """The largest families in colours of their own, the rest together in the last."""
-    total = sum(families.values())
-    named = list(families.items())
-    if len(named) > COLOURS:
-        named = [*named[:COLOURS - 1], (f"{len(named) - COLOURS + 1} others", sum(ns for _, ns in named[COLOURS - 1:]))]
-    start = 0.0
-    for colour, (name, ns) in enumerate(named if total else []):
-        yield Part(name, ns, start, ns / total, colour)
-        start += 1000 * ns / total
 
 
 def _statistics(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,6 +217,8 @@ def _data(explanation: Explanation) -> dict[str, Any]:
         "warmup": min((one.warmup for one in found), default=0),
         "series": [{"process": one.process, "turn": one.turn.astype(int).tolist(),
                     "latency": _short(one.latency_ms / scale)} for one in found],
+        "outliers": [{"process": one.process, "turn": one.turn, "latency": _short([one.latency_ms / scale])[0]}
+                     for one in outliers(explanation)],
         "histogram": {"edges": _short(edges), "counts": counts.tolist()},
         "ecdf": {"latency": _short(ranked), "pct": _short(at)}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aaco.analytics.explanation import Explanation
@@ -14,6 +15,15 @@ from aaco.report.rows import Row
 from aaco.tracelake import layout
 
 LONGEST = 16  # items of a list that are shown one by one
+FEW_CAPTURES = 2
+ITERATIONS = "runtime/iterations-*.i64"
+# What the tables of a session of our own are made of; of an import it is the capture.
+HOMES = {tables.INFERENCE_ITERS.file: ITERATIONS, layout.SUMMARY: ITERATIONS,
+         "metrics/iteration_features.parquet": f"{ITERATIONS}, {layout.SYSTEM_RAW}",
+         layout.GPU_EVENTS: layout.DEVICE_RAW,
+         "model/executed_nodes.parquet": layout.STAGE_GRAPHS["all"]}
+FOLDERS = {"profiler/": layout.ORT_PROFILE, "attribution/": layout.ORT_PROFILE, "telemetry/": layout.SYSTEM_RAW,
+           "model/": layout.SOURCE_GRAPH, "regress/": "this session and its baseline"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,22 @@ def every(explanation: Explanation) -> list[File]:
               if name in explanation.tables]
     missing = [File(name, "", why_absent=why) for name, why in absent(explanation).items()]
     return sorted(there + missing, key=lambda file: file.name)
+
+
+def captured(explanation: Explanation, name: str) -> str:
+    """The capture that a file of the bundle was made of; empty for the first evidence itself."""
+    if explanation.captures:
+        return "" if name == layout.CAPTURES else _imported(explanation.captures["captures"])
+    if name in HOMES:
+        return HOMES[name]
+    return next((home for folder, home in FOLDERS.items() if name.startswith(folder)), "")
+
+
+def _imported(captures: Sequence[Mapping[str, Any]]) -> str:
+    """The names of the imported files, as far as a line holds them."""
+    names = [Path(file["path"]).name for one in captures for file in one["files"]]
+    more = f" and {len(names) - FEW_CAPTURES} more" if len(names) > FEW_CAPTURES else ""
+    return ", ".join(format.name(name, 60) for name in names[:FEW_CAPTURES]) + more
 
 
 def of_devices(explanation: Explanation) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from aaco.analytics.explanation import Explanation
 from aaco.core import tables
 from aaco.report import inventory
+from aaco.report.svg import COLOURS
 
 NO_KERNELS = "no kernel capture"
 UNNAMED = "a kernel without a name"
@@ -47,6 +48,11 @@ def families(explanation: Explanation) -> dict[str, int]:
     for row in groups(explanation):
         total[row["family"] or "unknown family"] += row["total_ns"]
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
+
+
+def looks(explanation: Explanation) -> dict[str, str]:
+    """The colour of each family in every picture: by its rank in time; those beyond the colours share the last."""
+    return {name: f"c{min(rank, COLOURS - 1)}" for rank, name in enumerate(families(explanation))}
 
 
 def inferences(explanation: Explanation) -> int:

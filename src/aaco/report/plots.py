@@ -15,14 +15,15 @@ from aaco.analytics import inputs
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.roofline.nodes import BANDWIDTH, PEAK
 from aaco.core.readings import Absent
-from aaco.report import course, format, kernels, nodes
+from aaco.report import changed, course, format, kernels, nodes, radar, stacks, strip, telemetry
 from aaco.report import roofline as by_counters
+from aaco.report.extremes import extremes
+from aaco.report.outliers import outliers
 from aaco.report.svg import COLOURS, Drawing, Scale, tick
 
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT, TALL = 960, 320, 460
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 48
-MOST_POINTS = 3000  # per process; a longer series is shown by the extremes of each stretch
 MOST_BINS = 60
 FAR = 8
 BARS = 12
@@ -50,7 +51,10 @@ def drawings(explanation: Explanation) -> dict[str, Drawing]:
     found = {"latency_series": latency_series(explanation), "latency_histogram": latency_histogram(explanation),
              "kernels": kernel_bars(explanation), "roofline": roofline(explanation),
              "devices": course.draw(explanation.trace),
-             "counters": by_counters.draw(explanation.examined.get("roofline", {}))}
+             "counters": by_counters.draw(explanation.examined.get("roofline", {})),
+             "timeline": strip.draw(explanation), "flame_graph": stacks.draw(explanation),
+             "gpu_series": telemetry.draw(explanation), "radar": radar.draw(explanation),
+             "comparison": changed.comparison(explanation), "attribution": changed.attribution(explanation)}
     return {name: drawing for name, drawing in found.items() if drawing is not None}
 
 
@@ -102,6 +106,10 @@ def latency_series(explanation: Explanation) -> Drawing | None:
     for one in found:
         points = zip(map(across, one.turn), map(up, one.latency_ms / scale), strict=True)
         drawing.path(points, f"line c{one.process % COLOURS}")
+    for number, long in enumerate(outliers(explanation), 1):
+        x, y = across(long.turn), up(long.latency_ms / scale)
+        drawing.dot(x, y, 3.5, "mark", f"{long.spot}: {format.quantity(long.latency_ms, 'ms')}, {long.why}")
+        drawing.text(x, y - 7, str(number), "ink small halo", "middle")
     _title(drawing, "Latency by iteration")
     if 1 < len(found) <= COLOURS:
         drawing.legend(LEFT + 190, 22, [(f"c{one.process % COLOURS}", f"process {one.process}") for one in found])
@@ -236,17 +244,8 @@ def _series(table: pa.Table, process: int) -> Series:
     ordered = table.sort_by("t_start_ns")
     latency = np.asarray(ordered["latency_ms"].to_numpy())
     warmup = int(pc.sum(pc.equal(ordered["phase"].cast(pa.string()), "warmup")).as_py() or 0)
-    kept = _extremes(latency)
+    kept = extremes(latency)
     return Series(process, kept.astype(float), latency[kept], warmup, len(kept) < len(latency))
-
-
-def _extremes(values: Floats) -> NDArray[np.int64]:
-    """Indices of the least and the greatest value of each stretch; all indices of a short series."""
-    if len(values) <= MOST_POINTS:
-        return np.arange(len(values))
-    stretches = np.array_split(np.arange(len(values)), MOST_POINTS // 2)
-    ends = [(part[values[part].argmin()], part[values[part].argmax()]) for part in stretches]
-    return np.unique(np.array(ends))
 
 
 def _upwards(values: list[Floats]) -> Scale:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aaco.analytics.explanation import Explanation
-from aaco.analytics.spikes import Difference, Inside
+from aaco.analytics.spikes import Difference, Inside, Spike
 from aaco.analytics.spikes import spikes as find_spikes
 from aaco.report import format
 from aaco.report.rows import Row
@@ -16,12 +16,14 @@ def rows(explanation: Explanation) -> list[Row]:
     table = explanation.tables.get("iteration_features")
     found = find_spikes(table, explanation.tables.get("system_events")) if table is not None else []
     listed = [Row(spot(spike.iteration, spike.process),
-                f"{format.quantity(spike.latency_ms, 'ms')}, {format.quantity(spike.excess_ms, 'ms')} more than those "
-                "beside it: "
-                + ("; ".join([*map(_inside, spike.events[:2]), *map(_difference, spike.differences[:3])])
-                   or "nothing recorded was different"))
-            for spike in found[:SPIKES]]
+                  f"{format.quantity(spike.latency_ms, 'ms')}, {format.quantity(spike.excess_ms, 'ms')} more than "
+                  f"those beside it: {because(spike) or 'nothing recorded was different'}") for spike in found[:SPIKES]]
     return listed + ([Row("", f"{len(found) - SPIKES:,} more")] if len(found) > SPIKES else [])
+
+
+def because(spike: Spike) -> str:
+    """What took the spike's time, and what else was different around it; empty where nothing was."""
+    return "; ".join([*map(_inside, spike.events[:2]), *map(_difference, spike.differences[:3])])
 
 
 def spot(iteration: int, process: int) -> str:

@@ -24,6 +24,8 @@ svg { font: 12px system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-se
 .c0 { fill: #2a6fdb; stroke: #2a6fdb } .c1 { fill: #d9660d; stroke: #d9660d } .c2 { fill: #0f8f83; stroke: #0f8f83 }
 .c3 { fill: #8250c8; stroke: #8250c8 } .c4 { fill: #b98a00; stroke: #b98a00 } .c5 { fill: #cc3f86; stroke: #cc3f86 }
 .c6 { fill: #4f8f2f; stroke: #4f8f2f } .c7 { fill: #7a828c; stroke: #7a828c } .line { fill: none } .bar { stroke: #fff }
+.frame { fill-opacity: .3; stroke: #fff } .ring { fill: none; stroke: #e4e7eb } .area { fill-opacity: .2 }
+.idle { fill: #dfe3e8; stroke: #fff } .mark { fill: #fff; stroke: #1b1f24; stroke-width: 1.25 }
 """
 COLOURS = 8
 Anchor = Literal["start", "middle", "end"]
@@ -78,6 +80,11 @@ class Drawing:
         """A line through the points."""
         at = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         self._parts.append(f'<polyline class="{look}" points="{at}"/>')
+
+    def outline(self, points: Iterable[tuple[float, float]], look: str) -> None:
+        """A closed line through the points."""
+        at = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
+        self._parts.append(f'<polygon class="{look}" points="{at}"/>')
 
     def rect(self, x: float, y: float, width: float, height: float, look: str, tip: str = "") -> None:
         """A filled rectangle; `tip` is what a reader sees who points at it."""

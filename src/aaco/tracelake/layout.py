@@ -31,7 +31,7 @@ GIVEN_LATENCY = "runtime/given_latency.json"  # of an import: how long a step ta
 # What further examinations of an imported session found, by what they asked.
 EXAMINED = {name: f"metrics/{name}.json" for name in
             ("instructions", "device_work", "kernel_classes", "roofline", "attribution", "products", "critical_path",
-             "fusion", "launch_tax")}
+             "fusion", "launch_tax", "stacks")}
 # What an examination of a trace found, by part; those it has nothing to say about are not there.
 TRACE = {name: f"metrics/{name}.json" for name in
          ("timeline", "idle", "launches", "queues", "collectives", "steady_state")}

@@ -57,20 +57,106 @@
     });
   }
 
-  // Tips: what an SVG mark's <title> says, shown at once and beside the pointer.
+  // Tips: what a mark's <title> or an element's title says, at once: beside the pointer, and beside what has the focus.
+  // Whoever hears the page is told the same as a description.
   const tip = document.getElementById("tip");
   for (const title of document.querySelectorAll("svg title")) {
     title.parentNode.dataset.tip = title.textContent;
     title.remove();
   }
+  for (const one of document.querySelectorAll("main [title]")) {
+    one.dataset.tip = one.title;
+    one.setAttribute("aria-description", one.title);
+    one.removeAttribute("title");
+  }
+  const place = (text, x, y) => {
+    tip.hidden = !text;
+    if (!text) return;
+    tip.textContent = text;
+    tip.style.left = `${Math.max(8, Math.min(x, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${Math.max(8, Math.min(y, innerHeight - tip.offsetHeight - 8))}px`;
+  };
+  const tipped = (target) => target.closest && target.closest("[data-tip]");
   document.addEventListener("pointermove", (event) => {
-    const mark = event.target.closest && event.target.closest("[data-tip]");
-    tip.hidden = !mark;
-    if (!mark) return;
-    tip.textContent = mark.dataset.tip;
-    tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;
-    tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
+    const mark = tipped(event.target);
+    place(mark && mark.dataset.tip, event.clientX + 14, event.clientY + 14);
   });
+  document.addEventListener("focusin", (event) => {
+    const mark = event.target.matches(":focus-visible") && tipped(event.target);
+    const box = event.target.getBoundingClientRect();
+    place(mark && mark.dataset.tip, box.left, box.bottom + 6);
+  });
+  document.addEventListener("focusout", () => place(""));
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") place(""); });
+
+  // The flame graph: a frame fills the width when it is clicked; arrow keys walk, Enter widens, Escape goes back.
+  const flame = document.querySelector("#fig-flame_graph .drawing");
+  if (flame) {
+    const svg = flame.querySelector("svg"), figure = flame.parentNode;
+    const frames = [...svg.querySelectorAll("rect.frame")].map((rect) => ({
+      rect, x: +rect.getAttribute("x"), y: +rect.getAttribute("y"), width: +rect.getAttribute("width"),
+      label: rect.nextElementSibling && rect.nextElementSibling.tagName === "text" ? rect.nextElementSibling : null,
+    }));
+    const whole = frames[0];
+    const said = document.createElement("p");
+    said.className = "picked-text";
+    said.setAttribute("aria-live", "polite");
+    figure.insertBefore(said, figure.querySelector("figcaption"));
+    flame.tabIndex = 0;
+    flame.setAttribute("role", "application");
+    flame.setAttribute("aria-label", "Flame graph. Arrow keys go from frame to frame, Enter widens one, Escape the whole.");
+    let picked = whole;
+    const pick = (frame) => {
+      if (!frame) return;
+      picked.rect.classList.remove("picked");
+      picked = frame;
+      picked.rect.classList.add("picked");
+      said.textContent = picked.rect.dataset.tip;
+    };
+    const inside = (frame, other) => other.x >= frame.x - 0.01 && other.x + other.width <= frame.x + frame.width + 0.01;
+    const widen = (frame) => {
+      const scale = whole.width / frame.width;
+      for (const one of frames) {
+        const above = one.y < frame.y && inside(one, frame);
+        const seen = above || (one.y >= frame.y && inside(frame, one));
+        const x = above ? whole.x : whole.x + (one.x - frame.x) * scale, width = above ? whole.width : one.width * scale;
+        one.rect.style.display = seen ? "" : "none";
+        one.rect.setAttribute("x", x);
+        one.rect.setAttribute("width", Math.max(0, width));
+        if (one.label) one.label.style.display = "none";
+        const letters = Math.floor((width - 8) / 7.2), name = one.rect.dataset.tip.replace(/: [^:]*$/, "");
+        if (!seen || letters < 4) continue;
+        if (!one.label) {
+          one.label = document.createElementNS("http://www.w3.org/2000/svg", "text");
+          one.label.setAttribute("class", "ink small");
+          one.label.setAttribute("y", one.y + 14);
+          one.rect.after(one.label);
+        }
+        one.label.style.display = "";
+        one.label.setAttribute("x", x + 4);
+        one.label.textContent = name.length <= letters ? name : `${name.slice(0, letters - 1)}\u2026`;
+      }
+    };
+    const hit = (target) => frames.find((one) => one.rect === target || one.label === target);
+    const beside = (key) => {
+      const shown = frames.filter((one) => one.rect.style.display !== "none");
+      const row = (y) => shown.filter((one) => Math.abs(one.y - y) < 1);
+      const step = frames.length > 1 ? frames[1].y - frames[0].y : 0;
+      if (key === "ArrowUp") return row(picked.y - step).find((one) => inside(one, picked));
+      if (key === "ArrowDown") return row(picked.y + step).find((one) => inside(picked, one));
+      const line = row(picked.y), at = line.indexOf(picked) + (key === "ArrowRight" ? 1 : -1);
+      return line[at];
+    };
+    svg.addEventListener("click", (event) => { const one = hit(event.target); if (one) { pick(one); widen(one); } });
+    flame.addEventListener("keydown", (event) => {
+      if (event.key.startsWith("Arrow")) pick(beside(event.key));
+      else if (event.key === "Enter") widen(picked);
+      else if (event.key === "Escape") { pick(whole); widen(whole); }
+      else return;
+      event.preventDefault();
+    });
+    for (const one of frames) if (one.label) one.label.style.pointerEvents = "none";
+  }
 
   // Plots. uPlot paints on a canvas, so it needs the colours that the variables stand for.
   const colour = (name) => {
@@ -101,6 +187,19 @@
     plot.ctx.fillStyle = colour("shade");
     if (data.warmup) plot.ctx.fillRect(left, top, edge - left, height);
   };
+  const drawOutliers = (plot) => {
+    const { left, top, width, height } = plot.bbox, ctx = plot.ctx, ratio = devicePixelRatio;
+    ctx.save();
+    ctx.fillStyle = colour("card"); ctx.strokeStyle = colour("ink"); ctx.lineWidth = 1.25 * ratio;
+    ctx.font = `${11 * ratio}px system-ui, sans-serif`; ctx.textAlign = "center"; ctx.textBaseline = "bottom";
+    data.outliers.forEach((one, index) => {
+      const x = plot.valToPos(one.turn, "x", true), y = plot.valToPos(one.latency, "y", true);
+      if (x < left || x > left + width || y < top || y > top + height) return;
+      ctx.beginPath(); ctx.arc(x, y, 3.5 * ratio, 0, 2 * Math.PI); ctx.fill(); ctx.stroke();
+      ctx.save(); ctx.fillStyle = colour("ink"); ctx.fillText(index + 1, x, y - 5 * ratio); ctx.restore();
+    });
+    ctx.restore();
+  };
   const drawMedian = (plot) => {
     if (data.median === null) return;
     const { left, top, width, height } = plot.bbox, at = plot.valToPos(data.median, "y", true);
@@ -123,7 +222,7 @@
           label: data.series.length > 1 ? `process ${one.process}` : "latency", stroke: colour(`c${one.process % 8}`),
           width: 1.25, spanGaps: true, points: { show: one.turn.length < 200, size: 4 },
           value: latency,
-        }))], { hooks: { drawClear: [shadeWarmup], draw: [drawMedian] } }),
+        }))], { hooks: { drawClear: [shadeWarmup], draw: [drawMedian, drawOutliers] } }),
       uPlot.join(data.series.map((one) => [one.turn, one.latency])),
     ],
     latency_histogram: () => {

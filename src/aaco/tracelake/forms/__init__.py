@@ -13,6 +13,7 @@ from aaco.tracelake.forms.answers import (
     Fusion,
     KernelClasses,
     Rooflines,
+    Stacks,
     TiledProducts,
     Together,
     TraceCheck,
@@ -39,4 +40,5 @@ FORMS: dict[str, type[Part]] = {
     layout.TRACE["collectives"]: Together, layout.GIVEN_LATENCY: GivenLatency,
     layout.EXAMINED["roofline"]: Rooflines, layout.EXAMINED["fusion"]: Fusion,
     layout.EXAMINED["products"]: TiledProducts, layout.EXAMINED["kernel_classes"]: KernelClasses,
+    layout.EXAMINED["stacks"]: Stacks,
 }

@@ -251,6 +251,21 @@ class KernelClasses(Examined):
     kernels: list[ClassifiedKernel]
 
 
+class StackOfKernels(Part):
+    """A kernel under what launched it."""
+
+    path: Annotated[list[str], Field(min_length=1, max_length=200)]
+    family: str
+    ns: Count
+    pieces: Count
+
+
+class Stacks(Examined):
+    """stacks.json."""
+
+    stacks: Annotated[list[StackOfKernels], Field(min_length=1)]
+
+
 class Bottleneck(Document):
     """bottleneck.json: for other programs; a report judges anew by the readings."""
 

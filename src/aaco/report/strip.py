@@ -1,0 +1,87 @@
+"""One profiled inference as a strip of time: every kernel where it ran, coloured by its family."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics import inputs
+from aaco.analytics.explanation import Explanation
+from aaco.analytics.lanes import NONE, Ints, integers
+from aaco.core.readings import Absent
+from aaco.report import format, kernels
+from aaco.report.svg import Drawing, Scale
+
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 90, 16, 40, 44
+LANE, SPACE = 34, 8
+MOST_KERNELS, MOST_LANES = 2000, 12
+FILES = ("profiler/rocprof_kernels.parquet", "profiler/api_calls.parquet")
+
+
+def draw(explanation: Explanation) -> Drawing | None:
+    """The profiled inference whose wall time is the median one; None for an import, and without such a window."""
+    tables = explanation.tables
+    if explanation.captures or "kernels" not in tables or "api_calls" not in tables:
+        return None
+    try:
+        window = inputs.window(tables["kernels"], tables["api_calls"])
+    except Absent:
+        return None
+    order = pc.unique(window.kernels.sort_by("t_start_ns")["iteration"]).to_pylist()
+    middle = int(np.argsort(window.run_ns, kind="stable")[(len(window.run_ns) - 1) // 2])
+    chosen = window.kernels.filter(pc.equal(window.kernels["iteration"], order[middle])).sort_by("t_start_ns")
+    return _strip(explanation, chosen, int(order[middle]), window.inferences)
+
+
+def _strip(explanation: Explanation, chosen: pa.Table, number: int, inferences: int) -> Drawing:
+    start, ns = (integers(chosen[name]) for name in ("t_start_ns", "dur_ns"))
+    first, span = int(start.min()), int((start + ns).max() - start.min())
+    lanes, named = _lanes(chosen)
+    shown = min(len(named), MOST_LANES)
+    text = (f"Inference {number}, the median of {inferences} profiled: {format.plural(len(start), 'kernel')} in "
+            f"{format.duration(span)}, {format.percent(_covered(start, start + ns) / max(1, span))} of it inside one.")
+    drawing = Drawing(WIDTH, TOP + shown * (LANE + SPACE) + BOTTOM, text)
+    scale, unit = format.scaling(float(span), "ns")
+    across = Scale(0, max(span, 1) / scale, LEFT, WIDTH - RIGHT)
+    for lane in range(shown):
+        top = TOP + lane * (LANE + SPACE)
+        drawing.text(LEFT - 10, top + LANE / 2 + 4, named[lane], "ink small", "end")
+        drawing.rect(LEFT, top, WIDTH - RIGHT - LEFT, LANE, "track")
+    looks = kernels.looks(explanation)
+    columns = zip(start.tolist(), ns.tolist(), lanes.tolist(),
+                  *(chosen[name].to_pylist() for name in ("kernel_name", "family", "executed_node")), strict=True)
+    longest = set(np.argsort(-ns, kind="stable")[:MOST_KERNELS].tolist())
+    for row, (begin, took, lane, name, family, node) in enumerate(columns):
+        if row in longest and lane < shown:
+            x = across((begin - first) / scale)
+            tip = f"{format.cut(node or name or kernels.UNNAMED, 80)} ({format.cut(name or '', 40)}): " + \
+                format.duration(took)
+            drawing.rect(x, TOP + lane * (LANE + SPACE), across((begin + took - first) / scale) - x, LANE,
+                         f"bar {looks.get(family or 'unknown family', 'c7')}", tip)
+    bottom = drawing.height - BOTTOM + 4
+    for value in across.ticks(8):
+        drawing.text(across(value), bottom + 14, f"{value:,.6g}", "dim small", "middle")
+    drawing.line(LEFT, bottom, WIDTH - RIGHT, bottom, "axis")
+    drawing.text((LEFT + WIDTH - RIGHT) / 2, bottom + 32, f"time from its first kernel,{unit}", "dim", "middle")
+    drawing.text(LEFT, 22, f"Inference {number}: the median of {inferences} profiled", "ink strong")
+    drawing.legend(LEFT + 330, 22, [(look, name) for name, look in list(looks.items())[:6]])
+    return drawing
+
+
+def _lanes(chosen: pa.Table) -> tuple[Ints, list[str]]:
+    """The lane of each kernel: its device's stream or queue, else its thread; and what the lanes are called."""
+    device, stream, queue, thread = (integers(chosen[name])
+                                     for name in ("device_id", "stream_id", "queue_id", "thread_id"))
+    line = np.where(device == NONE, thread, np.where(stream == NONE, queue, stream))
+    keys = list(dict.fromkeys(zip(device.tolist(), line.tolist(), strict=True)))
+    number = {key: place for place, key in enumerate(keys)}
+    names = [(f"thread {place + 1}" if on == NONE else f"device {on}" + ("" if at == NONE else f", {at}"))
+             for place, (on, at) in enumerate(keys)]
+    return np.array([number[key] for key in zip(device.tolist(), line.tolist(), strict=True)]), names
+
+
+def _covered(start: Ints, end: Ints) -> int:
+    """Time in which at least one of them ran, by start order."""
+    before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]])
+    return int(np.maximum(0, end - np.maximum(start, before)).sum())
