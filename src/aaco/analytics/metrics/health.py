@@ -23,4 +23,4 @@ def compute_health_index(
         source="METHODS section 4", aliases=("RCPP",))
 def root_cause_posterior() -> float:
     """Probability of the likeliest root cause of a regression."""
-    raise Absent("the root-cause engine is not part of this version")
+    raise Absent("it is of a change, not of one session: aaco root-cause SESSION --baseline BASELINE")
