@@ -7,10 +7,13 @@ machine by a name of its own: else a page anywhere could read it through a name 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
 import re
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -18,15 +21,23 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aaco.core.errors import StorageError
+from aaco.core.secrets import redact
 from aaco.dashboard import problems
 from aaco.dashboard.problems import Refusal
-from aaco.dashboard.settings import Role, ServerSettings, Token, digest, is_loopback
+from aaco.dashboard.settings import Limits, Role, ServerSettings, Token, digest, is_loopback
+from aaco.tracelake.audit import Audit
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
+UPLOADS = {"/api/v1/bundles", "/api/v1/captures"}
 ASKING = re.compile(r"/api/v1/sessions/[^/]+/sql")  # a POST that changes nothing
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="aaco", Basic realm="aaco: any name, the token as password"'}
 HARDENED = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"SAMEORIGIN"),
             (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"))
+EMPTY: Mapping[str, str] = {}
+# Answers that are noted, beside all that writes: refused for who asks, from where, how much or how slowly.
+NOTED = (401, 403, 408, 413, 421, 503)
+LONGEST = 300  # letters of a path or a reason in the log
 
 
 @dataclass(frozen=True)
@@ -38,22 +49,83 @@ class Caller:
 
 
 class Guard:
-    """An ASGI application around another: lets requests through, or answers them itself."""
+    """An ASGI application around another: lets requests through or answers them itself, and notes what it should."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app, self.settings = app, settings
+    def __init__(self, app: ASGIApp, settings: ServerSettings, audit: Audit) -> None:
+        self.app, self.settings, self.audit = app, settings, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        send = self._noting(scope, _hardened(send))
         try:
             scope.setdefault("state", {})["caller"] = admit(scope, self.settings)
+            limited = _limited(scope, receive, self.settings.limits)
         except Refusal as refusal:
             await refuse(scope, send, refusal)
             return
-        await self.app(scope, receive, _hardened(send))
+        await self.app(scope, limited, send)
+
+    def _noting(self, scope: Scope, send: Send) -> Send:
+        """With a line in the log before the answer begins; where the disk refuses it, that is the answer."""
+
+        async def noting(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                try:
+                    self._note(scope, message["status"])
+                except StorageError as error:
+                    scope["state"]["unnoted"] = True
+                    await _answer(scope, send, 507, error.what.rpartition("/")[2], error.fix)
+            if not scope.get("state", {}).get("unnoted"):
+                await send(message)
+
+        return noting
+
+    def _note(self, scope: Scope, status: int) -> None:
+        changing, state = scope["method"] not in SAFE, scope.get("state", {})
+        asking = changing and asks(scope)
+        if status not in NOTED and not (changing and not asking) and not (asking and status >= 400):
+            return
+        caller, client = state.get("caller"), scope.get("client")
+        facts = {"caller": caller.name if caller else None, "client": client[0] if client else None,
+                 "method": scope["method"], "path": redact(scope["path"])[:LONGEST], "status": status,
+                 "what": redact(state["problem"])[:LONGEST] if "problem" in state else None}
+        self.audit.note(facts, written=changing and status < 400)
+
+
+def _limited(scope: Scope, receive: Receive, limits: Limits) -> Receive:
+    """The body up to what is allowed, as long as it keeps coming. Raises Refusal for one that is announced too big."""
+    most = limits.upload_bytes if scope["path"] in UPLOADS else limits.body_bytes
+    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    if int(announced) > most:
+        raise _too_big(most)
+    begun, size, whole = time.monotonic(), 0, False
+
+    async def limited() -> Any:
+        nonlocal size, whole
+        if whole:  # what comes now is the client's leaving, for which there is no hurry
+            return await receive()
+        left = limits.body_s + size / limits.body_bytes_per_s - (time.monotonic() - begun)
+        try:
+            async with asyncio.timeout(min(max(left, 0), limits.body_s)):
+                message = await receive()
+        except TimeoutError:
+            raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body comes too slowly", "send it at once",
+                          {"Connection": "close"}) from None
+        size += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
+        if size > most:
+            raise _too_big(most)
+        return message
+
+    return limited
+
+
+def _too_big(most: int) -> Refusal:
+    return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than the {most:,} bytes that are allowed",
+                   "import it on the machine itself: aaco import, aaco bundle import", {"Connection": "close"})
 
 
 def admit(scope: Scope, settings: ServerSettings) -> Caller:
@@ -129,10 +201,15 @@ def _shown(authorization: str | None) -> str:
 
 async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
     """Answer with an error of our own."""
-    content = problems.body(refusal.status, refusal.what, f"{scope['method']} {scope['path']}", refusal.fix)
+    scope["state"]["problem"] = refusal.what
+    await _answer(scope, send, refusal.status_code, refusal.what, refusal.fix, refusal.headers or {})
+
+
+async def _answer(scope: Scope, send: Send, status: int, what: str, fix: str, more: Mapping[str, str] = EMPTY) -> None:
+    content = problems.body(status, what, f"{scope['method']} {scope['path']}", fix)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()),
-               *HARDENED, *((name.lower().encode(), value.encode()) for name, value in refusal.headers.items())]
-    await send({"type": "http.response.start", "status": int(refusal.status), "headers": headers})
+               *((name.lower().encode(), value.encode()) for name, value in more.items())]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": content})
 
 

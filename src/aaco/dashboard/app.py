@@ -9,13 +9,15 @@ from fastapi import APIRouter, FastAPI
 from aaco import __version__
 from aaco.dashboard import pages, problems
 from aaco.dashboard.access import Guard
-from aaco.dashboard.api import answers, comparing, prometheus, sessions, tables
+from aaco.dashboard.api import answers, comparing, docs, events, prometheus, sessions, tables, uploads
 from aaco.dashboard.lake import Lake
 from aaco.dashboard.problems import Problem
 from aaco.dashboard.settings import ServerSettings
+from aaco.tracelake.audit import Audit
 
 API = "/api/v1"
-ROUTERS: tuple[APIRouter, ...] = (sessions.router, answers.router, tables.router, comparing.router)
+ROUTERS: tuple[APIRouter, ...] = (sessions.router, answers.router, tables.router, comparing.router, uploads.router,
+                                 events.router)
 ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": Problem, "description": text} for status, text in (
     (400, "It asks for something that cannot be."), (401, "No token, or a wrong one."),
     (403, "The caller may not do it."), (404, "There is no such thing."), (422, "A value that cannot be."))}
@@ -28,8 +30,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.state.lake = Lake(settings)
     for router in ROUTERS:
         app.include_router(router, prefix=API, responses=ERRORS)
+    app.include_router(docs.router)
     pages.add(app, app.state.lake)
     app.include_router(prometheus.router, responses=ERRORS)  # where Prometheus looks for it
     problems.install(app, str(settings.root))
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, settings=settings, audit=Audit.open(settings.audit))
     return app

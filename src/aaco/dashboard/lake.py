@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import anyio
@@ -39,6 +40,9 @@ class Lake:
     def __init__(self, settings: ServerSettings) -> None:
         self.server = settings
         self.index = Index(settings.root, AGE_S)
+        self.summaries: dict[Path, tuple[Any, bytes]] = {}
+        self._looking = anyio.Lock()
+        self.streams = 0  # clients that follow a run
         self.turns = anyio.CapacityLimiter(settings.limits.at_work)
 
     @property
@@ -50,6 +54,12 @@ class Lake:
     def limits(self) -> Limits:
         """How much of anything is too much."""
         return self.server.limits
+
+    async def fresh(self) -> None:
+        """See that the index is fresh, without holding up the loop; all who ask meanwhile wait for one look."""
+        async with self._looking:
+            if self.index.stale:
+                await anyio.to_thread.run_sync(self.index.entries)
 
     def entry(self, session_id: str) -> Entry:
         """The session of this id, or the newest as `latest`. Raises Refusal where there is none."""
@@ -82,15 +92,17 @@ class Lake:
             return await anyio.to_thread.run_sync(partial(work, *given))
 
 
-def of(request: Request) -> Lake:
+async def of(request: Request) -> Lake:
     """The application's lake."""
     found: Lake = request.app.state.lake
     return found
 
 
-def _session(request: Request, session_id: Annotated[str, InPath(
+async def _session(request: Request, session_id: Annotated[str, InPath(
         pattern=SESSION_ID, description="A session's id, or `latest`.", examples=["latest"])]) -> Session:
-    return of(request).session(session_id)
+    lake = await of(request)
+    await lake.fresh()
+    return lake.session(session_id)
 
 
 TheLake = Annotated[Lake, Depends(of)]

@@ -41,12 +41,12 @@ class Problem(BaseModel):
     error: Wrong
 
 
-class Refusal(Exception):
-    """A request that is answered with an error of HTTP's own."""
+class Refusal(HTTPException):
+    """A request that is answered with an error of HTTP's own; of its kind, so that FastAPI passes it on."""
 
     def __init__(self, status: int, what: str, fix: str = "", headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(what)
-        self.status, self.what, self.fix, self.headers = status, what, fix, dict(headers or {})
+        super().__init__(status, what, headers)
+        self.what, self.fix = what, fix
 
 
 def missing(what: str, fix: str) -> Refusal:
@@ -67,7 +67,8 @@ def status_of(error: AacoError) -> HTTPStatus:
 
 def answer(request: Request, status: int, what: str, fix: str = "", headers: Mapping[str, str] | None = None
            ) -> Response:
-    """An error's answer."""
+    """An error's answer; the guard reads what it was from the request's state."""
+    request.scope.setdefault("state", {})["problem"] = what
     where = f"{request.method} {request.url.path}"
     return Response(body(status, what, where, fix), status, dict(headers or {}), JSON)
 
@@ -76,7 +77,7 @@ def install(app: FastAPI, root: str) -> None:
     """Let the application answer everything that goes wrong in the one shape. root: not told to anybody."""
 
     def refusal(request: Request, error: Any) -> Response:
-        return answer(request, error.status, error.what, error.fix, error.headers)
+        return answer(request, error.status_code, error.what, error.fix, error.headers)
 
     def ours(request: Request, error: Any) -> Response:
         what, fix = (text.replace(f"{root}/", "") for text in (error.what, error.fix))

@@ -47,12 +47,14 @@ class Limits:
     sql_memory_bytes: int = 4 << 30  # of address space, of which DuckDB may use 400 MB
     answer_bytes: int = 64 << 20
     import_s: float = 600.0
+    import_memory_bytes: int = 32 << 30  # of address space: scratch files are mapped
     streams: int = 64  # clients that follow a run
     connections: int = 1024
     at_work: int = 2  # requests that compute, at once; others wait for their turn
     waiting: int = 64  # for their turn, until the next is sent away
     header_s: float = 10.0  # a request's head must be there
     body_s: float = 20.0  # between two pieces of a body, or of an answer that a client is slow to take
+    body_bytes_per_s: int = 16 << 10  # of a body, once body_s are over
 
     def of_form(self, limit: int, form: str) -> int:
         """How many rows, of those asked for, an answer of this form may have."""

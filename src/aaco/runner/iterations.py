@@ -36,6 +36,16 @@ def count(path: Path) -> int:
         return 0
 
 
+def last(path: Path, most: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The newest whole rows of a file that may still grow, at most so many; none when it does not exist yet."""
+    end = count(path)
+    if not end:
+        return np.empty((0, 4), np.int64)
+    with path.open("rb") as file:
+        file.seek(max(end - most, 0) * ROW.size)
+        return _checked(path, file.read(min(end, most) * ROW.size))
+
+
 def parse(folder: Path, batch: int | None) -> pa.Table:
     """Every process's rows of a session folder as the inference_iters table; a torn last row is dropped.
 
@@ -56,7 +66,10 @@ def parse(folder: Path, batch: int | None) -> pa.Table:
 
 
 def _rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    raw = path.read_bytes()
+    return _checked(path, path.read_bytes())
+
+
+def _checked(path: Path, raw: bytes) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     rows = np.frombuffer(raw[: len(raw) // ROW.size * ROW.size], "<i8").reshape(-1, 4)
     wrong = (rows[:, 1] < 0) | (rows[:, 1] >= len(PHASES)) | (rows[:, 3] < rows[:, 2])
     if wrong.any():

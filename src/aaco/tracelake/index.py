@@ -82,10 +82,19 @@ class Index:
         """The session of this very id. Raises StorageError."""
         return self._fresh().get(session_id)
 
+    @property
+    def stale(self) -> bool:
+        """Whether the next question looks at the disk."""
+        return self._looked is None or time.monotonic() - self._looked >= self._age_s
+
+    def look_again(self) -> None:
+        """Let the next question look at the disk, however young the last look is."""
+        with self._lock:
+            self._looked = None
+
     def _fresh(self) -> dict[str, Entry]:
         with self._lock:
-            now = time.monotonic()
-            if self._looked is None or now - self._looked >= self._age_s:
+            if self.stale:
                 self._look()
                 self._looked = time.monotonic()
             return self._by_id
@@ -95,9 +104,9 @@ class Index:
         known: dict[str, tuple[Stamp, Entry]] = {}
         with files.storage(self._root):
             for path in _folders(self._root):
-                if stamp := _stamp(path):
+                if now := stamp(path):
                     held = self._known.get(path)
-                    known[path] = held if held and held[0] == stamp else (stamp, entry(Session(Path(path))))
+                    known[path] = held if held and held[0] == now else (now, entry(Session(Path(path))))
         if known != self._known:
             self._known = known
             self._by_id = {each.session_id: each for _, (_, each) in sorted(known.items())}
@@ -120,10 +129,10 @@ def _inside(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _stamp(folder: str) -> Stamp | None:
-    """What changes whenever the session's record is written, or may be read again; None where there is no record."""
+def stamp(folder: Path | str, name: str = RECORD) -> Stamp | None:
+    """What changes whenever a file of a session is replaced, or may be read again; None where there is none."""
     try:
-        found = os.stat(f"{folder}/{RECORD}")  # noqa: PTH116 - for 10,000 of them
+        found = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for 10,000 of them
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ctime_ns, found.st_ino, found.st_size

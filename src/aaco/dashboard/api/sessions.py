@@ -5,12 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
+import anyio.to_thread
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, Field
 
-from aaco.dashboard.lake import Lake, TheLake, TheSession, told
-from aaco.tracelake.index import Choice, Entry
+from aaco.core.session import Session
+from aaco.dashboard.lake import ENCODER, TheLake, TheSession, told
+from aaco.dashboard.problems import JSON
+from aaco.governance.verdict import RegressionVerdict
+from aaco.tracelake import documents, layout, manifest
+from aaco.tracelake.forms.evidence import StoredReading
+from aaco.tracelake.index import Choice, Entry, entry, stamp
+
+HEADLINE = ("latency_p50_ms", "latency_p99_ms", "throughput_per_s", "gpu_active_ratio", "launch_tax_pct",
+            "kernel_amplification_ratio", "compute_health_index")
+MOST_HELD = 4096  # summaries kept in memory, a few kB each
 
 router = APIRouter(tags=["sessions"])
 
@@ -43,6 +53,17 @@ class SessionList(BaseModel):
     sessions: list[SessionRow]
 
 
+class Summary(BaseModel):
+    """A session at a glance; what it has not come to is null, or not among the metrics."""
+
+    schema_version: int = 1
+    session: SessionRow
+    record: dict[str, Any] = Field(description="session.json")
+    bottleneck_class: str | None
+    verdict_status: str | None = Field(description="of the last `aaco diff`")
+    metrics: dict[str, StoredReading]
+
+
 class Selection(BaseModel):
     """Which sessions, in which order, and which page of them."""
 
@@ -71,16 +92,34 @@ def sessions(lake: TheLake, selection: Annotated[Selection, Query()]) -> Respons
     chosen = selection.choice().of(lake.index.entries())
     page = chosen[selection.offset:selection.offset + selection.limit]
     return told({"schema_version": 1, "total": len(chosen), "offset": selection.offset, "limit": selection.limit,
-                 "sessions": [row(lake, each) for each in page]})
+                 "sessions": [row(each) for each in page]})
 
 
-@router.get("/sessions/{session_id}", summary="One session's record")
-def session(lake: TheLake, found: TheSession) -> Response:
-    """What session.json says: the plan, the machine, when it ran, how it ended."""
-    return told({"schema_version": 1, "session": row(lake, lake.entry(found.id)),
-                 "record": found.record.model_dump(mode="json", exclude={"owner", "kept_by"})})
+@router.get("/sessions/{session_id}", response_model=Summary, summary="One session's record and first numbers")
+async def session(lake: TheLake, found: TheSession) -> Response:
+    """The plan, the machine, how it ended; the bottleneck's class; the verdict's status; and the HEADLINE metrics."""
+    now = (stamp(found.folder), stamp(found.folder, manifest.NAME))  # whatever is written anew, the manifest is, too
+    held = lake.summaries.get(found.folder)
+    if held is None or held[0] != now:
+        document = await anyio.to_thread.run_sync(_summary, found)
+        held = now, ENCODER.encode(document)
+        if document["session"]["status"] != "running":  # which may end without a word
+            if len(lake.summaries) >= MOST_HELD:
+                lake.summaries.clear()
+            lake.summaries[found.folder] = held
+    return Response(held[1], media_type=JSON)
 
 
-def row(lake: Lake, each: Entry) -> dict[str, Any]:
+def _summary(found: Session) -> dict[str, Any]:
+    readings = documents.read(found, layout.DERIVED_METRICS)
+    verdict = documents.as_form(found, layout.VERDICT, RegressionVerdict) or {}
+    return {"schema_version": 1, "session": row(entry(found)),
+            "record": found.record.model_dump(mode="json", exclude={"owner", "kept_by"}),
+            "bottleneck_class": documents.read(found, layout.BOTTLENECK).get("bottleneck_class"),
+            "verdict_status": verdict.get("status"),
+            "metrics": {name: readings[name] for name in HEADLINE if name in readings}}
+
+
+def row(each: Entry) -> dict[str, Any]:
     """A session in a list, its folder below that of all sessions."""
-    return each.row() | {"folder": each.folder.relative_to(lake.server.root).as_posix()}
+    return each.row() | {"folder": f"{each.folder.parent.name}/{each.folder.name}"}

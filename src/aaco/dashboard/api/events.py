@@ -1,0 +1,90 @@
+"""Runs as they go: server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from aaco import progress
+from aaco.core.errors import AacoError
+from aaco.core.session import Session
+from aaco.dashboard.lake import ENCODER, Lake, TheLake, TheSession
+from aaco.dashboard.problems import Refusal
+from aaco.progress import Progress
+
+router = APIRouter(tags=["live"])
+
+EVERY_S = 0.5  # a look at the disk; what changed is told within this and the age of the index
+SILENCE_S = 10.0  # after which a comment says that the stream lives
+STREAM = "text/event-stream"
+EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {STREAM: {"schema": {"type": "string"}, "example": (
+    'event: progress\ndata: {"session_id":"20260101_120000_1a2b3c","status":"running","failure":null,'
+    '"processes_begun":1,"processes":1,"phase":"measurement","done":57,"planned":110,"median_ms":2.91,'
+    '"recent_ms":[2.9,2.93]}\n\n')}}, "description": "Events `progress`, and `ended` for a run that has."}}
+
+
+@router.get("/sessions/{session_id}/events", responses=EVENTS, response_class=StreamingResponse,
+            summary="Follow one run until it ends")
+async def follow(lake: TheLake, found: TheSession) -> StreamingResponse:
+    """An event whenever the run has come further, within a second, and `ended` with its last state."""
+    return _stream(lake, lambda: found, forever=False)
+
+
+@router.get("/events", responses=EVENTS, response_class=StreamingResponse, summary="Follow the newest run")
+async def newest(lake: TheLake) -> StreamingResponse:
+    """The same for whichever session is the newest; the stream goes on with the next one."""
+
+    def latest() -> Session | None:
+        first = next(iter(lake.index.entries()), None)
+        return Session(first.folder) if first else None
+
+    return _stream(lake, latest, forever=True)
+
+
+def _stream(lake: Lake, which: Callable[[], Session | None], forever: bool) -> StreamingResponse:
+    if lake.streams >= lake.limits.streams:
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{lake.streams} clients follow runs already", "ask again later",
+                      {"Retry-After": "10"})
+    return StreamingResponse(_events(lake, which, forever), media_type=STREAM)
+
+
+async def _events(lake: Lake, which: Callable[[], Session | None], forever: bool) -> AsyncIterator[bytes]:
+    lake.streams += 1
+    told: Progress | None = None
+    silent_s = 0.0
+    try:
+        yield b": follows\n\n"
+        while True:
+            now = await anyio.to_thread.run_sync(_look, which)
+            if now is not None and now != told:
+                yield _event("ended" if now.ended else "progress", now)
+                told, silent_s = now, 0.0
+            elif silent_s >= SILENCE_S:
+                yield b": nothing new\n\n"
+                silent_s = 0.0
+            if not forever and (now is None or now.ended):
+                return
+            await asyncio.sleep(EVERY_S)
+            silent_s += EVERY_S
+    finally:
+        lake.streams -= 1
+
+
+def _look(which: Callable[[], Session | None]) -> Progress | None:
+    """Where the run is; None where there is none, or none that can be read: records are replaced whole."""
+    try:
+        session = which()
+        return progress.of(session) if session else None
+    except AacoError:
+        return None
+
+
+def _event(name: str, now: Progress) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + ENCODER.encode(asdict(now)) + b"\n\n"
