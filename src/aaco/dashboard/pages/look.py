@@ -46,7 +46,7 @@ class PageRoute(APIRoute):
             try:
                 return await handler(request)
             except Refusal as error:
-                return failed(error.what, "", error.status)
+                return failed(error.what, "", error.status_code)
             except AacoError as error:
                 return failed(error.what, error.fix, status_of(error))
             except RequestValidationError as error:
