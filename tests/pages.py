@@ -9,7 +9,8 @@ a first line `# NAME.py` (`.yaml`, ...)  the block is a file of that name, writt
 yaml, json, toml   parsed.      text   what a program prints.
 
 A comment before a block says what the reader does not see. `<!-- before` and commands: run first, what the page takes
-for granted. `<!-- not run: WHY -->`: the block is not run here; WHY must be one of NOT_RUN.
+for granted. `<!-- not run: WHY -->`: the block is not run here; WHY must be one of NOT_RUN. A page that takes more than
+commands to set up says `<!-- run by TEST -->`, a file that names the page: it runs its blocks in place of this walk.
 """
 
 from __future__ import annotations
@@ -117,6 +118,12 @@ def _block(line: int, language: str, text: str, comment: str) -> Block:
     before = re.search(r"<!-- before\n(.*?)-->", comment, re.DOTALL)
     not_run = re.search(r"<!-- not run: ([^-]*?)(?:;.*?)?-->", comment, re.DOTALL)
     return Block(line, language, text, before[1] if before else "", not_run[1].strip() if not_run else "")
+
+
+def run_by(page: str) -> str:
+    """The test that runs the page's blocks, where it is not this walk."""
+    found = re.search(r"^<!-- run by (tests/\S+) -->$", (ROOT / page).read_text(), re.MULTILINE)
+    return found[1] if found else ""
 
 
 @dataclass

@@ -7,9 +7,10 @@ import pytest
 from tests import pages
 
 EVERY = pages.pages()
+OWN = {page: test for page in EVERY if (test := pages.run_by(page))}
 
 
-@pytest.mark.parametrize("page", [page for page in EVERY if any(
+@pytest.mark.parametrize("page", [page for page in EVERY if page not in OWN and any(
     block.language in pages.RUNNABLE and not block.not_run for block in pages.blocks(page))])
 @pytest.mark.timeout(600)
 def test_the_page_does_what_it_says(walked, page):
@@ -26,6 +27,13 @@ def test_every_block_is_of_a_kind_that_is_checked(page):
         assert not block.not_run or block.not_run in pages.NOT_RUN, f"{where}: {block.not_run!r}"
         if parse := pages.PARSED.get(block.language):
             parse(block.text)
+
+
+@pytest.mark.parametrize("page", OWN)
+def test_a_test_that_runs_a_page_knows_its_blocks(page):
+    """Mutation: a page that names a test which has never heard of it."""
+    text = (pages.ROOT / OWN[page]).read_text()
+    assert page.rpartition("/")[2] in text and "```bash" in text
 
 
 def test_every_reason_is_used():
