@@ -16,7 +16,7 @@ from aaco.core.plan import Command, Plan
 from aaco.core.session import Session, find
 from aaco.core.show import SILENT, Show
 from aaco.governance import gate, sla
-from aaco.governance.gate import Measured, Measurement, Report
+from aaco.governance.gate import Judged, Measured, Measurement, Report
 from aaco.governance.suite import Benchmark, Suite
 
 AS_BEFORE = ("equivalent", "inconclusive", "unconfirmed", "no_baseline", "kept", "near", "skipped")
@@ -36,7 +36,25 @@ class Gate:
         first = [self._guarded(each, self._first) for each in self._told("measuring")]
         suspects = gate.suspects(self.suite, first)
         measured = [self._again(each) if each.benchmark.name in suspects else each for each in first]
-        return gate.decide(self.suite, measured, datetime.now(UTC).date(), __version__), measured
+        report = self._decided(measured)
+        noted = [self._noted(each, judged) for each, judged in zip(measured, report.benchmarks, strict=True)]
+        return self._decided(noted), noted
+
+    def _decided(self, measured: Sequence[Measured]) -> Report:
+        return gate.decide(self.suite, measured, datetime.now(UTC).date(), __version__)
+
+    def _noted(self, each: Measured, judged: Judged) -> Measured:
+        """The benchmark, once the verdict in its session names the sessions that confirm it."""
+        verdict = each.first.verdict if each.first else None
+        if each.first is None or verdict is None:
+            return each
+        try:
+            for check in judged.checks:
+                if check.confirmed_by and (check.kind, check.metric) == ("comparison", verdict.metric):
+                    pipeline.confirm(self._session(each.first.session_id), verdict, check.confirmed_by, self.settings)
+        except AacoError as error:
+            return replace(each, error=error.what, error_code=error.exit_code)
+        return each
 
     def save(self, report: Report, measured: Sequence[Measured]) -> list[str]:
         """Add the sessions of every benchmark that is as it was to its baseline; what was saved and what not, in words.

@@ -292,6 +292,17 @@ def diff(baseline: str, session: Session, settings: Settings, request: Request) 
     return verdict
 
 
+def confirm(session: Session, verdict: RegressionVerdict, shown_by: Sequence[str], settings: Settings) -> None:
+    """Note in the session's verdict, if it is still this one, which sessions of fresh processes show it, too."""
+    if session.read_json(layout.VERDICT) != verdict.model_dump(mode="json"):
+        return  # it was held against something else meanwhile
+    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    document = verdict.model_copy(update={"confirmed_by": list(shown_by)}).model_dump(mode="json")
+    session.write_json(layout.VERDICT, document)
+    kept = [layout.VERDICT, *bundle.write(session, explain(session, settings).judged(document, [layout.VERDICT]))]
+    manifest.renew(session, kept)
+
+
 def judge(reference: Side, current: Side, settings: Settings, request: Request) -> RegressionVerdict:
     """The verdict on a side with all that the store knows of it; only reads. Raises AacoError."""
     from aaco import compare

@@ -274,6 +274,7 @@ MUTATIONS = [
      "if codes := {3 for each in judged if each.error_code is not None}:", "tests/unit/test_gate.py"),
     ("report/github.py", '.replace(":", "%3A")', "", "tests/unit/test_gate.py"),
     ("gate.py", "measured = [self._again(each) if", "measured = [each if", "tests/system/test_ci.py"),
+    ("gate.py", "pipeline.confirm(self._session", "str(self._session", "tests/system/test_ci.py"),
     ("governance/series/noise.py", "return found or MEAN_TO_SIGMA * float(sizes.mean())",
      "return found", "tests/unit/test_series.py"),
     ("governance/series/noise.py", "1 - heights[0] / max(heights)", "0.0 * heights[0]", "tests/unit/test_series.py"),

@@ -58,7 +58,12 @@ def test_what_is_run_here_turns_red_only_after_fresh_processes(folder):
     report = document(folder.inside("ci", made, "-q", "--json", expect=3))
     check = report["benchmarks"][0]["checks"][0]
     assert check["outcome"] == "regressed" and len(check["confirmed_by"]) == 1 and 50 < check["effect_pct"] < 150
-    assert len(set(report["benchmarks"][0]["session_ids"])) == 2
+    first, again = report["benchmarks"][0]["session_ids"]
+    assert first != again
+    told = folder.folder / "sessions" / f"{first[:4]}-{first[4:6]}-{first[6:8]}" / first
+    verdict = json.loads((told / "regress" / "verdict.json").read_text())
+    assert verdict["confirmed_by"] == check["confirmed_by"] == [again]
+    assert document(folder.inside("info", first, "--json"))["damaged"] == {}
     assert json.loads((folder.latest / "regress" / "verdict.json").read_text())["status"] == "regressed"
 
 

@@ -163,7 +163,7 @@ class RegressionVerdict(_Document):
     session_ids: list[str] = []
     env_diff: list[EnvironmentDifference] = []
     change_point: dict[str, Any] | None = None
-    confirmed_by: list[str] = []
+    confirmed_by: list[str] = Field(default=[], description="sessions of fresh processes that show it, too (aaco ci)")
     causes: list[Cause] = []
     metrics: list[MetricVerdict] = Field(default=[], description="every metric that both sides have")
     metrics_absent: dict[str, str] = Field(default={}, description="metrics that were not compared, and why")
