@@ -50,6 +50,7 @@ COMMANDS = {
     "export": ("aaco.cli.export:export", "Hand a session, or what devices tell now, to Prometheus or OpenTelemetry."),
     "summary": ("aaco.cli.summary:summary", "A session in a few lines: its numbers, its bottleneck, what to do next."),
     "chi": ("aaco.cli.summary:chi", "A session's compute health index, part by part, and its trend."),
+    "top": ("aaco.cli.top:top", "Look through a session at a terminal, live while its run goes on."),
     "report": ("aaco.cli.report:report", "Show a session: terminal, JSON, Markdown or HTML."),
     "explain": ("aaco.cli.explain:explain", "Say what a metric means, and its value in a session."),
     "analyze": ("aaco.cli.analyze:analyze", "Derive a session's tables and answers anew from its raw evidence."),

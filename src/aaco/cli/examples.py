@@ -100,6 +100,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                      "of another, at any free port", "aaco dashboard --sessions-dir nightly/sessions --port 0"),
     "serve": _of("the sessions of this folder, for programs on this machine", "aaco serve",
                  "for others, who show a token", "aaco serve --host 0.0.0.0 --tokens tokens.txt"),
+    "top": _of("the latest session", "aaco top", "the run that goes on in another terminal", "aaco top live"),
     "completion": _of("complete words in bash, from now on and in this shell",
                       "aaco completion bash > ~/.local/share/bash-completion/completions/aaco",
                       "the same in fish", "aaco completion fish > ~/.config/fish/completions/aaco.fish"),

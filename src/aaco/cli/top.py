@@ -1,0 +1,70 @@
+"""`aaco top`: a session at a terminal, live while its run goes on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aaco.cli import manual, options, say
+
+if TYPE_CHECKING:
+    from aaco.core.session import Session
+    from aaco.progress import Progress
+    from aaco.report.watch import View
+
+LIVE = "live"
+
+
+@manual.command()
+@click.argument("session", default="latest", metavar="SESSION|live", shell_complete=options.of_kind("session"))
+@options.config_file
+@options.sessions_dir
+def top(session: str, config_file: Path | None, sessions_dir: Path | None) -> None:
+    """Look through SESSION (by default the latest) at a terminal: numbers, latencies, kernels; / searches, q leaves.
+
+    `live` is the newest run in progress: its latencies as they are measured, and all the rest once it has ended. Needs
+    pip install 'aaco[top]'.
+    """
+    from aaco.cli.screen import Top
+    from aaco.core.errors import UsageError
+    from aaco.core.session import find
+
+    if not (say.lively(sys.stdout) and sys.stdin.isatty()):
+        raise UsageError("aaco top draws on a terminal, and this is none", "aaco summary; aaco kernels")
+    settings = options.settings(config_file, sessions_dir)
+    root = settings.config.storage.sessions_dir
+    chosen = running(root) if session == LIVE else find(session, root)
+    Top(chosen, settings).run()
+
+
+def running(root: Path) -> Session:
+    """The newest run in progress. Raises UsageError where there is none."""
+    from aaco.core.errors import UsageError
+    from aaco.core.session import Session
+    from aaco.tracelake.index import Index
+
+    newest = next((entry for entry in Index(root).entries() if entry.status == "running"), None)
+    if newest is None:
+        raise UsageError(f"no run is in progress under {root}", "aaco top latest")
+    return Session.open(newest.folder)
+
+
+def of_progress(session: Session, found: Progress) -> View:
+    """The view of a run that is not explained yet."""
+    from aaco.report import format
+    from aaco.report.watch import View
+
+    plan = session.record.plan
+    facts = [("phase", found.phase or "not begun"), ("process", f"{found.processes_begun} of {found.processes}"),
+             ("done", f"{found.done:,}" + (f" of {found.planned:,}" if found.planned else ""))]
+    if found.median_ms is not None:
+        facts.append(("recent median", format.quantity(found.median_ms, "ms")))
+    if found.failure:
+        facts.append(("failure", format.clean(found.failure)))
+    what = format.clean(str(plan.get("model", "")))
+    return View(f"{session.id}  {what}  {found.status}", tuple(facts), found.recent_ms,
+                why_no_kernels="kernels are known once the run has ended", done=found.done, planned=found.planned,
+                ended=found.ended)
