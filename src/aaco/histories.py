@@ -17,7 +17,7 @@ from aaco.core.readings import Absent
 from aaco.governance.series import documents, drift
 from aaco.governance.series.drift import Drift, Question, Series
 from aaco.profiler.histories import formats
-from aaco.tracelake.history import History, Key, Sample
+from aaco.tracelake.history import History, Key, Sample, backward_ns
 
 DRIFT_STATUS, CHANGE_POINTS = "drift_status.json", "change_points.json"
 
@@ -41,6 +41,17 @@ class Read:
 
     samples: tuple[Sample, ...]
     left_out: Mapping[tuple[Path, str], int]
+
+    @property
+    def set_back_ns(self) -> int:
+        """By how much the times of one history go back at most, in the order in which a file holds it.
+
+        A file that begins with the newest goes back all the time: that is an order, too.
+        """
+        times: dict[tuple[Key, str | None], list[int]] = {}
+        for sample in self.samples:
+            times.setdefault((sample.key, sample.branch), []).append(sample.time_ns)
+        return max((min(backward_ns(each), backward_ns(each[::-1])) for each in times.values() if all(each)), default=0)
 
 
 def read(paths: Sequence[Path]) -> Read:
@@ -77,6 +88,12 @@ def of_store(store: Path, choice: Choice) -> list[Series]:
     if not found:
         raise NoBaseline(f"{store}: no such history", "aaco history list; aaco history import FILE...")
     return found
+
+
+def set_back_ns(store: Path) -> int:
+    """By how much the clock of a store's writers was set back (History.set_back_ns). Raises as `of_store`."""
+    with History.open(store, create=False) as opened:
+        return opened.set_back_ns()
 
 
 def take_in(store: Path, paths: Sequence[Path]) -> tuple[int, Read, list[Path]]:

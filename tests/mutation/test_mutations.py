@@ -320,6 +320,10 @@ MUTATIONS = [
     ("analytics/root_cause/symptoms.py", "if not all(map(math.isfinite, (shift, value, before))):", "if False:",
      "tests/unit/test_root_cause.py"),
     ("root_cause.py", "regained >= HALF", "regained >= 0", "tests/unit/test_root_cause.py"),
+    ("tracelake/history.py", "zip(accumulate(times_ns, max), times_ns", "zip(times_ns, times_ns",
+     "tests/unit/test_history.py"),
+    ("histories.py", "min(backward_ns(each), backward_ns(each[::-1]))", "backward_ns(each)",
+     "tests/unit/test_histories.py"),
     ("tracelake/confirmed.py", "if one.session_id != session_id", "if True", "tests/unit/test_root_cause.py"),
     ("collectors/procfs.py", "(*line[1:4], *line[6:8])", "line[1:8]", "tests/unit/test_procfs.py"),
 ]

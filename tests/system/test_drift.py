@@ -63,3 +63,11 @@ def test_a_file_that_says_no_time_is_named(aaco):
     assert "12 values added, 0 already there" in done.stdout and "when it was last written" in done.stderr
     again = aaco.inside("history", "import", "tests/captures/histories/hyperfine.json")
     assert "0 values added, 12 already there" in again.stdout
+
+
+def test_a_clock_that_went_back_is_said(aaco, tmp_path):
+    rows = "".join(f"b,1.0,2024-05-01T00:00:{second:02}Z\n" for second in (1, 2, 8, 5, 9))
+    (tmp_path / "back.csv").write_text("benchmark,value,time\n" + rows)
+    for words in (("drift", "back.csv"), ("history", "import", "back.csv")):
+        assert "went back by 3 s" in aaco.inside(*words).stderr
+    assert "went back" not in aaco.inside("history", "list").stderr

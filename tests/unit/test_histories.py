@@ -185,6 +185,16 @@ def test_what_is_no_moment_is_none(moment):
     assert samples.instant_ns(moment) == 0
 
 
+@pytest.mark.parametrize(("days", "seconds"), [
+    ((1, 2, 3), 0), ((3, 2, 1), 0), ((2, 2), 0), ((1, 4, 3, 5), 86_400), ((5, 3, 4, 1), 86_400), ((1, None, 0), 0)])
+def test_times_that_go_back_in_a_file_are_noticed_and_newest_first_is_an_order(tmp_path, days, seconds):
+    """Mutation: an order is taken for a fault."""
+    rows = [f"b,1.0,{'' if day is None else f'2024-05-{1 + day:02}T00:00:00+00:00'}" for day in days]
+    path = tmp_path / "h.csv"
+    path.write_text("\n".join(["benchmark,value,time", *rows]) + "\n")
+    assert histories.read([path]).set_back_ns == seconds * 10**9
+
+
 def test_sessions_are_in_the_order_of_time_unless_one_has_none(tmp_path):
     rows = [{"time": f"2026-01-0{day}", "commit": str(day), "value": day} for day in (3, 1, 2)]
     in_time, = histories.of_files(histories.read([written(tmp_path, json.dumps(rows))]), Choice())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import manual, options, say, series
 from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import UsageError
 
@@ -64,11 +64,10 @@ def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Pa
     The same file twice is once. All of the files are taken in, or nothing.
     """
     from aaco import histories
-    from aaco.cli.series import left_out
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     added, read, timeless = histories.take_in(store, paths)
-    left_out(read)
+    series.left_out(read)
     for path in timeless:
         say.aside(f"warning: {path} does not say when it was measured: when it was last written stands in", "warning")
     if as_json:
@@ -177,7 +176,9 @@ def _open(baselines_dir: Path | None, config_file: Path | None) -> History:
     from aaco.tracelake import history as store
 
     storage = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage
-    return store.History.open(storage.baselines_dir / store.NAME, create=False)
+    opened = store.History.open(storage.baselines_dir / store.NAME, create=False)
+    series.clock(opened.set_back_ns())
+    return opened
 
 
 def _key(opened: History, benchmark: str, metric: str, machine: str | None, configuration: str | None) -> Key:

@@ -75,6 +75,7 @@ def _series(paths: tuple[Path, ...], choice: Choice, baselines_dir: Path | None,
 
     if not paths:
         store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
+        clock(histories.set_back_ns(store))
         return histories.of_store(store, choice)
     read = histories.read(paths)
     left_out(read)
@@ -85,6 +86,14 @@ def left_out(read: Read) -> None:
     """Say what in the files became no sample, and why."""
     for (path, why), count in read.left_out.items():
         say.aside(f"warning: {path}: {count} left out: {why}", "warning")
+    clock(read.set_back_ns)
+
+
+def clock(set_back_ns: int) -> None:
+    """Say that a clock went back, and what that does to histories."""
+    if set_back_ns > 0:
+        say.aside(f"warning: the clock of a history went back by {set_back_ns / 1e9:.3g} s: what was measured before "
+                  "and after that may stand in the wrong order", "warning")
 
 
 def _question(least: str, recent: int, limit: str | None) -> Question:

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -205,6 +206,16 @@ class History:
         """A key's sessions in time order, one row each (history_tables.SESSIONS)."""
         return history_tables.sessions(self.samples(key, branch))
 
+    def set_back_ns(self) -> int:
+        """By how much the clock of those who wrote here was set back, as far as that can be told; 0: nothing tells it.
+
+        It is told where an entry of the log, whose order is that of writing, is earlier than one before it, and where
+        something was measured later than now. Sessions before and after may then stand in the wrong order.
+        """
+        logged = [row[1] for row in self._rows("SELECT * FROM events ORDER BY id")]
+        latest, = self._connection_rows("SELECT max(time_ns) FROM samples")[0]
+        return max([backward_ns(logged), 0 if latest is None else latest - time.time_ns()])
+
     def document(self, session_id: str) -> str | None:
         """The document that a session came with."""
         rows = self._rows("SELECT * FROM documents WHERE session_id = ?", [session_id])
@@ -343,6 +354,11 @@ class History:
     def _connection_rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with _explained(self.path):
             return self._connection.execute(statement, values).fetchall()
+
+
+def backward_ns(times_ns: Sequence[int]) -> int:
+    """By how much times go back at most, from the latest before; 0 where they never do."""
+    return max((before - after for before, after in zip(accumulate(times_ns, max), times_ns, strict=True)), default=0)
 
 
 def _make(path: Path) -> None:
