@@ -157,7 +157,7 @@ class Observatory:
         return Analysis(found, pipeline.explain(found, self.settings))
 
     def report(self, session: Reference = LATEST, format: Form = "html", output: str | Path | None = None) -> Path:
-        """Write a session's report, by default to ID.html (.json, .md, .txt) in the current folder; where it is.
+        """Write a session's report, by default to ID.html (.json, .md, .pdf, .txt) in the current folder; where it is.
 
         Raises AacoError.
         """
@@ -165,8 +165,8 @@ class Observatory:
             raise UsageError(f"no report in the format {format!r}", f"formats: {', '.join(forms.SUFFIXES)}")
         found = self.analyze(session)
         path = Path(output) if output else Path(found.session.id + forms.SUFFIXES[format])
-        text = forms.render(found.explanation, format)
-        files.write_atomically(path, lambda file: file.write(text.encode()))
+        content = forms.encoded(found.explanation, format)
+        files.write_atomically(path, lambda file: file.write(content))
         return path
 
     def save_baseline(self, name: str, *sessions: Reference, replace: bool = False) -> Path:

@@ -178,7 +178,7 @@ def seal(session: Session, settings: Settings, status: Status | None = None) -> 
     explanation = _marked(answers.explanation(session, settings.config.analysis, anew=True), status or session.status)
     answers.keep(session, explanation)
     bundle.write(session, explanation)
-    manifest.write(session, explanation.absent)
+    manifest.write(session, {**explanation.absent, **bundle.absent()})
     return explanation
 
 

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "chi": _of("the health of the latest session", "aaco chi"),
     "report": _of("the latest session", "aaco report",
                   "as a page", "aaco report --session latest --format html -o report.html",
+                  "as a document to print or send", "aaco report latest --format pdf -o report.pdf",
                   "as a document for programs", "aaco report latest --json"),
     "explain": _of("what does this number mean, and what is it here?", "aaco explain KAR"),
     "analyze": _of("answers of a run that was killed", "aaco analyze latest"),

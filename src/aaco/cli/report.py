@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 @manual.command()
 @options.session_reference()
-@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html"]), default="terminal",
-              show_default=True, help="Form of the report.")
+@click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html", "pdf"]),
+              default="terminal", show_default=True, help="Form of the report; pdf needs pip install 'aaco[pdf]'.")
 @click.option("--output", "-o", type=click.Path(path_type=Path),
               help="Write to this file instead of stdout; - is stdout.")
 @options.config_file
@@ -26,16 +27,22 @@ def report(session: str | None, named: str | None, form: Form, output: Path | No
            sessions_dir: Path | None, as_json: bool) -> None:
     """Show SESSION (a path, an id, the beginning of one, or `latest`)."""
     from aaco import pipeline
+    from aaco.core.errors import UsageError
     from aaco.core.files import write_atomically
     from aaco.core.session import find
     from aaco.report import forms
 
     form, output = "json" if as_json else form, None if output == Path("-") else output
+    if form == "pdf" and not output and sys.stdout.isatty():
+        raise UsageError("a PDF is not for a terminal", "--output report.pdf")
     settings = options.settings(config_file, sessions_dir)
     explanation = pipeline.explain(find(session or named or "latest", settings.config.storage.sessions_dir), settings)
-    text = forms.render(explanation, form, "plain" if output else options.style())
+    if form != "pdf" and not output:
+        say.text(forms.render(explanation, form, options.style()))
+        return
+    content = forms.encoded(explanation, form)
     if output:
-        write_atomically(output, lambda file: file.write(text.encode()))
+        write_atomically(output, lambda file: file.write(content))
         say.aside(f"wrote {output}")
     else:
-        say.text(text)
+        say.content(content)

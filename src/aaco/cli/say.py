@@ -51,6 +51,12 @@ def text(whole: str) -> None:
         print(whole, end="")
 
 
+def content(whole: bytes) -> None:
+    """Print what is no text, for a file or a program to take. Raises StorageError."""
+    with _standard_output():
+        sys.stdout.buffer.write(whole)
+
+
 def document(content: Any) -> None:
     """Print a JSON document."""
     text(json.dumps(content, indent=2, allow_nan=False) + "\n")

@@ -5,14 +5,25 @@ from __future__ import annotations
 from aaco.analytics.explanation import Explanation
 from aaco.core import files
 from aaco.core.session import Session
-from aaco.report import html
+from aaco.report import html, plots, typesetting
 from aaco.tracelake import layout
+
+PICTURES = f"{layout.PLOTS}/*.png"
 
 
 def write(session: Session, explanation: Explanation) -> list[str]:
     """Write the HTML report and its plots into the session's folder; their names. Raises StorageError."""
-    pages = {layout.HTML_REPORT: html.render(explanation)}
-    pages |= {f"{layout.PLOTS}/{name}": svg for name, svg in html.plots(explanation).items()}
-    for name, text in pages.items():
-        files.write_atomically(session.folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+    drawings = plots.drawings(explanation)
+    pages = {layout.HTML_REPORT: html.render(explanation).encode()}
+    pages |= {f"{layout.PLOTS}/{name}.svg": drawing.standalone().encode() for name, drawing in drawings.items()}
+    if not typesetting.why_no_png():
+        pages |= {f"{layout.PLOTS}/{name}.png": made for name, made in typesetting.pngs(drawings).items()}
+    for name, page in pages.items():
+        files.write_atomically(session.folder / name, lambda file, page=page: file.write(page))  # type: ignore[misc]
     return list(pages)
+
+
+def absent() -> dict[str, str]:
+    """What of it is not written on this machine, and why."""
+    why = typesetting.why_no_png()
+    return {PICTURES: why} if why else {}

@@ -18,8 +18,6 @@ from markupsafe import Markup
 from aaco.analytics import metrics, rules
 from aaco.analytics.explanation import STATISTICS, Explanation
 from aaco.core import registry
-from aaco.core.readings import Absent
-from aaco.core.tables import INFERENCE_ITERS
 from aaco.report import (
     breakdown,
     content,
@@ -30,6 +28,7 @@ from aaco.report import (
     kernels,
     nodes,
     operators,
+    outline,
     quality,
     reach,
     spikes,
@@ -59,7 +58,7 @@ OF_A_TRACE = (("GPU active", "gpu_active_ratio"), ("Launch tax", "launch_tax_pct
 SEVERE = "INCOMPLETE"
 IN_TEMPLATE = {"content": content, "definition": definition, "format": format, "inventory": inventory,
                "graph": graph, "kernels": kernels, "operators": operators, "quality": quality, "reach": reach,
-               "spikes": spikes, "stacks": stacks, "strip": strip}
+               "no_outlier": outline.NO_OUTLIER, "spikes": spikes, "stacks": stacks, "strip": strip}
 TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
 
 
@@ -101,7 +100,7 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
         "quiet_banners": [text for text in banners if not text.startswith(SEVERE)],
         "breakdowns": breakdown.every(explanation), "stack_files": stacks.files(explanation),
         "reached": reach.by_kernel(explanation), "outliers": outliers(explanation),
-        "why_no_series": missing.get(INFERENCE_ITERS.file, "no iteration was recorded"),
+        "why_no_series": outline.why_no_iterations(explanation),
         "why_no_telemetry": missing.get(layout.GPU_EVENTS) or telemetry.why_none(explanation),
         "sources": partial(_sources, explanation),
         "files": found, "paths": {file.name for file in found},
@@ -113,7 +112,7 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
         "device_files": list(inventory.of_devices(explanation)),
         "series_text": series_text(explanation), "beyond": _beyond(explanation),
         "thinned": "; of each stretch the extremes" if thinned else "",
-        "roofline_note": _roofline_note(explanation), "why_no_roofline": _why_no_roofline(explanation),
+        "roofline_note": _roofline_note(explanation), "why_no_roofline": nodes.why_not_placed(explanation),
         "steps": content.next_steps(explanation), "absent": inventory.absent_readings(explanation),
         "metrics": [registry.METRICS[name] for name in explanation.readings],
         "measured": sum(reading.value is not None for reading in explanation.readings.values()),
@@ -194,14 +193,6 @@ def _roofline_note(explanation: Explanation) -> str:
     share = format.percent(sum(node.share for node in flat))
     what = f"{format.plural(len(flat), 'node')} without modelled arithmetic or a roof of its type"
     return f"{what} ({share} of time) not shown."
-
-
-def _why_no_roofline(explanation: Explanation) -> str:
-    try:
-        nodes.placed(explanation)
-    except Absent as reason:
-        return str(reason)
-    return "no executed node has modelled arithmetic"
 
 
 def _data(explanation: Explanation) -> dict[str, Any]:

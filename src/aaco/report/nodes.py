@@ -118,6 +118,15 @@ def placed(explanation: Explanation) -> list[dict[str, Any]]:
     return rows
 
 
+def why_not_placed(explanation: Explanation) -> str:
+    """Why no executed node has a place under the roofs; empty where some have."""
+    try:
+        placed(explanation)
+    except Absent as reason:
+        return str(reason)
+    return "" if any(node.roof for node in executed(explanation)) else "no executed node has modelled arithmetic"
+
+
 def ceilings(explanation: Explanation) -> Mapping[str, float]:
     """This machine's measured ceilings by name; empty when it has not been calibrated."""
     found: Mapping[str, float] | None = explanation.machine.get("ceilings")

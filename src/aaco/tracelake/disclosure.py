@@ -26,6 +26,7 @@ from aaco.tracelake import manifest, raw, text
 
 LOCAL: dict[str, Any] = {"owner": None, "kept_by": []}  # of session.json: processes and paths of this machine
 PIECE = 1 << 20
+IN_PICTURE = "the drawing that it is a picture of shows a credential"
 _WORD = re.compile(rb"[\x20-\x7e]{8,}")
 IN_BINARY = "it is binary and shows a credential, which cannot be taken out"
 
@@ -62,11 +63,20 @@ def _redacted(path: Path, copy: Path) -> tuple[bool, str]:
         return _table(path, copy)
     try:
         if not raw.is_text(path):
-            return False, IN_BINARY if _shows_a_credential(path) else ""
+            return False, IN_BINARY if _shows_a_credential(path) else IN_PICTURE if _pictured(path, copy) else ""
         raw.keep(path, copy)
     except AacoError as error:
         return False, f"it cannot be read: {error.what.removeprefix(f'{path}: ')}"
     return _content(path) != _content(copy), ""
+
+
+def _pictured(path: Path, copy: Path) -> bool:
+    """Whether it is the picture of a drawing out of whose text a credential has to be taken."""
+    drawing = path.with_suffix(".svg")
+    if path.suffix != ".png" or not drawing.is_file():
+        return False
+    raw.keep(drawing, copy)
+    return _content(drawing) != _content(copy)
 
 
 def _table(path: Path, copy: Path) -> tuple[bool, str]:

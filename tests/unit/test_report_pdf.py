@@ -1,0 +1,112 @@
+"""The report as a PDF, and plots as PNG: read back by programs that did not write them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaco.analytics.explanation import Explanation
+from aaco.core.errors import Missing
+from aaco.core.session import Session
+from aaco.report import bundle, forms, outline, plots, typesetting
+from aaco.tracelake import disclosure
+from tests import explained
+from tests.explained import Sample, regressed
+
+needs_poppler = pytest.mark.skipif(not shutil.which("pdftotext") and os.environ.get("CI") != "true",
+                                   reason="pdftotext (poppler-utils) is not installed")
+
+
+def read(page: bytes, folder: Path, *command: str) -> str:
+    file = folder / "report.pdf"
+    file.write_bytes(page)
+    return subprocess.run([*command, str(file), *(("-",) if command[0] == "pdftotext" else ())], check=True, text=True,
+                          capture_output=True).stdout
+
+
+def letters(text: str) -> str:
+    """What is left of a text when lines may break anywhere."""
+    return re.sub(r"[\s\u200b\u00ad-]+", "", text)
+
+
+@needs_poppler
+@pytest.mark.parametrize("session", [Sample(verdict=regressed()).explain, Sample(device=0).explain,
+                                     Sample(profiled=False, status="incomplete").explain, explained.nothing])
+def test_the_pdf_holds_the_text_of_the_outline_in_its_order(session: Callable[[], Explanation], tmp_path: Path) -> None:
+    explanation = session()
+    page = forms.encoded(explanation, "pdf")
+    assert page.startswith(b"%PDF-")
+    text = letters(read(page, tmp_path, "pdftotext", "-layout"))
+    titles = [letters(section.title) for section in outline.sections(explanation)]
+    places, start = [], 0
+    for title in titles:
+        start = text.index(title, start) + len(title)
+        places.append(start)
+    assert places == sorted(places) and len(titles) > 3
+    for section in outline.sections(explanation):
+        for block in section.blocks:
+            for row in block.rows if isinstance(block, outline.Facts) else ():
+                assert letters(row.label)[:16] in text
+
+
+@needs_poppler
+def test_the_figures_are_drawings_and_every_font_is_inside(tmp_path: Path) -> None:
+    page = forms.encoded(Sample().explain(), "pdf")
+    assert len(read(page, tmp_path, "pdfimages", "-list").splitlines()) == 2  # the header alone: no picture of pixels
+    fonts = read(page, tmp_path, "pdffonts").splitlines()[2:]
+    assert fonts and all(line.split()[-5] == "yes" for line in fonts)
+    assert re.search(r"^Tagged: +yes$", read(page, tmp_path, "pdfinfo"), re.MULTILINE)
+
+
+@needs_poppler
+def test_hostile_names_are_text_in_a_pdf(tmp_path: Path) -> None:
+    text = letters(read(forms.encoded(explained.hostile(), "pdf"), tmp_path, "pdftotext", "-raw"))
+    assert letters("<script>document.title='owned'</script>") in text
+    assert letters("{{ 7*7 }}{% raw %}${7*7}") in text
+    for name in ("#read(\"/etc/passwd\")", "$ x $", "*bold* _it_ @ref <label>", "#panic()", "\\u{41}"):
+        model = letters(read(forms.encoded(Sample(model=name).explain(), "pdf"), tmp_path, "pdftotext", "-raw"))
+        assert letters(name) in model
+
+
+def test_the_same_session_gives_the_same_pdf() -> None:
+    assert forms.encoded(Sample().explain(), "pdf") == forms.encoded(Sample().explain(), "pdf")
+
+
+def test_a_plot_is_a_png_of_twice_its_size_and_not_blank() -> None:
+    drawings = plots.drawings(Sample().explain())
+    found = typesetting.pngs(drawings)
+    assert list(found) == list(drawings)
+    for name, picture in found.items():
+        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+        assert struct.unpack(">II", picture[16:24]) == (2 * drawings[name].width, 2 * drawings[name].height)
+    assert len({len(picture) for picture in found.values()}) == len(found)
+    assert typesetting.pngs({}) == {}
+
+
+def test_without_the_extra_it_says_so_and_the_bundle_says_why_it_has_no_png(monkeypatch: pytest.MonkeyPatch,
+                                                                            tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "typst", None)
+    monkeypatch.setattr(typesetting, "find_spec", lambda name: None)
+    with pytest.raises(Missing, match="typst") as refused:
+        forms.encoded(Sample().explain(), "pdf")
+    assert refused.value.fix == "pip install 'aaco[pdf]'"
+    written = bundle.write(Session(tmp_path), Sample().explain())
+    assert "report/plots/kernels.svg" in written and not [name for name in written if name.endswith(".png")]
+    assert bundle.absent() == {"report/plots/*.png": "typst is not installed: pip install 'aaco[pdf]'"}
+
+
+def test_a_picture_of_a_drawing_that_shows_a_credential_is_not_handed_out(tmp_path: Path) -> None:
+    for name in ("shown", "plain"):
+        text = "token ghp_0123456789abcdefghijABCDEFGHIJ012345" if name == "shown" else "a kernel"
+        (tmp_path / f"{name}.svg").write_text(f"<svg><text>{text}</text></svg>")
+        (tmp_path / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00")
+    assert disclosure._redacted(tmp_path / "shown.png", tmp_path / "copy") == (False, disclosure.IN_PICTURE)
+    assert disclosure._redacted(tmp_path / "plain.png", tmp_path / "copy") == (False, "")
