@@ -24,6 +24,7 @@ from tests.system.conftest import Aaco
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 WHERE, SLOWER, TRACE = "1-where-did-the-time-go", "2-is-it-slower", "3-read-a-gpu-trace"
+DISTURBED, COLLECTOR = "4-what-disturbed-it", "5-your-own-collector"
 KERNEL_WAIT_NS, PAUSE_NS = 5_000, 250_000
 
 
@@ -62,7 +63,7 @@ def latencies_ms(folder: Path) -> list[np.ndarray]:
 
 def test_every_notebook_is_here_and_the_repository_keeps_none_of_its_outputs():
     """Mutation: a notebook saved with its outputs."""
-    assert sorted(path.stem for path in EXAMPLES.glob("*.ipynb")) == [WHERE, SLOWER, TRACE]
+    assert sorted(path.stem for path in EXAMPLES.glob("*.ipynb")) == [WHERE, SLOWER, TRACE, DISTURBED, COLLECTOR]
     for path in EXAMPLES.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
@@ -193,6 +194,47 @@ def test_read_a_gpu_trace(execute):
         rows = [[event["ns"] for event in side if event["name"].startswith(name)] for side in (kernels, later)]
         assert (delta, times_before, times_after) == (sum(rows[1]) - sum(rows[0]), len(rows[0]), len(rows[1]))
     assert len(lines) == 4 and "TRACE DIFFERENCE" in printed["all"]
+
+
+def test_what_disturbed_it(execute):
+    """Mutation: Session.sql on a table without its last row group; noise_reasons dropped."""
+    aaco, printed = execute(DISTURBED)
+    events = pq.read_table(aaco.latest / "telemetry/system_events.parquet", columns=["tier"])["tier"].to_pylist()
+    assert printed["run"].splitlines() == [f"{tier} {count}" for tier, count in sorted(Counter(events).items())]
+    processes = latencies_ms(aaco.latest)
+    assert [len(each) for each in processes] == [200, 200]
+    for line, (number, measured) in zip(printed["process"].splitlines(), enumerate(processes), strict=True):
+        assert line == f"{number} {np.median(measured):.6f} ms over {len(measured)}"
+    iterations = pq.read_table(aaco.latest / "metrics/inference_iters.parquet").to_pylist()
+    known = {(row["process"], row["iteration"]): row for row in iterations if row["phase"] == "measurement"}
+    slowest = sorted(((-ms, number, turn) for number, each in enumerate(processes) for turn, ms in enumerate(each)))
+    for line, (negative, number, turn) in zip(printed["slowest"].splitlines(), slowest[:5], strict=True):
+        assert line.startswith(f"{number} {turn} {-negative:.6f} ms ")
+        reasons = known[number, turn]["noise_reasons"]
+        assert line.endswith("; ".join(reasons or ["no recorded reason"]))
+    said = dict(line.split(" ", 1) for line in (printed["disturbed"] + printed["cost"]).splitlines())
+    judged = [row["clean"] for row in known.values()]
+    assert None not in judged and float(said["clean_pct"]) == pytest.approx(100 * sum(judged) / len(judged), abs=1e-3)
+    events = json.loads(gzip.decompress((aaco.latest / "profiler/raw/ort_profile.json.gz").read_bytes()))
+    warmup = json.loads((aaco.latest / "runtime/ort_config.json").read_text())["profile"]["warmup"]
+    runs = sorted((event["ts"], event["dur"]) for event in events if event["name"] == "model_run")[warmup:]
+    kernels = sum(ns for _, _, ns in profiled(aaco.latest))
+    closure = float(said["closure_ratio"].split()[0])
+    assert closure == pytest.approx(kernels / (1000 * sum(length for _, length in runs)), rel=1e-3)
+
+
+def test_your_own_collector(execute):
+    """Mutations: plug-ins are not asked when events are read again; their metrics are not loaded."""
+    aaco, printed = execute(COLLECTOR)
+    watched, = (path for path in aaco.folder.glob("sessions/2*/2*") if (path / "telemetry/raw").exists())
+    raw = (watched / "telemetry/raw/open_files-000.bin").read_bytes()
+    counts = np.frombuffer(raw, "<i8", offset=16)[1::2]
+    assert raw.startswith(b"OPENFILE") and len(counts) > 1 and counts.max() > 3
+    assert printed["run"].split() == f"open_files {len(counts)} samples, at most {float(counts.max())} files".split()
+    assert printed["metric"].split() == [str(float(counts.max())), "files"]
+    assert printed["absent"].startswith("None - the run was made without --telemetry")
+    told = json.loads((watched / "runtime/ort_config.json").read_text())["passes"][0]["telemetry"]["tiers"]
+    assert told["open_files"]["samples"] == len(counts) and "T1" in told
 
 
 def trace(layout: str) -> list[dict]:
