@@ -102,7 +102,6 @@
     said.className = "picked-text";
     said.setAttribute("aria-live", "polite");
     figure.insertBefore(said, figure.querySelector("figcaption"));
-    flame.tabIndex = 0;
     flame.setAttribute("role", "application");
     flame.setAttribute("aria-label", "Flame graph. Arrow keys go from frame to frame, Enter widens one, Escape the whole.");
     let picked = whole;
