@@ -102,3 +102,16 @@ def test_a_choice_keeps_every_session_that_it_takes_in_order(rows: list[tuple[in
     assert {each.session_id for each in chosen} == {each.session_id for each in entries if each.tag == "x"}
     keys = [(str(getattr(each, by) or ""), each.session_id) for each in chosen]
     assert keys == sorted(keys, reverse=descending)
+
+
+def test_of_a_known_session_no_other_is_looked_at_and_it_is_never_old(tmp_path: Path) -> None:
+    made, found = _made(tmp_path), Index(tmp_path, age_s=3600)
+    assert found.find(made.id) and found.knows(made.id)
+    with patch.object(Index, "_look", side_effect=AssertionError("it was looked for")):
+        made.amend(tag="new")
+        entry = found.find(made.id)
+        assert entry is not None and entry.tag == "new"
+    assert [each.tag for each in found.entries()] == ["new"]
+    shutil.rmtree(made.folder)
+    found.look_again()
+    assert found.find(made.id) is None and not found.knows(made.id)

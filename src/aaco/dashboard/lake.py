@@ -26,7 +26,7 @@ from aaco.tracelake.index import Entry, Index
 from aaco.tracelake.queries import Session
 
 SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,150}$"
-AGE_S = 0.5  # an answer may be as old: 200 readers at once share one look at the disk
+AGE_S = 1.0  # an answer may be as old: 200 readers at once share one look at the disk
 LISTS = "GET /api/v1/sessions lists them"
 
 
@@ -101,7 +101,8 @@ async def of(request: Request) -> Lake:
 async def _session(request: Request, session_id: Annotated[str, InPath(
         pattern=SESSION_ID, description="A session's id, or `latest`.", examples=["latest"])]) -> Session:
     lake = await of(request)
-    await lake.fresh()
+    if not lake.index.knows(session_id):
+        await lake.fresh()
     return lake.session(session_id)
 
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from aaco.core import documents, files
-from aaco.core.errors import BadBundle
+from aaco.core.errors import BadBundle, first_problem
 from aaco.core.session import Session
 
 
@@ -24,6 +24,24 @@ def holds(session: Session, name: str) -> bool:
 def read(session: Session, name: str) -> dict[str, Any]:
     """A document of the bundle that has its form; empty where the run did not get that far. Raises BadBundle."""
     return require(session, name) if holds(session, name) else {}
+
+
+def some(session: Session, name: str, fields: Collection[str]) -> dict[str, Any]:
+    """Of a document whose form leaves all fields free, those of these that it has, held against the form; the others
+    are not looked at, which for a long document is most of the work. Empty where there is none. Raises BadBundle."""
+    from aaco.tracelake.forms import FORMS
+
+    path = session.folder / name
+    if not holds(session, name):
+        return {}
+    document = files.read_json(path)
+    try:
+        found = {each: document[each] for each in ("schema_version", *fields) if each in document}
+        FORMS[name].model_validate(found)
+    except (ValidationError, TypeError) as error:
+        problem = first_problem(error) if isinstance(error, ValidationError) else "not an object"
+        raise BadBundle(f"{path}: not a {path.stem.replace('_', ' ')}: {problem}", documents.CHECK) from error
+    return found
 
 
 def damage(session: Session, name: str) -> Iterator[str]:

@@ -79,8 +79,19 @@ class Index:
         return list(self._fresh().values())
 
     def find(self, session_id: str) -> Entry | None:
-        """The session of this very id. Raises StorageError."""
+        """The session of this very id. Of one that is known no other is looked at. Raises StorageError."""
+        with self._lock:
+            held = self._by_id.get(session_id)
+            if held and (now := stamp(held.folder)):
+                if self._known[str(held.folder)][0] != now:
+                    held = self._by_id[session_id] = entry(Session(held.folder))
+                    self._known[str(held.folder)] = now, held
+                return held
         return self._fresh().get(session_id)
+
+    def knows(self, session_id: str) -> bool:
+        """Whether a session of this id was there when it was looked last."""
+        return session_id in self._by_id
 
     @property
     def stale(self) -> bool:
