@@ -95,8 +95,9 @@ def commands(text: str) -> list[str]:
 
 
 def pages() -> list[str]:
-    """Every page of the documentation, by its path in the repository."""
-    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    """Every page of the documentation and of the skill, by its path in the repository."""
+    found = (path for top in ("docs", "skills") for path in (ROOT / top).rglob("*.md"))
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
 def blocks(page: str) -> list[Block]:
