@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from aaco.core.errors import AacoError, UsageError
-from aaco.core.session import Session
 from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site, glance, judged
@@ -65,7 +64,7 @@ def _news(entries: Sequence[Entry]) -> dict[str, Any]:
     slower, compared = [], 0
     for each in entries[:RECENT]:
         try:
-            found = judged(Session(each.folder))
+            found = judged(each)
         except AacoError:  # its own page says what is wrong with it
             continue
         compared += bool(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,6 +18,8 @@ from aaco.tracelake import documents, layout
 from aaco.tracelake.index import Entry
 
 MOST_KEPT = 6  # explanations; one of a million kernels holds some 100 MB
+MOST_ROWS = 4096  # answers of sessions that lists showed
+ANSWERS = (layout.DERIVED_METRICS, layout.BOTTLENECK)
 LATENCIES = {"p50": "latency_p50_ms", "p99": "latency_p99_ms"}
 
 
@@ -48,7 +51,7 @@ class Site:
 
     def explained(self, session: Session) -> Explanation:
         """Everything known of a session; kept until one of its files is written anew. Raises AacoError."""
-        stamp = [_written(session.folder / name) for name in (RECORD, layout.MANIFEST, layout.VERDICT)]
+        stamp = _stamps(session.folder, RECORD, layout.MANIFEST, layout.VERDICT)
         with self._lock:  # two readers of one large session cost one explanation
             held = self._explained.get(session.id)
             if held and held[0] == stamp:
@@ -66,21 +69,35 @@ def glance(found: Entry) -> dict[str, Any]:
     row = found.row() | {"p50": None, "p99": None, "label": "", "verdict": None, "effect_pct": None}
     if found.status not in ("complete", "running"):
         return row
-    session = Session(found.folder)
     try:
-        readings = documents.read(session, layout.DERIVED_METRICS)
-        row |= {name: readings.get(metric, {}).get("value") for name, metric in LATENCIES.items()}
-        row["label"] = documents.read(session, layout.BOTTLENECK).get("bottleneck_class", "").replace("_", " ")
-        row |= judged(session)
+        return row | _answers(found.folder, *_stamps(found.folder, *ANSWERS)) | judged(found)
     except AacoError as error:
-        row["failure"] = error.what
-    return row
+        return row | {"failure": error.what}
 
 
-def judged(session: Session) -> dict[str, Any]:
+def judged(found: Entry) -> dict[str, Any]:
     """What a comparison said of a session; empty where none was made. Raises BadBundle."""
-    found = documents.as_form(session, layout.VERDICT, RegressionVerdict)
+    return _verdict(found.folder, *_stamps(found.folder, layout.VERDICT))
+
+
+@lru_cache(MOST_ROWS)
+def _answers(folder: Path, *stamps: int) -> dict[str, Any]:
+    """Latencies and the class; read again when one of the files was written anew, as `stamps` tell."""
+    session = Session(folder)
+    readings = documents.read(session, layout.DERIVED_METRICS)
+    latencies = {name: readings.get(metric, {}).get("value") for name, metric in LATENCIES.items()}
+    return latencies | {"label": documents.read(session, layout.BOTTLENECK).get("bottleneck_class", "")
+                        .replace("_", " ")}
+
+
+@lru_cache(MOST_ROWS)
+def _verdict(folder: Path, *stamps: int) -> dict[str, Any]:
+    found = documents.as_form(Session(folder), layout.VERDICT, RegressionVerdict)
     return {"verdict": found["status"], "effect_pct": found["effect_pct"]} if found else {}
+
+
+def _stamps(folder: Path, *names: str) -> list[int]:
+    return [_written(folder / name) for name in names]
 
 
 def _written(path: Path) -> int:
