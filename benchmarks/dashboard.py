@@ -1,8 +1,9 @@
 """How long the dashboard's list of 10,000 sessions takes: `python -m benchmarks.dashboard` prints a table and JSON.
 
 The bar: every list within 1 s in a browser. One real run is made, and its documents stand in 10,000 folders under ids,
-times and tags of their own. With --streamlit PYTHON (of an environment that has Streamlit) the same list is also shown
-by the application in `streamlit_list.py`, for docs/decisions/0007-dashboard.md.
+times and tags of their own. Then a run is followed in the browser: from an inference's row on disk until the page
+counts it (bar: 2 s). With --streamlit PYTHON (of an environment that has Streamlit) the same list is also shown by the
+application in `streamlit_list.py`, for docs/decisions/0007-dashboard.md.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from aaco.runner.iterations import count
 from tests.browser.chromium import Browser, Page
 
 SESSIONS, SEED, TURNS = 10_000, 7, 20
-BAR_MS = 1000.0
+BAR_MS, LIVE_BAR_MS = 1000.0, 2000.0
 PAGES = {"newest first": "/", "a model, 2nd page": "/?model=resnet50&page=2", "a tag found": "/?q=pr-77",
          "sorted by tag": "/?sort=tag&order=asc", "last page": "/?page=200"}
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -47,9 +49,7 @@ class Served:
 
 def make(folder: Path, count: int = SESSIONS) -> Path:
     """A folder of sessions: the documents of one real run, each under a name of its own."""
-    environment = {**os.environ, "AACO_CACHE_DIR": str(folder / "cache"), "XDG_CONFIG_HOME": str(folder)}
-    (folder / "aaco").mkdir()
-    (folder / "aaco" / "config.yaml").write_text("profiling: {calibrate: false}\n")
+    environment = _environment(folder)
     subprocess.run([sys.executable, "-m", "aaco", "run", "gpt2-tiny", "--iterations", "30", "--sessions-dir",
                     str(folder / "one")], env=environment, check=True, capture_output=True)
     real = (folder / "one" / "latest").resolve()
@@ -123,7 +123,9 @@ def main() -> None:
         found = {"aaco dashboard": _ours(sessions, browser, folder, chosen.turns)}
         if chosen.streamlit:
             found["streamlit"] = _streamlit(chosen.streamlit, sessions, browser, folder, chosen.turns)
+        delays = follow(browser, folder)
         browser.close()
+    print(f"load average of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
     rows = {name: _summary(served) for name, served in found.items()}
     for name, row in rows.items():
         print(f"{name}: listens after {row['listens_ms']:.0f} ms; {row['facts']}")
@@ -133,7 +135,38 @@ def main() -> None:
     print(json.dumps(rows))
     worst = max(times["p95_ms"] for page, times in rows["aaco dashboard"]["pages"].items() if "first" not in page)
     print(f"the slowest list at p95: {worst:.0f} ms, asked {BAR_MS:.0f} ms: {'met' if worst <= BAR_MS else 'MISSED'}")
-    sys.exit(worst > BAR_MS)
+    late = float(np.percentile(delays, 95))
+    print(f"a run followed: {len(delays)} inferences until they were counted on the page, median "
+          f"{np.median(delays):.0f} ms, p95 {late:.0f} ms, asked {LIVE_BAR_MS:.0f} ms: "
+          f"{'met' if late <= LIVE_BAR_MS else 'MISSED'}")
+    sys.exit(worst > BAR_MS or late > LIVE_BAR_MS)
+
+
+def follow(browser: Browser, folder: Path) -> list[float]:
+    """ms from rows on disk until the page of a real run counts them."""
+    port, root, environment = _free_port(), folder / "followed", _environment(folder)
+    serve = [sys.executable, "-m", "aaco", "dashboard", "--port", str(port), "--sessions-dir", str(root)]
+    work = [sys.executable, "-m", "aaco", "run", "gpt2-tiny", "--iterations", "8000", "--sessions-dir", str(root)]
+    delays: list[float] = []
+    with running(serve, port, folder):
+        run = subprocess.Popen(work, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not (found := list(root.glob("latest/runtime/iterations-000000.i64"))):
+            assert run.poll() is None
+            time.sleep(0.02)
+        page = browser.open(f"http://127.0.0.1:{port}/sessions/{found[0].resolve().parent.parent.name}/live")
+        page.wait("Measuring", seconds=60)
+        while run.poll() is None and (made := count(found[0])) < 8000:
+            start = time.perf_counter()
+            while _counted(page) < made:
+                time.sleep(0.005)
+            delays.append(1000 * (time.perf_counter() - start))
+        run.wait()
+    return delays
+
+
+def _counted(page: Page) -> int:
+    """How many inferences the page says are done."""
+    return int("".join(filter(str.isdigit, page.text("#far").partition(" of ")[0])) or 0)
 
 
 def _ours(sessions: Path, browser: Browser, folder: Path, turns: int) -> Served:
@@ -167,6 +200,14 @@ def _summary(served: Served) -> dict[str, Any]:
         pages[name] = {"median_ms": float(np.median(times)), "low_ms": float(np.percentile(medians, 2.5)),
                        "high_ms": float(np.percentile(medians, 97.5)), "p95_ms": float(np.percentile(times, 95))}
     return {"listens_ms": served.listens_ms, "facts": served.facts, "pages": pages}
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """A user of its own, whose runs do not measure the machine's ceilings."""
+    settings = folder / "aaco" / "config.yaml"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text("profiling: {calibrate: false}\n")
+    return {**os.environ, "AACO_CACHE_DIR": str(folder / "cache"), "XDG_CONFIG_HOME": str(folder)}
 
 
 def _free_port() -> int:

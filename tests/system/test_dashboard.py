@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,6 +139,35 @@ def test_the_timeline_opens_the_trace_without_asking_anybody(site: Site, browser
     assert page.external == []
     assert any("/perfetto/" in url and url.startswith(site.url) for url in page.requests)
     assert page.findings() == []
+
+
+def test_a_run_is_seen_in_the_list_and_followed_to_its_end(recorded: Aaco, tmp_path: Path, browser: Browser) -> None:
+    aaco = Aaco(tmp_path, recorded.cache)
+    with dashboard(aaco) as url:
+        page = browser.open(url)
+        assert "No session yet" in page.text()
+        run = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 4000), cwd=aaco.folder,
+                               env=aaco.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        page.wait("since", seconds=40)
+        page.click(selector=".news ul a")
+        page.wait("Measuring", seconds=40)
+        [rows] = aaco.folder.glob("sessions/latest/runtime/iterations-000000.i64")
+        seen = [_counted(page)]
+        while seen[-1] < 4000 and run.poll() is None and len(seen) < 4:
+            page.wait(f"{seen[-1]:,} of 4,010", gone=True)
+            seen.append(_counted(page))
+        assert len(seen) > 1 and seen == sorted(set(seen))
+        assert seen[-1] <= rows.stat().st_size // 32
+        sound(page)
+        page.wait("The run is complete", seconds=60)
+        assert "4,010 of 4,010" in page.text("#live")
+        assert run.wait() == 0
+        page.click(role="link", name="Its answers")
+        page.wait("Median latency")
+
+
+def _counted(page: Page) -> int:
+    return int(page.text("#far").partition(" of ")[0].replace(",", "") or 0)
 
 
 def test_hostile_names_are_shown_and_do_nothing(site: Site, browser: Browser) -> None:
