@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -61,15 +62,15 @@ def _names(entries: Sequence[Entry], field: str) -> list[str]:
 
 def _news(entries: Sequence[Entry]) -> dict[str, Any]:
     """The newest session, and those of the recent ones that were judged slower."""
-    slower, compared = [], 0
+    slower, counts = [], Counter[str]()
     for each in entries[:RECENT]:
         try:
             found = judged(each)
         except AacoError:  # its own page says what is wrong with it
             continue
-        compared += bool(found)
+        counts.update([found["verdict"]] if found else [])
         if found.get("verdict") == "regressed":
             slower.append(each.row() | found)
     newest = next((each for each in entries if each.status != "unreadable"), None)
     return {"newest": glance(newest) if newest else None, "slower": slower[:MOST_NEWS], "many_slower": len(slower),
-            "compared": compared, "looked": min(RECENT, len(entries))}
+            "judged": dict(counts), "looked": min(RECENT, len(entries))}
