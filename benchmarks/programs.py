@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
+
+def settle(process: int | str, besides: int = 0) -> None:
+    """Return when all threads of the process but one sleep, and none has switched since the look before.
+
+    However slow the machine is: what is counted then stays as it is. (One that waits for the interpreter's lock sleeps,
+    too, but wakes every 5 ms.)
+    """
+    before: list[str] = []
+    while True:
+        threads = [path for path in Path(f"/proc/{process}/task").iterdir() if path.name != str(besides)]
+        lines = [line for path in threads for line in (path / "status").read_text().splitlines()
+                 if line.startswith(("State", "voluntary", "nonvoluntary"))]
+        if lines == before and all("sleeping" in line for line in lines if line.startswith("State")):
+            return
+        before = lines
+        time.sleep(0.05)
+
+
+# Programs can call it with "self" and threading.get_native_id().
+SETTLE = "import time\nfrom pathlib import Path\n" + inspect.getsource(settle)
 # Three threads lock, sleep and fault. What getrusage(2) counts is told, and their end waits for another line, so that
 # the account is of just what a tracer sees.
 _BUSY = """
-import mmap, resource, sys, threading, time
+import mmap, resource, sys, threading
 def rusage():
     r = resource.getrusage(resource.RUSAGE_SELF)
     return [r.ru_nvcsw, r.ru_nivcsw, r.ru_minflt, r.ru_majflt]
@@ -34,7 +57,7 @@ for thread in threads:
     thread.start()
 for thread in threads:
     done.acquire()
-time.sleep(0.1)
+settle("self", threading.get_native_id())
 print(*(b - a for a, b in zip(before, rusage())), flush=True)
 sys.stdin.readline()
 gate.set()
@@ -110,7 +133,7 @@ child.communicate()
 
 def busy(sleeps: int = 150, sleep_s: float = 0.0005, pages: int = 2048, spin_s: float = 0.0) -> str:
     """What each of the three threads does: sleeps with the lock held, first touches of pages, spinning."""
-    return _BUSY.format(sleeps=sleeps, sleep_s=sleep_s, pages=pages, spin_s=spin_s)
+    return SETTLE + _BUSY.format(sleeps=sleeps, sleep_s=sleep_s, pages=pages, spin_s=spin_s)
 
 
 @contextlib.contextmanager

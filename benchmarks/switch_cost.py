@@ -2,12 +2,12 @@
 
 Two processes hand each other a byte on one CPU, in bursts under SCHED_FIFO, so that every byte is two switches. In a
 sitting the same two play short rounds under every mode, in random order, again and again; a round is paired with the
-untraced one of its turn, and measured by the CPU time of both processes. Each sitting loads the programs anew: where
-the kernel puts their code alone moves the figure by some 10 ns. The estimate is the median of all paired differences,
-its 95 % interval a bootstrap over whole sittings (seeded). Sittings go on until the intervals are narrow enough,
-wherever they lie, or to a limit. A bar holds if the upper end of the interval is within it.
+mean of the two untraced ones of its turn (off and control), and measured by the CPU time of both processes. Each
+sitting loads the programs anew: where the kernel puts their code alone moves the figure by some ns. The estimate is the
+median of all paired differences, its 95 % interval a bootstrap over whole sittings (seeded). Sittings go on until the
+intervals are narrow, wherever they lie, or to a limit. A bar holds if the upper end of the interval is within it.
 
-Modes: control, untraced like what it is paired with, so that its interval should hold 0; empty, a program that does
+Modes: control, paired with off alone, so that its interval should hold 0; empty, a program that does
 nothing, which is what any program at a switch costs on this kernel; timed, the same while the kernel takes the time of
 BPF programs (bpf_stats); filtered, a stranger is traced; family, a stranger with a child; totals and events, the
 players themselves are traced, and two others play. "By the kernel" is what bpf_stats says of a run of the program at
@@ -40,7 +40,7 @@ from aaco.core.host import Host
 from benchmarks.programs import IDLE, PARENT, PARTNERS, tell, waiting
 
 TURNS, ROUNDS = 2_000, 12  # bytes there and back in a round; rounds of each mode in a sitting
-LEAST, NARROW_NS, LIMIT_S = 12, 4.0, 150.0  # sittings; half an interval of the filtered modes; all sittings
+LEAST, NARROW_NS, LIMIT_S = 16, 3.0, 180.0  # sittings; half an interval of the filtered modes; all sittings
 RESAMPLES, SEED = 4_000, 20
 FILTERED, TRACED = ("filtered", "family"), ("totals", "events")
 BARS_NS = dict.fromkeys(FILTERED, 100) | dict.fromkeys(TRACED, 1000)
@@ -81,11 +81,13 @@ class Game:
         return cpu_ns / switches
 
     def rounds(self, chance: random.Random) -> dict[str, Differences]:
-        """By mode: CPU ns per switch of each round, beyond the untraced round of its turn; off: as it is."""
+        """By mode: CPU ns per switch of each round, beyond the untraced rounds of its turn; off: as it is."""
         turns = [{mode: self.play(self.modes[mode]) for mode in chance.sample(list(self.modes), len(self.modes))}
                  for _ in range(ROUNDS)]
-        off = np.array([turn["off"] for turn in turns])
-        return {mode: np.array([turn[mode] for turn in turns]) - (0 if mode == "off" else off) for mode in self.modes}
+        taken = {mode: np.array([turn[mode] for turn in turns]) for mode in self.modes}
+        untraced = (taken["off"] + taken["control"]) / 2
+        compared_with = {"off": 0, "control": taken["off"]}
+        return {mode: values - compared_with.get(mode, untraced) for mode, values in taken.items()}
 
     def weigh(self, mode: str) -> float:
         """ns of a run of the program at a switch, by the kernel's account, over one round."""
@@ -100,11 +102,12 @@ def measure() -> dict[str, Any]:
     began, chance = time.monotonic(), random.Random(SEED)
     extra, weights = defaultdict[str, list[Differences]](list), defaultdict[str, list[float]](list)
     while True:
-        for sitting in (bystanders, traced):
+        begins = len(extra["filtered"]) < LEAST  # afterwards, only what is near its bar
+        for sitting in (bystanders, traced) if begins else (bystanders,):
             with sitting() as game:
                 for mode, differences in game.rounds(chance).items():
                     extra[mode].append(differences)
-                for mode in game.runs:
+                for mode in game.runs if begins else ():
                     weights[mode].append(game.weigh(mode))
         untraced = float(np.median(extra["off"]))
         costs = {mode: cost(np.array(values), weights[mode]) for mode, values in extra.items() if mode != "off"}
@@ -140,7 +143,7 @@ def traced() -> Iterator[Game]:
             _loaded(players, events=True) as events, Ring(events, bpf_scheduler.RING_BYTES) as ring:
         with _attached(totals), _attached(events):
             tell(players)
-        yield Game(players, {"off": nullcontext, "totals": lambda: _attached(totals),
+        yield Game(players, {"off": nullcontext, "control": nullcontext, "totals": lambda: _attached(totals),
                              "events": lambda: _emptied(events, ring)},
                    {"totals": _runs(totals), "events": _runs(events)})
         assert not any(lost for _, lost, *_ in events.per_cpu("accounts")), "a record that finds no room costs less"

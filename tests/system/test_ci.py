@@ -22,13 +22,13 @@ EXAMPLES = ROOT / "examples" / "ci"
 MARKER = "<!-- aaco-ci: demo -->"
 # A program that sleeps is hardly slowed by its neighbours: on a busy machine, too, twice as long is twice as long.
 WORK = "import pathlib, time; time.sleep(float(pathlib.Path('seconds').read_text()))"
-FAST, SLOW = 0.2, 0.45
+FAST, SLOW = 0.2, 0.6
 RUNS = 6
 
 
 def suite(folder: Path, *benchmarks: dict, **more) -> Path:
     path = folder / "aaco-ci.yaml"
-    path.write_text(yaml.safe_dump({"tolerance_pct": 20, "benchmarks": list(benchmarks), **more}))
+    path.write_text(yaml.safe_dump({"tolerance_pct": 40, "benchmarks": list(benchmarks), **more}))
     return path
 
 
@@ -57,7 +57,7 @@ def test_what_is_run_here_turns_red_only_after_fresh_processes(folder):
     (folder.folder / "seconds").write_text(str(SLOW))
     report = document(folder.inside("ci", made, "-q", "--json", expect=3))
     check = report["benchmarks"][0]["checks"][0]
-    assert check["outcome"] == "regressed" and len(check["confirmed_by"]) == 1 and 50 < check["effect_pct"] < 150
+    assert check["outcome"] == "regressed" and len(check["confirmed_by"]) == 1 and 40 < check["effect_pct"] < 400
     first, again = report["benchmarks"][0]["session_ids"]
     assert first != again
     told = folder.folder / "sessions" / f"{first[:4]}-{first[4:6]}-{first[6:8]}" / first

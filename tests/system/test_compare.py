@@ -90,8 +90,8 @@ def test_a_model_with_more_nodes_is_slower(aaco):
     assert verdict_of(aaco)["effect_pct"] > 50
 
 
-def test_a_command_with_a_fifth_more_work_is_slower(aaco):
-    done = aaco("compare", "--command", "sleep 0.2", "--command", "sleep 0.24", "--pairs", 1, "--processes", 8,
+def test_a_command_with_twice_the_work_is_slower(aaco):
+    done = aaco("compare", "--command", "sleep 0.2", "--command", "sleep 0.4", "--pairs", 1, "--processes", 8,
                 "--warmup", 0, "-q", "--level", 0.95, "--json", expect=3)
     found = json.loads(done.stdout)
     assert found["ci"][0] > 5 and found["replication_unit"] == "block"
@@ -138,12 +138,12 @@ def test_a_comparison_that_is_stopped_is_incomplete(aaco, how):
     """Mutation: the session is marked complete when it begins."""
     running = subprocess.Popen(aaco.command("compare", "gpt2-tiny", "--processes", 500, "-q"), cwd=aaco.folder,
                                env=aaco.environment(), stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not any(aaco.folder.glob("sessions/2*/*/runtime/pairs-000001.i64")):
         assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     running.send_signal(how)
-    _, said = running.communicate(timeout=30)
+    _, said = running.communicate(timeout=90)
     assert running.returncode == (1 if how == signal.SIGINT else -how) and "Traceback" not in said
     session = Session.open(aaco.latest)
     assert session.status == "incomplete" and not (session.folder / "regress/verdict.json").exists()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import random
 import shutil
 import signal
@@ -214,14 +214,17 @@ def test_ctrl_c_leaves_an_incomplete_session(aaco):
                                env=aaco.environment(), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: list(aaco.folder.glob("sessions/2*/*/runtime/iterations-*.i64")))
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "interrupted" in stderr and "Traceback" not in stderr
     assert json.loads(aaco("ls", "--json").stdout)["sessions"][0]["status"] == "incomplete"
 
 
 def test_kill_9_at_twenty_random_moments(aaco):
-    """Whatever the moment, what is on disk is listed as incomplete and read to the last flush."""
+    """Whatever the moment, what is on disk is listed as incomplete and read to the last flush.
+
+    Half of the moments are in the measurement, however fast it is; the others are anywhere, as far as the clock tells.
+    """
     chance = random.Random(20)
     aaco("calibrate")
     command = aaco.command("run", "gpt2-tiny", "--iterations", 400, "--telemetry", "--quiet")
@@ -229,11 +232,16 @@ def test_kill_9_at_twenty_random_moments(aaco):
     subprocess.run(command, cwd=aaco.folder, env=aaco.environment(), check=True, stdout=subprocess.DEVNULL)
     whole = time.monotonic() - started
     shutil.rmtree(aaco.folder / "sessions")
-    for _ in range(20):
+    for number in range(20):
+        before = written(aaco.folder)
         process = subprocess.Popen(command, cwd=aaco.folder, env=aaco.environment(), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)
-        time.sleep(chance.uniform(0.2, 1.0) * whole)
-        os.kill(process.pid, signal.SIGKILL)
+        if number % 2:
+            reach(aaco.folder, before + chance.randrange(1, 400), process)
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0.2, 1.0) * whole)
+        process.kill()
         process.wait()
     wait_for(lambda: not workers_of(aaco.folder))  # the measured process dies with its parent
     rows = json.loads(aaco("ls", "--json", "--limit", 100).stdout)["sessions"]
@@ -265,6 +273,15 @@ def test_an_incomplete_session_can_be_analyzed(aaco):
     says(aaco("baseline", "save", "b", expect=2), "incomplete")
 
 
+def written(folder):
+    """Rows of iterations on disk, of all sessions."""
+    return sum(path.stat().st_size // 32 for path in folder.glob("sessions/2*/*/runtime/iterations-*.i64"))
+
+
+def reach(folder, rows, process):
+    wait_for(lambda: process.poll() is not None or written(folder) >= rows)
+
+
 def workers_of(folder):
     return [path for path in Path("/proc").glob("[0-9]*") if is_worker(path, folder)]
 
@@ -277,7 +294,7 @@ def is_worker(process, folder):
         return False
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=200):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

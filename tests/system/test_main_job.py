@@ -86,7 +86,7 @@ def test_closure_is_node_time_over_run_time(resnet):
     nodes = sum(event["dur"] for event in events if event["name"].endswith("_kernel_time") and event["ts"] >= start)
     closure = json.loads((resnet.latest / "metrics/derived_metrics.json").read_text())["closure_ratio"]["value"]
     assert closure == pytest.approx(nodes / sum(event["dur"] for event in runs), abs=0.01)
-    assert closure > 0.9
+    assert 0.5 < closure <= 1
 
 
 def test_every_source_node_is_claimed_once_or_eliminated(resnet):

@@ -30,7 +30,7 @@ from aaco.collectors.bpf_scheduler import Totals, Tracer
 from aaco.core.errors import BadCapture, Exit, Missing, StorageError
 from aaco.core.host import Host
 from aaco.core.readings import Absent
-from benchmarks.programs import busy, tell
+from benchmarks.programs import SETTLE, busy, settle, tell
 from tests.fakes import hosts
 
 live = pytest.mark.skipif(bool(reason := bpf_scheduler.why_not(Host())), reason=reason or "BPF loads here")
@@ -50,7 +50,6 @@ for thread in threads:
     thread.start()
 for thread in threads:
     spun.acquire()
-time.sleep(0.1)
 print("spun", flush=True); sys.stdin.readline()
 """
 HOG = """
@@ -58,8 +57,7 @@ import ctypes, os, time
 os.sched_setaffinity(0, {{{cpu}}})
 ctypes.CDLL(None).prctl(15, b"{name}", 0, 0, 0)
 print("ready", flush=True)
-end = time.monotonic() + {seconds}
-while time.monotonic() < end:
+while True:
     pass
 """
 # In a burst well under the 0.95 s that the kernel leaves to real-time threads; one above the other, so that nothing
@@ -81,42 +79,47 @@ os.sched_setaffinity(0, {{{cpu}}})
 ctypes.CDLL(None).prctl(15, b"{name}", 0, 0, 0)
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
 print("ready", flush=True)
-for _ in range(200):
+while True:
     end = time.monotonic() + 0.001
     while time.monotonic() < end:
         pass
     time.sleep(0.01)
 """
-LOCKED = """
-import sys, threading, time
-lock, held = threading.Lock(), threading.Event()
+LOCKED = SETTLE + """
+import sys, threading
+lock, held, times = threading.Lock(), threading.Event(), []
 def hold():
     with lock:
         held.set()
+        settle("self", threading.get_native_id())
+        times.append(time.monotonic_ns())
         time.sleep(0.2)
+        times.append(time.monotonic_ns())
 print("ready", flush=True); sys.stdin.readline()
 holder = threading.Thread(target=hold)
 holder.start()
 held.wait()
-begin = time.monotonic_ns()
 with lock:
-    waited = time.monotonic_ns() - begin
-print(threading.main_thread().native_id, holder.native_id, waited, flush=True)
+    pass
+print(threading.main_thread().native_id, holder.native_id, *times, flush=True)
 sys.stdin.readline()
 """
 PING_PONG = """
 import os, sys, threading
 def answer(take, give):
-    for _ in range(20000):
+    for _ in range(10000):
         os.read(take, 1)
         os.write(give, b"x")
 (a, b), (c, d) = os.pipe(), os.pipe()
-other = threading.Thread(target=answer, args=(a, d))
-print("ready", flush=True); sys.stdin.readline()
-os.write(d, b"x")
-other.start()
-answer(c, b)
-print("played", flush=True); sys.stdin.readline()
+print("ready", flush=True)
+for _ in sys.stdin:
+    other = threading.Thread(target=answer, args=(a, d))
+    os.write(d, b"x")
+    other.start()
+    answer(c, b)
+    other.join()
+    os.read(c, 1)
+    print("played", flush=True)
 """
 
 
@@ -153,12 +156,12 @@ def test_run_queue_wait_is_that_of_schedstat(start: Any, tmp_path: Path) -> None
     """
     cpu = min(os.sched_getaffinity(0))
     target = start(SPINNING.format(cpu=cpu, seconds=0.6, threads=2))
-    start(HOG.format(cpu=cpu, name="hog", seconds=2))
+    start(HOG.format(cpu=cpu, name="hog"))
     tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     before = procfs.waits_ns(target.pid)
     assert tell(target) == "spun\n"
-    time.sleep(0.3)  # until it sleeps again: a wait is in the kernel's account only when it is over
+    settle(target.pid)  # a wait is in the kernel's account only when it is over
     truth = {thread: ns - before.get(thread, 0) for thread, ns in procfs.waits_ns(target.pid).items()}
     table = tracer.stop()
     rows = of(table, "run_queue_wait").group_by("thread_id").aggregate([("dur_ns", "sum")])
@@ -166,7 +169,7 @@ def test_run_queue_wait_is_that_of_schedstat(start: Any, tmp_path: Path) -> None
     assert tracer.overhead["lost"] == 0
     assert {thread: found.get(thread, 0) for thread in truth} == truth
     waited = sum(found.values())
-    assert waited > 200_000_000
+    assert waited > 0
     totals = bpf_scheduler.totals(tracer.raw)
     assert totals.unseen < 0.1 * totals.of["run_queue_wait"][0]
     assert totals.of["run_queue_wait"] == (len(of(table, "run_queue_wait")), waited)
@@ -201,14 +204,14 @@ def test_a_wait_for_a_lock_is_a_futex_wait_as_long_as_it_was(start: Any, tmp_pat
     target = start(LOCKED)
     tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
-    waiter, holder, waited_ns = map(int, tell(target).split())
+    waiter, holder, since, until = map(int, tell(target).split())  # in which the waiter surely slept
     table = tracer.stop()
     waits = of(table, "futex_wait")
     longest = max(waits.to_pylist(), key=lambda row: row["dur_ns"])
     assert longest["thread_id"] == waiter
-    assert 190_000_000 < longest["dur_ns"] <= waited_ns
+    assert longest["t_ns"] <= since < until <= longest["t_ns"] + longest["dur_ns"]
     slept = of(table, "switch_voluntary").filter(pc.equal(of(table, "switch_voluntary")["thread_id"], holder))
-    assert "sleep" in {row["detail"] for row in slept.to_pylist() if row["dur_ns"] > 190_000_000}
+    assert "sleep" in {row["detail"] for row in slept.to_pylist() if row["dur_ns"] >= 200_000_000}
 
 
 @live
@@ -236,7 +239,8 @@ def test_a_spinning_thread_pays_for_its_timer(start: Any, tmp_path: Path) -> Non
     timers = of(tracer.stop(), "timer")
     assert len(timers) >= 10
     assert set(timers["detail"].to_pylist()) == {"local_timer"}
-    assert 0 < pc.sum(timers["dur_ns"]).as_py() < 500_000_000
+    ends = pc.add(timers["t_ns"], timers["dur_ns"])
+    assert 0 < pc.sum(timers["dur_ns"]).as_py() < pc.max(ends).as_py() - pc.min(timers["t_ns"]).as_py()
 
 
 @live
@@ -262,14 +266,16 @@ print("read", flush=True); sys.stdin.readline()""")
 
 @live
 def test_what_finds_no_room_is_counted_to_the_last(start: Any, tmp_path: Path) -> None:
-    """A ring of 900 records that is read too rarely. Mutation: clear `untold` without telling it."""
+    """A ring of 900 records that is read once amid it. Mutation: clear `untold` without telling it."""
     target = start(PING_PONG)
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin", ring_bytes=1 << 16, period_s=0.02)
+    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin", ring_bytes=1 << 16, period_s=3600)
     tracer.start()
+    tell(target)
+    tracer._pump._move()
     tell(target)
     table = tracer.stop()
     weight, totals = tracer.overhead, bpf_scheduler.totals(tracer.raw)
-    assert weight["lost"] > 1000
+    assert weight["lost"] > 1000 and weight["records"] > 1000
     assert weight["records"] == weight["emitted"] == totals.emitted
     told = pc.sum(table["lost_before"]).as_py()
     assert 0 < told <= weight["lost"] == totals.lost
@@ -289,7 +295,8 @@ from aaco.collectors.bpf_scheduler import Tracer
 Tracer({target.pid}, raw=Path({str(raw)!r})).start()
 print("ready", flush=True); sys.stdin.readline()""")
     tell(target)
-    time.sleep(0.2)
+    while raw.stat().st_size < 2000 * bpf_scheduler.RECORD.itemsize:  # the reader is on its way
+        time.sleep(0.01)
     tracer.kill()
     tracer.wait()
     assert len(of(bpf_scheduler.parse(raw), "switch_voluntary")) > 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import Counter
 from graphlib import TopologicalSorter
 
@@ -19,6 +18,7 @@ from aaco.core.errors import ModelError
 from aaco.core.tables import GRAPH_EDGES, GRAPH_NODES
 from aaco.runner import zoo
 from tests import graphs, models
+from tests.growth import times_dearer
 
 FLOAT, INT64, EXTERNAL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.EXTERNAL
 SIZES = {"B": 2, "N": 2, "S": 8, "past_len": 4, "present_len": 12, "total": 12, "batch": 1, "sequence": 128}
@@ -557,10 +557,12 @@ def test_the_model_is_left_as_it_was():
     assert model.SerializeToString(deterministic=True) == before
 
 
-def test_five_hundred_nodes_take_less_than_half_a_second():
-    model = from_zoo("bert-base")
-    bind = binding(model)
-    describe(model, bind=bind)
-    start = time.process_time()
-    graph = describe(model, bind=bind)
-    assert graph.nodes.num_rows > 400 and time.process_time() - start < 0.5
+def test_four_times_the_nodes_take_about_four_times_as_long():
+    def chain(count):
+        nodes = [helper.make_node("Relu", [f"x{at}"], [f"x{at + 1}"]) for at in range(count)]
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x0", f"x{count}")]
+        return helper.make_model(helper.make_graph(nodes, "chain", ends[:1], ends[1:]))
+
+    small, large = chain(200), chain(800)
+    assert describe(large).nodes.num_rows == 800
+    assert times_dearer(lambda: describe(small), lambda: describe(large)) < 8  # linear: 4, square: 16

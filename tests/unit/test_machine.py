@@ -128,9 +128,9 @@ def test_nvidia_from_its_tool_and_without(tmp_path: Path, bin_folder: Path) -> N
 @pytest.mark.parametrize(("script", "reason"), [
     ("#!/bin/sh\necho broken >&2; exit 3\n", "exits with 3: broken"),
     ("#!/bin/sh\nkill -SEGV $$\n", "was killed by signal 11"),
-    ("#!/bin/sh\nsleep 30 & wait\n", "gave no answer in 0.5 s"),
-    ("#!/bin/sh\nsleep 30 &\nexit 0\n", "gave no answer in 0.5 s"),
-    ("#!/bin/sh\nexec >&- 2>&-; sleep 30\n", "gave no answer in 0.5 s"),
+    ("#!/bin/sh\nsleep 120 & wait\n", "gave no answer in 0.5 s"),
+    ("#!/bin/sh\nsleep 120 &\nexit 0\n", "gave no answer in 0.5 s"),
+    ("#!/bin/sh\nexec >&- 2>&-; sleep 120\n", "gave no answer in 0.5 s"),
     ("#!/bin/sh\nexec yes\n", "printed more than 1 MiB"),
     ("\x7fELF not a program", "format error"),
 ])
@@ -138,17 +138,17 @@ def test_a_tool_that_misbehaves_is_a_reason(bin_folder: Path, script: str, reaso
     hosts.tool(bin_folder, "odd", script)
     began = time.monotonic()
     with pytest.raises(Absent, match=f"(?i){reason}"):
-        machine.ask(["odd"], 0.5)
-    assert time.monotonic() - began < 5
+        machine.ask(["odd"], 0.5 if "0.5 s" in reason else 60)
+    assert time.monotonic() - began < 60
 
 
 def test_a_hanging_tool_dies_with_its_children(bin_folder: Path, tmp_path: Path) -> None:
-    hosts.tool(bin_folder, "odd", f"#!/bin/sh\nsleep 30 &\necho $! > {tmp_path}/child\nwait\n")
+    hosts.tool(bin_folder, "odd", f"#!/bin/sh\nsleep 300 &\necho $! > {tmp_path}/child\nwait\n")
     with pytest.raises(Absent):
-        machine.ask(["odd"], 0.5)
+        machine.ask(["odd"], 2)
     child = int((tmp_path / "child").read_text())
     stat = Path(f"/proc/{child}/stat")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
