@@ -6,7 +6,9 @@ import secrets
 import shutil
 import tempfile
 from datetime import datetime
+from itertools import count
 from pathlib import Path
+from typing import IO
 
 from aaco import __version__, pipeline
 from aaco.core import files
@@ -14,6 +16,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import BadBundle, StorageError, UsageError
 from aaco.core.secrets import redact
 from aaco.core.session import RECORD, Session
+from aaco.core.show import SILENT, Show
 from aaco.report import forms
 from aaco.tracelake import archive, disclosure, manifest
 from aaco.tracelake.archive import Contents, File
@@ -21,7 +24,7 @@ from aaco.tracelake.archive import Contents, File
 HTML = ".html"
 
 
-def export(session: Session, path: Path, settings: Settings) -> Contents | None:
+def export(session: Session, path: Path, settings: Settings, show: Show = SILENT) -> Contents | None:
     """Write a session into one file, in the form that its name asks for; None for a page of HTML, which is no bundle.
 
     Credentials are taken out or their file is left out, and the list says so. What is damaged is not handed on as if it
@@ -46,7 +49,13 @@ def export(session: Session, path: Path, settings: Settings) -> Contents | None:
         except ValueError as error:
             raise BadBundle(f"session {session.id} does not fit into a bundle: {error}", "aaco info SESSION") from error
         paths = {each.name: each.path for each in found}
-        archive.write(path, contents, lambda name: paths[name].open("rb"), form)
+        done = count(1)
+
+        def opened(name: str) -> IO[bytes]:
+            show.progress(next(done), len(paths))
+            return paths[name].open("rb")
+
+        archive.write(path, contents, opened, form)
     return contents
 
 

@@ -74,6 +74,11 @@ class Gate:
                         + ("" if len(good) == len(sessions) else "; the others were disturbed or measured badly"))
         return said
 
+    @property
+    def _counting(self) -> Show:
+        """For one measurement: its numbers without its steps, which would hide which benchmark it is."""
+        return Show(progress=self.show.progress)
+
     def _spoilt(self, session: Session) -> bool:
         side = compare.side(pipeline.explain(session, self.settings))
         return bool(side.contaminated or side.badly_measured)
@@ -132,11 +137,12 @@ class Gate:
         if benchmark.command:
             command = Command(argv=benchmark.command, timeout_s=benchmark.timeout_s)
             warmup = 1 if benchmark.warmup is None else benchmark.warmup
-            return pipeline.observe(Plan.of_command(command, benchmark.processes, warmup, **given), self.settings)
+            return pipeline.observe(Plan.of_command(command, benchmark.processes, warmup, **given), self.settings,
+                                    self._counting)
         plan = pipeline.plan(self.settings, benchmark.model or "", backend=benchmark.backend, batch=benchmark.batch,
                              processes=benchmark.processes, warmup=benchmark.warmup, iterations=benchmark.iterations,
                              **given)
-        return pipeline.observe(plan, self.settings)
+        return pipeline.observe(plan, self.settings, self._counting)
 
 
 def load(path: Path, settings: Settings, show: Show = SILENT) -> Gate:

@@ -102,7 +102,7 @@ def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, sessi
     with outcome(session):
         record.record(begun, prepared, settings, show, quiet(session, plan, settings))
         show.step("explaining")
-        return Run(session, seal(session, settings, "complete"))
+        return Run(session, seal(session, settings, "complete", show))
 
 
 def import_captures(paths: Sequence[Path], settings: Settings | None = None, name: str | None = None,
@@ -131,7 +131,7 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
             if given:
                 session.write_json(layout.GIVEN_LATENCY, given)
             show.step("explaining")
-            return Run(session, seal(session, settings, "complete"))
+            return Run(session, seal(session, settings, "complete", show))
     except BadCapture:
         importing.discard(session, root, latest)
         raise
@@ -165,7 +165,7 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
     return Sweep(curve(points, why_no_vram), tuple(batch for batch, _ in plans), seed)
 
 
-def seal(session: Session, settings: Settings, status: Status | None = None) -> Explanation:
+def seal(session: Session, settings: Settings, status: Status | None = None, show: Show = SILENT) -> Explanation:
     """Derive every table, answer and report of a recorded session anew, and write the manifest over all of it.
 
     status: what the answers call the session; a run seals before it is marked, so that a kill in here leaves the mark.
@@ -174,7 +174,7 @@ def seal(session: Session, settings: Settings, status: Status | None = None) -> 
     if answers is imported:
         from aaco import examinations
 
-        examinations.run(session, settings.config.analysis)
+        examinations.run(session, settings.config.analysis, show)
     explanation = _marked(answers.explanation(session, settings.config.analysis, anew=True), status or session.status)
     answers.keep(session, explanation)
     bundle.write(session, explanation)
@@ -227,7 +227,7 @@ def analyze(session: Session, settings: Settings, show: Show = SILENT) -> Explan
     if imported.is_imported(session):
         importing.again(session, show)
     show.step("explaining")
-    return seal(session, settings)
+    return seal(session, settings, show=show)
 
 
 def health_before(session: Session, settings: Settings) -> list[float]:

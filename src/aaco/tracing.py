@@ -58,7 +58,7 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str = rocp
         reading = importing.Reading(chosen, show)
         importing.fill(session, reading, show)
         show.step("explaining")
-        return Run(session, seal(session, settings, "complete"))
+        return Run(session, seal(session, settings, "complete", show))
 
 
 def find(launcher: Launcher) -> Tool:

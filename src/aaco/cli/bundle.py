@@ -43,7 +43,7 @@ def export(session: str | None, named: str | None, output: Path | None, config_f
     path = output or Path(f"{chosen.id}.tar.zst")
     with talk() as show:
         show.step(f"writing {path}")
-        contents = forensics.export(chosen, path, settings)
+        contents = forensics.export(chosen, path, settings, show)
     for file in contents.files if contents else []:
         if file.redacted:
             say.aside(f"{file.name}: credentials were taken out", "warning")

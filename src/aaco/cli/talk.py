@@ -77,7 +77,7 @@ def _live() -> Iterator[Show]:
     words = TextColumn("{task.description}", markup=False,  # names may hold brackets
                        table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
     columns = (SpinnerColumn(), words, BarColumn(bar_width=14), Counted(table_column=Column(no_wrap=True)))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
         tasks = [progress.add_task("starting", total=None)]
 
         def step(text: str) -> None:

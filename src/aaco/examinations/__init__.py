@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aaco.core.config import Analysis
 from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
 from aaco.examinations import (
     attribution,
     critical_path,
@@ -34,7 +35,8 @@ IN_ORDER = (
 )
 
 
-def run(session: Session, settings: Analysis) -> None:
+def run(session: Session, settings: Analysis, show: Show = SILENT) -> None:
     """Examine the session anew. Raises BadBundle, StorageError."""
-    for examination in IN_ORDER:
+    for done, examination in enumerate(IN_ORDER):
+        show.progress(done, len(IN_ORDER))
         examination.examine(session, settings)
