@@ -1,4 +1,4 @@
-"""The terminal as a person meets it: the guide, the examples of every verb, widths, and the spellings of the mission."""
+"""The terminal as a person meets it: the guide, the examples of every verb, widths, the spellings of the mission."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ def test_the_guide(aaco):
 def test_examples_run_as_they_stand(own):
     """In the order of the table, in a folder with one session and the baseline `main`; files they write are there."""
     own.inside("baseline", "save", "main")
+    own.inside("history", "add")
     left_out = set().union(*ONLY_PARSED.values())
     assert left_out < set(EXAMPLES)
     for name in EXAMPLES.keys() - left_out:
-        if not name.startswith(("baseline", "bundle")):
+        if not name.startswith(("baseline", "bundle", "drift")):
             runs(own, name)
-    for name in ("baseline list", "baseline show", "baseline export", "baseline import", "baseline promote",
+    for name in ("drift", "baseline list", "baseline show", "baseline export", "baseline import", "baseline promote",
                  "bundle export", "bundle verify"):
         runs(own, name)
     shutil.rmtree(own.folder / "sessions")
@@ -64,8 +65,10 @@ def runs(aaco, name: str) -> None:
 
 @pytest.mark.parametrize("words", [
     "summary", "chi", "report", "ls", "info latest", "check", "explain KAR", "explain latency_p50_ms", "doctor",
-    "config show", "models", "features --json --quiet", "gc --dry-run", "kernels", "baseline list", "history list"])
-def test_lines_fit_80_columns(words, recorded):
+    "config show", "models", "features --json --quiet", "gc --dry-run", "kernels",
+    "kernels --by family", "baseline list"])
+def test_lines_fit_80_columns(words, recorded, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     out = recorded.inside(*words.split()).stdout
     limit = 80 if not words.startswith(UNCUT) else 10_000
     wide = [line for line in out.splitlines() if len(line) > limit]
@@ -101,8 +104,8 @@ def test_json_and_quiet_say_the_result_alone(own):
     """Every verb that reads a session prints one document, and nothing beside it."""
     own.inside("baseline", "save", "main")
     for words in ("summary", "chi", "report", "info latest", "check", "explain KAR", "features", "kernels", "sla check",
-                  "diff main", "perfetto", "baseline show main", "baseline save main latest", "history add",
-                  "history list", "analyze", "export prometheus", "bundle export", "sql 'SELECT 1'", "ls", "gc"):
+                  "diff main", "perfetto", "baseline show main", "history add", "history list", "baseline list",
+                  "analyze", "export prometheus", "bundle export", "sql 'SELECT 1'", "ls", "gc"):
         done = own.inside(*shlex.split(words), "--json", "--quiet", expect=(0, 4))
         assert not done.stderr, words
         assert json.loads(done.stdout), words

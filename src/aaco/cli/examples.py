@@ -63,7 +63,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "analyze": _of("answers of a run that was killed", "aaco analyze latest"),
     "diff": _of("is the latest session slower than the baseline?", "aaco diff --baseline main --threshold 5%"),
     "regression": _of("the same under its other name", "aaco regression --baseline main --session latest"),
-    "drift": _of("where did histories change their level?", "aaco drift --metric latency_p50_ms"),
+    "drift": _of("where did histories change their level?", "aaco drift --metric latency_ms"),
     "root-cause": _of("why is the latest session slower?", "aaco root-cause --baseline main"),
     "outputs": _of("do two sessions compute the same?", "aaco outputs main latest"),
     "baseline save": _of("the latest session is what to compare with", "aaco baseline save main"),

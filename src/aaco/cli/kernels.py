@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 NAME = 46  # columns of the terminal that a kernel's name may take
 FAMILY = 12
-TIMES = ("total_ns", "mean_ns", "p50_ns", "p99_ns")
+TIMES = {"total_ns": "total", "mean_ns": "mean", "p50_ns": "median", "p99_ns": "p99"}
+WIDE = 120  # columns that the whole table takes
+NARROW = 51  # columns that all but the name take without family and median
 
 
 @manual.command()
@@ -41,7 +43,7 @@ def kernels(session: str | None, named: str | None, top: int, by: str, against: 
         listed = "families" if by == "family" else "kernels"
         say.document({"schema_version": 1, "session_id": found.id, listed: rows, "others": others})
         return
-    for line in _family_lines(rows) if by == "family" else _lines(rows):
+    for line in _family_lines(rows) if by == "family" else _lines(rows, say.columns()):
         say.line(line)
     if others:
         say.aside(f"{others:,} more; --top shows more of them")
@@ -76,18 +78,23 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
     return rows, table.num_rows - len(rows)
 
 
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
+def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
+    """A table; without family and median where `columns` are too few for them."""
     from aaco.report.format import cut, duration, kernel, pad, percent
 
-    lines = [f"{'kernel':<{NAME}}{'family':<{FAMILY}}{'share':>8}{'total':>11}{'calls':>10}{'mean':>11}{'median':>11}"
-             f"{'p99':>11}"]
+    wide = columns >= WIDE
+    name = NAME if wide else max(20, columns - NARROW)
+    times = [time for time in TIMES if wide or time != "p50_ns"]
+    family = f"{'family':<{FAMILY}}" if wide else ""
+    lines = [f"{'kernel':<{name}}{family}{'share':>8}{'total':>11}{'calls':>10}"
+             + "".join(f"{TIMES[time]:>11}" for time in times[1:])]
     for row in rows:
-        times = [None if row[key] is None else duration(row[key]) for key in TIMES]
+        shown = [_cell(None if row[key] is None else duration(row[key]), 11) for key in times]
         share = row["pct_of_kernel_time"]
-        lines.append(pad(kernel(row["kernel_name"] or "unnamed", NAME - 1), NAME)
-                     + pad(cut(row["family"] or "", FAMILY - 1), FAMILY)
-                     + _cell(None if share is None else percent(share / 100), 8) + _cell(times[0], 11)
-                     + f"{row['calls']:>10,}" + "".join(_cell(time, 11) for time in times[1:]))
+        lines.append(pad(kernel(row["kernel_name"] or "unnamed", name - 1), name)
+                     + (pad(cut(row["family"] or "", FAMILY - 1), FAMILY) if wide else "")
+                     + _cell(None if share is None else percent(share / 100), 8) + shown[0]
+                     + f"{row['calls']:>10,}" + "".join(shown[1:]))
     return lines
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @options.as_json
 def models(config_file: Path | None, as_json: bool) -> None:
     """List the models and backends that can be named, built in and from your configs."""
+    from aaco.report.format import hung
     from aaco.runner import registry
 
     storage = options.settings(config_file).config.storage
@@ -26,13 +27,13 @@ def models(config_file: Path | None, as_json: bool) -> None:
                       "models": {name: entry.model_dump(mode="json") for name, entry in entries.items()},
                       "backends": {name: entry.model_dump(mode="json") for name, entry in backends.items()}})
         return
-    say.line(f"{'model':<16}{'from':<44}inputs")
+    say.line(f"{'model':<16}{'from':<40}inputs")
     for name, entry in entries.items():
         shapes = ", ".join(f"{item.name} {'x'.join(map(str, item.shape))}" for item in entry.inputs)
-        say.line(f"{name:<16}{_origin(name, entry):<44}{shapes}")
-    say.lines(("", f"{'backend':<16}{'provider':<44}install"))
+        say.lines(hung(f"{name:<16}{_origin(name, entry):<40}", shapes, say.columns()))
+    say.lines(("", f"{'backend':<16}{'provider':<40}install"))
     for name, backend in backends.items():
-        say.line(f"{name:<16}{backend.provider:<44}{backend.install}")
+        say.lines(hung(f"{name:<16}{backend.provider:<40}", backend.install, say.columns()))
 
 
 def _origin(name: str, entry: ModelEntry) -> str:

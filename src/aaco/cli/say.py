@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -73,6 +74,11 @@ def hush() -> None:
     """From now on nothing is said beside the result but warnings and errors."""
     global _hushed
     _hushed = True
+
+
+def columns() -> int:
+    """How wide a table may be: the terminal's width (or COLUMNS), and 120 where there is no terminal."""
+    return shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else 120
 
 
 def lively(stream: IO[str]) -> bool:

@@ -188,6 +188,13 @@ def wrap(text: str, columns: int) -> list[str]:
     return [line for line in lines if line] or [""]
 
 
+def hung(label: str, text: str, columns: int = 80) -> list[str]:
+    """Text beside a label, its further lines under its first, at most `columns` wide."""
+    indent = cells(label)
+    first, *rest = wrap(text, columns - indent)
+    return [label + first, *(" " * indent + line for line in rest)]
+
+
 def bar(share: float, columns: int) -> str:
     """A bar of `columns` cells, filled by a share of 1."""
     full = round(min(1.0, max(0.0, share)) * columns)

@@ -58,12 +58,14 @@ class Health:
         for name, part in document["parts"].items():
             worth = "  -" if part["worth"] is None else f"{100 * part['worth']:3.0f}"
             about = format.reading(self._of(part["metric"]))
-            yield f"  {name:<12}{worth}  weight {100 * part['weight']:2.0f} %  {part['metric']} {about}"
+            yield from format.hung(f"  {name:<12}{worth}  weight {100 * part['weight']:2.0f} %  ",
+                                   f"{part['metric']} {about}")
         if self.reading.value is None:
-            yield f"  {self.reading.why_absent}"
+            yield from format.hung("  ", self.reading.why_absent)
         trend, why = self._trend_or_why()
-        yield (f"  trend: {trend.points_per_session:+.1f} points per session over "
-               f"{format.plural(trend.sessions, 'session')} ({trend.direction})" if trend else f"  no trend: {why}")
+        yield from format.hung("  ", f"trend: {trend.points_per_session:+.1f} points per session over "
+                               f"{format.plural(trend.sessions, 'session')} ({trend.direction})" if trend
+                               else f"no trend: {why}")
 
     def _of(self, metric: str) -> Reading:
         return self.explanation.readings[metric]
@@ -80,9 +82,9 @@ def summary_lines(explanation: Explanation) -> Iterator[str]:
     model, backend = content.heading(explanation)
     yield f"{explanation.session_id}: {format.clean(model)} on {format.clean(backend)} ({explanation.status})"
     for row in (*content.summary(explanation), *content.bottleneck(explanation)):
-        yield f"  {row.label:<{LABEL}} {row.text}"
+        yield from format.hung(f"  {row.label:<{LABEL}} ", row.text)
     for label, step in content.next_steps(explanation)[:STEPS]:
-        yield f"  {'next':<{LABEL}} {step} [{label}]"
+        yield from format.hung(f"  {'next':<{LABEL}} ", f"{step} [{label}]")
 
 
 def summary_document(explanation: Explanation) -> dict[str, Any]:

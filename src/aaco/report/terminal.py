@@ -103,15 +103,7 @@ def _below(explanation: Explanation) -> Iterator[str]:
 
 def _listed(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
-        yield from _hung(f"  {format.pad(format.cut(row.label, LABEL - 1), LABEL)}", row.text)
-
-
-def _hung(label: str, text: str) -> Iterator[str]:
-    """Text beside a label, its further lines under its first."""
-    indent = format.cells(label)
-    first, *rest = format.wrap(text, WIDTH - indent)
-    yield label + first
-    yield from (" " * indent + line for line in rest)
+        yield from format.hung(f"  {format.pad(format.cut(row.label, LABEL - 1), LABEL)}", row.text)
 
 
 def _nodes(explanation: Explanation) -> Iterator[str]:
@@ -124,13 +116,13 @@ def _nodes(explanation: Explanation) -> Iterator[str]:
         yield (f"  {format.pad(format.name(node.name, 30), 30)}  {operator}{format.percent(node.share):>8}"
                f"{format.duration(node.time_ns):>15}{roof:>9}")
     for note in nodes.roof_notes(explanation):
-        yield from _hung("  of roof: ", note)
+        yield from format.hung("  of roof: ", note)
 
 
 def _coverage(explanation: Explanation) -> Iterator[str]:
     found = kernels.coverage(explanation)
     if not found:
-        yield from _hung("  ", kernels.why_none(explanation))
+        yield from format.hung("  ", kernels.why_none(explanation))
     for what, count, ns in found:
         *above, last = format.wrap(what, 44)
         yield from (f"  {line}" for line in above)
@@ -143,37 +135,37 @@ def _evidence(explanation: Explanation) -> Iterator[str]:
         return
     yield f"  {verdict.label}: {verdict.tally}"
     for item in content.evidence(verdict):
-        yield from _hung(f"  {format.OUTCOME[item.holds]:<9}", f"{item.because} ({item.reading.metric} "
+        yield from format.hung(f"  {format.OUTCOME[item.holds]:<9}", f"{item.because} ({item.reading.metric} "
                          f"{format.reserved(item.reading)}; asked: {format.threshold(item)})")
 
 
 def _conditions(explanation: Explanation) -> Iterator[str]:
     for verdict in explanation.diagnosis.conditions:
         for item in verdict.evidence:
-            yield from _hung("  ", f"{verdict.label}: {item.because}: {format.reading(item.reading)} "
+            yield from format.hung("  ", f"{verdict.label}: {item.because}: {format.reading(item.reading)} "
                              f"(threshold {format.threshold(item)})")
 
 
 def _next(explanation: Explanation) -> Iterator[str]:
     for number, (why, step) in enumerate(content.next_steps(explanation), 1):
-        yield from _hung(f"  {number}. ", f"{step} [{why}]")
+        yield from format.hung(f"  {number}. ", f"{step} [{why}]")
 
 
 def _absent(explanation: Explanation) -> Iterator[str]:
     reasons = list(inventory.absent_readings(explanation).items())
     for why, metrics in reasons[:REASONS]:
         named = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" if len(metrics) > 3 else "")
-        yield from _hung("  ", f"{named}: {why}")
+        yield from format.hung("  ", f"{named}: {why}")
     if len(reasons) > REASONS:
         left = sum(len(metrics) for _, metrics in reasons[REASONS:])
         more = f"{format.plural(left, 'more reading')} absent: aaco report {explanation.session_id} --format markdown"
-        yield from _hung("  ", more)
+        yield from format.hung("  ", more)
 
 
 def _files(explanation: Explanation) -> Iterator[str]:
-    yield from _hung("  ", explanation.folder)
+    yield from format.hung("  ", explanation.folder)
     yield "  definitions: aaco explain KAR"
-    yield from _hung("  plots: ", f"aaco report {explanation.session_id} --format html -o report.html")
+    yield from format.hung("  plots: ", f"aaco report {explanation.session_id} --format html -o report.html")
 
 
 def _coloured(text: str) -> str:

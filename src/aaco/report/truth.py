@@ -31,7 +31,7 @@ def rows(document: Mapping[str, Any]) -> list[Row]:
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """The text of one trace_check.json document, 100 columns at most."""
+    """The text of one trace_check.json document, 80 columns at most but for paths."""
     return "\n".join(_lines(document)) + "\n"
 
 
@@ -67,7 +67,7 @@ def remarks(capture: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    yield f"TRACE TRUTH: {headline(document)}"
+    yield from format.hung("TRACE TRUTH: ", headline(document))
     for capture in document["captures"]:
         rank = "" if capture["rank"] is None else f", rank {capture['rank']}"
         yield ""
@@ -76,8 +76,6 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         for label, count, ns in account(capture):
             yield f"  {format.pad(format.cut(label, 32), 32)}{count:>12,}{ns:>22,}"
         for weight, text in remarks(capture):
-            first, *rest = format.wrap(text, 90)
-            yield f"  {weight:6s}{first}"
-            yield from (f"        {line}" for line in rest)
+            yield from format.hung(f"  {weight:6s}", text)
         if not capture["findings"]:
             yield f"  {NOTHING}"
