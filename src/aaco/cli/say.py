@@ -145,7 +145,10 @@ def refused(error: OSError) -> StorageError:
 
 
 def silence() -> None:
-    """Let nothing more come of a stream that fails: Python would try it once more at its end, and complain."""
+    """The end of a command: --quiet was for it alone, and nothing more may come of a stream that fails, which Python
+    would try once more at its end, and complain."""
+    global _hushed
+    _hushed = False
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
