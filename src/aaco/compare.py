@@ -102,6 +102,13 @@ def reference_side(reference: str, store: Path, root: Path, explain: Any) -> Sid
                          "aaco baseline list; aaco ls") from error
 
 
+def as_one_benchmark(baseline: Side, current: Side) -> Side:
+    """The baseline's side as a version of what the other measured, which somebody says who knows both."""
+    one = current.replicates[-1]
+    same = {"model_hash": one.model_hash, "config_hash": one.config_hash}
+    return replace(baseline, replicates=tuple(item.model_copy(update=same) for item in baseline.replicates))
+
+
 def histories(store: Path, baseline: Side, current: Side) -> metrics.Histories:
     """What else the store knows of each metric of the current side's benchmark, machine and configuration: the RECENT
     sessions that are on neither side, in epochs between accepted shifts. Raises BadBundle, StorageError."""

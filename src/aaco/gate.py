@@ -18,6 +18,7 @@ from aaco.core.show import SILENT, Show
 from aaco.governance import gate, sla
 from aaco.governance.gate import Judged, Measured, Measurement, Report
 from aaco.governance.suite import Benchmark, Suite
+from aaco.governance.verdict import RegressionVerdict
 
 AS_BEFORE = ("equivalent", "inconclusive", "unconfirmed", "no_baseline", "kept", "near", "skipped")
 
@@ -108,19 +109,32 @@ class Gate:
                 session = self._measured(each.benchmark) if each.benchmark.is_run else \
                     self._session(each.benchmark.confirm[number])
                 again.append(self._judged(each.benchmark, session)[0])
+            if each.benchmark.of_baseline:
+                again[-1] = replace(again[-1], anew=self._anew(each.benchmark, each.benchmark.of_baseline, session))
         except AacoError as error:
             return replace(each, error=error.what, error_code=error.exit_code)
         return replace(each, again=again)
+
+    def _anew(self, benchmark: Benchmark, of_baseline: Benchmark, session: Session) -> RegressionVerdict:
+        """The session against the baseline's version, measured after it: what slowed down the machine slows that, too.
+        """
+        self.show.step(f"{benchmark.name} looks worse: the baseline's version, anew")
+        before = compare.side(pipeline.explain(self._measured(of_baseline), self.settings))
+        current = compare.side(pipeline.explain(session, self.settings))
+        return pipeline.judge(compare.as_one_benchmark(before, current), current, self.settings,
+                              self._request(benchmark))
+
+    def _request(self, benchmark: Benchmark) -> Request:
+        tolerance = benchmark.tolerance_pct or self.suite.tolerance_pct or self.settings.config.analysis.tolerance_pct
+        return Request(tolerance, false_alarm_pct=self.suite.false_alarm_pct)
 
     def _judged(self, benchmark: Benchmark, session: Session) -> tuple[Measurement, str | None]:
         """What a session says, and why it could not be compared where there is no baseline."""
         objectives = self._objectives(benchmark, session)
         if benchmark.baseline is None:
             return Measurement(session.id, objectives=objectives), None
-        tolerance = benchmark.tolerance_pct or self.suite.tolerance_pct or self.settings.config.analysis.tolerance_pct
-        request = Request(tolerance, false_alarm_pct=self.suite.false_alarm_pct)
         try:
-            verdict = pipeline.diff(benchmark.baseline, session, self.settings, request)
+            verdict = pipeline.diff(benchmark.baseline, session, self.settings, self._request(benchmark))
         except NoBaseline as error:
             return Measurement(session.id, objectives=objectives), error.what
         return Measurement(session.id, verdict, objectives), None

@@ -274,6 +274,8 @@ MUTATIONS = [
      "if codes := {3 for each in judged if each.error_code is not None}:", "tests/unit/test_gate.py"),
     ("report/github.py", '.replace(":", "%3A")', "", "tests/unit/test_gate.py"),
     ("gate.py", "measured = [self._again(each) if", "measured = [each if", "tests/system/test_ci.py"),
+    ("gate.py", "if each.benchmark.of_baseline:", "if False:", "tests/system/test_ci.py"),
+    ("governance/gate.py", "return fresh and _repeats", "return _repeats", "tests/unit/test_gate.py"),
     ("gate.py", "pipeline.confirm(self._session", "str(self._session", "tests/system/test_ci.py"),
     ("governance/series/noise.py", "return found or MEAN_TO_SIGMA * float(sizes.mean())",
      "return found", "tests/unit/test_series.py"),

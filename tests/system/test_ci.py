@@ -53,7 +53,9 @@ def document(done) -> dict:
 
 def test_what_is_run_here_turns_red_only_after_fresh_processes(folder):
     """Mutation: the first look decides (then there is no second session)."""
-    made = suite(folder.folder, entry(command=[sys.executable, "-c", WORK], processes=RUNS, warmup=0))
+    before = [sys.executable, "-c", f"import time; time.sleep({FAST})"]
+    made = suite(folder.folder, entry(command=[sys.executable, "-c", WORK], baseline_command=before, processes=RUNS,
+                                      warmup=0))
     (folder.folder / "seconds").write_text(str(SLOW))
     report = document(folder.inside("ci", made, "-q", "--json", expect=3))
     check = report["benchmarks"][0]["checks"][0]
@@ -64,7 +66,20 @@ def test_what_is_run_here_turns_red_only_after_fresh_processes(folder):
     verdict = json.loads((told / "regress" / "verdict.json").read_text())
     assert verdict["confirmed_by"] == check["confirmed_by"] == [again]
     assert document(folder.inside("info", first, "--json"))["damaged"] == {}
-    assert json.loads((folder.latest / "regress" / "verdict.json").read_text())["status"] == "regressed"
+    assert json.loads((folder.folder / told.parent / again / "regress" / "verdict.json").read_text())["status"] == \
+        "regressed"
+    fresh, = report["benchmarks"][0]["fresh_baseline_ids"]
+    assert fresh == folder.latest.resolve().name and fresh not in (first, again)
+
+
+def test_where_the_baselines_version_is_as_slow_it_is_the_machine(folder):
+    """Mutation: the baseline's version is not measured."""
+    work = [sys.executable, "-c", WORK]
+    (folder.folder / "seconds").write_text(str(SLOW))
+    made = suite(folder.folder, entry(command=work, baseline_command=[*work, "as-before"], processes=5, warmup=0))
+    report = document(folder.inside("ci", made, "-q", "--json", expect=0))
+    check = report["benchmarks"][0]["checks"][0]
+    assert check["outcome"] == "unconfirmed" and "the machine changed" in check["why"]
 
 
 @pytest.mark.parametrize(("more", "code", "outcome"), [

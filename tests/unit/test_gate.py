@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -89,6 +90,35 @@ def test_a_suspect_must_be_shown_by_fresh_processes():
     alone = decided(made, of(made, 0, WORSE), quiet)
     assert (alone.status, alone.checks[0].outcome) == ("inconclusive", "suspect")
     assert gate.exit_code(alone) == 0 and gate.exit_code(alone, strict=True) == 4
+
+
+def test_what_the_baselines_version_shows_too_is_the_machine():
+    """Mutation: the baseline's version, measured anew, is not asked."""
+    made = suite()
+    for anew, outcome, why in ((WORSE, "regressed", "because"), (metric(), "unconfirmed", "the machine changed"),
+                               (metric(status="inconclusive", effect=11.0), "unconfirmed", "the machine changed"),
+                               (metric("throughput_per_s", "regressed"), "unconfirmed", "the machine changed")):
+        again = dataclasses.replace(measurement(WORSE, session="s2"), anew=measurement(anew, session="b2").verdict)
+        check = decided(made, Measured(made.benchmarks[0], measurement(WORSE), [again])).checks[0]
+        assert check.outcome == outcome and why in check.why
+    never = dataclasses.replace(measurement(metric(), session="s2"), anew=measurement(WORSE).verdict)
+    check = decided(made, Measured(made.benchmarks[0], measurement(WORSE), [never])).checks[0]
+    assert check.outcome == "unconfirmed" and "did not show it again" in check.why
+    missed = Measurement("s2", None, objective("fail"), anew=measurement(metric()).verdict)  # of no baseline's business
+    report = decided(made, Measured(made.benchmarks[0], Measurement("s1", None, objective("fail")), [missed]))
+    assert report.checks[0].outcome == "missed"
+
+
+@pytest.mark.parametrize("more", [
+    {"command": ["a"], "baseline_command": ["b"]}, {"command": ["a"], "baseline": "m", "baseline_model": "b"},
+    {"model": "a", "baseline": "m", "baseline_command": ["b"]},
+    {"session": "a", "baseline": "m", "baseline_command": ["b"]}])
+def test_a_baselines_version_needs_a_baseline_and_its_like(more):
+    with pytest.raises(ValidationError, match="to hold against it"):
+        Benchmark(name="a", **more)
+    assert Benchmark(name="a", command=("a",)).of_baseline is None
+    both = Benchmark(name="a", command=("a",), baseline="m", baseline_command=("b",), processes=7)
+    assert (both.of_baseline.command, both.of_baseline.processes) == (("b",), 7) and both.of_baseline.name != "a"
 
 
 def test_one_among_many_is_no_surprise():

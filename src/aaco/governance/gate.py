@@ -8,7 +8,7 @@ own kind, never a change; and where something regressed, no other benchmark's fa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal
 
@@ -69,6 +69,7 @@ class Judged(_Document):
     checks: list[Check] = []
     error_code: int | None = Field(default=None, description="what `aaco` alone would have exited with")
     reproduce_command: str | None = None
+    fresh_baseline_ids: list[str] = Field(default=[], description="sessions of the baseline's version, measured anew")
 
 
 class Overlooked(_Document):
@@ -111,11 +112,15 @@ class Report(_Document):
 
 @dataclass(frozen=True)
 class Measurement:
-    """A session of a benchmark, with what it says: its verdict, where there was something to compare with."""
+    """A session of a benchmark, with what it says: its verdict, where there was something to compare with.
+
+    anew: that on the baseline's version, which was measured after it.
+    """
 
     session_id: str
     verdict: RegressionVerdict | None = None
     objectives: sla.Report | None = None
+    anew: RegressionVerdict | None = None
 
 
 @dataclass(frozen=True)
@@ -202,10 +207,19 @@ def _confirmed(check: Check, measured: Sequence[Measured]) -> Check:
     shown = [again.session_id for again in each.again if _shows(check, each, again)]
     if len(shown) == len(each.again):
         return check.model_copy(update={"confirmed_by": shown})
-    return check.model_copy(update={"outcome": "unconfirmed", "why": "fresh processes did not show it again"})
+    drifted = all(_repeats(check, each, again) for again in each.again)
+    why = "not so beside the baseline's version, measured anew: the machine changed" if drifted else \
+        "fresh processes did not show it again"
+    return check.model_copy(update={"outcome": "unconfirmed", "why": why})
 
 
 def _shows(check: Check, each: Measured, again: Measurement) -> bool:
+    """Whether it is there once more: on the stored baseline and, where its version was measured anew, on that."""
+    fresh = again.anew is None or check.kind == "objective" or _repeats(check, each, replace(again, verdict=again.anew))
+    return fresh and _repeats(check, each, again)
+
+
+def _repeats(check: Check, each: Measured, again: Measurement) -> bool:
     found = (*_comparisons(each, again), *_objectives(each, again))
     return any((one.metric, one.kind, one.outcome) == (check.metric, check.kind, check.outcome) for one in found)
 
@@ -246,7 +260,8 @@ def _judged(each: Measured, checks: list[Check]) -> Judged:
     return Judged(name=each.benchmark.name, outcome=outcome, why=why, baseline=each.benchmark.baseline, checks=checks,
                   session_ids=[one.session_id for one in measurements if one],
                   error_code=None if each.error is None else each.error_code,
-                  reproduce_command=verdict.reproduce_command if verdict else None)
+                  reproduce_command=verdict.reproduce_command if verdict else None,
+                  fresh_baseline_ids=[name for one in each.again if one.anew for name in one.anew.baseline_ids])
 
 
 def _status(judged: Sequence[Judged]) -> tuple[Literal["passed", "failed", "inconclusive", "error"], int]:

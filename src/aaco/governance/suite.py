@@ -42,6 +42,10 @@ class Benchmark(_Written):
     timeout_s: Seconds | None = Field(default=None, description="of one run of a command")
     telemetry: bool = Field(default=False, description="watch the operating system, to know what disturbed it")
     baseline: str | None = Field(default=None, description="a baseline's name, or a session; empty: nothing to compare")
+    baseline_model: str | None = Field(default=None, description="the model of the baseline's version, as below")
+    baseline_command: tuple[Word, ...] | None = Field(
+        default=None, min_length=1, description="runs the baseline's version: a suspect must be worse than that, too, "
+                                                "measured anew after it")
     tolerance_pct: Tolerance | None = Field(default=None, description="empty: the suite's")
     sla: str | None = Field(default=None, description="policy file, from where this file is; empty: the suite's")
 
@@ -51,7 +55,18 @@ class Benchmark(_Written):
             raise ValueError(f"benchmark {self.name}: give one of model, command and session")
         if self.confirm and self.session is None:
             raise ValueError(f"benchmark {self.name}: confirm is for a session; what is run is run again")
+        for given, needed in (("baseline_model", self.model), ("baseline_command", self.command)):
+            if getattr(self, given) and not (needed and self.baseline):
+                raise ValueError(f"benchmark {self.name}: {given} needs a baseline, and {given[9:]} to hold against it")
         return self
+
+    @property
+    def of_baseline(self) -> Benchmark | None:
+        """The same of the baseline's version, where the suite says how to run it."""
+        if not (self.baseline_model or self.baseline_command):
+            return None
+        return self.model_copy(update={"name": f"{self.name} baseline", "model": self.baseline_model,
+                                       "command": self.baseline_command})
 
     @property
     def is_run(self) -> bool:
