@@ -8,7 +8,8 @@ from aaco.analytics import measurement_quality
 from aaco.analytics.explanation import Explanation
 from aaco.core.files import finite
 from aaco.core.readings import Absent
-from aaco.report import content, inventory, kernels, nodes
+from aaco.report import breakdown, content, inventory, kernels, nodes
+from aaco.report.outliers import outliers
 
 SCHEMA_VERSION = 1
 TOP = 50
@@ -44,13 +45,19 @@ def render(explanation: Explanation) -> dict[str, Any]:
         "kernel_roofline": explanation.examined.get("roofline"),
         "trace": explanation.trace.documents() if explanation.trace else None,
         "examined": explanation.examined,
+        "time": [{"whole": one.whole, "ns": one.ns, "parts": [{"name": part.name, "ns": part.ns} for part in one.parts]}
+                 for one in breakdown.every(explanation)],
         "kernel_families_ns": kernels.families(explanation),
         "top_kernel_groups": kernels.groups(explanation)[:TOP],
         "roofline": _roofline(explanation),
+        "long_iterations": [{"process": one.process, "iteration": one.iteration, "latency_ms": one.latency_ms,
+                             "excess_ms": one.excess_ms, "why": one.why, "explained": one.explained}
+                            for one in outliers(explanation)],
         "absent_files": inventory.absent(explanation),
         "files": [{"name": file.name, "rows": file.rows} for file in inventory.every(explanation)
                   if not file.why_absent],
         "next_steps": [{"because": why, "step": step} for why, step in content.next_steps(explanation)],
+        "commands": [{"because": why, "step": command} for why, command in content.commands(explanation)],
         "verdict": explanation.verdict,
     }
     return {name: finite(value) for name, value in document.items()}

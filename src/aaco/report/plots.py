@@ -164,7 +164,7 @@ def kernel_bars(explanation: Explanation) -> Drawing | None:
     across = Scale(0, shown[0]["total_ns"], 250, WIDTH - 150)
     for row, group in enumerate(shown):
         top, total = TOP + 26 * row, group["total_ns"]
-        drawing.text(240, top + 14, format.name(group["kernel_name"], 34), "ink", "end")
+        drawing.text(240, top + 14, format.kernel(group["kernel_name"], 30), "ink", "end")
         drawing.rect(across(0), top, across(total) - across(0), 18, "bar c0", format.name(group["kernel_name"], 200))
         share = format.percent(group["pct_of_kernel_time"] / 100)
         drawing.text(across(total) + 8, top + 14, f"{format.duration(total)}, {share}", "dim")

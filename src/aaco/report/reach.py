@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -56,8 +57,8 @@ def _of_classes(explanation: Explanation) -> dict[str, Reach]:
     """The larger of the shares of the compute and the memory roof that the examination of kernel names found."""
     found = {}
     for one in (explanation.examined.get("kernel_classes") or {}).get("kernels", ()):
-        shares = {"compute": one["compute_share"], "memory": one["memory_share"]}
-        known = {roof: share for roof, share in shares.items() if share is not None}
+        shares = {"compute": one.get("compute_share"), "memory": one.get("memory_share")}
+        known = {roof: share for roof, share in shares.items() if isinstance(share, float) and 0 <= share < math.inf}
         if known and one["by"] in BY:
             roof = max(known, key=lambda name: known[name])
             found[one["kernel_name"]] = Reach(known[roof], roof, one["by"])

@@ -11,12 +11,16 @@ from aaco.governance import gate, sla
 from aaco.governance.series.documents import ChangePoints, DriftStatus
 from aaco.governance.suite import Suite
 from aaco.governance.verdict import RegressionVerdict
+from aaco.report.published import Report
 from aaco.tracelake.archive import Contents
+from aaco.tracelake.forms.answers import Bottleneck
+from aaco.tracelake.forms.evidence import DerivedMetrics
 from aaco.tracelake.replicates import Baseline
 
 DOCUMENTS = {"session": Record, "verdict": RegressionVerdict, "baseline": Baseline, "machine_card": MachineCard,
              "sla": sla.Report, "sla_policy": sla.Policy, "bundle": Contents, "drift_status": DriftStatus,
-             "change_points": ChangePoints, "ci": gate.Report, "ci_suite": Suite}
+             "change_points": ChangePoints, "ci": gate.Report, "ci_suite": Suite,
+             "report": Report, "derived_metrics": DerivedMetrics, "bottleneck": Bottleneck}
 
 
 def render() -> dict[str, str]:
