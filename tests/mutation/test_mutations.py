@@ -328,6 +328,18 @@ MUTATIONS = [
      "tests/unit/test_histories.py"),
     ("tracelake/confirmed.py", "if one.session_id != session_id", "if True", "tests/unit/test_root_cause.py"),
     ("collectors/procfs.py", "(*line[1:4], *line[6:8])", "line[1:8]", "tests/unit/test_procfs.py"),
+    ("dashboard/access.py", "if hmac.compare_digest(mine, token.digest):", "if True:", "tests/unit/test_access.py"),
+    ("dashboard/access.py", "if not is_loopback(name):", "if False:", "tests/unit/test_access.py"),
+    ("dashboard/access.py", 'caller.role != "write" and not asks(scope)', "False", "tests/unit/test_access.py"),
+    ("dashboard/access.py", "other = origin is not None and", "other = False and", "tests/unit/test_access.py"),
+    ("dashboard/access.py", "if size > most:", "if False:", "tests/unit/test_access.py"),
+    ("dashboard/settings.py", "if not self.on_loopback and not self.tokens:", "if False:", "tests/unit/test_access.py"),
+    ("dashboard/settings.py", "if stat.S_IMODE(mode) & 0o077:", "if False:", "tests/unit/test_access.py"),
+    ("tracelake/audit.py", "if not written and self._noted", "if False and self._noted", "tests/unit/test_access.py"),
+    ("tracelake/index.py", "held if held and held[0] == now else", "held if held else", "tests/unit/test_index.py"),
+    ("tracelake/intake.py", "if unpacked > most:", "if False:", "tests/unit/test_intake.py"),
+    ("tracelake/intake.py", "waiting = unpacker.unconsumed_tail", 'waiting = b""', "tests/unit/test_intake.py"),
+    ("tracelake/queries.py", "batch.slice(max(offset - first, 0),", "batch.slice(0,", "tests/unit/test_intake.py"),
 ]
 
 
