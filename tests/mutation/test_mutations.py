@@ -29,6 +29,8 @@ MUTATIONS = [
      "            return False", "tests/unit/test_readings.py"),
     ("core/readings.py", "all(item.holds for item in self.evidence if item.essential) and", "",
      "tests/unit/test_readings.py"),
+    ("cli/__init__.py", "if (absent := extras.missing(error)) is None:",
+     "if (absent := extras.missing(error)) is not None:", "tests/unit/test_extras.py"),
     ("core/extras.py", '.partition(".")[0]', "", "tests/unit/test_extras.py"),
     ("runner/registry.py", 'if find_spec("onnxruntime") is None:', "if False:", "tests/unit/test_extras.py"),
     ("core/registry.py", "_refuse_twice(_ALIASES, name.lower(), function)", "pass", "tests/unit/test_readings.py"),

@@ -1,7 +1,9 @@
 """What is said where an optional package is not installed."""
 
+import click
 import pytest
 
+from aaco import cli
 from aaco.core import extras
 from aaco.core.errors import Exit, Missing
 from aaco.runner import registry
@@ -22,3 +24,19 @@ def test_a_backend_needs_an_onnx_runtime(monkeypatch):
     with pytest.raises(Missing, match="onnxruntime, which is not installed") as raised:
         registry.backend("cuda", registry.backends())
     assert "'aaco[cuda]'" in raised.value.fix
+
+
+@pytest.mark.parametrize(("name", "code"), [("textual.app", Exit.MISSING), ("aaco.nothing", None)])
+def test_a_command_says_so_and_hides_no_defect(capsys, name, code):
+    """Mutation: every module that is not found is taken for one of ours that is broken, or for an extra."""
+    @click.command()
+    def lacking() -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    if code is None:
+        with pytest.raises(ModuleNotFoundError):
+            cli.outcome(lacking, "aaco", [])
+        return
+    assert cli.outcome(lacking, "aaco", []) == code
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["aaco: this needs textual, which is not installed", "  try: pip install 'aaco[top]'"]
