@@ -342,6 +342,18 @@ MUTATIONS = [
     ("tracelake/intake.py", "if unpacked > most:", "if False:", "tests/unit/test_intake.py"),
     ("tracelake/intake.py", "waiting = unpacker.unconsumed_tail", 'waiting = b""', "tests/unit/test_intake.py"),
     ("tracelake/queries.py", "batch.slice(max(offset - first, 0),", "batch.slice(0,", "tests/unit/test_intake.py"),
+    ("report/points.py", "if value is not None and reading.value is not None:",
+     "if (value := value or 0.0) is not None:", "tests/unit/test_points.py"),
+    ("report/points.py", "if math.isfinite(point.value)]", "]", "tests/unit/test_points.py"),
+    ("report/prometheus.py", """.replace('"', r"\\"")""", "", "tests/unit/test_points.py"),
+    ("report/prometheus.py", "if labels not in seen:", "if True:", "tests/unit/test_points.py"),
+    ("telemetry/__init__.py", "if value >= 0}", "}", "tests/unit/test_points.py"),
+    ("cli/talk.py", "if now - self._said >= NOW_AND_THEN_S and", "if", "tests/unit/test_talk.py"),
+    ("cli/talk.py", "transient=True", "transient=False", "tests/unit/test_talk.py"),
+    ("cli/talk.py", ", expand=True", "", "tests/unit/test_talk.py"),
+    ("cli/say.py", 'not in ("dumb", "unknown")', 'not in ()', "tests/unit/test_talk.py"),
+    ("cli/manual.py", "if value and not ctx.resilient_parsing:", "if False:", "tests/contract/test_commands.py"),
+    ("core/near.py", "{name.lower(): name for", "{name: name for", "tests/contract/test_commands.py"),
 ]
 
 
