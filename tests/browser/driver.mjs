@@ -61,7 +61,7 @@ const verbs = {
   },
   async focused({ page }) {
     return await page.evaluate(() => { const one = document.activeElement;
-      return (one?.getAttribute("aria-label") || one?.innerText || one?.getAttribute("name") || one?.tagName || "").trim(); });
+      return (one?.getAttribute("aria-label") || one?.labels?.[0]?.firstChild?.textContent || one?.innerText || one?.getAttribute("name") || one?.tagName || "").trim(); });
   },
   async evaluate({ page }, { script, frame }) {
     return await (frame ? page.frameLocator(frame).locator("html").evaluate(script) : page.evaluate(script));

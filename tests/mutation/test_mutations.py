@@ -354,6 +354,15 @@ MUTATIONS = [
     ("cli/say.py", 'not in ("dumb", "unknown")', 'not in ()', "tests/unit/test_talk.py"),
     ("cli/manual.py", "if value and not ctx.resilient_parsing:", "if False:", "tests/contract/test_commands.py"),
     ("core/near.py", "{name.lower(): name for", "{name: name for", "tests/contract/test_commands.py"),
+    ("dashboard/pages/look.py", "autoescape=True", "autoescape=False", "tests/unit/test_dashboard_pages.py"),
+    ("dashboard/pages/kernels.py", ", *(row for row in rows if row[by] is None)", "",
+     "tests/unit/test_dashboard_pages.py"),
+    ("dashboard/pages/overview.py", 'if found.get("verdict") == "regressed":', "if found:",
+     "tests/unit/test_dashboard_pages.py"),
+    ("dashboard/pages/timeline.py", "connect-src 'self' data:", "connect-src * data:",
+     "tests/unit/test_dashboard_pages.py"),
+    ("report/levels.py", "sorted(place for place in moved if place > first)", "len(values) // 4",
+     "tests/unit/test_dashboard_pages.py"),
 ]
 
 

@@ -14,6 +14,7 @@ from tests.browser.chromium import Browser, Page
 from tests.browser.serving import dashboard
 from tests.system.conftest import Aaco
 
+HISTORY = Path(__file__).parent.parent / "captures" / "histories" / "start.csv"
 CAPTURES = Path(__file__).parent.parent / "captures" / "torch_h200"
 
 
@@ -42,6 +43,7 @@ def site(recorded: Aaco, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     for tag in ("nchw", "nhwc"):
         aaco.inside("import", CAPTURES / f"resnet50_{tag}.json.gz", "--tag", tag)
     aaco.inside("import", aaco.folder / "hostile.json", "--format", "kineto", "--tag", HOSTILE[:60])
+    aaco.inside("history", "import", HISTORY)
     listed = json.loads(aaco.inside("ls", "--json").stdout)["sessions"]
     ids = {row["tag"]: row["session_id"] for row in listed}
     broken = day / "20200101_000000_broken"
@@ -146,21 +148,21 @@ def test_a_run_is_seen_in_the_list_and_followed_to_its_end(recorded: Aaco, tmp_p
     with dashboard(aaco) as url:
         page = browser.open(url)
         assert "No session yet" in page.text()
-        run = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 4000), cwd=aaco.folder,
+        run = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 2000), cwd=aaco.folder,
                                env=aaco.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         page.wait("since", seconds=40)
         page.click(selector=".news ul a")
         page.wait("Measuring", seconds=40)
         [rows] = aaco.folder.glob("sessions/latest/runtime/iterations-000000.i64")
         seen = [_counted(page)]
-        while seen[-1] < 4000 and run.poll() is None and len(seen) < 4:
-            page.wait(f"{seen[-1]:,} of 4,010", gone=True)
+        while seen[-1] < 2000 and run.poll() is None and len(seen) < 4:
+            page.wait(f"{seen[-1]:,} of 2,010", gone=True)
             seen.append(_counted(page))
         assert len(seen) > 1 and seen == sorted(set(seen))
         assert seen[-1] <= rows.stat().st_size // 32
         sound(page)
         page.wait("The run is complete", seconds=60)
-        assert "4,010 of 4,010" in page.text("#live")
+        assert "2,010 of 2,010" in page.text("#live")
         assert run.wait() == 0
         page.click(role="link", name="Its answers")
         page.wait("Median latency")
@@ -179,6 +181,30 @@ def test_hostile_names_are_shown_and_do_nothing(site: Site, browser: Browser) ->
         page.close()
     page = browser.open(f"{site.url}/sessions/{hostile}/kernels")
     assert "<img src=x" in page.text("tbody")
+
+
+def test_a_history_leads_to_its_change_of_level(site: Site, browser: Browser) -> None:
+    page = browser.open(f"{site.url}/history")
+    page.click(role="link", name="start-python value")
+    page.wait("Changes of level")
+    [change] = json.loads(site.aaco.inside("drift", "--json", expect=3).stdout)["series"]
+    assert f"{change['change_point']['change_pct']:+.1f} %" in page.text("table")
+    assert change["why"] in page.text()
+    assert page.visible(role="img", name="1 change of level")
+    sound(page)
+
+
+def test_the_keyboard_reaches_everything(site: Site, browser: Browser) -> None:
+    page = browser.open(site.url)
+    page.press("Tab")
+    assert page.focused == "Skip to the content"
+    page.press("Tab", times=5)
+    assert page.focused == "Dark theme"
+    reached = []
+    for _ in range(16):
+        reached.append(page.focused)
+        page.press("Tab")
+    assert {"Search", "Model", "Backend", "State", "Find"} <= set(reached)
 
 
 def test_what_is_not_there_is_said(site: Site, browser: Browser) -> None:

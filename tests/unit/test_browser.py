@@ -33,7 +33,7 @@ def test_only_what_is_visible_is_read_and_clicks_are_real(shown: Show) -> None:
     page.click(role="button", name="Press")
     page.wait("Pressed", seconds=1)
     page.press("Tab")
-    assert page.focused == "INPUT"
+    assert page.focused == "Name"
     assert 0 < page.ready_ms < 60_000
     assert page.findings() == []
     assert page.errors == page.external == []

@@ -42,11 +42,13 @@ def draw(found: Drift) -> Drawing:
 
 
 def _levels(drawing: Drawing, found: Drift, across: Scale, up: Scale, scale: float, first: int) -> None:
-    """The median of each stretch between changes, and each change with its size."""
+    """The median of each stretch between changes and accepted shifts, and each change with its size."""
     if found.course is None:
         return
     changes, values = found.course.changes, found.series.values
-    cuts = [first, *(change.index for change in changes if change.index > first), len(values)]
+    moved = {change.index for change in changes} | {_place(found.series.session_ids, one.session_id)
+                                                    for one in found.series.accepted}
+    cuts = [first, *sorted(place for place in moved if place > first), len(values)]
     for begin, end in pairwise(cuts):
         level = up(float(np.median(values[begin:end])) / scale)
         drawing.path([(across(begin - 0.5), level), (across(end - 0.5), level)], "roof")

