@@ -6,13 +6,11 @@ import json
 import re
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 
 from aaco.cli.examples import EXAMPLES
 
-GUIDE = (Path(__file__).parents[2] / "docs/guides/terminal.md").read_text()
 # Examples that are only parsed (tests/contract/test_commands.py), and why.
 ONLY_PARSED = {
     "measure or change this machine": {
@@ -31,11 +29,6 @@ def own(recorded, aaco):
     """The recorded session, where it may be changed."""
     shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
     return aaco
-
-
-def test_the_guide(aaco):
-    for line in "".join(re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)).splitlines():
-        assert aaco.inside(*shlex.split(line)[1:]).stdout
 
 
 def test_examples_run_as_they_stand(own):
