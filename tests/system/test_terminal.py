@@ -1,4 +1,4 @@
-"""The terminal as a person meets it: the guide, the examples of every verb, widths, the spellings of the mission."""
+"""The terminal as a person meets it: the examples of every verb, widths, the spellings of the mission."""
 
 from __future__ import annotations
 
