@@ -363,6 +363,13 @@ MUTATIONS = [
      "tests/unit/test_dashboard_pages.py"),
     ("report/levels.py", "sorted(place for place in moved if place > first)", "len(values) // 4",
      "tests/unit/test_dashboard_pages.py"),
+    ("report/breakdown.py", "if outside < 0 or not inside:", "if not inside:", "tests/unit/test_report_time.py"),
+    ("report/outliers.py", "measured & (latency >", "(latency >", "tests/unit/test_report_time.py"),
+    ("analytics/stacks.py", "there = known[at] == kernel if", "there = known[at] >= 0 if",
+     "tests/unit/test_report_time.py"),
+    ("report/changed.py", "start = 0.0 if whole else reach[row]", "start = 0.0", "tests/unit/test_report_plots.py"),
+    ("tracelake/disclosure.py", "IN_PICTURE if _pictured(path, copy)", "IN_PICTURE if False",
+     "tests/unit/test_report_pdf.py"),
 ]
 
 
