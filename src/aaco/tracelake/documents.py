@@ -9,10 +9,11 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel, ValidationError
 
 from aaco.core import documents, files
-from aaco.core.errors import BadBundle, first_problem
+from aaco.core.errors import BadBundle, first_line, first_problem
 from aaco.core.session import Session
 
 
@@ -27,19 +28,22 @@ def read(session: Session, name: str) -> dict[str, Any]:
 
 
 def some(session: Session, name: str, fields: Collection[str]) -> dict[str, Any]:
-    """Of a document whose form leaves all fields free, those of these that it has, held against the form; the others
-    are not looked at, which for a long document is most of the work. Empty where there is none. Raises BadBundle."""
+    """Of a document those of these fields that it has, held against its form; the others are not looked at, which for a
+    long document is most of the work. Among them must be all that the form requires. Empty where there is no document.
+    Raises BadBundle."""
     from aaco.tracelake.forms import FORMS
 
     path = session.folder / name
     if not holds(session, name):
         return {}
-    document = files.read_json(path)
+    with files.storage(path):
+        raw = path.read_bytes()
     try:
+        document = msgspec.json.decode(raw, type=dict[str, Any])  # as strict as read_json, in half the time
         found = {each: document[each] for each in ("schema_version", *fields) if each in document}
         FORMS[name].model_validate(found)
-    except (ValidationError, TypeError) as error:
-        problem = first_problem(error) if isinstance(error, ValidationError) else "not an object"
+    except (ValidationError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        problem = first_problem(error) if isinstance(error, ValidationError) else first_line(error)
         raise BadBundle(f"{path}: not a {path.stem.replace('_', ' ')}: {problem}", documents.CHECK) from error
     return found
 

@@ -14,8 +14,9 @@ from aaco.dashboard.lake import ENCODER, TheLake, TheSession, told
 from aaco.dashboard.problems import JSON
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake import documents, layout, manifest
+from aaco.tracelake.forms.answers import Bottleneck
 from aaco.tracelake.forms.evidence import StoredReading
-from aaco.tracelake.index import Choice, Entry, entry, stamp
+from aaco.tracelake.index import Choice, Entry, stamp
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "throughput_per_s", "gpu_active_ratio", "launch_tax_pct",
             "kernel_amplification_ratio", "compute_health_index")
@@ -100,7 +101,7 @@ async def session(lake: TheLake, found: TheSession) -> Response:
     now = (stamp(found.folder), stamp(found.folder, manifest.NAME))  # whatever is written anew, the manifest is, too
     held = lake.summaries.get(found.folder)
     if held is None or held[0] != now:
-        document = _summary(found)  # half a millisecond: less than it would cost to hand it to a thread
+        document = _summary(found, lake.entry(found.id))  # too short to be worth a thread
         held = now, ENCODER.encode(document)
         if document["session"]["status"] != "running":  # which may end without a word
             if len(lake.summaries) >= MOST_HELD:
@@ -109,12 +110,13 @@ async def session(lake: TheLake, found: TheSession) -> Response:
     return Response(held[1], media_type=JSON)
 
 
-def _summary(found: Session) -> dict[str, Any]:
+def _summary(found: Session, listed: Entry) -> dict[str, Any]:
     readings = documents.some(found, layout.DERIVED_METRICS, HEADLINE)
     verdict = documents.as_form(found, layout.VERDICT, RegressionVerdict) or {}
-    return {"schema_version": 1, "session": row(entry(found)),
+    return {"schema_version": 1, "session": row(listed),
             "record": found.record.model_dump(mode="json", exclude={"owner", "kept_by"}),
-            "bottleneck_class": documents.read(found, layout.BOTTLENECK).get("bottleneck_class"),
+            "bottleneck_class": documents.some(found, layout.BOTTLENECK, list(Bottleneck.model_fields))
+            .get("bottleneck_class"),
             "verdict_status": verdict.get("status"),
             "metrics": {name: readings[name] for name in HEADLINE if name in readings}}
 
