@@ -9,7 +9,6 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import msgspec
 from pydantic import BaseModel, ValidationError
 
 from aaco.core import documents, files
@@ -31,6 +30,8 @@ def some(session: Session, name: str, fields: Collection[str]) -> dict[str, Any]
     """Of a document those of these fields that it has, held against its form; the others are not looked at, which for a
     long document is most of the work. Among them must be all that the form requires. Empty where there is no document.
     Raises BadBundle."""
+    import msgspec
+
     from aaco.tracelake.forms import FORMS
 
     path = session.folder / name
