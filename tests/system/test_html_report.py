@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -179,3 +180,13 @@ def test_every_control_can_be_reached_by_keyboard(visit: Any) -> None:
       const shown = controls.filter((one) => one.checkVisibility());
       tell([shown.length > 100, shown.filter((one) => !reached(one)).map((one) => one.outerHTML)])"""
     assert visit(probed(html.render(Sample().explain()), script)).result() == [True, []]
+
+
+def test_the_commands_that_a_report_names_are_commands(recorded: Any) -> None:
+    """Those that only read are run as they stand; of the others each option is one that the verb has."""
+    named = json.loads(recorded.inside("report", "latest", "--json").stdout)["commands"]
+    verbs = [shlex.split(one["step"])[1:] for one in named]
+    assert [verb[0] for verb in verbs] == ["report", "kernels", "perfetto", "ops", "baseline"]
+    for verb in verbs:
+        reads = verb[0] in ("report", "kernels", "ops")
+        recorded.inside(*verb) if reads else recorded.inside(*verb, "--help")
