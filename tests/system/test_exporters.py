@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shlex
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +17,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aaco import pipeline, telemetry
-from aaco.core.host import Host
 from aaco.core.session import Session
 from aaco.report import points, prometheus
 from aaco.report.points import Point
 from tests.explained import Sample
+from tests.fakes import three_devices
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "examples" / "grafana" / "aaco.json"
@@ -70,22 +67,7 @@ def test_every_reading_that_was_made_is_there_and_no_other(recorded):
 
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory) -> telemetry.Now:
-    """Two NVIDIA devices, of which one tells nothing, from a driver library compiled here; an AMD device by its files.
-    """
-    if not shutil.which("gcc"):
-        assert os.environ.get("CI") != "true"
-        pytest.skip("the fake library needs gcc")
-    folder = tmp_path_factory.mktemp("devices")
-    library = folder / "libfake.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-DCOUNT=2", "-DINIT=0", "-o", library,
-                    ROOT / "tests" / "fakes" / "nvml.c"], check=True)
-    card = folder / "root/sys/class/drm/card2/device"
-    for name, text in {"vendor": "0x1002\n", "gpu_busy_percent": "0\n", "mem_info_vram_used": "1000\n",
-                       "mem_info_vram_total": "4000\n", "hwmon/hwmon1/temp1_input": "45000\n",
-                       "hwmon/hwmon1/temp2_input": "61000\n"}.items():
-        (card / name).parent.mkdir(parents=True, exist_ok=True)
-        (card / name).write_text(text)
-    return telemetry.now(Host(folder / "root"), str(library))
+    return three_devices.now(tmp_path_factory.mktemp("devices"))
 
 
 class Collector(HTTPServer):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from aaco import telemetry
 from aaco.analytics import metrics
 from aaco.core import registry
-from aaco.core.host import Host
 from aaco.report import points, prometheus
 from aaco.report.points import Point
 from tests.explained import Sample
+from tests.fakes import three_devices
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,22 +68,7 @@ def test_a_value_that_is_no_number_has_no_point():
 
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory) -> telemetry.Now:
-    """Two NVIDIA devices, of which one tells nothing, from a driver library compiled here; an AMD device by its files.
-    """
-    if not shutil.which("gcc"):
-        assert os.environ.get("CI") != "true"
-        pytest.skip("the fake library needs gcc")
-    folder = tmp_path_factory.mktemp("devices")
-    library = folder / "libfake.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-DCOUNT=2", "-DINIT=0", "-o", library,
-                    ROOT / "tests" / "fakes" / "nvml.c"], check=True)
-    card = folder / "root/sys/class/drm/card2/device"
-    for name, text in {"vendor": "0x1002\n", "gpu_busy_percent": "0\n", "mem_info_vram_used": "1000\n",
-                       "mem_info_vram_total": "4000\n", "hwmon/hwmon1/temp1_input": "45000\n",
-                       "hwmon/hwmon1/temp2_input": "61000\n"}.items():
-        (card / name).parent.mkdir(parents=True, exist_ok=True)
-        (card / name).write_text(text)
-    return telemetry.now(Host(folder / "root"), str(library))
+    return three_devices.now(tmp_path_factory.mktemp("devices"))
 
 
 def test_devices_have_the_names_of_the_conventions(devices):

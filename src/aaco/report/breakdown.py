@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aaco.analytics import inputs
 from aaco.analytics.explanation import Explanation
-from aaco.core.readings import Absent
 from aaco.report import format, kernels
 from aaco.report.svg import COLOURS
 from aaco.report.trace import CAUSES
@@ -86,12 +84,8 @@ def _of_devices(explanation: Explanation) -> Breakdown | None:
 def _of_inferences(explanation: Explanation) -> Breakdown | None:
     """The wall time of the profiled inferences: kernels by family, and what is outside kernels. None where the window
     is not known, or where kernels ran at the same time and sum to more than it."""
-    tables = explanation.tables
-    if explanation.captures or "kernels" not in tables or "api_calls" not in tables:
-        return None
-    try:
-        window = inputs.window(tables["kernels"], tables["api_calls"])
-    except Absent:
+    window = kernels.window(explanation)
+    if window is None:
         return None
     inside = _families(explanation)
     outside = window.wall_ns - sum(part.ns for part in inside)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from aaco.analytics import inputs
 from aaco.analytics.explanation import Explanation
 from aaco.core import tables
+from aaco.core.readings import Absent
 from aaco.report import inventory
 from aaco.report.svg import COLOURS
 
@@ -16,6 +18,17 @@ NO_KERNELS = "no kernel capture"
 UNNAMED = "a kernel without a name"
 HOST, GPU = "host CPU", "GPU"
 DISPATCH = "a device; timed is the host's dispatch"
+
+
+def window(explanation: Explanation) -> inputs.Window | None:
+    """The profiled inferences of a run of ours; None for an import, and where none can be told apart."""
+    found = explanation.tables
+    if explanation.captures or "kernels" not in found or "api_calls" not in found:
+        return None
+    try:
+        return inputs.window(found["kernels"], found["api_calls"])
+    except Absent:
+        return None
 
 
 def place(explanation: Explanation) -> str:

@@ -6,10 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics import inputs
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.lanes import NONE, Ints, integers
-from aaco.core.readings import Absent
 from aaco.report import format, kernels
 from aaco.report.svg import Drawing, Scale
 
@@ -21,12 +19,8 @@ FILES = ("profiler/rocprof_kernels.parquet", "profiler/api_calls.parquet")
 
 def draw(explanation: Explanation) -> Drawing | None:
     """The profiled inference whose wall time is the median one; None for an import, and without such a window."""
-    tables = explanation.tables
-    if explanation.captures or "kernels" not in tables or "api_calls" not in tables:
-        return None
-    try:
-        window = inputs.window(tables["kernels"], tables["api_calls"])
-    except Absent:
+    window = kernels.window(explanation)
+    if window is None:
         return None
     order = pc.unique(window.kernels.sort_by("t_start_ns")["iteration"]).to_pylist()
     middle = int(np.argsort(window.run_ns, kind="stable")[(len(window.run_ns) - 1) // 2])
