@@ -59,27 +59,29 @@ def export(session: Session, path: Path, settings: Settings, show: Show = SILENT
     return contents
 
 
-def import_(path: Path, settings: Settings, most_bytes: int = archive.MOST_BYTES) -> Session:
+def import_(path: Path, settings: Settings, most_bytes: int = archive.MOST_BYTES, show: Show = SILENT) -> Session:
     """The session of a bundle, under its own id. Raises AacoError, and then leaves nothing.
 
     It is unpacked beside its place and moved there in one rename, after every file was held against the list and
     against the session's own manifest. Where a session of this id is already, it stays.
     """
     root = settings.config.storage.sessions_dir
-    contents = _listed(path, most_bytes)
+    show.step(f"checking {path}")
+    contents = _listed(path, most_bytes, show)
     _require_room(root, contents)
     nursery = root / f".bundle-{secrets.token_hex(6)}"
     try:
         with files.storage(root):
             nursery.mkdir(parents=True)
-        archive.extract(path, nursery, most_bytes)
+        show.step(f"unpacking {path}")
+        archive.extract(path, nursery, most_bytes, show.progress)
         return _settle(Session(nursery), contents.session_id, root)
     finally:
         shutil.rmtree(nursery, ignore_errors=True)
 
 
-def _listed(path: Path, most_bytes: int) -> Contents:
-    found = archive.check(path, most_bytes)
+def _listed(path: Path, most_bytes: int, show: Show) -> Contents:
+    found = archive.check(path, most_bytes, show.progress)
     for name, problem in found.problems.items():
         raise BadBundle(f"{path}: {name}: {problem}", archive.REMEDY)
     assert found.contents

@@ -56,7 +56,9 @@ def test_what_comes_back_is_what_went_in(tmp_path_factory, form, content):
         return
     write(folder / f"b{form}", content)
     assert (folder / f"a{form}").read_bytes() == (folder / f"b{form}").read_bytes()  # nothing of the moment in it
-    found = archive.check(folder / f"a{form}")
+    told: list[tuple[int, int]] = []
+    found = archive.check(folder / f"a{form}", progress=lambda done, total: told.append((done, total)))
+    assert told == [(number, len(found.contents.files)) for number in range(len(found.contents.files))]
     assert not found.problems and found.contents == contents
     archive.extract(folder / f"a{form}", folder / "out")
     assert unpacked(folder / "out") == content

@@ -68,7 +68,7 @@ def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> N
 
     with talk() as show:
         show.step(f"checking {file}")
-        found = archive.check(file, max_bytes)
+        found = archive.check(file, max_bytes, show.progress)
     if expected and expected.strip().lower() != found.sha256:
         found.problems["the whole file"] = f"its SHA-256 is {found.sha256}, not the one that was told"
     if as_json:
@@ -98,8 +98,7 @@ def import_(file: Path, max_bytes: int, config_file: Path | None, sessions_dir: 
     from aaco import forensics
 
     with talk() as show:
-        show.step(f"unpacking {file}")
-        session = forensics.import_(file, options.settings(config_file, sessions_dir), max_bytes)
+        session = forensics.import_(file, options.settings(config_file, sessions_dir), max_bytes, show)
     if as_json:
         say.document({"schema_version": 1, "session_id": session.id, "folder": str(session.folder)})
         return

@@ -100,6 +100,11 @@ class _Broken(Exception):
 
 
 Open = Callable[[str], IO[bytes]]
+Progress = Callable[[int, int], None]
+
+
+def _silent(done: int, total: int) -> None:
+    """Nobody asks how far it is."""
 
 
 def form_of(path: Path) -> str:
@@ -126,21 +131,24 @@ def write(path: Path, contents: Contents, opened: Open, form: str) -> None:
     files.write_atomically(path, fill)
 
 
-def check(path: Path, most_bytes: int = MOST_BYTES) -> Checked:
-    """Read the whole archive and say everything that is wrong with it. Raises UsageError, StorageError."""
-    return _read(path, most_bytes, None)
+def check(path: Path, most_bytes: int = MOST_BYTES, progress: Progress = _silent) -> Checked:
+    """Read the whole archive and say everything that is wrong with it. Raises UsageError, StorageError.
+
+    progress: told how many of the files are read.
+    """
+    return _read(path, most_bytes, None, progress)
 
 
-def extract(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> Contents:
+def extract(path: Path, folder: Path, most_bytes: int = MOST_BYTES, progress: Progress = _silent) -> Contents:
     """Unpack into an empty folder, nothing outside it. Raises BadBundle for the first thing that is wrong."""
-    found = _read(path, most_bytes, folder)
+    found = _read(path, most_bytes, folder, progress)
     for name, problem in found.problems.items():
         raise BadBundle(f"{path}: {name}: {problem}", REMEDY)
     assert found.contents
     return found.contents
 
 
-def _read(path: Path, most_bytes: int, folder: Path | None) -> Checked:
+def _read(path: Path, most_bytes: int, folder: Path | None, progress: Progress) -> Checked:
     form = form_of(path)
     container, _, kind = form.partition(".")
     if not files.is_file(path):
@@ -153,7 +161,7 @@ def _read(path: Path, most_bytes: int, folder: Path | None) -> Checked:
             if folder:
                 return found
         file.seek(0)
-        reader = _Reader(found, most_bytes, folder)
+        reader = _Reader(found, most_bytes, folder, progress)
         try:
             with packing.unpacked(file, max(size, 0), kind) as stream:
                 (reader.tar if container == "tar" else reader.json)(stream)
@@ -165,16 +173,17 @@ def _read(path: Path, most_bytes: int, folder: Path | None) -> Checked:
 class _Reader:
     """Reads one archive; `at` is the file it has come to."""
 
-    def __init__(self, found: Checked, most_bytes: int, folder: Path | None) -> None:
-        self.found, self.most_bytes, self.folder = found, most_bytes, folder
+    def __init__(self, found: Checked, most_bytes: int, folder: Path | None, progress: Progress) -> None:
+        self.found, self.most_bytes, self.folder, self.progress = found, most_bytes, folder, progress
         self.at = LIST
 
     def tar(self, stream: IO[bytes]) -> None:
         """Every member must be the one that the list names next, with nothing beside its content."""
         text = self._member(stream)
         contents = self._contents(text)
-        for each in contents.files:
+        for number, each in enumerate(contents.files):
             self.at = each.name
+            self.progress(number, len(contents.files))
             name = f"{contents.session_id}/{each.name}"
             self._expect(stream, b"".join(headers(name, each.bytes)), "the archive has something else in its place")
             self._take(each, _pieces(stream, each.bytes))
@@ -202,8 +211,9 @@ class _Reader:
         contents = self._contents(text)
         if seal != _list_digest(text) or list(content) != [each.name for each in contents.files]:
             self.found.problems.setdefault(LIST, "changed since it was written")
-        for each in contents.files:
+        for number, each in enumerate(contents.files):
             self.at = each.name
+            self.progress(number, len(contents.files))
             self._take(each, iter([_decoded(content.get(each.name))]))
 
     def _contents(self, text: bytes) -> Contents:
