@@ -17,7 +17,8 @@ from tests.browser import chromium
 
 settings.register_profile("shared machine", deadline=None)  # a neighbour's load must not fail a test
 # Of a mutant it is enough to know that some example fails; to shrink it took up to 100 s.
-settings.register_profile("mutant", deadline=None, phases=(Phase.explicit, Phase.generate), database=None)
+settings.register_profile("mutant", deadline=None, derandomize=True, database=None,
+                          phases=(Phase.explicit, Phase.generate))
 settings.load_profile("shared machine")
 # What a script started in the background ignores it, and so would every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
