@@ -14,24 +14,28 @@ from numpy.typing import NDArray
 from aaco.analytics import clockfit
 from aaco.core.files import write_atomically
 from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
 from aaco.core.tables import ALL
 from aaco.tracelake import documents, layout, perfetto
 from aaco.tracelake.queries import Tables
+from aaco.tracelake.timeline_tracks import SHOWN
 
 FORMS = {"perfetto": perfetto.write_protobuf, "chrome": perfetto.write_chrome}
 TIMES = ("t_start_ns", "t_end_ns", "t_ns")
 
 
-def export(session: Session, path: Path, form: str) -> tuple[int, list[Mapping[str, Any]]]:
+def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tuple[int, list[Mapping[str, Any]]]:
     """Write the session's events and values; returns how many there are, and how captures' times were moved for it.
 
     The moves are those of metrics/collectives.json: ranks that wait for each other end together, which tells their
     clocks. Captures without common operations stay on their own clocks. Raises StorageError.
     """
     shifts = documents.read(session, layout.TRACE["collectives"]).get("shifts", [])
-    tables = OnOneClock(Tables(session), shifts)
+    found = Tables(session)
+    rows = sum(found.rows(name) for name in SHOWN)  # every row is a slice or a value; those without a time are neither
     counts: list[int] = []
-    write_atomically(path, lambda file: counts.append(FORMS[form](file, tables)))
+    write_atomically(path, lambda file: counts.append(FORMS[form](
+        file, OnOneClock(found, shifts), lambda count: show.progress(min(count, rows), rows))))
     return counts[0], shifts
 
 

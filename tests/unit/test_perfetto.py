@@ -67,7 +67,8 @@ def slices_of(tables: dict[str, pa.Table]) -> list[tuple[str, int, int]]:
 
 def exported(tables: dict[str, pa.Table]) -> bytes:
     file = io.BytesIO()
-    assert write_protobuf(file, tables) == len(slices_of(tables)) + 6
+    told: list[int] = []
+    assert write_protobuf(file, tables, told.append) == len(slices_of(tables)) + 6 == told[-1]
     return file.getvalue()
 
 
@@ -134,7 +135,9 @@ def test_trace_processor_reads_the_same(tables, tmp_path: Path):
 def test_chrome_json_is_read_back_exactly(tables):
     """Mutation: us with fewer than three decimals."""
     file = io.BytesIO()
-    count = write_chrome(file, tables)
+    told: list[int] = []
+    count = write_chrome(file, tables, told.append)
+    assert told == sorted(told) and told[-1] == count
     events = json.loads(file.getvalue(), parse_float=Decimal)["traceEvents"]
     slices = sorted((event["name"], int(1000 * event["ts"]), int(1000 * event["dur"])) for event in events
                     if event["ph"] == "X")

@@ -37,7 +37,7 @@ def perfetto(session: str | None, named: str | None, form: str, output: Path | N
     path = output or Path(found.id + SUFFIX[form])
     with talk() as show:
         show.step(f"writing {path}")
-        count, shifts = export(found, path, form)
+        count, shifts = export(found, path, form, show)
     if as_json:
         say.document({"schema_version": 1, "file": str(path), "events": count,
                       "shifts": [dict(each) for each in shifts]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 import numpy as np
@@ -15,9 +15,14 @@ from aaco.tracelake.timeline_tracks import Events, Track, Values, events, values
 from aaco.tracelake.trackevents import Slices, Writer
 
 _Rows = NDArray[np.int64]
+Told = Callable[[int], None]  # how many slices and values are written
 
 
-def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table]) -> int:
+def _silent(count: int) -> None:
+    """Nobody asks how far it is."""
+
+
+def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], told: Told = _silent) -> int:
     """Write the tables' events and values as Perfetto TrackEvents; returns how many slices and values there are.
 
     Slices that overlap on one track without nesting are shown on further lanes of it.
@@ -28,11 +33,13 @@ def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table]) -> int:
         writer.slices(Slices(_declare(writer, declared, found, laid.lane), found.start, found.end, found.name,
                              found.names, laid.begin, laid.end, found.flows, found.flow_end, found.notes))
         count += len(found.start)
+        told(count)
     for series in values(tables):
         _process(writer, declared, series.track)
         writer.counter(series.track.uuid(), series.track.process_uuid, series.track.name, series.unit)
         writer.values(series.track.uuid(), series.times, series.values)
         count += len(series.times)
+        told(count)
     return count
 
 
@@ -58,7 +65,7 @@ def _process(writer: Writer, declared: set[int], track: Track) -> None:
         declared.add(track.process_uuid)
 
 
-def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table]) -> int:
+def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], told: Told = _silent) -> int:
     """Write the tables' events and values as Chrome trace JSON; returns how many slices and values there are.
 
     Times are in us with three decimals, so no ns is lost in the text.
@@ -71,6 +78,7 @@ def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table]) -> int:
             file.write(separator + ",\n".join(lines).encode())
             separator = b",\n"
             count += sum(line.startswith(('{"ph":"X"', '{"ph":"C"')) for line in lines)
+            told(count)
     file.write(b"\n]}\n")
     return count
 

@@ -78,6 +78,9 @@ def stable_id(*parts: str) -> int:
     return (int.from_bytes(digest, "big") >> 11) or 1
 
 
+SHOWN = ("critical_path", "inference_iters", "api_calls", "kernels", "copies", "system_events", "gpu_events", "samples")
+
+
 def events(tables: Mapping[str, pa.Table]) -> Iterator[Events]:
     """Everything of the session that lasts: inferences, host calls, kernels, copies, operating-system events."""
     makers = (("critical_path", _critical),
