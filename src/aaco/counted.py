@@ -21,8 +21,7 @@ from aaco.profiler.capture import Facts
 from aaco.profiler.dispatches import Ints
 from aaco.tracelake.lake import spec_of
 
-KEY = ("process_id", "dispatch_id")
-KEPT = (*KEY, "kernel_id", "kernel_name")
+KEPT = ("process_id", "dispatch_id", "kernel_id", "kernel_name")
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,23 @@ from aaco.collectors import arguments, environment
 from aaco.core import files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, BadCapture, Missing, StorageError
+from aaco.core.host import ask
 from aaco.core.plan import Command
+from aaco.core.readings import Absent
 from aaco.core.secrets import redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.importing import Chosen, Found
 from aaco.pipeline import Run, outcome, seal
 from aaco.profiler import ranks, sqlite
-from aaco.profiler.launchers import Launcher, Pass, Tool, Wanted, rocprofv3
+from aaco.profiler.launchers import COUNTERS, Launcher, Pass, Tool, Wanted, rocprofv3
 from aaco.runner import command as program
 from aaco.tracelake import layout, raw
 
 SCHEMA_VERSION = 1
 LAUNCHERS: dict[str, Launcher] = {rocprofv3.NAME: rocprofv3}
 ANSWER_TIMEOUT_S = 20.0  # listing counters loads the ROCm runtime
+MOST_ANSWER = 64 << 20  # bytes: an architecture has thousands of counters
 SECRET_TABLE = "rocpd_info_process"
 
 
@@ -41,7 +43,7 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str = rocp
     (profiler/executions.json). What fails leaves a session that says so, with all that was recorded until then.
     """
     launcher = LAUNCHERS[name]
-    tool, shown = find(launcher), arguments.shown(command.argv)
+    tool, shown = find(launcher, wanted), arguments.shown(command.argv)
     program.find(command.argv[0])
     launcher.passes(tool, wanted, command.argv, Path())  # refuses what the tool cannot do before anything is written
     plan = {"model": redact(command.name), "imports": [], "traced": shown.words}
@@ -61,24 +63,21 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str = rocp
         return Run(session, seal(session, settings, "complete", show))
 
 
-def find(launcher: Launcher) -> Tool:
-    """The installed profiler, asked for its version, options and counters. Raises Missing."""
+def find(launcher: Launcher, wanted: Wanted) -> Tool:
+    """The installed profiler, asked for its version and options, and for its counters where some are wanted.
+
+    Raises Missing.
+    """
     path = shutil.which(launcher.NAME)
     if path is None:
         raise Missing(f"{launcher.NAME} is not installed, or not on the PATH",
                       "install ROCm's rocprofiler-sdk, or add its folder: PATH=/opt/rocm/bin:$PATH; aaco doctor")
-    answers = {question: answer for question, words in launcher.QUESTIONS.items()
-               if (answer := _answer([path, *words])) is not None}
+    answers = dict[str, str]()
+    for question, words in launcher.QUESTIONS.items():
+        if question != COUNTERS or wanted.counters:
+            with suppress(Absent):  # what it does not answer, the launcher does without
+                answers[question] = ask([path, *words], ANSWER_TIMEOUT_S, MOST_ANSWER)
     return launcher.tool(path, answers)
-
-
-def _answer(argv: Sequence[str]) -> str | None:
-    """What a tool prints; None where it cannot be started, fails or is too slow."""
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return (done.stdout + done.stderr).decode(errors="replace")
 
 
 def _execute(session: Session, tool: Tool, made: Sequence[Pass], command: Command, shown: arguments.Shown,
@@ -180,4 +179,3 @@ def _withhold_rows(path: Path) -> None:
     except sqlite3.Error as error:
         raise StorageError(f"{path}: its credentials could not be withheld: {error}",
                            "the file may be cut short: record it again; do not hand the session on") from error
-

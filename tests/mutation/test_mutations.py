@@ -349,7 +349,7 @@ MUTATIONS = [
     ("report/points.py", "if math.isfinite(point.value)]", "]", "tests/unit/test_points.py"),
     ("report/prometheus.py", """.replace('"', r"\\"")""", "", "tests/unit/test_points.py"),
     ("report/prometheus.py", "if labels not in seen:", "if True:", "tests/unit/test_points.py"),
-    ("telemetry/__init__.py", "if value >= 0}", "}", "tests/unit/test_points.py"),
+    ("collectors/nvml.py", "if value >= 0}", "}", "tests/unit/test_points.py"),
     ("cli/talk.py", "if now - self._said >= NOW_AND_THEN_S and", "if", "tests/unit/test_talk.py"),
     ("cli/talk.py", "transient=True", "transient=False", "tests/unit/test_talk.py"),
     ("cli/talk.py", ", expand=True", "", "tests/unit/test_talk.py"),

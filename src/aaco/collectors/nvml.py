@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
@@ -36,6 +36,8 @@ REASONS = {0x1: "gpu_idle", 0x2: "applications_clocks_setting", 0x4: "sw_power_c
 FIELDS = (
     "device_id", "gpu_util_pct", "mem_util_pct", "temp_c", "power_mw", "power_cap_mw", "energy_mj", "sclk_mhz",
     "sclk_max_mhz", "mclk_mhz", "vram_used_bytes", "vram_total_bytes", "reasons")
+# Columns of gpu_events that are a field in another unit: the field, and how many of its units are one of ours.
+SCALED = {"power_w": ("power_mw", 1e3), "power_cap_w": ("power_cap_mw", 1e3), "energy_j": ("energy_mj", 1e3)}
 SOURCE = "NVML"
 FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACONVML", 1,
                 np.dtype([(name, "<i8") for name in ("t_ns", *FIELDS)]))
@@ -178,11 +180,17 @@ def parse(raw: Path) -> pa.Table:
     """The gpu_events of a sampler's file; an unfinished last record is left out. Raises BadCapture."""
     records = FORMAT.read(raw)
     plain = {name: _known(records[name]) for name in (FORMAT.record.names or ()) if name in GPU_EVENTS.columns}
-    scaled = {"power_w": 1e3, "power_cap_w": 1e3, "energy_j": 1e3}
-    sources = {"power_w": "power_mw", "power_cap_w": "power_cap_mw", "energy_j": "energy_mj"}
-    real = {name: _known(records[sources[name]], scale) for name, scale in scaled.items()}
+    real = {name: _known(records[field], units) for name, (field, units) in SCALED.items()}
     reasons = [None if bits < 0 else named(bits) for bits in records["reasons"].tolist()]
     return GPU_EVENTS.build(**plain, **real, throttle_reasons=reasons, source=["nvml"] * len(records))
+
+
+def columns(told: Mapping[str, int]) -> dict[str, Any]:
+    """What a device tells (FIELDS; -1 for what it does not) as columns of gpu_events; what it does not is left out."""
+    known = {name: value for name, value in told.items() if value >= 0}
+    plain = {name: value for name, value in known.items() if name in GPU_EVENTS.columns}
+    real = {name: known[field] / units for name, (field, units) in SCALED.items() if field in known}
+    return plain | real | ({"throttle_reasons": named(known["reasons"])} if "reasons" in known else {})
 
 
 def named(bits: int) -> list[str]:

@@ -68,7 +68,7 @@ def number(path: Path) -> int:
         raise Absent(f"{path}: {content[:40]!r} is not a number") from None
 
 
-def ask(command: Sequence[str], timeout_s: float = 5.0) -> str:
+def ask(command: Sequence[str], timeout_s: float = 5.0, most_bytes: int = OUTPUT_LIMIT) -> str:
     """What a tool prints (both streams). Raises Absent when it is not there, fails, hangs or floods.
 
     A tool that does not answer is killed with all it started.
@@ -83,7 +83,7 @@ def ask(command: Sequence[str], timeout_s: float = 5.0) -> str:
     except OSError as error:
         raise Absent(f"{path}: {error.strerror}") from error
     with process:
-        output = _listen(process, command[0], timeout_s)
+        output = _listen(process, command[0], timeout_s, most_bytes)
     answer = output.decode(errors="replace")
     if process.returncode:
         ending = "exits with" if process.returncode > 0 else "was killed by signal"
@@ -91,7 +91,7 @@ def ask(command: Sequence[str], timeout_s: float = 5.0) -> str:
     return answer
 
 
-def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> bytes:
+def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float, most_bytes: int) -> bytes:
     """All it prints until it has closed its output and ended; else it is killed."""
     assert process.stdout
     deadline = time.monotonic() + timeout_s
@@ -104,8 +104,8 @@ def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> by
             if not block:
                 process.wait(max(0.0, deadline - time.monotonic()))
                 return bytes(output)
-            if len(output) > OUTPUT_LIMIT:
-                raise Absent(f"{name} printed more than {OUTPUT_LIMIT >> 20} MiB")
+            if len(output) > most_bytes:
+                raise Absent(f"{name} printed more than {most_bytes >> 20} MiB")
         raise Absent(f"{name} gave no answer in {timeout_s:g} s")
     except subprocess.TimeoutExpired:
         raise Absent(f"{name} gave no answer in {timeout_s:g} s") from None

@@ -10,8 +10,6 @@ from aaco.collectors import amd_sensors, amd_sysfs, nvml
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 
-_NVML = {"power_mw": ("power_w", 1e3), "power_cap_mw": ("power_cap_w", 1e3), "energy_mj": ("energy_j", 1e3)}
-
 
 class Now(NamedTuple):
     """Rows as of gpu_events, with `vendor` and `name`, what is not told left out; and why a vendor has none."""
@@ -34,21 +32,11 @@ def now(host: Host | None = None, library: str = nvml.LIBRARY) -> Now:
 def _nvidia(library: str) -> list[Mapping[str, Any]]:
     driver = nvml.Driver(library)
     try:
-        return [_of_nvml(device.name, dict(zip(nvml.FIELDS, driver.sample(device), strict=True)))
+        return [{"vendor": "nvidia", "name": device.name,
+                 **nvml.columns(dict(zip(nvml.FIELDS, driver.sample(device), strict=True)))}
                 for device in driver.devices()]
     finally:
         driver.close()
-
-
-def _of_nvml(name: str, told: dict[str, int]) -> Mapping[str, Any]:
-    known = {field: value for field, value in told.items() if value >= 0}
-    row: dict[str, Any] = {"vendor": "nvidia", "name": name}
-    if "reasons" in known:
-        row["throttle_reasons"] = nvml.named(known.pop("reasons"))
-    for field, value in known.items():
-        column, units = _NVML.get(field, (field, 1.0))
-        row[column] = value / units
-    return row | {"device_id": told["device_id"]}
 
 
 def _amd(host: Host) -> list[Mapping[str, Any]]:

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, UsageError, first_problem
+from aaco.core.show import SILENT
 from aaco.tracelake import packing
 from aaco.tracelake.packing import PIECE
 from aaco.tracelake.ustar import BLOCK, headers
@@ -103,10 +104,6 @@ Open = Callable[[str], IO[bytes]]
 Progress = Callable[[int, int], None]
 
 
-def _silent(done: int, total: int) -> None:
-    """Nobody asks how far it is."""
-
-
 def form_of(path: Path) -> str:
     """The form that a file's name asks for. Raises UsageError."""
     suffix = max((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), key=len, default=None)
@@ -131,7 +128,7 @@ def write(path: Path, contents: Contents, opened: Open, form: str) -> None:
     files.write_atomically(path, fill)
 
 
-def check(path: Path, most_bytes: int = MOST_BYTES, progress: Progress = _silent) -> Checked:
+def check(path: Path, most_bytes: int = MOST_BYTES, progress: Progress = SILENT.progress) -> Checked:
     """Read the whole archive and say everything that is wrong with it. Raises UsageError, StorageError.
 
     progress: told how many of the files are read.
@@ -139,7 +136,8 @@ def check(path: Path, most_bytes: int = MOST_BYTES, progress: Progress = _silent
     return _read(path, most_bytes, None, progress)
 
 
-def extract(path: Path, folder: Path, most_bytes: int = MOST_BYTES, progress: Progress = _silent) -> Contents:
+def extract(path: Path, folder: Path, most_bytes: int = MOST_BYTES,
+            progress: Progress = SILENT.progress) -> Contents:
     """Unpack into an empty folder, nothing outside it. Raises BadBundle for the first thing that is wrong."""
     found = _read(path, most_bytes, folder, progress)
     for name, problem in found.problems.items():

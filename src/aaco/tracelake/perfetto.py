@@ -18,11 +18,7 @@ _Rows = NDArray[np.int64]
 Told = Callable[[int], None]  # how many slices and values are written
 
 
-def _silent(count: int) -> None:
-    """Nobody asks how far it is."""
-
-
-def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], told: Told = _silent) -> int:
+def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], told: Told = lambda count: None) -> int:
     """Write the tables' events and values as Perfetto TrackEvents; returns how many slices and values there are.
 
     Slices that overlap on one track without nesting are shown on further lanes of it.
@@ -65,7 +61,7 @@ def _process(writer: Writer, declared: set[int], track: Track) -> None:
         declared.add(track.process_uuid)
 
 
-def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], told: Told = _silent) -> int:
+def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], told: Told = lambda count: None) -> int:
     """Write the tables' events and values as Chrome trace JSON; returns how many slices and values there are.
 
     Times are in us with three decimals, so no ns is lost in the text.

@@ -78,15 +78,9 @@ def stable_id(*parts: str) -> int:
     return (int.from_bytes(digest, "big") >> 11) or 1
 
 
-SHOWN = ("critical_path", "inference_iters", "api_calls", "kernels", "copies", "system_events", "gpu_events", "samples")
-
-
 def events(tables: Mapping[str, pa.Table]) -> Iterator[Events]:
     """Everything of the session that lasts: inferences, host calls, kernels, copies, operating-system events."""
-    makers = (("critical_path", _critical),
-              ("inference_iters", _inferences), ("api_calls", _calls), ("kernels", _kernels), ("copies", _copies),
-              ("system_events", _system))
-    for name, make in makers:
+    for name, make in _LASTING.items():
         if name in tables and (table := _timed(tables[name], "t_ns" if name == "system_events" else "t_start_ns")):
             yield make(table)
 
@@ -306,3 +300,8 @@ def _flow(table: pa.Table) -> _Rows:
 def _notes(table: pa.Table, *columns: str) -> dict[str, _Rows]:
     """The columns that hold anything."""
     return {name: _whole(table, name) for name in columns if table[name].null_count < table.num_rows}
+
+
+_LASTING = {"critical_path": _critical, "inference_iters": _inferences, "api_calls": _calls, "kernels": _kernels,
+            "copies": _copies, "system_events": _system}
+SHOWN = (*_LASTING, "gpu_events", "samples")  # the tables that events and values are of

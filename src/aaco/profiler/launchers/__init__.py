@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from aaco.core.errors import Missing
 
+COUNTERS = "counters"  # the question whose answer lists them, which takes a tool its time
 Kind = Literal["trace", "counters", "thread_trace", "pc_sampling"]
 
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aaco.profiler.launchers import Counter, Pass, Tool, Wanted, known, options
+from aaco.profiler.launchers import COUNTERS, Counter, Pass, Tool, Wanted, known, options
 from aaco.profiler.launchers.counter_passes import plan
 
 NAME = "rocprofv3"
-QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": ("--help",), "counters": ("-L",)}
+QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": ("--help",), COUNTERS: ("-L",)}
 TRACED = ("--kernel-trace", "--memory-copy-trace", "--hip-runtime-trace", "--marker-trace")
 WHERE_KNOWN = ("--memory-allocation-trace", "--scratch-memory-trace", "--rccl-trace")  # not of every version
 BEST_FIRST = ("rocpd", "csv")  # rocpd came with ROCm 7.0; both are read piece by piece
@@ -32,7 +32,7 @@ def tool(path: str, answers: Mapping[str, str]) -> Tool:
     version = re.search(r"rocm_version:\s*(\S+)", answers.get("version", "")) or re.search(
         r"version:\s*(\S+)", answers.get("version", ""))
     return Tool(path, version[1] if version else None, options(told), frozenset(listed),
-                _counters(answers.get("counters", "")) or None)
+                _counters(answers.get(COUNTERS, "")) or None)
 
 
 def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
