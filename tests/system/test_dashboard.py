@@ -148,21 +148,21 @@ def test_a_run_is_seen_in_the_list_and_followed_to_its_end(recorded: Aaco, tmp_p
     with dashboard(aaco) as url:
         page = browser.open(url)
         assert "No session yet" in page.text()
-        run = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 2000), cwd=aaco.folder,
+        run = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 14000), cwd=aaco.folder,
                                env=aaco.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         page.wait("since", seconds=40)
         page.click(selector=".news ul a")
         page.wait("Measuring", seconds=40)
         [rows] = aaco.folder.glob("sessions/latest/runtime/iterations-000000.i64")
         seen = [_counted(page)]
-        while seen[-1] < 2000 and run.poll() is None and len(seen) < 4:
-            page.wait(f"{seen[-1]:,} of 2,010", gone=True)
+        while seen[-1] < 14000 and run.poll() is None and len(seen) < 4:
+            page.wait(f"{seen[-1]:,} of 14,010", gone=True)
             seen.append(_counted(page))
         assert len(seen) > 1 and seen == sorted(set(seen))
         assert seen[-1] <= rows.stat().st_size // 32
         sound(page)
-        page.wait("The run is complete", seconds=60)
-        assert "2,010 of 2,010" in page.text("#live")
+        page.wait("The run is complete", seconds=150)
+        assert "14,010 of 14,010" in page.text("#live")
         assert run.wait() == 0
         page.click(role="link", name="Its answers")
         page.wait("Median latency")
