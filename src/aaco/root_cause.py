@@ -31,7 +31,6 @@ from aaco.core.session import Session, find
 from aaco.tracelake import baselines, confirmed
 
 SCHEMA_VERSION = 1
-LEVELS = ("executive", "engineer", "deep-dive", "debug")
 HALF = 0.5  # of the slowdown: what taking the cause back has to give back to prove it
 NO_ROOM = 0.03  # a slowdown below it leaves nothing to take back
 Explain = Callable[[Session], Explanation]

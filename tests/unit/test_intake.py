@@ -16,6 +16,7 @@ from aaco.core.session import Session
 from aaco.core.tables import KERNELS
 from aaco.runner import iterations
 from aaco.tracelake import intake, queries, store
+from aaco.tracelake.raw import GZIP
 
 
 @given(st.lists(st.binary(max_size=3000), min_size=1, max_size=4), st.integers(-2, 2))
@@ -35,7 +36,7 @@ def test_what_is_not_packed_or_damaged_is_left_to_its_parser(tmp_path_factory, r
     path = tmp_path_factory.mktemp("raw") / "x"
     path.write_bytes(raw)
     intake.refuse_bomb(path, 1 << 20)
-    path.write_bytes(intake.GZIP + raw)
+    path.write_bytes(GZIP + raw)
     intake.refuse_bomb(path, 1 << 20)
 
 

@@ -17,6 +17,7 @@ from aaco.analytics.root_cause import posterior, signals, symptoms
 from aaco.analytics.root_cause.causes import CAUSES, SIGNS, SOUND, UNKNOWN, of
 from aaco.analytics.root_cause.likelihood import PAIR_ODDS, Law, Likelihoods
 from aaco.analytics.root_cause.symptoms import SYMPTOMS, Side
+from aaco.cli.root_cause import LEVELS
 from aaco.core.errors import BadBundle, UsageError
 from aaco.core.readings import Absent
 from aaco.core.tables import ACCOUNT, INFERENCE_ITERS, SYSTEM_EVENTS
@@ -305,7 +306,7 @@ def found_of(current):
 
 def test_each_level_says_all_that_the_one_before_says() -> None:
     document = found_of({"elements": 200.0, "period_ns": 1.7e6}).document()
-    texts = [report.render(document, level) for level in root_cause.LEVELS]
+    texts = [report.render(document, level) for level in LEVELS]
     for shorter, longer in itertools.pairwise(texts):
         assert longer.startswith(shorter.rstrip("\n")) and len(longer) > len(shorter)
     assert len(texts[0].splitlines()) <= 6 and "batch" in texts[0].splitlines()[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import manual, options
 from aaco.cli.baseline import baselines_dir
 
 
@@ -22,15 +22,9 @@ def dashboard(port: int, baselines_dir: Path | None, config_file: Path | None, s
     machine can reach it; `aaco serve` has the same pages for others, who show a token. Needs pip install
     'aaco[dashboard]'.
     """
-    from dataclasses import replace
-
-    from aaco.dashboard import serving, settings
+    from aaco.cli.serve import until_interrupted
+    from aaco.dashboard import settings
 
     asked = settings.ServerSettings(
         options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}), port=port)
-    bound = serving.bind(asked)
-    asked = replace(asked, port=bound.getsockname()[1])
-    say.line(asked.url)
-    say.finish()
-    say.aside(f"sessions of {asked.root}; open it in a browser, Ctrl-C ends it")
-    serving.serve(asked, bound)
+    until_interrupted(asked, "", lambda url: "open it in a browser, Ctrl-C ends it")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
+
+if TYPE_CHECKING:
+    from aaco.dashboard.settings import ServerSettings
 
 
 @manual.command()
@@ -29,19 +34,30 @@ def serve(host: str, port: int, tokens_file: Path | None, writable: bool, audit_
     Tokens come from --tokens, AACO_SERVE_READ_TOKEN and AACO_SERVE_WRITE_TOKEN. Without any, programs on this machine
     may read. Needs pip install 'aaco[dashboard]'.
     """
-    from dataclasses import replace
-
-    from aaco.dashboard import serving, settings
+    from aaco.dashboard import settings
 
     tokens = settings.from_environment() + (settings.from_file(tokens_file) if tokens_file else ())
     asked = settings.ServerSettings(
         options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}), host, port, tokens,
         writable, audit_file=audit_file, config_file=config_file)
+    until_interrupted(asked, "/api/v1",
+                      lambda url: f"{_allowed(asked.tokens, writable)}; documentation: {url}/api/docs")
+
+
+def until_interrupted(asked: ServerSettings, path: str, said: Callable[[str], str]) -> None:
+    """Print the address, this path on it, and answer there until Ctrl-C.
+
+    said: what to say of the address, beside where the sessions are.
+    """
+    from dataclasses import replace
+
+    from aaco.dashboard import serving
+
     bound = serving.bind(asked)
     asked = replace(asked, port=bound.getsockname()[1])
-    say.line(f"{asked.url}/api/v1")
+    say.line(f"{asked.url}{path}")
     say.finish()
-    say.aside(f"sessions of {asked.root}; {_allowed(asked.tokens, writable)}; documentation: {asked.url}/api/docs")
+    say.aside(f"sessions of {asked.root}; {said(asked.url)}")
     serving.serve(asked, bound)
 
 

@@ -43,13 +43,13 @@ def top(session: str, config_file: Path | None, sessions_dir: Path | None) -> No
 def running(root: Path) -> Session:
     """The newest run in progress. Raises UsageError where there is none."""
     from aaco.core.errors import UsageError
-    from aaco.core.session import Session
-    from aaco.tracelake.index import Index
+    from aaco.core.session import sessions
+    from aaco.tracelake.index import entry
 
-    newest = next((entry for entry in Index(root).entries() if entry.status == "running"), None)
+    newest = next((session for session in sessions(root) if entry(session).status == "running"), None)
     if newest is None:
         raise UsageError(f"no run is in progress under {root}", "aaco top latest")
-    return Session.open(newest.folder)
+    return newest
 
 
 def of_progress(session: Session, found: Progress) -> View:

@@ -14,7 +14,7 @@ PICTURES = f"{layout.PLOTS}/*.png"
 def write(session: Session, explanation: Explanation) -> list[str]:
     """Write the HTML report and its plots into the session's folder; their names. Raises StorageError."""
     drawings = plots.drawings(explanation)
-    pages = {layout.HTML_REPORT: html.render(explanation).encode()}
+    pages = {layout.HTML_REPORT: html.render(explanation, drawings).encode()}
     pages |= {f"{layout.PLOTS}/{name}.svg": drawing.standalone().encode() for name, drawing in drawings.items()}
     if not typesetting.why_no_png():
         pages |= {f"{layout.PLOTS}/{name}.png": made for name, made in typesetting.pngs(drawings).items()}

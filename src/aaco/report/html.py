@@ -40,6 +40,7 @@ from aaco.report.answers import answers
 from aaco.report.outliers import outliers
 from aaco.report.plots import bins, drawings, measured_ms, plots, series, series_text
 from aaco.report.rows import Row
+from aaco.report.svg import Drawing
 from aaco.tracelake import layout
 
 __all__ = ["plots", "render"]
@@ -73,8 +74,11 @@ class Tile:
     why_absent: str
 
 
-def render(explanation: Explanation) -> str:
-    """The page. Its policy lets only its own style sheet and script run, by their hashes."""
+def render(explanation: Explanation, drawn: Mapping[str, Drawing] | None = None) -> str:
+    """The page. Its policy lets only its own style sheet and script run, by their hashes.
+
+    drawn: the explanation's drawings (plots.drawings), by whoever has them already.
+    """
     registry.load(metrics, "aaco.metrics")
     registry.load(rules, "aaco.rules")
     style = _resource("vendor/uPlot.min.css") + _resource("templates/report.css")
@@ -82,10 +86,10 @@ def render(explanation: Explanation) -> str:
     return _environment().get_template("report.html").render(
         policy=_policy(style, script), style=style, script=script, data=_data(explanation),
         sections=SECTIONS, uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation,
-        **_facts(explanation))
+        **_facts(explanation, drawings(explanation) if drawn is None else drawn))
 
 
-def _facts(explanation: Explanation) -> dict[str, Any]:
+def _facts(explanation: Explanation, drawn: Mapping[str, Drawing]) -> dict[str, Any]:
     """What the template shows and does not find in the modules it knows."""
     model, backend = content.heading(explanation)
     found = inventory.every(explanation)
@@ -108,7 +112,7 @@ def _facts(explanation: Explanation) -> dict[str, Any]:
         "inferences": kernels.inferences(explanation),
         "executed": nodes.executed(explanation), "roof_notes": nodes.roof_notes(explanation),
         "most_nodes": MOST_NODES, "coverage": kernels.coverage(explanation),
-        "drawings": {name: drawing.inline() for name, drawing in drawings(explanation).items()},
+        "drawings": {name: drawing.inline() for name, drawing in drawn.items()},
         "device_files": list(inventory.of_devices(explanation)),
         "series_text": series_text(explanation), "beyond": _beyond(explanation),
         "thinned": "; of each stretch the extremes" if thinned else "",

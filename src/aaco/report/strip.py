@@ -53,11 +53,7 @@ def _strip(explanation: Explanation, chosen: pa.Table, number: int, inferences: 
                 format.duration(took)
             drawing.rect(x, TOP + lane * (LANE + SPACE), across((begin + took - first) / scale) - x, LANE,
                          f"bar {looks.get(family or 'unknown family', 'c7')}", tip)
-    bottom = drawing.height - BOTTOM + 4
-    for value in across.ticks(8):
-        drawing.text(across(value), bottom + 14, f"{value:,.6g}", "dim small", "middle")
-    drawing.line(LEFT, bottom, WIDTH - RIGHT, bottom, "axis")
-    drawing.text((LEFT + WIDTH - RIGHT) / 2, bottom + 32, f"time from its first kernel,{unit}", "dim", "middle")
+    drawing.below(across, drawing.height - BOTTOM + 4, f"time from its first kernel,{unit}")
     drawing.text(LEFT, 22, f"Inference {number}: the median of {inferences} profiled", "ink strong")
     drawing.legend(LEFT + 330, 22, [(look, name) for name, look in list(looks.items())[:6]])
     return drawing

@@ -81,6 +81,13 @@ class Drawing:
         at = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         self._parts.append(f'<polyline class="{look}" points="{at}"/>')
 
+    def below(self, across: Scale, bottom: float, title: str) -> None:
+        """An axis under several lanes, without a grid: its ticks, its line and its title."""
+        for value in across.ticks(8):
+            self.text(across(value), bottom + 14, f"{value:,.6g}", "dim small", "middle")
+        self.line(across.start, bottom, across.end, bottom, "axis")
+        self.text((across.start + across.end) / 2, bottom + 32, title, "dim", "middle")
+
     def outline(self, points: Iterable[tuple[float, float]], look: str) -> None:
         """A closed line through the points."""
         at = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)

@@ -42,11 +42,7 @@ def draw(explanation: Explanation) -> Drawing | None:
     for place, (name, title, divisor) in enumerate(shown):
         _lane(drawing, TOP + place * (LANE + SPACE), title, across,
               [(rank, (at - first) / scale, values / divisor) for rank, at, values in _series(table, devices, name)])
-    bottom = drawing.height - BOTTOM + 2
-    for value in across.ticks(8):
-        drawing.text(across(value), bottom + 14, f"{value:,.6g}", "dim small", "middle")
-    drawing.line(LEFT, bottom, WIDTH - RIGHT, bottom, "axis")
-    drawing.text((LEFT + WIDTH - RIGHT) / 2, bottom + 32, f"time from the first sample,{unit}", "dim", "middle")
+    drawing.below(across, drawing.height - BOTTOM + 2, f"time from the first sample,{unit}")
     drawing.text(LEFT, 22, "Devices' telemetry", "ink strong")
     drawing.legend(LEFT + 170, 22, [(f"c{rank}", f"device {device}") for rank, device in enumerate(devices)])
     return drawing

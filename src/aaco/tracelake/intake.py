@@ -13,11 +13,11 @@ from typing import IO
 
 from aaco.core import files
 from aaco.core.errors import UsageError
+from aaco.tracelake import raw
 
 PREFIX = ".upload-"
 ABANDONED_S = 86_400.0  # a server that was killed leaves its uploads; nobody's takes a day
 PIECE = 1 << 20
-GZIP = b"\x1f\x8b"
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def refuse_bomb(path: Path, most: int) -> None:
     zlib makes up to 1032 bytes of one. A damaged stream is for the parser to name.
     """
     with files.storage(path), path.open("rb") as file:
-        if file.read(2) != GZIP:
+        if file.read(2) != raw.GZIP:
             return
         file.seek(0)
         unpacked = 0

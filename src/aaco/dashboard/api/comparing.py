@@ -18,7 +18,7 @@ from aaco.tracelake.history import NAME, History, Key
 
 router = APIRouter(tags=["comparisons"])
 
-NAME_OF_BASELINE = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}$"
+NAME_OF_BASELINE = f"^{store.NAME.pattern}$"
 BaselineName = Annotated[str, InPath(pattern=NAME_OF_BASELINE, examples=["release"])]
 Reference = Annotated[str, Query(pattern=NAME_OF_BASELINE, description="a baseline's name, or a session's id",
                                  examples=["release"])]

@@ -13,12 +13,13 @@ from aaco import pipeline, telemetry
 from aaco.core.errors import AacoError
 from aaco.dashboard.lake import Lake, TheLake
 from aaco.report import points, prometheus
+from aaco.tracelake.index import stamp
 from aaco.tracelake.layout import MANIFEST
 from aaco.tracelake.queries import Session
 
 router = APIRouter(tags=["monitoring"])
 MEDIA = "text/plain"
-_explained: WeakKeyDictionary[Lake, tuple[tuple[Path, int], list[points.Point]]] = WeakKeyDictionary()
+_explained: WeakKeyDictionary[Lake, tuple[tuple[Path, object], list[points.Point]]] = WeakKeyDictionary()
 
 
 class Text(Response):
@@ -54,7 +55,7 @@ def _newest(lake: Lake) -> tuple[list[points.Point], list[str]]:
 
 def _of(lake: Lake, folder: Path) -> list[points.Point]:
     """The session's points: explained once, and again when its seal was replaced."""
-    seal = (folder, (folder / MANIFEST).stat().st_mtime_ns)
+    seal = (folder, stamp(folder, MANIFEST))
     kept = _explained.get(lake)
     if kept is None or kept[0] != seal:
         kept = _explained[lake] = seal, points.of_session(pipeline.explain(Session(folder), lake.settings))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from aaco import compare, compare_traces, imported, root_cause
+from aaco import compare, compare_traces, imported, pipeline, root_cause
 from aaco.compare import Request
 from aaco.core import files
 from aaco.core.errors import AacoError, UsageError
@@ -74,7 +74,7 @@ def _judged(site: Site, name: str, before: Session | None, after: Session, why: 
     reference = (compare.side(site.explained(before)) if before
                  else compare.reference_side(name, site.store, site.root, site.explained))
     request = Request(analysis.tolerance_pct, false_alarm_pct=analysis.false_alarm_pct)
-    verdict = compare.judge(reference, current, request, compare.histories(site.store, reference, current))
+    verdict = pipeline.judge(reference, current, site.settings, request)
     document = verdict.model_dump(mode="json")
     return {"kind": "verdict", "before": name, "after": after.id, "verdict": document,
             "rows": list(report.rows(document)), "causes": list(report.causes(document)),

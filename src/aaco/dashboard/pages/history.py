@@ -62,11 +62,9 @@ def router(site: Site) -> APIRouter:
         every = examined.every()
         chosen = [one for one in every if q.lower() in f"{one.series.key.benchmark} {one.series.key.metric}".lower()
                   and status in ("", one.status)]
-        last = max(1, -(-len(chosen) // PAGE))
-        first = PAGE * (min(page, last) - 1)
+        part, pager = look.paged(chosen, page, PAGE)
         return look.render("history.html", here="history", asked={"q": q, "status": status}, states=WORST_FIRST,
-                           rows=chosen[first:first + PAGE], total=len(every), found=len(chosen), first=first,
-                           page=min(page, last), last=last, store=str(site.store))
+                           rows=part, total=len(every), store=str(site.store), **pager)
 
     @pages.get("/history/series")
     def series(benchmark: Named, metric: Named, machine: Named = "", config: Named = "") -> HTMLResponse:

@@ -31,15 +31,13 @@ def router(site: Site) -> APIRouter:
         explained = site.explained(found)
         every = kernels.groups(explained)
         chosen = _sorted([row for row in every if _matches(row, q, family)], sort, order == "desc")
-        last = max(1, -(-len(chosen) // PAGE))
-        first = PAGE * (min(page, last) - 1)
+        part, pager = look.paged(chosen, page, PAGE)
         asked = {"q": q, "family": family, "sort": sort, "order": order}
         return look.render(
             "kernels.html", here="sessions", **head(site, found.id, explained), asked=asked, total=len(every),
-            found=len(chosen), rows=chosen[first:first + PAGE], first=first, page=min(page, last), last=last,
-            columns=COLUMNS, families=list(kernels.families(explained)), place=kernels.place(explained),
-            why_none=_why_none(explained, every), shown_ns=sum(row["total_ns"] for row in chosen),
-            total_ns=sum(row["total_ns"] for row in every))
+            rows=part, **pager, columns=COLUMNS, families=list(kernels.families(explained)),
+            place=kernels.place(explained), why_none=_why_none(explained, every),
+            shown_ns=sum(row["total_ns"] for row in chosen), total_ns=sum(row["total_ns"] for row in every))
 
     return pages
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -66,6 +66,14 @@ def render(template: str, status: int = 200, **facts: Any) -> HTMLResponse:
 def failed(what: str, fix: str, status: int) -> HTMLResponse:
     """The page that says what went wrong."""
     return render("error.html", status, what=what, fix=fix, here="")
+
+
+def paged(chosen: Sequence[Any], page: int, size: int) -> tuple[Sequence[Any], dict[str, int]]:
+    """The part of a list on one of its pages, the last where there are fewer; and what a pager shows of it."""
+    last = max(1, -(-len(chosen) // size))
+    page = min(page, last)
+    first = size * (page - 1)
+    return chosen[first:first + size], {"found": len(chosen), "first": first, "page": page, "last": last}
 
 
 def address(path: str, **query: Any) -> str:

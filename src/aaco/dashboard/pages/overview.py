@@ -36,13 +36,12 @@ def router(site: Site) -> APIRouter:
         choice = Choice(model=model or None, backend=backend or None, status=status or None, text=q or None, by=sort,
                         descending=order == "desc")
         chosen = choice.of(entries)
-        last = max(1, -(-len(chosen) // PAGE))
-        first = PAGE * (min(page, last) - 1)
+        part, pager = look.paged(chosen, page, PAGE)
         asked = {"q": q, "model": model, "backend": backend, "status": status, "sort": sort, "order": order}
         return look.render(
-            "overview.html", here="sessions", root=str(site.root), total=len(entries), found=len(chosen), first=first,
-            rows=[glance(each) for each in chosen[first:first + PAGE]], asked=asked, page=min(page, last), last=last,
-            columns=COLUMNS, states=STATES, models=_names(entries, "model"), backends=_names(entries, "backend"),
+            "overview.html", here="sessions", root=str(site.root), total=len(entries), **pager,
+            rows=[glance(each) for each in part], asked=asked, columns=COLUMNS, states=STATES,
+            models=_names(entries, "model"), backends=_names(entries, "backend"),
             running=[each for each in entries[:RECENT] if each.status == "running"], **_news(entries))
 
     @pages.get("/pick")

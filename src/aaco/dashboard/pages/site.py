@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from aaco import pipeline
 from aaco.analytics.explanation import Explanation
@@ -15,7 +16,7 @@ from aaco.core.session import RECORD, Session
 from aaco.dashboard.lake import Lake
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake import documents, layout
-from aaco.tracelake.index import Entry
+from aaco.tracelake.index import Entry, stamp
 
 MOST_KEPT = 6  # explanations; one of a million kernels holds some 100 MB
 MOST_ROWS = 4096  # answers of sessions that lists showed
@@ -23,13 +24,37 @@ ANSWERS = (layout.DERIVED_METRICS, layout.BOTTLENECK)
 LATENCIES = {"p50": "latency_p50_ms", "p99": "latency_p99_ms"}
 
 
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """What is made of sessions, for the latest `most` of them; made anew when the session's stamp is another.
+
+    gone: told what is let go of.
+    """
+
+    def __init__(self, most: int, gone: Callable[[T], None] = lambda made: None) -> None:
+        self._most, self._gone, self._lock = most, gone, Lock()
+        self._made: OrderedDict[str, tuple[object, T]] = OrderedDict()
+
+    def of(self, session: Session, stamp: object, make: Callable[[Session], T]) -> T:
+        """What was made, or is made now; two who ask for one at once cost one making."""
+        with self._lock:
+            held = self._made.get(session.id)
+            if held is None or held[0] != stamp:
+                held = self._made[session.id] = stamp, make(session)
+            self._made.move_to_end(session.id)
+            while len(self._made) > self._most:
+                self._gone(self._made.popitem(last=False)[1][1])
+            return held[1]
+
+
 class Site:
     """Sessions by their id alone: no page takes a path, so none leads out of the folder that is served."""
 
     def __init__(self, lake: Lake) -> None:
         self.settings, self.index, self._lake = lake.settings, lake.index, lake
-        self._lock = Lock()
-        self._explained: OrderedDict[str, tuple[object, Explanation]] = OrderedDict()
+        self._explained = Kept[Explanation](MOST_KEPT)
 
     @property
     def root(self) -> Path:
@@ -51,17 +76,8 @@ class Site:
 
     def explained(self, session: Session) -> Explanation:
         """Everything known of a session; kept until one of its files is written anew. Raises AacoError."""
-        stamp = _stamps(session.folder, RECORD, layout.MANIFEST, layout.VERDICT)
-        with self._lock:  # two readers of one large session cost one explanation
-            held = self._explained.get(session.id)
-            if held and held[0] == stamp:
-                self._explained.move_to_end(session.id)
-                return held[1]
-            found = pipeline.explain(session, self.settings)
-            self._explained[session.id] = stamp, found
-            while len(self._explained) > MOST_KEPT:
-                self._explained.popitem(last=False)
-        return found
+        return self._explained.of(session, _stamps(session.folder, RECORD, layout.MANIFEST, layout.VERDICT),
+                                  lambda one: pipeline.explain(one, self.settings))
 
 
 def glance(found: Entry) -> dict[str, Any]:
@@ -81,7 +97,7 @@ def judged(found: Entry) -> dict[str, Any]:
 
 
 @lru_cache(MOST_ROWS)
-def _answers(folder: Path, *stamps: int) -> dict[str, Any]:
+def _answers(folder: Path, *stamps: object) -> dict[str, Any]:
     """Latencies and the class; read again when one of the files was written anew, as `stamps` tell."""
     session = Session(folder)
     readings = documents.read(session, layout.DERIVED_METRICS)
@@ -91,18 +107,10 @@ def _answers(folder: Path, *stamps: int) -> dict[str, Any]:
 
 
 @lru_cache(MOST_ROWS)
-def _verdict(folder: Path, *stamps: int) -> dict[str, Any]:
+def _verdict(folder: Path, *stamps: object) -> dict[str, Any]:
     found = documents.as_form(Session(folder), layout.VERDICT, RegressionVerdict)
     return {"verdict": found["status"], "effect_pct": found["effect_pct"]} if found else {}
 
 
-def _stamps(folder: Path, *names: str) -> list[int]:
-    return [_written(folder / name) for name in names]
-
-
-def _written(path: Path) -> int:
-    """When a file was written; 0 where it is not there."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+def _stamps(folder: Path, *names: str) -> list[object]:
+    return [stamp(folder, name) for name in names]

@@ -10,11 +10,9 @@ import base64
 import hashlib
 import re
 import tempfile
-from collections import OrderedDict
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
 
 from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse, HTMLResponse
@@ -26,8 +24,9 @@ from aaco.core.session import Session
 from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.session import head
-from aaco.dashboard.pages.site import Site
+from aaco.dashboard.pages.site import Kept, Site
 from aaco.exporting import export
+from aaco.tracelake.index import stamp
 
 MOST_TRACES = 4  # files kept in the scratch folder
 INLINE = re.compile(rb"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
@@ -38,22 +37,15 @@ class Traces:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="aaco-traces-")
-        self._lock = Lock()
-        self._made: OrderedDict[str, tuple[int, Path]] = OrderedDict()
+        self._made = Kept[Path](MOST_TRACES, gone=lambda path: path.unlink(missing_ok=True))
 
     def of(self, session: Session) -> Path:
         """The session's trace, made where it is not there yet or older than the session. Raises AacoError."""
-        stamp = (session.folder / "session.json").stat().st_mtime_ns
-        with self._lock:
-            held = self._made.get(session.id)
-            if held and held[0] == stamp:
-                self._made.move_to_end(session.id)
-                return held[1]
-            path = Path(self._folder.name) / f"{session.id}.pftrace"
-            export(session, path, "perfetto")
-            self._made[session.id] = stamp, path
-            while len(self._made) > MOST_TRACES:
-                self._made.popitem(last=False)[1][1].unlink(missing_ok=True)
+        return self._made.of(session, stamp(session.folder), self._written)
+
+    def _written(self, session: Session) -> Path:
+        path = Path(self._folder.name) / f"{session.id}.pftrace"
+        export(session, path, "perfetto")
         return path
 
 
