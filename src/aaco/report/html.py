@@ -82,7 +82,7 @@ def render(explanation: Explanation, drawn: Mapping[str, Drawing] | None = None)
     registry.load(metrics, "aaco.metrics")
     registry.load(rules, "aaco.rules")
     style = _resource("vendor/uPlot.min.css") + _resource("templates/report.css")
-    script = _resource("vendor/uPlot.iife.min.js") + _resource("templates/report.js")
+    script = "".join(map(_resource, ("vendor/uPlot.iife.min.js", "templates/colour.js", "templates/report.js")))
     return _environment().get_template("report.html").render(
         policy=_policy(style, script), style=style, script=script, data=_data(explanation),
         sections=SECTIONS, uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation,

@@ -30,7 +30,7 @@ HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff
 STATIC = {"report.css": ("aaco.report", "templates/report.css"), "uplot.css": ("aaco.report", "vendor/uPlot.min.css"),
           "uplot.js": ("aaco.report", "vendor/uPlot.iife.min.js"), "pages.css": ("aaco.dashboard", "static/pages.css"),
           "pages.js": ("aaco.dashboard", "static/pages.js"),
-          "live.js": ("aaco.dashboard", "static/live.js")}
+          "colour.js": ("aaco.report", "templates/colour.js"), "live.js": ("aaco.dashboard", "static/live.js")}
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 
 router = APIRouter()

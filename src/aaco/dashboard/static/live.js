@@ -34,14 +34,6 @@
     return `${now.done.toLocaleString("en")} of ${now.planned.toLocaleString("en")}${left}`;
   };
 
-  const colour = (name) => {
-    const probe = document.createElement("span");
-    probe.style.color = `var(--${name})`;
-    document.body.append(probe);
-    const found = getComputedStyle(probe).color;
-    probe.remove();
-    return found;
-  };
   const draw = () => {
     const scale = latencies.length && Math.max(...latencies) < 1 ? 1000 : 1;
     const data = [latencies.map((_, index) => index - latencies.length + 1), latencies.map((one) => one * scale)];

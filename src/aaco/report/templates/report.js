@@ -157,15 +157,7 @@
     for (const one of frames) if (one.label) one.label.style.pointerEvents = "none";
   }
 
-  // Plots. uPlot paints on a canvas, so it needs the colours that the variables stand for.
-  const colour = (name) => {
-    const probe = document.createElement("span");
-    probe.style.color = `var(--${name})`;
-    document.body.append(probe);
-    const found = getComputedStyle(probe).color;
-    probe.remove();
-    return found;
-  };
+  // Plots.
   const number = (value) => value.toPrecision(4);
   const shown = (value, text) => (value == null ? "--" : text(value));
   const latency = (_, value) => shown(value, () => `${number(value)} ${data.unit}`);
