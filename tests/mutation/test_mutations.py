@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import compileall
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -211,7 +212,7 @@ MUTATIONS = [
     ("tracelake/history.py", "self._connection.execute(\"BEGIN IMMEDIATE\")", "self._connection.execute(\"BEGIN\")",
      "tests/unit/test_history.py"),
     ("tracelake/history.py", "with files.locked(path.parent), _explained(path):", "with _explained(path):",
-     "tests/unit/test_history.py"),
+     "tests/unit/test_history.py::test_a_store_is_made_by_one_at_a_time"),
     ("tracelake/history.py", "if sample.unit in TIMES and sample.value <= 0:", "if False:",
      "tests/unit/test_history.py"),
     ("tracelake/history_tables.py", "(ranked[starts + (sizes - 1) // 2] +", "(ranked[starts + sizes // 2] +",
@@ -277,10 +278,13 @@ MUTATIONS = [
     ("governance/gate.py", "if codes := {each.error_code for each in judged if each.error_code is not None}:",
      "if codes := {3 for each in judged if each.error_code is not None}:", "tests/unit/test_gate.py"),
     ("report/github.py", '.replace(":", "%3A")', "", "tests/unit/test_gate.py"),
-    ("gate.py", "measured = [self._again(each) if", "measured = [each if", "tests/system/test_ci.py"),
-    ("gate.py", "if each.benchmark.of_baseline:", "if False:", "tests/system/test_ci.py"),
+    ("gate.py", "measured = [self._again(each) if", "measured = [each if",
+     "tests/system/test_ci.py::test_what_is_run_here_turns_red_only_after_fresh_processes"),
+    ("gate.py", "if each.benchmark.of_baseline:", "if False:",
+     "tests/system/test_ci.py::test_where_the_baselines_version_is_as_slow_it_is_the_machine"),
     ("governance/gate.py", "return fresh and _repeats", "return _repeats", "tests/unit/test_gate.py"),
-    ("gate.py", "pipeline.confirm(self._session", "str(self._session", "tests/system/test_ci.py"),
+    ("gate.py", "pipeline.confirm(self._session", "str(self._session",
+     "tests/system/test_ci.py::test_what_is_run_here_turns_red_only_after_fresh_processes"),
     ("governance/series/noise.py", "return found or MEAN_TO_SIGMA * float(sizes.mean())",
      "return found", "tests/unit/test_series.py"),
     ("governance/series/noise.py", "1 - heights[0] / max(heights)", "0.0 * heights[0]", "tests/unit/test_series.py"),
@@ -384,18 +388,30 @@ def copy(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def tried(copy):
+    """Runs the tests that are named on the copy: exit status, what was printed."""
+    mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen([sys.executable, ROOT / "tests" / "mutation" / "forge.py"], cwd=ROOT, text=True,
+                          env=os.environ | mutant_first, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forge:
+        def run(tests):
+            arguments = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant", str(ROOT / tests)]
+            print(json.dumps(arguments), file=forge.stdin, flush=True)
+            return json.loads(forge.stdout.readline())
+
+        yield run
+        forge.stdin.close()
+
+
 @pytest.mark.parametrize(("name", "old", "new", "tests"), MUTATIONS, ids=[f"{row[0]}:{row[1]}" for row in MUTATIONS])
-def test_the_mutant_is_caught(copy, name, old, new, tests):
+def test_the_mutant_is_caught(copy, tried, name, old, new, tests):
     path = copy / "src" / "aaco" / name
     original = path.read_text()
     assert original.count(old) >= 1, f"{name} does not hold {old!r} any more: renew the mutation"
     Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)  # the compiled one may be as long and as old
     path.write_text(original.replace(old, new))
     try:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
-                   "--hypothesis-profile", "mutant", str(ROOT / tests)]
-        mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | mutant_first, text=True, capture_output=True)
+        status, printed = tried(tests)
     finally:
         path.write_text(original)
-    assert done.returncode == 1, f"survived:\n{done.stdout[-1500:]}"
+    assert status == 1, f"survived:\n{printed[-1500:]}"

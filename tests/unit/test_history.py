@@ -13,10 +13,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 
 import numpy as np
 import pytest
 
+from aaco.core import files
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, UsageError
 from aaco.tracelake.history import History, Key, Sample
 
@@ -33,6 +35,20 @@ def sample(session="s1", process=0, value=1.0, day=0, key=KEY, **facts):
 
 def session(name, values, day=0, **facts):
     return [sample(name, process, value, day, **facts) for process, value in enumerate(values)]
+
+
+def test_a_store_is_made_by_one_at_a_time(tmp_path):
+    """Mutation: no lock around the making; which writers notice that only now and then."""
+    def make():
+        with History.open(tmp_path):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        with files.locked(tmp_path):
+            made = pool.submit(make)
+            with pytest.raises(FutureTimeout):
+                made.result(timeout=1)
+        made.result(timeout=60)
 
 
 @pytest.fixture
