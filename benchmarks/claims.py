@@ -25,8 +25,15 @@ class Claim:
     met: bool | None
 
 
-def main(package: ModuleType) -> int:
-    """Print the claims of the package's parts, or of those asked for; 1 where one misses its bar."""
+RESULTS = Path(__file__).with_name("results")
+
+
+def main(package: ModuleType, about: dict[str, str] | None = None) -> int:
+    """Print the claims of the package's parts, or of those asked for; 1 where one misses its bar.
+
+    about: what they ran on, with its `date`, where that decides the figures: then they are kept in benchmarks/results,
+    beside it.
+    """
     parts = sorted(info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_"))
     parser = argparse.ArgumentParser(prog=f"python -m {package.__name__}", description=package.__doc__)
     parser.add_argument("--only", choices=parts, action="append", help="a part; may be given several times")
@@ -39,7 +46,12 @@ def main(package: ModuleType) -> int:
         for claim in found[part]:
             verdict = {True: "met", False: "MISSED", None: ""}[claim.met]
             print(f"{part:<14} {claim.claim:<64} {claim.bar:<28} {claim.measured:<44} {verdict}", flush=True)
+    document = {part: [asdict(claim) for claim in claims] for part, claims in found.items()}
     if chosen.json:
-        document = {part: [asdict(claim) for claim in claims] for part, claims in found.items()}
         chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+    if about:
+        day = about["date"].replace(":", "").replace("+0000", "Z")
+        RESULTS.mkdir(exist_ok=True)
+        kept = RESULTS / f"{package.__name__.rpartition('.')[2]}-{day}.json"
+        kept.write_text(json.dumps({"about": about, "parts": document}, indent=1) + "\n")
     return int(any(claim.met is False for claims in found.values() for claim in claims))
