@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from aaco import __version__, importing
-from aaco.collectors import arguments, environment
+from aaco.collectors import arguments, environment, machine
 from aaco.core import files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, BadCapture, Missing, StorageError
-from aaco.core.host import ask
+from aaco.core.host import Host, ask, known
 from aaco.core.plan import Command
 from aaco.core.readings import Absent
 from aaco.core.secrets import redact
@@ -24,27 +24,30 @@ from aaco.core.show import SILENT, Show
 from aaco.importing import Chosen, Found
 from aaco.pipeline import Run, outcome, seal
 from aaco.profiler import ranks, sqlite
-from aaco.profiler.launchers import COUNTERS, Launcher, Pass, Tool, Wanted, rocprofv3
+from aaco.profiler.launchers import COUNTERS, Kind, Launcher, Pass, Tool, Wanted, nsys, rocprofv3
 from aaco.runner import command as program
 from aaco.tracelake import layout, raw
 
 SCHEMA_VERSION = 1
-LAUNCHERS: dict[str, Launcher] = {rocprofv3.NAME: rocprofv3}
+# In the order in which one is looked for where none is named.
+LAUNCHERS: dict[str, Launcher] = {rocprofv3.NAME: rocprofv3, nsys.NAME: nsys}
 ANSWER_TIMEOUT_S = 20.0  # listing counters loads the ROCm runtime
 MOST_ANSWER = 64 << 20  # bytes: an architecture has thousands of counters
 SECRET_TABLE = "rocpd_info_process"
 
 
-def trace(command: Command, wanted: Wanted, settings: Settings, name: str = rocprofv3.NAME, tag: str = "",
+def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None = None, tag: str = "",
           show: Show = SILENT) -> Run:
-    """Run the command under the profiler, and explain what it recorded. Raises AacoError.
+    """Run the command under a profiler, and explain what it recorded. Raises AacoError.
 
-    The session keeps what the profiler wrote (profiler/rocprof_raw), without credentials, and how each execution went
-    (profiler/executions.json). What fails leaves a session that says so, with all that was recorded until then.
+    name: of the profiler; None for the first that is installed for a device of this machine. The session keeps what the
+    profiler wrote (profiler/rocprof_raw), without credentials, and how each execution went (profiler/executions.json).
+    What fails leaves a session that says so, with all that was recorded until then.
     """
-    launcher = LAUNCHERS[name]
+    launcher = LAUNCHERS[name] if name else first_installed(show)
     tool, shown = find(launcher, wanted), arguments.shown(command.argv)
-    program.find(command.argv[0])
+    _there(launcher, command.argv[0])
+    refuse(launcher, wanted)
     launcher.passes(tool, wanted, command.argv, Path())  # refuses what the tool cannot do before anything is written
     plan = {"model": redact(command.name), "imports": [], "traced": shown.words}
     session = Session.create(settings.config.storage.sessions_dir, plan, redact(tag), __version__)
@@ -63,6 +66,24 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str = rocp
         return Run(session, seal(session, settings, "complete", show))
 
 
+def first_installed(show: Show = SILENT, host: Host | None = None) -> Launcher:
+    """The first profiler on the PATH that observes a device of this machine; of any device where none is found.
+
+    Raises Missing.
+    """
+    gpus = [gpu for look in (machine.amd_gpus, machine.nvidia_gpus) for gpu in known(look, host or Host()) or ()]
+    fitting = [one for one in LAUNCHERS.values() if "trace" in one.DOES and one.TAKES == "command"
+               and (not gpus or one.VENDOR in {gpu.vendor for gpu in gpus})]
+    for launcher in fitting:
+        if shutil.which(launcher.NAME):
+            device = next((f"{gpu.vendor} {gpu.name or 'GPU'}" for gpu in gpus if gpu.vendor == launcher.VENDOR), None)
+            show.step(f"profiler: {launcher.NAME}, the first installed for {device}" if device else
+                      f"profiler: {launcher.NAME}, the first installed; no GPU was found on this machine")
+            return launcher
+    raise Missing(f"no profiler is installed, or none is on the PATH; looked for {_or([one.NAME for one in fitting])}",
+                  f"{fitting[0].INSTALL}")
+
+
 def find(launcher: Launcher, wanted: Wanted) -> Tool:
     """The installed profiler, asked for its version and options, and for its counters where some are wanted.
 
@@ -70,14 +91,37 @@ def find(launcher: Launcher, wanted: Wanted) -> Tool:
     """
     path = shutil.which(launcher.NAME)
     if path is None:
-        raise Missing(f"{launcher.NAME} is not installed, or not on the PATH",
-                      "install ROCm's rocprofiler-sdk, or add its folder: PATH=/opt/rocm/bin:$PATH; aaco doctor")
+        raise Missing(f"{launcher.NAME} is not installed, or not on the PATH", launcher.INSTALL)
     answers = dict[str, str]()
     for question, words in launcher.QUESTIONS.items():
         if question != COUNTERS or wanted.counters:
             with suppress(Absent):  # what it does not answer, the launcher does without
                 answers[question] = ask([path, *words], ANSWER_TIMEOUT_S, MOST_ANSWER)
     return launcher.tool(path, answers)
+
+
+def refuse(launcher: Launcher, wanted: Wanted) -> None:
+    """Raise Missing for a kind of execution that the profiler has none of, with the name of one that has."""
+    asked: dict[Kind, tuple[bool, str]] = {
+        "counters": (bool(wanted.counters), "counters (--pmc)"),
+        "thread_trace": (wanted.thread_trace, "thread traces (--att)"),
+        "pc_sampling": (wanted.pc_sampling, "samples of program counters (--pc-sampling)")}
+    for kind, (is_asked, words) in asked.items():
+        if is_asked and kind not in launcher.DOES:
+            able = [one.NAME for one in LAUNCHERS.values() if kind in one.DOES]
+            raise Missing(f"{launcher.NAME} records no {words}", f"--tool {_or(able)}")
+
+
+def _there(launcher: Launcher, word: str) -> None:
+    """Raise Missing where what stands behind the profiler's options is not there."""
+    if launcher.TAKES == "command":
+        program.find(word)
+    elif not Path(word).is_file():
+        raise Missing(f"{word}: no such file; {launcher.NAME} takes a model", "check the path of the model")
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"
 
 
 def _execute(session: Session, tool: Tool, made: Sequence[Pass], command: Command, shown: arguments.Shown,
@@ -90,19 +134,38 @@ def _execute(session: Session, tool: Tool, made: Sequence[Pass], command: Comman
         show.step(f"{one.kind.replace('_', ' ')}{what}: execution {number} of {len(made)} of {command.name}")
         with files.storage(folder):
             (folder / one.folder).mkdir(parents=True)
-        ran = program.run(one.argv, command.timeout_s, environment=one.environment)
         own = len(one.argv) - len(command.argv)
-        document["executions"].append({
-            "kind": one.kind, "folder": one.folder, "argv": [*one.argv[:own], *shown.words],
-            "counters": list(one.counters), "code": ran.code, "wall_ns": ran.wall_ns,
-            "said": shown.hide(ran.stderr[-2000:]).decode(errors="replace")})
+        account: dict[str, Any] = {"kind": one.kind, "folder": one.folder, "argv": [*one.argv[:own], *shown.words],
+                                   "counters": list(one.counters), "code": None, "wall_ns": None, "said": ""}
+        document["executions"].append(account)
         session.write_json(layout.EXECUTIONS, document)
+        try:
+            _run(one, tool, command, shown, account)
+        finally:
+            session.write_json(layout.EXECUTIONS, document)
         show.progress(number, len(made))
-        if ran.code and not command.ignore_failure:
-            last = shown.hide(ran.last_words.encode()).decode(errors="replace")
-            raise AacoError(f"{one.kind.replace('_', ' ')}: {command.name} under {Path(tool.path).name} "
-                            f"{program.ending(ran.code)}{': ' + last if last else ''}",
-                            "run it without the profiler first; --ignore-failure reads what was recorded all the same")
+
+
+def _run(one: Pass, tool: Tool, command: Command, shown: arguments.Shown, account: dict[str, Any]) -> None:
+    """One execution, and what makes its files readable; into the account goes how each went. Raises AacoError."""
+    what = f"{one.kind.replace('_', ' ')}: {command.name} under {Path(tool.path).name}"
+    ran = program.run(one.argv, command.timeout_s, environment=one.environment)
+    account |= {"code": ran.code, "wall_ns": ran.wall_ns,
+                "said": shown.hide(ran.stderr[-2000:]).decode(errors="replace")}
+    if ran.code and not command.ignore_failure:
+        raise AacoError(f"{what} {_ended(ran, shown)}",
+                        "run it without the profiler first; --ignore-failure reads what was recorded all the same")
+    for step in one.after:
+        made = program.run(step, command.timeout_s)
+        account.setdefault("after", []).append({"argv": list(step), "code": made.code})
+        if made.code:
+            raise AacoError(f"{what}: {' '.join(map(str, step[:2]))} {_ended(made, shown)}",
+                            f"what was recorded is in {layout.ROCPROF_RAW}/{one.folder}")
+
+
+def _ended(ran: program.Ran, shown: arguments.Shown) -> str:
+    last = shown.hide(ran.last_words.encode()).decode(errors="replace")
+    return f"{program.ending(ran.code)}{': ' + last if last else ''}"
 
 
 def _captures(made: Sequence[Pass], folder: Path, tool: Tool) -> Chosen:

@@ -48,12 +48,12 @@ class Aaco:
         assert "Traceback" not in done.stderr
         return done
 
-    def inside(self, *arguments: object, expect: int | tuple[int, ...] = 0) -> Outcome:
+    def inside(self, *arguments: object, expect: int | tuple[int, ...] = 0, **extra: str) -> Outcome:
         """The same within this process, which is fast; whatever exception would be a traceback comes out of it."""
         from aaco import cli
 
         out, err = io.StringIO(), io.StringIO()
-        with chdir(self.folder), patch.dict(os.environ, self.environment(), clear=True), redirect_stdout(out), \
+        with chdir(self.folder), patch.dict(os.environ, self.environment(**extra), clear=True), redirect_stdout(out), \
                 redirect_stderr(err):
             code = cli.outcome(cli.app, "aaco", [str(argument) for argument in arguments])
         expected = expect if isinstance(expect, tuple) else (expect,)

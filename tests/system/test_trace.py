@@ -153,10 +153,12 @@ def test_what_fails_leaves_a_session_that_says_so(aaco, command, files, said):
 
 
 def test_without_the_tool_or_its_options_nothing_is_written(aaco):
-    assert "rocprofv3 is not installed" in aaco("trace", "--", "true", PATH="/usr/bin:/bin", expect=6).stderr
+    assert "looked for rocprofv3 or nsys" in aaco("trace", "--", "true", PATH="/usr/bin:/bin", expect=6).stderr
     path, _ = installed(aaco, {}, without=("--att",), listing="Counter_Name : SQ_WAVES\nBlock : SQ\n")
     assert "does not know --att" in aaco("trace", "--att", "--", "true", PATH=path, expect=6).stderr
     assert "no counter SQ_WAVE" in aaco("trace", "--pmc", "SQ_WAVE", "--", "true", PATH=path, expect=6).stderr
+    assert "did you mean 'rocprofv3'" in aaco.inside("trace", "--tool", "rocprofv2", "--", "true", expect=2).stderr
+    assert "Nsight Systems" in aaco.inside("trace", "--tool", "nsys", "--", "true", expect=6, PATH=path).stderr
     assert "no such command" in aaco("trace", "--", "./none", PATH=path, expect=6).stderr
     assert not (aaco.folder / "sessions").exists()
 

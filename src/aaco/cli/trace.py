@@ -12,6 +12,7 @@ from aaco.cli.talk import talk
 
 @manual.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARGUMENTS]...")
+@click.option("--tool", metavar="PROFILER", help="Profiler to run CMD under; default: the first that is installed.")
 @click.option("--pmc", "counters", multiple=True, metavar="COUNTER[,COUNTER]...",
               help="Hardware counters; CMD is run again for as many as the hardware cannot count at once.")
 @click.option("--kernels", metavar="REGEX", help="Count and thread-trace only kernels whose name matches.")
@@ -24,10 +25,12 @@ from aaco.cli.talk import talk
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def trace(command: tuple[str, ...], counters: tuple[str, ...], kernels: str | None, hsa: bool, thread_trace: bool,
-          pc_sampling: bool, timeout_s: float | None, ignore_failure: bool, tag: str, config_file: Path | None,
-          sessions_dir: Path | None, as_json: bool) -> None:
-    """Run CMD under rocprofv3, and explain what the device did.
+def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...], kernels: str | None, hsa: bool,
+          thread_trace: bool, pc_sampling: bool, timeout_s: float | None, ignore_failure: bool, tag: str,
+          config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+    """Run CMD under a profiler of the device, and explain what it did.
+
+    Profilers: rocprofv3 (AMD) and nsys (NVIDIA).
 
     CMD runs once for its times, without counters. Counters are of further runs, and are joined to the kernels of the
     first only where every dispatch is the same kernel in both. What the profiler wrote stays in the session, without
@@ -35,15 +38,20 @@ def trace(command: tuple[str, ...], counters: tuple[str, ...], kernels: str | No
     """
     from aaco import tracing
     from aaco.cli import import_
+    from aaco.core.errors import UsageError
+    from aaco.core.near import meant
     from aaco.core.plan import Command
     from aaco.profiler.launchers import Wanted
     from aaco.report import document, terminal
 
+    if tool is not None and tool not in tracing.LAUNCHERS:
+        raise UsageError(f"--tool {tool}: no such profiler{meant(tool, tracing.LAUNCHERS)}",
+                         f"known: {', '.join(tracing.LAUNCHERS)}")
     named = tuple(name for each in counters for name in each.replace(",", " ").split())
     wanted = Wanted(named, kernels, hsa, thread_trace, pc_sampling)
     with talk() as show:
         run = tracing.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), wanted,
-                            options.settings(config_file, sessions_dir), tag=tag, show=show)
+                            options.settings(config_file, sessions_dir), tool, tag, show)
     import_.say_what_was_left(run.explanation.captures)
     for one in run.explanation.captures["counted"]:
         if one["why_not"]:

@@ -12,11 +12,12 @@ from aaco.core.errors import Missing
 
 COUNTERS = "counters"  # the question whose answer lists them, which takes a tool its time
 Kind = Literal["trace", "counters", "thread_trace", "pc_sampling"]
+Takes = Literal["command", "model"]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a profiler is asked for, beside kernels, copies, host calls of HIP and markers.
+    """What a profiler is asked for, beside kernels, copies, host calls of HIP or CUDA and markers.
 
     counters: as the profiler names them. kernels: a regular expression; counters and thread traces of others are left
     out. hsa: host calls of HSA too, which are many.
@@ -54,19 +55,32 @@ class Counter:
 
 @dataclass(frozen=True)
 class Pass:
-    """One execution of the program under the profiler, and the folder (relative) that its files go to."""
+    """One execution of the program under the profiler, and the folder (relative) that its files go to.
+
+    after: what makes the profiler's files readable once it has ended, one command line after the other.
+    """
 
     kind: Kind
     folder: str
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     counters: tuple[str, ...] = ()
+    after: tuple[tuple[str, ...], ...] = ()
 
 
 class Launcher(Protocol):
-    """A module of this package."""
+    """A module of this package.
+
+    NAME: of the executable, and of --tool. VENDOR: whose devices it observes, as core/machine.py calls it. DOES: the
+    kinds of execution it can do. TAKES: what stands behind its own options. INSTALL: what to do where it is missing.
+    QUESTIONS: by name the arguments that make it answer.
+    """
 
     NAME: str
+    VENDOR: str
+    DOES: frozenset[Kind]
+    TAKES: Takes
+    INSTALL: str
     QUESTIONS: Mapping[str, tuple[str, ...]]
 
     def tool(self, path: str, answers: Mapping[str, str]) -> Tool:
@@ -85,5 +99,6 @@ def known(tool: Tool, name: str, option: str) -> str:
     """The option, if the tool has it. Raises Missing."""
     if option not in tool.options:
         version = f" {tool.version}" if tool.version else ""
-        raise Missing(f"{name}{version} at {tool.path} does not know {option}", f"{name} --help  # a newer ROCm may")
+        raise Missing(f"{name}{version} at {tool.path} does not know {option}",
+                      f"{name} --help  # a newer version may")
     return option

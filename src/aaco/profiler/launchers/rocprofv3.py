@@ -10,10 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aaco.profiler.launchers import COUNTERS, Counter, Pass, Tool, Wanted, known, options
+from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Takes, Tool, Wanted, known, options
 from aaco.profiler.launchers.counter_passes import plan
 
-NAME = "rocprofv3"
+NAME, VENDOR = "rocprofv3", "AMD"
+DOES: frozenset[Kind] = frozenset({"trace", "counters", "thread_trace", "pc_sampling"})
+TAKES: Takes = "command"
+INSTALL = "install ROCm's rocprofiler-sdk, or add its folder: PATH=/opt/rocm/bin:$PATH; aaco doctor"
 QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": ("--help",), COUNTERS: ("-L",)}
 TRACED = ("--kernel-trace", "--memory-copy-trace", "--hip-runtime-trace", "--marker-trace")
 WHERE_KNOWN = ("--memory-allocation-trace", "--scratch-memory-trace", "--rccl-trace")  # not of every version
@@ -57,13 +60,13 @@ def _filter(tool: Tool, wanted: Wanted) -> list[str]:
     return [known(tool, NAME, "--kernel-include-regex"), wanted.kernels] if wanted.kernels else []
 
 
-def _pass(tool: Tool, kind: str, folder: str, asked: Sequence[str], command: Sequence[str], raw: Path,
+def _pass(tool: Tool, kind: Kind, folder: str, asked: Sequence[str], command: Sequence[str], raw: Path,
           counters: tuple[str, ...] = ()) -> Pass:
     """What is asked stands before options of one value, as --pmc takes every word up to the next option."""
     form = "csv" if kind == "pc_sampling" else next((one for one in BEST_FIRST if one in tool.formats), "csv")
     argv = (tool.path, *asked, known(tool, NAME, "--output-directory"), str(raw / folder),
             known(tool, NAME, "--output-format"), form, "--", *command)
-    return Pass(kind, folder, argv, SAMPLING_ALLOWED if kind == "pc_sampling" else {}, counters)  # type: ignore[arg-type]
+    return Pass(kind, folder, argv, SAMPLING_ALLOWED if kind == "pc_sampling" else {}, counters)
 
 
 def _counters(listing: str) -> dict[str, Counter]:
