@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from aaco.analytics.heat import THROTTLING, WARM_C
+from aaco.analytics.heat import WARM_C, throttling
 from aaco.collectors import amd_sensors, nvml
 from aaco.core.host import Host
 from aaco.core.readings import Absent
@@ -46,8 +46,7 @@ def too_hot(heats: Sequence[Heat], limit_c: float = WARM_C) -> tuple[str, ...]:
     """Why the devices are not cool, a phrase each; what a device does not tell is no reason to wait."""
     warm = [f"{one.device} is at {one.temp_c:g} degC" for one in heats if one.temp_c is not None
             and one.temp_c >= limit_c]
-    held = [f"{one.device} is held down: {reason}" for one in heats for reason in one.reasons or ()
-            if reason in THROTTLING]
+    held = [f"{one.device} is held down: {reason}" for one in heats for reason in throttling(one.reasons or ())]
     return (*warm, *held)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -48,8 +49,10 @@ NO_MODEL = "a command was run, not a model"
 NOT_COMPARED = "not compared with a baseline: aaco diff BASELINE SESSION"
 STORED = tuple(tables.ALL.values())
 OF_A_MODEL = (layout.MODEL_META, layout.ORT_CONFIG, layout.MIGRAPHX_PARTITION, layout.ROCPROF_RAW)
+TOKENS = ("input_ids", "decoder_input_ids", "tokens")
 LONGEST_LINE = 300
-OF_ANY_RUN = ("inference_iters", "system_events", "gpu_events", "account", "iteration_overlap", "iteration_features")
+OF_ANY_RUN = ("inference_iters", "system_events", "gpu_events", "samples", "account", "iteration_overlap",
+              "iteration_features")
 OF_A_PROFILE = ("kernels", "api_calls", "op_to_kernel_map", "operators", "kernel_groups")
 OF_A_RUN = (*OF_ANY_RUN, *OF_A_PROFILE, "graph_nodes", "graph_edges", "executed_nodes")
 
@@ -63,7 +66,7 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
     environment, runtime = documents.read(session, layout.ENVIRONMENT), _runtime(session)
     trace, fused = tracing.of_tables(found, settings), fusion.of_run(found, _ceilings(environment) or {})
     readings = measure(found, _ceilings(environment), settings, why_missing, caveats(environment),
-                       {"trace": trace})
+                       {"trace": trace, "tokens_per_inference": _tokens(runtime)})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=runtime, environment=environment,
@@ -327,6 +330,12 @@ def _watched(runtime: Mapping[str, Any]) -> Iterator[str]:
     lost = sum(tier.get("lost") or 0 for one in told for tier in one["tiers"].values())
     yield "; ".join((f"the operating system was recorded by {best}", *reasons,
                      *([f"{lost:,} events were lost"] if lost else []))) + "."
+
+
+def _tokens(runtime: Mapping[str, Any]) -> int | None:
+    """How many token identifiers one inference is fed; None where no input holds any."""
+    shapes = [one["shape"] for one in runtime.get("fed", []) if one["name"] in TOKENS]
+    return math.prod(shapes[0]) or None if shapes else None
 
 
 def _ceilings(environment: Mapping[str, Any]) -> dict[str, float] | None:

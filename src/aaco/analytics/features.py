@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics import account as accounts
 from aaco.analytics import overlap
+from aaco.analytics.heat import throttling
 from aaco.core import registry
 from aaco.core.readings import Reading
 from aaco.core.tables import ITERATION_FEATURES
@@ -32,7 +33,8 @@ COUNTS = {"switches_voluntary": "switch_voluntary", "switches_involuntary": "swi
           "migrations": "migration", "faults_minor": "fault_minor", "faults_major": "fault_major",
           "psi_cpu_us": "psi_cpu", "psi_memory_us": "psi_memory", "psi_io_us": "psi_io"}
 LEVELS = {"cpu_mhz": "cpu_frequency"}
-DEVICE_LEVELS = {"sclk_mhz": "sclk_mhz", "power_w": "power_w", "temp_c": "temp_c"}
+DEVICE_LEVELS = {"sclk_mhz": "sclk_mhz", "power_w": "power_w", "temp_c": "temp_c", "gpu_util_pct": "gpu_util_pct",
+                 "throttled": "throttled", "device_processes": "processes"}
 
 
 def definition(name: str) -> str:
@@ -70,9 +72,22 @@ def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, gpu
     columns |= accounts.of_iterations(inference_iters, account) if account is not None and account.num_rows else {}
     columns |= _exact(iteration_overlap) if iteration_overlap is not None else {}
     if gpu_events is not None and gpu_events.num_rows:
+        at_work = _at_work(gpu_events)
         for name, column in DEVICE_LEVELS.items():
-            columns[name] = _level(gpu_events["t_ns"], gpu_events[column], start, end)
+            columns[name] = _level(at_work["t_ns"], at_work[column], start, end)
     return ITERATION_FEATURES.build(**columns)
+
+
+def _at_work(gpu_events: pa.Table) -> pa.Table:
+    """The samples of devices that ever did something, or do not tell, with a column that says if they were throttled.
+
+    Where none did, those of all.
+    """
+    worked = gpu_events.filter(pc.fill_null(pc.greater(gpu_events["gpu_util_pct"], 0), True))["device_id"].unique()
+    chosen = gpu_events.filter(pc.is_in(gpu_events["device_id"], worked)) if len(worked) else gpu_events
+    held = [None if reasons is None else float(bool(throttling(reasons)))
+            for reasons in chosen["throttle_reasons"].to_pylist()]
+    return chosen.append_column("throttled", pa.array(held, pa.float64()))
 
 
 def _exact(events: pa.Table) -> dict[str, pa.Array]:

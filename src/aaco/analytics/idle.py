@@ -50,6 +50,7 @@ import pyarrow.compute as pc
 from aaco.analytics import overlap
 from aaco.analytics.calls import Does
 from aaco.analytics.distribution import Distribution, bins, upper_edge
+from aaco.analytics.heat import throttling
 from aaco.analytics.lanes import NONE, Flags, Ints, by_lane, grow, integers, largest, reach_before
 from aaco.analytics.linking import PAUSE_NS, Linked
 from aaco.analytics.timeline import covered_until
@@ -175,7 +176,7 @@ def conditions(system_events: pa.Table | None, gpu_events: pa.Table | None) -> C
         rows = gpu_events.filter(pc.and_(pc.is_valid(gpu_events["t_ns"]), pc.is_valid(gpu_events["device_id"])))
         rows = rows.filter(pc.is_valid(rows["throttle_reasons"])).sort_by("t_ns")
         devices = integers(rows["device_id"])
-        held = np.asarray(pc.greater(pc.list_value_length(rows["throttle_reasons"]), 0), bool)
+        held = np.array([bool(throttling(reasons)) for reasons in rows["throttle_reasons"].to_pylist()], bool)
         held_down = {device: (integers(rows["t_ns"])[devices == device], held[devices == device])
                      for device in np.unique(devices).tolist()}
     return Conditions(off_cpu, held_down, watched)

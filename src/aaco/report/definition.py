@@ -18,7 +18,8 @@ WIDTH = 80
 LABEL = 12
 # Inputs that are neither a table nor computed from one.
 CONTEXT = {"machine": "this machine's measured ceilings (aaco calibrate)", "settings": "the analysis settings",
-           "unprofiled": "the latency given with the capture (aaco import --latency)"}
+           "unprofiled": "the latency given with the capture (aaco import --latency)",
+           "tokens_per_inference": "the shape of the input that holds token identifiers"}
 
 # Inputs that an examination of an import keeps as a document.
 DOCUMENTS = {"critical_paths": layout.EXAMINED["critical_path"]}

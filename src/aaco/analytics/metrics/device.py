@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics.heat import THROTTLING, WARM_C
+from aaco.analytics.energy import inside
+from aaco.analytics.heat import WARM_C, throttling
 from aaco.analytics.inputs import Spans
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
@@ -52,7 +53,7 @@ def device_throttled_pct(gpu_events: pa.Table, measured_spans: Spans) -> float:
     reasons = _busy(gpu_events, measured_spans)["throttle_reasons"].drop_null().to_pylist()
     if not reasons:
         raise Absent("no reasons for the clock were recorded")
-    return 100 * sum(bool(set(found) & set(THROTTLING)) for found in reasons) / len(reasons)
+    return 100 * sum(bool(throttling(found)) for found in reasons) / len(reasons)
 
 
 @metric(unit="pct", better="lower", formula="100 x (1 - mean core clock / highest core clock) of busy devices",
@@ -77,10 +78,8 @@ def _known(gpu_events: pa.Table, spans: Spans, name: str) -> NDArray[np.float64]
 def _busy(gpu_events: pa.Table, spans: Spans) -> pa.Table:
     """Samples while inferences were measured, of devices that did something."""
     timed = gpu_events.filter(pc.is_valid(gpu_events["t_ns"]))
-    at, inside = timed["t_ns"].to_numpy(), np.zeros(timed.num_rows, bool)
-    for first, last in zip(spans.start, spans.end, strict=True):
-        inside |= (at >= first) & (at <= last)
-    chosen = timed.filter(pc.and_(pa.array(inside), pc.fill_null(pc.greater(timed["gpu_util_pct"], 0), True)))
+    within = pa.array(inside(timed["t_ns"].to_numpy(), spans))
+    chosen = timed.filter(pc.and_(within, pc.fill_null(pc.greater(timed["gpu_util_pct"], 0), True)))
     if not chosen.num_rows:
         raise Absent("no device was busy while inferences were measured")
     return chosen
