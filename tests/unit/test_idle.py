@@ -157,6 +157,9 @@ def test_the_clock_was_held_down():
     calls = [at(50_000, 55_000, correlation_id=2)]
     assert only(idle([FIRST, NEXT], calls, gpu_events=samples).devices[0]) == ("throttled", 100_000)
     assert only(idle([FIRST, NEXT], calls, gpu_events=samples.slice(0, 1)).devices[0]) == ("unknown", 100_000)
+    low = samples.set_column(samples.schema.get_field_index("throttle_reasons"), "throttle_reasons",
+                             [[[], ["gpu_idle"], []]])  # mutation: any reason: a device is idle in every gap
+    assert only(idle([FIRST, NEXT], calls, gpu_events=low).devices[0]) == ("unknown", 100_000)
 
 
 def test_the_launch_latency_is_the_captures_own():
