@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fakes import ncu, nsys, rocpd, rocprofv3_json, xspace
+from tests.fakes import cupti, ncu, nsys, rocpd, rocprofv3_json, xspace
 
 CAPTURES: dict[str, tuple[str, ...]] = {
     "att": ("att/*/ui_output_*/code.json", "att/*/att/*_ui/code.json", "pcsampling_viewer/code.json"),
@@ -28,6 +28,7 @@ CAPTURES: dict[str, tuple[str, ...]] = {
     "rocprofv3_csv": ("rocprofv3-csv/intellikit/*.csv", "rocprofv3-csv/jimw567_llamacpp/*.csv",
                       "rocprofv3-csv/rocm_systems_docs/[!p]*.csv", "rocprofv3-csv/rocm_systems_docs/py*.csv"),
     "ncu": ("h200/ncu/ncu_[!ms]*.csv*",),
+    "cupti": (),
     "nsys": (),
     "rocpd": ("rocprofv3-rocpd/*.db",),
     "rocprof_db": ("legacy-rocprof/**/*.db",),
@@ -41,6 +42,7 @@ CAPTURES: dict[str, tuple[str, ...]] = {
     "xplane": (),
 }
 MADE: dict[str, Callable[[Path], Path]] = {
+    "cupti": lambda folder: cupti.example(folder / "1.cupti"),
     "ncu": lambda folder: ncu.example(folder / "page.csv"),
     "nsys": lambda folder: nsys.example(folder / "report.sqlite"),
     "rocprofv3_json": lambda folder: rocprofv3_json.write(folder / "results.json", rocprofv3_json.example()),

@@ -380,6 +380,16 @@ MUTATIONS = [
     ("report/changed.py", "start = 0.0 if whole else reach[row]", "start = 0.0", "tests/unit/test_report_plots.py"),
     ("tracelake/disclosure.py", "IN_PICTURE if _pictured(path, copy)", "IN_PICTURE if False",
      "tests/unit/test_report_pdf.py"),
+    ("profiler/cupti/inside/program.py", 'for name in ("_exit", "execv", "execve"):', 'for name in ():',
+     "tests/unit/test_cupti.py::test_every_way_out_is_seen_to"),
+    ("profiler/cupti/inside/tracer.py", "if not name.startswith(WANTED[kind]):", "if False:",
+     "tests/unit/test_cupti.py::test_a_program_is_traced_from_its_start_to_its_end"),
+    ("profiler/cupti/records.py", '"correlationId": ("u4", 92)', '"correlationId": ("u4", 96)',
+     "tests/unit/test_cupti.py::test_fields_stand_where_each_versions_header_has_them"),
+    ("profiler/cupti/capture.py", "or zlib.crc32(payload) != check", "",
+     "tests/unit/test_cupti.py::test_a_capture_that_ends_early_has_what_was_flushed_and_says_so"),
+    ("profiler/cupti/capture.py", 'sizes[f"grid_{axis}"] * sizes[f"block_{axis}"]', 'sizes[f"grid_{axis}"]',
+     "tests/unit/test_cupti.py::test_a_capture_is_what_was_recorded"),
 ]
 
 

@@ -24,6 +24,7 @@ from aaco.core.tables import ALLOCATIONS, API_CALLS, COPIES, KERNELS, SAMPLES
 from aaco.profiler import names, sqlite
 from aaco.profiler.capture import Device, Facts
 from aaco.profiler.columns import coded, constant, titled
+from aaco.profiler.cupti.kinds import COPY_KINDS, KINDS
 from aaco.profiler.ledger import ABSENT, LATEST_NS, NOT_TIMED, Ledger, integers
 from aaco.profiler.lookup import Apart, Reference
 from aaco.profiler.sqlite import LONGEST_NAME, Batch, Database, quoted
@@ -41,10 +42,6 @@ WHEN = {"start": "start", "end": "end"}
 PLACE = {"device": "deviceid", "context": "contextid", "stream": "streamid", "link": "correlationid",
          "process": "globalpid", "node": "graphnodeid", "graph": "graphid"}
 SIZES = {f"{what}_{axis}": f"{what}{axis}" for what in ("grid", "block") for axis in "xyz"}
-# CUpti_ActivityMemcpyKind; arrays lie on the device.
-COPY_KINDS = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p",
-              11: "h2d", 12: "d2h", 13: "d2d"}
-KINDS = ("unknown", "h2d", "d2h", "d2d", "h2h", "p2p", "memset")
 PAGEABLE, PINNED, HOST = 0, 1, (0, 1)
 RANGES, MARK = (59, 60), 34  # NvtxPushPopRange, NvtxStartEndRange; NvtxMark
 OPERATIONS = {0: "allocate", 1: "free"}

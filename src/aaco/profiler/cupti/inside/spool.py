@@ -1,0 +1,63 @@
+"""The file that a traced program leaves: a block that says how it stands, then chunks that are whole or not there.
+
+The block is rewritten in place, so that a full disk still lets it say what was lost. Layout, little-endian:
+16 bytes MAGIC; STATE - 16 bytes of JSON padded with spaces; then chunks of CHUNK (tag, CRC-32 of the payload, its
+length) and the payload. HEAD: JSON, once, first. SIZE: JSON, {kind: bytes of a record}. NAME: JSON, {address: text}.
+CALL: JSON, {kind: {number: name}}. DATA: a buffer of CUPTI's records. What a buffer refers to stands before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from typing import Any
+
+MAGIC = b"AACO CUPTI 1\n\0\0\0"
+STATE = 4096
+CHUNK = struct.Struct("<4sIQ")
+HEAD, SIZE, NAME, CALL, DATA = b"HEAD", b"SIZE", b"NAME", b"CALL", b"DATA"
+
+
+class Spool:
+    """An open capture. Nothing in here raises for a full disk: `state` says what was lost."""
+
+    def __init__(self, path: str) -> None:
+        """A new file. Raises OSError where there can be none."""
+        self.path = path
+        self.state: dict[str, Any] = {"ended": None, "dropped": 0, "lost_bytes": 0, "forks": 0}
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
+        self._end = STATE
+        os.pwrite(self._file, MAGIC + b" " * (STATE - len(MAGIC)), 0)
+        self.tell()
+
+    def say(self, tag: bytes, document: dict[Any, Any]) -> None:
+        """Add a chunk of JSON."""
+        self.add(tag, json.dumps(document).encode())
+
+    def add(self, tag: bytes, payload: bytes) -> None:
+        """Add a chunk. After the first that the disk refuses, all are counted as lost: a hole would be no capture."""
+        if self.state["lost_bytes"]:
+            self.state["lost_bytes"] += len(payload)
+            return
+        chunk = CHUNK.pack(tag, zlib.crc32(payload), len(payload)) + payload
+        try:
+            written = 0
+            while written < len(chunk):
+                written += os.pwrite(self._file, chunk[written:written + (1 << 24)], self._end + written)
+            self._end += len(chunk)
+        except OSError as error:
+            self.state["lost_bytes"], self.state["refused"] = max(len(payload), 1), str(error)
+            os.ftruncate(self._file, self._end)
+
+    def tell(self) -> None:
+        """Bring the block at the front up to date. Raises OSError where the file is gone."""
+        text = json.dumps(self.state).encode()[:STATE - len(MAGIC)]
+        os.pwrite(self._file, text.ljust(STATE - len(MAGIC)), len(MAGIC))
+
+    def close(self) -> None:
+        """Close the file, once."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

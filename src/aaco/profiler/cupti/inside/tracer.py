@@ -1,0 +1,237 @@
+"""CUPTI's activity records of this process, into a capture. Nothing is interpreted here but what is gone afterwards.
+
+That are the names of kernels and calls, which CUPTI holds in memory, and how long a record of each kind is, which the
+library itself is asked: so a newer CUPTI, whose records grew at their ends, reads like the one before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from typing import Any
+
+from .library import CuptiError, Library
+from .spool import CALL, DATA, HEAD, NAME, SIZE, Spool
+
+# CUpti_ActivityKind.
+COPY, FILL, DRIVER, RUNTIME, DEVICE, KERNEL, PEER_COPY = 1, 2, 4, 5, 8, 10, 22
+KERNELS_ONLY = "kernels"
+EVERYTHING = "all"
+NEEDED = (KERNEL, COPY, FILL)
+OPTIONAL = (PEER_COPY, DEVICE)
+CALLS = (RUNTIME, DRIVER)
+NAMES_AT = {KERNEL: 104, DEVICE: 136}  # where the address of a name stands in a record
+CBID_AT = 4
+# Calls that put work on a device or wait for it; others would double the cost of a launch. By the callbacks' names.
+WANTED = {RUNTIME: ("cudaLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset", "cudaDeviceSynchronize",
+                    "cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamBeginCapture", "cudaStreamEndCapture"),
+          DRIVER: ("cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuCtxSynchronize", "cuStreamSynchronize",
+                   "cuEventSynchronize", "cuStreamBeginCapture", "cuStreamEndCapture")}
+DOMAINS = {DRIVER: 1, RUNTIME: 2}  # CUpti_CallbackDomain
+FILTERS = {DRIVER: "cuptiActivityEnableDriverApi", RUNTIME: "cuptiActivityEnableRuntimeApi"}  # from CUDA 12.6 on
+MOST_CALLS = 4096
+SYSTEM_THREADS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
+FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+BUFFER = 4 << 20
+MOST_BUFFERS = 64  # 256 MiB: beyond it records are dropped, and counted, rather than the program's memory taken
+LONGEST_NAME = 1 << 14
+LONGEST_RECORD = 4096
+NO_MORE = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+REQUESTED = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t),
+                             ctypes.POINTER(ctypes.c_size_t))
+COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+
+
+class Tracer:
+    """A running trace of this process."""
+
+    def __init__(self, library: Library, spool: Spool) -> None:
+        self.library, self.spool = library, spool
+        self._given: dict[int, Any] = {}  # buffers that CUPTI holds, by address
+        self._full: list[tuple[Any, int]] = []
+        self._spare: list[Any] = []
+        self._sizes: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        self._called: dict[tuple[int, int], str] = {}
+        self._lock = threading.RLock()
+        self._kinds: list[int] = []
+        # ctypes frees a callback that nobody holds.
+        self._callbacks = REQUESTED(self._requested), COMPLETED(self._completed)
+
+    def start(self, mode: str = EVERYTHING) -> None:
+        """Begin. Raises CuptiError."""
+        self.library.call("cuptiActivityRegisterCallbacks", *self._callbacks)
+        without = [] if self._allowed("cuptiSetThreadIdType", ctypes.c_int(SYSTEM_THREADS)) else ["thread ids"]
+        for kind in NEEDED:
+            self.library.call("cuptiActivityEnable", ctypes.c_int(kind))
+            self._kinds.append(kind)
+        for kind in (*OPTIONAL, *(CALLS if mode == EVERYTHING else ())):
+            if self._allowed("cuptiActivityEnable", ctypes.c_int(kind)):
+                self._kinds.append(kind)
+            else:
+                without.append(f"kind {kind}")
+        unfiltered = [kind for kind in CALLS if kind in self._kinds and not self._filtered(kind)]
+        self.spool.say(HEAD, {"cupti": self.library.version, "library": self.library.path, "mode": mode,
+                              "pid": os.getpid(), "clock": self.clock(), "without": without,
+                              "unfiltered": unfiltered})
+        self.spool.tell()
+
+    def flush(self, force: bool = False) -> None:
+        """Write what is complete, or everything. Raises CuptiError and OSError."""
+        with self._lock:
+            code = self.library.code("cuptiActivityFlushAll", ctypes.c_uint32(FORCED if force else 0))
+            self._drain()
+            if code:
+                self.spool.state["error"] = {"what": f"cuptiActivityFlushAll: {self.library.word(code)}", "fix": ""}
+            self.spool.tell()
+
+    def stop(self, why: str) -> None:
+        """Write everything, detach CUPTI (launches stay slow otherwise), and say why it ended."""
+        with self._lock:
+            self.flush(force=True)
+            for kind in self._kinds:
+                self.library.code("cuptiActivityDisable", ctypes.c_int(kind))
+            self.flush(force=True)
+            self._count_dropped(None, 0)
+            self.spool.state.update(ended=why, unreturned=len(self._given), clock_end=self.clock())
+            self.spool.tell()
+            self.library.code("cuptiFinalize")
+
+    def clock(self) -> dict[str, int]:
+        """CUPTI's time beside the real-time clock, ns: the closest of some readings, and how far off it may be."""
+        best = None
+        now = ctypes.c_uint64()
+        for _ in range(50):
+            before = time.time_ns()
+            if self.library.code("cuptiGetTimestamp", ctypes.byref(now)):
+                return {}
+            after = time.time_ns()
+            if best is None or after - before < best["within_ns"]:
+                best = {"cupti_ns": now.value, "realtime_ns": (before + after) // 2, "within_ns": after - before}
+        return best or {}
+
+    def _allowed(self, function: str, *arguments: Any) -> bool:
+        return self.library.has(function) and self.library.code(function, *arguments) == 0
+
+    def _filtered(self, kind: int) -> bool:
+        """Leave out calls that are not wanted. The kind must be enabled before: CUPTI then takes them away singly."""
+        if not self.library.has(FILTERS[kind]):
+            return False
+        for number in range(1, MOST_CALLS):
+            name = self._call_name(kind, number)
+            if name is None:
+                return number > 1
+            if not name.startswith(WANTED[kind]):
+                self.library.code(FILTERS[kind], ctypes.c_uint32(number), ctypes.c_uint8(0))
+        return True
+
+    def _call_name(self, kind: int, number: int) -> Any:
+        found = ctypes.c_char_p()
+        code = self.library.code("cuptiGetCallbackName", ctypes.c_int(DOMAINS[kind]), ctypes.c_uint32(number),
+                                 ctypes.byref(found))
+        return None if code or not found.value else found.value.decode(errors="replace")
+
+    def _requested(self, buffer: Any, size: Any, most_records: Any) -> None:
+        """CUPTI wants a buffer; none means that it drops records, and counts them."""
+        most_records[0] = 0
+        if len(self._given) + len(self._full) >= MOST_BUFFERS:
+            buffer[0], size[0] = None, 0
+            return
+        try:
+            one = self._spare.pop()
+        except IndexError:
+            one = (ctypes.c_ubyte * BUFFER)()
+        address = ctypes.addressof(one)
+        self._given[address] = one
+        buffer[0], size[0] = address, BUFFER
+
+    def _completed(self, context: Any, stream: int, address: Any, size: int, valid: int) -> None:
+        """CUPTI hands a buffer back."""
+        self._count_dropped(context, stream)
+        one = self._given.pop(address, None)
+        if one is not None:
+            self._full.append((one, min(valid, BUFFER)))
+
+    def _count_dropped(self, context: Any, stream: int) -> None:
+        lost = ctypes.c_size_t()
+        if self.library.code("cuptiActivityGetNumDroppedRecords", ctypes.c_void_p(context), ctypes.c_uint32(stream),
+                             ctypes.byref(lost)) == 0:
+            self.spool.state["dropped"] += lost.value
+
+    def _drain(self) -> None:
+        while self._full:
+            buffer, valid = self._full.pop(0)
+            self._refer(buffer, valid)
+            self.spool.add(DATA, ctypes.string_at(ctypes.addressof(buffer), valid))
+            self._spare.append(buffer)
+
+    def _refer(self, buffer: Any, valid: int) -> None:
+        """Write what the buffer's records refer to: sizes, names."""
+        sizes: dict[int, int] = {}
+        known: Any = memoryview(buffer).cast("B")[:valid]
+        addresses, calls, at = set(), set(), 0
+        words, longs = known[:valid // 4 * 4].cast("I"), known[:valid // 8 * 8].cast("Q")
+        while at + 8 <= valid:
+            kind = words[at >> 2]
+            step = self._sizes.get(kind) or sizes.get(kind)
+            if not step:
+                step = self._step(buffer, valid, at)
+                if not step:
+                    break
+                sizes[kind] = step
+            if kind in NAMES_AT and at + NAMES_AT[kind] + 8 <= valid:
+                addresses.add(longs[(at + NAMES_AT[kind]) >> 3])
+            elif kind in CALLS:
+                calls.add((kind, words[(at + CBID_AT) >> 2]))
+            at += step
+        if sizes:
+            self._sizes.update(sizes)
+            self.spool.say(SIZE, sizes)
+        self._name(addresses)
+        self._name_calls(calls)
+
+    def _step(self, buffer: Any, valid: int, at: int) -> int:
+        """How long this record is, as the library steps; the last one ends where the buffer does. 0: not known."""
+        begin = ctypes.addressof(buffer)
+        record = ctypes.c_void_p(begin + at)
+        code = self.library.code("cuptiActivityGetNextRecord", ctypes.c_void_p(begin), ctypes.c_size_t(valid),
+                                 ctypes.byref(record))
+        if code not in (0, NO_MORE):  # the record is not complete: a flush was forced
+            return 0
+        after = record.value if code == 0 and record.value else begin + valid
+        step = after - begin - at
+        return step if 8 <= step <= LONGEST_RECORD else 0
+
+    def _name(self, addresses: Any) -> None:
+        """Names may move: an address may mean another kernel once a module is unloaded."""
+        found = {}
+        for address in addresses:
+            name = ctypes.string_at(address)[:LONGEST_NAME].decode(errors="replace") if address else ""
+            if address and self._names.get(address) != name:
+                found[address] = self._names[address] = name
+        if found:
+            self.spool.say(NAME, found)
+
+    def _name_calls(self, calls: Any) -> None:
+        found: dict[int, dict[int, str]] = {}
+        for kind, number in calls:
+            if (kind, number) not in self._called:
+                name = self._call_name(kind, number) or f"call {number}"
+                found.setdefault(kind, {})[number] = self._called[kind, number] = name
+        if found:
+            self.spool.say(CALL, found)
+
+
+def begin(library: Library, path: str, mode: str) -> Tracer:
+    """A running trace into a new file; where CUPTI refuses, the file says why. Raises CuptiError and OSError."""
+    spool = Spool(path)
+    tracer = Tracer(library, spool)
+    try:
+        tracer.start(mode)
+    except CuptiError as error:
+        spool.state.update(ended="never began", error={"what": error.what, "fix": error.fix})
+        spool.tell()
+        raise
+    return tracer
