@@ -48,5 +48,5 @@ def running(asked: ServerSettings) -> Iterator[int]:
         yield bound.getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()

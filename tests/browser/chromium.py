@@ -108,11 +108,11 @@ class Page:
     def visible(self, text: str | None = None, **what: Any) -> bool:
         return self._order("visible", text=text, **what)
 
-    def wait(self, text: str | None = None, *, seconds: float = 10, gone: bool = False, **what: Any) -> None:
+    def wait(self, text: str | None = None, *, seconds: float = 60, gone: bool = False, **what: Any) -> None:
         """Until it is visible, or no longer is."""
         self._order("wait", text=text, seconds=seconds, gone=gone, **what)
 
-    def wait_address(self, contains: str, seconds: float = 10) -> None:
+    def wait_address(self, contains: str, seconds: float = 60) -> None:
         self._order("wait_address", contains=contains, seconds=seconds)
 
     def evaluate(self, script: str, frame: str | None = None) -> Any:

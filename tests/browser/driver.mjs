@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
 
-const WAIT_MS = 10_000;
+const WAIT_MS = 60_000; // only a failure waits that long; a busy machine paints seconds late
 const LOCAL = new Set(["127.0.0.1", "localhost", "[::1]", ""]);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const [executablePath, userDataDir] = process.argv.slice(2);
@@ -37,7 +37,7 @@ const verbs = {
     page.on("pageerror", (error) => seen.errors.push(String(error)));
     page.setDefaultTimeout(WAIT_MS);
     pages.push(seen);
-    const answer = await page.goto(url, { waitUntil: "load", timeout: 30_000 });
+    const answer = await page.goto(url, { waitUntil: "load", timeout: WAIT_MS });
     return { page: pages.length - 1, status: answer?.status() ?? 0 };
   },
   async goto({ page }, { url }) { return (await page.goto(url, { waitUntil: "load" }))?.status() ?? 0; },
@@ -52,11 +52,11 @@ const verbs = {
   async text({ page }, what) { return await found(page, what).innerText(); },
   async texts({ page }, { selector }) { return await page.locator(selector).filter({ visible: true }).allInnerTexts(); },
   async visible({ page }, what) { return await found(page, what).isVisible(); },
-  async wait({ page }, { seconds = 10, gone = false, ...what }) {
+  async wait({ page }, { seconds = WAIT_MS / 1000, gone = false, ...what }) {
     const state = gone ? "hidden" : "visible";
     await found(page, what).waitFor({ state, timeout: 1000 * seconds });
   },
-  async wait_address({ page }, { contains, seconds = 10 }) {
+  async wait_address({ page }, { contains, seconds = WAIT_MS / 1000 }) {
     await page.waitForURL((url) => url.href.includes(contains), { timeout: 1000 * seconds });
   },
   async focused({ page }) {

@@ -23,7 +23,7 @@ def dashboard(aaco: Any, *more: object) -> Iterator[str]:
             yield address
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
             process.stdout.close()
         errors.seek(0)
         assert "Traceback" not in errors.read()

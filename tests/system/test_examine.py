@@ -123,5 +123,6 @@ for first in range(0, 200_000, ROWS):
 found = examination.result()
 assert found.launches.linked == 200_000 and found.blocks.blocks[0].kernels == STEP
 half = len(spent) // 2
-print(sum(spent[:half]), sum(spent[half:]), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(np.median(spent[:half]), np.median(spent[half:]),
+      (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """

@@ -150,7 +150,8 @@ def test_is_it_slower(execute):
     change = planted.mean() - before.mean()
     assert effect == pytest.approx(100 * math.expm1(change), abs=1e-3)
     half = beyond * math.sqrt((before.var(ddof=1) + planted.var(ddof=1)) / 2 * (1 / 5 + 1 / 5))
-    assert [low, high] == pytest.approx([100 * math.expm1(change - half), 100 * math.expm1(change + half)], rel=1e-5)
+    assert [low, high] == pytest.approx([100 * math.expm1(change - half), 100 * math.expm1(change + half)], rel=1e-5,
+                                        abs=1e-3)  # as many digits are printed
     assert (status, regressed) == (("regressed", "True") if low > 5 else ("inconclusive", "None"))
     assert (severity == "none") == (status != "regressed")
     assert printed["all"].startswith(status.upper())

@@ -227,9 +227,9 @@ def test_the_command_says_where_it_is_and_ends_with_a_signal(lake: Path, recorde
                               text=True)
     assert server.stdout and server.stderr
     url = server.stdout.readline().strip()
-    assert httpx.get(f"{url}/sessions", timeout=20).json()["total"] == 1
+    assert httpx.get(f"{url}/sessions", timeout=60).json()["total"] == 1
     server.terminate()
-    said = server.communicate(timeout=20)[1]
+    said = server.communicate(timeout=60)[1]
     assert "may read" in said and "Traceback" not in said
 
 

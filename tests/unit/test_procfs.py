@@ -142,9 +142,11 @@ def test_the_span_of_the_samples_is_the_sum_of_the_intervals(start: Any, tmp_pat
 
 
 def test_it_ends_with_the_process(start: Any, tmp_path: Path) -> None:
-    target = start(HOG.format(cpu=max(os.sched_getaffinity(0)), seconds=0.5))
+    target = start("import sys; print('ready', flush=True); sys.stdin.readline()")
     sampler = Sampler(target.pid, 0.02, raw=tmp_path / "raw.bin")
     sampler.start()
+    target.stdin.write("end\n")
+    target.stdin.flush()
     sampler._thread.join(20)  # ends although nobody has waited for the process: it is a zombie
     assert not sampler._thread.is_alive()
     assert target.returncode is None
