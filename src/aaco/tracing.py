@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
+import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -24,16 +26,17 @@ from aaco.core.show import SILENT, Show
 from aaco.importing import Chosen, Found
 from aaco.pipeline import Run, outcome, seal
 from aaco.profiler import ranks, sqlite
-from aaco.profiler.launchers import COUNTERS, Kind, Launcher, Pass, Tool, Wanted, nsys, rocprofv3
+from aaco.profiler.launchers import COUNTERS, Kind, Launcher, Pass, Tool, Wanted, cupti, nsys, rocprofv3
 from aaco.runner import command as program
 from aaco.tracelake import layout, raw
 
 SCHEMA_VERSION = 1
 # In the order in which one is looked for where none is named.
-LAUNCHERS: dict[str, Launcher] = {rocprofv3.NAME: rocprofv3, nsys.NAME: nsys}
+LAUNCHERS: dict[str, Launcher] = {rocprofv3.NAME: rocprofv3, nsys.NAME: nsys, cupti.NAME: cupti}
 ANSWER_TIMEOUT_S = 20.0  # listing counters loads the ROCm runtime
 MOST_ANSWER = 64 << 20  # bytes: an architecture has thousands of counters
 SECRET_TABLE = "rocpd_info_process"
+PYTHON = re.compile(r"(python|pypy)[\d.]*")
 
 
 def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None = None, tag: str = "",
@@ -45,8 +48,8 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     What fails leaves a session that says so, with all that was recorded until then.
     """
     launcher = LAUNCHERS[name] if name else first_installed(show)
-    tool, shown = find(launcher, wanted), arguments.shown(command.argv)
     _there(launcher, command.argv[0])
+    tool, shown = find(launcher, wanted, command.argv), arguments.shown(command.argv)
     refuse(launcher, wanted)
     launcher.passes(tool, wanted, command.argv, Path())  # refuses what the tool cannot do before anything is written
     plan = {"model": redact(command.name), "imports": [], "traced": shown.words}
@@ -84,12 +87,12 @@ def first_installed(show: Show = SILENT, host: Host | None = None) -> Launcher:
                   f"{fitting[0].INSTALL}")
 
 
-def find(launcher: Launcher, wanted: Wanted) -> Tool:
+def find(launcher: Launcher, wanted: Wanted, command: Sequence[str] = ()) -> Tool:
     """The installed profiler, asked for its version and options, and for its counters where some are wanted.
 
     Raises Missing.
     """
-    path = shutil.which(launcher.NAME)
+    path = python_of(command) if launcher.TAKES == "python" else shutil.which(launcher.NAME)
     if path is None:
         raise Missing(f"{launcher.NAME} is not installed, or not on the PATH", launcher.INSTALL)
     answers = dict[str, str]()
@@ -98,6 +101,18 @@ def find(launcher: Launcher, wanted: Wanted) -> Tool:
             with suppress(Absent):  # what it does not answer, the launcher does without
                 answers[question] = ask([path, *words], ANSWER_TIMEOUT_S, MOST_ANSWER)
     return launcher.tool(path, answers)
+
+
+def python_of(command: Sequence[str]) -> str:
+    """The Python that runs the command, by its name or its first line; where neither says it, this one stands for it.
+    """
+    found = Path(shutil.which(command[0]) or sys.executable) if command else Path(sys.executable)
+    if PYTHON.fullmatch(found.name):
+        return str(found)
+    with files.storage(found), found.open("rb") as file:
+        words = file.readline(1000).decode(errors="replace").removeprefix("#!").split()
+    named = next((shutil.which(word) for word in words if PYTHON.fullmatch(Path(word).name)), None)
+    return named or sys.executable
 
 
 def refuse(launcher: Launcher, wanted: Wanted) -> None:
@@ -114,7 +129,7 @@ def refuse(launcher: Launcher, wanted: Wanted) -> None:
 
 def _there(launcher: Launcher, word: str) -> None:
     """Raise Missing where what stands behind the profiler's options is not there."""
-    if launcher.TAKES == "command":
+    if launcher.TAKES != "model":
         program.find(word)
     elif not Path(word).is_file():
         raise Missing(f"{word}: no such file; {launcher.NAME} takes a model", "check the path of the model")

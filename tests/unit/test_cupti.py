@@ -79,6 +79,9 @@ def test_a_capture_that_ends_early_has_what_was_flushed_and_says_so(tmp_path):
     tables, facts = read(cut)
     assert tables["kernels"].num_rows == 2
     assert "damaged or cut short" in facts.problems[0]
+    cut.write_bytes(whole[:spool.STATE])
+    with pytest.raises(BadCapture, match="before the tracer began"):
+        read(cut)
     cut.write_bytes(whole[:-100] + b"x" + whole[-99:])  # one byte of the last buffer
     assert read(cut)[0]["kernels"].num_rows == 2
 
@@ -199,16 +202,14 @@ def test_a_device_that_vanishes_is_named_by_its_error(library, tmp_path):
 def test_a_cupti_that_refuses_is_one_clear_line(library, tmp_path, error, said, fix):
     """The program runs all the same. As the real libraries of CUDA 12 and 13 answer without a driver, and 13.5."""
     path, = cupti.run(library, tmp_path / "made", "print('runs')", FAKE_CUPTI_ERROR=error)
-    with pytest.raises(BadCapture) as refused:
-        read(path)
-    assert said in refused.value.what and fix in refused.value.fix
-    assert "\n" not in refused.value.what
+    tables, facts = read(path)
+    problem, = facts.problems
+    assert not tables and said in problem and fix in problem and "\n" not in problem
 
 
 def test_a_cupti_that_is_too_old_or_not_there(library, tmp_path):
     path, = cupti.run(library, tmp_path / "made", "work(1)", FAKE_CUPTI_VERSION="17")
-    with pytest.raises(BadCapture, match=r"older than CUDA 12\.0"):
-        read(path)
+    assert "older than CUDA 12.0" in read(path)[1].problems[0]
     with pytest.raises(libraries.CuptiError, match="/no/libcupti"):
         libraries.load({"AACO_CUPTI": "/no/libcupti.so"}, [])
 

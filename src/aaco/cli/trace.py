@@ -30,7 +30,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
           config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Run CMD under a profiler of the device, and explain what it did.
 
-    Profilers: rocprofv3 (AMD) and nsys (NVIDIA).
+    Profilers: rocprofv3 (AMD), nsys (NVIDIA), and cupti, which is our own, for Python programs on NVIDIA's devices.
 
     CMD runs once for its times, without counters. Counters are of further runs, and are joined to the kernels of the
     first only where every dispatch is the same kernel in both. What the profiler wrote stays in the session, without

@@ -46,7 +46,7 @@ def recognises(path: Path) -> bool:
 
 
 def parse(path: Path) -> Iterator[pa.Table | Facts]:
-    """Kernels, copies and calls. Raises BadCapture, also where the tracer itself says that it never began."""
+    """Kernels, copies and calls; of a process that could not be traced, nothing but why. Raises BadCapture."""
     try:
         with path.open("rb") as file:
             yield from _Reader(path, file).tables()
@@ -77,8 +77,8 @@ class _Reader:
                 yield from self._buffer(payload)
             else:
                 self._learn(tag, payload)
-        if not self.head:
-            raise self._never_began()
+        if not self.head and not isinstance(self.state.get("error"), dict):
+            raise BadCapture(f"{self.path}: the program ended before the tracer began, or the file is damaged", RECORD)
         yield self._facts()
 
     def _state(self) -> dict[str, Any]:
@@ -86,12 +86,6 @@ class _Reader:
         if not block.startswith(MAGIC):
             raise BadCapture(f"{self.path}: it does not begin like a capture of {FORMAT}", RECORD)
         return _object(block[len(MAGIC):])
-
-    def _never_began(self) -> BadCapture:
-        error = self.state.get("error")
-        told = error if isinstance(error, dict) else {}
-        what = str(told.get("what") or "the program ended before the tracer had begun, or the file is cut short")
-        return BadCapture(f"{self.path}: {what[:1000]}", str(told.get("fix") or RECORD)[:500])
 
     def _chunks(self) -> Iterator[tuple[bytes, bytes]]:
         """Chunks up to the first that is not whole: what was flushed before the end is good."""
@@ -219,9 +213,16 @@ class _Reader:
             FORMAT, (*self._lost(), *self.problems), tool="CUPTI", clock="realtime" if self.offset else "unknown",
             tool_version=str(version) if isinstance(version, int) else None, devices=tuple(self.devices.values()))
 
+    def _error(self) -> str:
+        error = self.state["error"]
+        return "; try: ".join(str(error[name])[:500] for name in ("what", "fix") if error.get(name))
+
     def _lost(self) -> Iterator[str]:
         """What the tracer says that this capture lacks."""
         state, counts = self.state, _integers(self.state)
+        if not self.head:
+            yield f"the process was not traced: {self._error()}"
+            return
         if not state.get("ended"):
             yield "the program was killed, or never ended itself: what it did in its last second is not in the capture"
         if counts.get("dropped"):
@@ -235,7 +236,7 @@ class _Reader:
         if counts.get("forks"):
             yield f"the program forked {counts['forks']} times: what forked processes did is not traced"
         if isinstance(state.get("error"), dict):
-            yield f"the tracer met an error: {str(state['error'].get('what'))[:300]}"
+            yield f"the tracer met an error: {self._error()}"
         for what in _words(self.head.get("without")):
             yield f"CUPTI refused {what}"
         for code, count in sorted(self.errors.items())[:MOST_ERRORS]:

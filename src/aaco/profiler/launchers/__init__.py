@@ -12,7 +12,7 @@ from aaco.core.errors import Missing
 
 COUNTERS = "counters"  # the question whose answer lists them, which takes a tool its time
 Kind = Literal["trace", "counters", "thread_trace", "pc_sampling"]
-Takes = Literal["command", "model"]
+Takes = Literal["command", "model", "python"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,9 @@ class Launcher(Protocol):
     """A module of this package.
 
     NAME: of the executable, and of --tool. VENDOR: whose devices it observes, as core/machine.py calls it. DOES: the
-    kinds of execution it can do. TAKES: what stands behind its own options. INSTALL: what to do where it is missing.
-    QUESTIONS: by name the arguments that make it answer.
+    kinds of execution it can do. TAKES: what stands behind its own options; "python": it is no executable of its own,
+    and the command's Python is asked. INSTALL: what to do where it is missing. QUESTIONS: by name the arguments that
+    make it answer.
     """
 
     NAME: str

@@ -1,0 +1,30 @@
+"""Whether CUPTI would trace a program of this Python, as JSON on stdout."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+
+from . import library
+from .library import CuptiError
+from .tracer import COMPLETED, KERNEL, REQUESTED
+
+
+def main() -> None:
+    """Begin a trace of nothing, end it, and say how that went."""
+    try:
+        found = library.load(os.environ, sys.path)
+        callbacks = REQUESTED(_nothing), COMPLETED(_nothing)
+        found.call("cuptiActivityRegisterCallbacks", *callbacks)
+        found.call("cuptiActivityEnable", ctypes.c_int(KERNEL))
+        found.code("cuptiFinalize")
+        said = {"library": found.path, "version": str(found.version)}
+    except CuptiError as error:
+        said = {"error": error.what, "fix": error.fix}
+    print(json.dumps(said))
+
+
+def _nothing(*_: object) -> None:
+    pass
