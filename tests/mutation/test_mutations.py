@@ -210,7 +210,7 @@ MUTATIONS = [
     ("tracelake/history.py", "if row[-1] != _checksum(row[:-1]):", "if False:", "tests/unit/test_history.py"),
     ("tracelake/history.py", "if held[0][3] != row[3]:", "if False:", "tests/unit/test_history.py"),
     ("tracelake/history.py", "self._connection.execute(\"BEGIN IMMEDIATE\")", "self._connection.execute(\"BEGIN\")",
-     "tests/unit/test_history.py"),
+     "tests/unit/test_history.py::test_who_may_write_nobody_else_may"),
     ("tracelake/history.py", "with files.locked(path.parent), _explained(path):", "with _explained(path):",
      "tests/unit/test_history.py::test_a_store_is_made_by_one_at_a_time"),
     ("tracelake/history.py", "if sample.unit in TIMES and sample.value <= 0:", "if False:",

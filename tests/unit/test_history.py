@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from aaco.core import files
-from aaco.core.errors import AacoError, BadBundle, NoBaseline, UsageError
+from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, UsageError
 from aaco.tracelake.history import History, Key, Sample
 
 KEY = Key("resnet50", "latency_ms", "m1", "c1")
@@ -49,6 +49,15 @@ def test_a_store_is_made_by_one_at_a_time(tmp_path):
             with pytest.raises(FutureTimeout):
                 made.result(timeout=1)
         made.result(timeout=60)
+
+
+def test_who_may_write_nobody_else_may(tmp_path, monkeypatch):
+    """From the beginning on, not from the first row. Mutation: BEGIN, which lets two look before either writes."""
+    monkeypatch.setattr("aaco.tracelake.history.PATIENCE_S", 0.01)
+    with History.open(tmp_path) as one, History.open(tmp_path) as other:
+        with one.transaction(), pytest.raises(StorageError, match="locked"):
+            other.append([sample()])
+        assert other.append([sample()]) == 1
 
 
 @pytest.fixture
