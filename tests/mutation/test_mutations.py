@@ -25,6 +25,8 @@ MUTATIONS = [
     ("core/statistics.py", "0.5 + level / 2", "level", "tests/unit/test_statistics.py"),
     ("core/session.py", "_start_ticks(self.pid) == self.start_ticks", "True", "tests/unit/test_session.py"),
     ("core/session.py", "self.boot_id == _boot_id() and", "", "tests/unit/test_session.py"),
+    ("core/session.py", "now.microsecond << 4 | os.urandom(1)[0] >> 4", "int.from_bytes(os.urandom(3))",
+     "tests/unit/test_session.py::test_sessions_of_one_second_are_listed_in_their_order"),
     ("core/documents.py", "version > newest", "False", "tests/unit/test_session.py"),
     ("core/files.py", "temporary.unlink(missing_ok=True)\n            raise", "raise", "tests/unit/test_files.py"),
     ("core/files.py", "allow_nan=False", "allow_nan=True", "tests/unit/test_files.py"),

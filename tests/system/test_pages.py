@@ -12,7 +12,6 @@ OWN = {page: test for page in EVERY if (test := pages.run_by(page))}
 
 @pytest.mark.parametrize("page", [page for page in EVERY if page not in OWN and any(
     block.language in pages.RUNNABLE and not block.not_run for block in pages.blocks(page))])
-@pytest.mark.timeout(600)
 def test_the_page_does_what_it_says(walked, page):
     """Mutation: a command of a page misspelt."""
     assert walked(page).said

@@ -49,7 +49,7 @@ def test_the_account_is_the_kernels():
     ran = python(ACCOUNT.format(size=64 << 20, busy=0.2, naps=50))
     cpu_s, kib, faults, switches = map(float, ran.stdout.split())
     assert 0 <= (ran.user_ns + ran.system_ns) / 1e9 - cpu_s < cpu_s  # what it took to end
-    assert 0 <= ran.max_rss_bytes - 1024 * kib < 4 << 20
+    assert abs(ran.max_rss_bytes - 1024 * kib) < 4 << 20  # the kernel adds up what CPUs keep to themselves now and then
     assert 0 <= ran.faults_minor - faults < 2000
     assert 50 <= switches <= ran.switches_voluntary < switches + 100
     assert ran.wall_ns > 0.2e9 + 50e6

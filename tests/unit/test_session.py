@@ -21,6 +21,13 @@ def test_a_new_session_is_running_and_latest(tmp_path, session):
     assert [found.id for found in sessions(tmp_path)] == [session.id]  # the pointer is not listed again
 
 
+def test_sessions_of_one_second_are_listed_in_their_order(tmp_path):
+    """Mutation: what tells them apart is random."""
+    made = [Session.create(tmp_path, {}, "twelve", "0") for _ in range(12)]
+    assert list(sessions(tmp_path)) == made[::-1] and len({each.id for each in made}) == 12
+    assert find("twelve", tmp_path).id == made[-1].id
+
+
 def test_the_folder_is_never_seen_without_its_record(tmp_path, session):
     assert (session.folder / "session.json").is_file()
     assert not [path for path in session.folder.parent.iterdir() if path.name.startswith(".")]

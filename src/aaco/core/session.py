@@ -110,7 +110,8 @@ class Session:
     def create(cls, root: Path, plan: dict[str, Any], tag: str, tool_version: str) -> Session:
         """A new session under root/<date>/<id>, and root/latest pointing at it. Raises StorageError."""
         now = datetime.now(UTC)
-        name = f"{now:%Y%m%d_%H%M%S}_{os.urandom(3).hex()}"
+        # Names are in the order of time, those of one second, too; four bits for other machines.
+        name = f"{now:%Y%m%d_%H%M%S}_{now.microsecond << 4 | os.urandom(1)[0] >> 4:06x}"
         day = root / f"{now:%Y-%m-%d}"
         record = Record(session_id=name, created_utc=now.isoformat(timespec="milliseconds"), tag=tag, plan=plan,
                         tool_version=tool_version, owner=Owner.current())
