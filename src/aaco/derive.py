@@ -29,7 +29,7 @@ from aaco.analytics.measure import measure
 from aaco.analytics.placement import Placement
 from aaco.analytics.roofline.nodes import ROOFS
 from aaco.calibration import card
-from aaco.collectors import amd_sysfs, ladder, nvml
+from aaco.collectors import device_watch, ladder
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
 from aaco.core.config import Analysis
@@ -37,6 +37,7 @@ from aaco.core.readings import Absent, Reading
 from aaco.core.session import Record, Session
 from aaco.governance.verdict import RegressionVerdict
 from aaco.profiler import ort as ort_profile
+from aaco.profiler import smi
 from aaco.report import format
 from aaco.runner import iterations, model_file, witness
 from aaco.tracelake import documents, layout, manifest, store
@@ -75,7 +76,9 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
         coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict),
         capsule=documents.read(session, layout.CAPSULE),
-        notes=(*_notes(session.record, found, runtime), *_beyond(readings, settings),
+        notes=(*_notes(session.record, found, runtime),
+               *(f"{one}." for one in device_watch.said(session.folder / layout.DEVICE_RAW, found.get("gpu_events"))),
+               *_beyond(readings, settings),
                *(() if anew else documents.damage(session, layout.BOTTLENECK))), trace=trace,
         examined={"fusion": fused} if fused else {})
 
@@ -143,6 +146,7 @@ class _Ingest:
         self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan.batch))
         self._add("system_events", self._system_events)
         self._add("gpu_events", self._gpu_events)
+        self._add("samples", self._samples)
         self._add("account", self._account)
         self._add("iteration_overlap", self._overlap)
         self._add("iteration_features", self._features)
@@ -174,13 +178,14 @@ class _Ingest:
             raise Absent(self.not_reached if asked else "the run was made without --telemetry") from None
 
     def _gpu_events(self) -> pa.Table:
-        folder = self.session.folder / layout.DEVICE_RAW
-        found = [parse(raw) for parse, pattern in ((nvml.parse, "nvml-*.bin"), (amd_sysfs.parse, "amdgpu-*.bin"))
-                 for raw in sorted(folder.glob(pattern))]
-        if not found:
-            watched = "no NVIDIA or AMD device could be watched (aaco doctor)"
-            raise Absent(watched if self.plan.watched_by else "the run was made without --telemetry")
-        return pa.concat_tables(found)
+        if not self.plan.watched_by and not (self.session.folder / layout.DEVICE_RAW).is_dir():
+            raise Absent("the run was made without --telemetry")
+        return device_watch.events(self.session.folder / layout.DEVICE_RAW, smi.gpu_events)
+
+    def _samples(self) -> pa.Table:
+        if not self.plan.watched_by:
+            raise Absent("the run was made without --telemetry")
+        return device_watch.samples(self.session.folder / layout.DEVICE_RAW)
 
     def _features(self) -> pa.Table:
         if "inference_iters" not in self.found:

@@ -19,9 +19,8 @@ from aaco import __version__, cooling, markers
 from aaco.analytics import features, sentinel
 from aaco.analytics.roofline.nodes import PEAK
 from aaco.calibration import card, cpu
-from aaco.collectors import amd_sensors, amd_sysfs, arguments, environment, ladder, machine, nvml
+from aaco.collectors import arguments, device_watch, environment, ladder, machine
 from aaco.collectors.arguments import Shown
-from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.collectors.ladder import Recording
 from aaco.core import clocks, files
 from aaco.core.config import Settings
@@ -153,13 +152,12 @@ def record(begun: Begun, prepared: Prepared | PreparedCommand, settings: Setting
 
     quiet: a block around every pass, but not around the measuring of this machine's ceilings.
     """
-    with nvml.kept_open() if prepared.plan.watched_by else nullcontext():
-        if isinstance(prepared, PreparedCommand):
-            _keep_environment(begun, None, show)
-            with quiet():
-                _run_command(begun.session, prepared, show)
-        else:
-            _record_model(begun, prepared, settings, show, quiet)
+    if isinstance(prepared, PreparedCommand):
+        _keep_environment(begun, None, show)
+        with quiet(), _devices(begun.session, prepared.plan):
+            _run_command(begun.session, prepared, show)
+    else:
+        _record_model(begun, prepared, settings, show, quiet)
 
 
 def _record_model(begun: Begun, prepared: Prepared, settings: Settings, show: Show, quiet: Quiet) -> None:
@@ -167,7 +165,7 @@ def _record_model(begun: Begun, prepared: Prepared, settings: Settings, show: Sh
     session = begun.session
     _keep_model(session, prepared)
     _keep_environment(begun, _ceilings(begun.host, prepared, settings, show), show)
-    with quiet():
+    with quiet(), _devices(session, prepared.plan):
         runtime = _time(session, prepared, show)
         session.amend(backend_ran=runtime["providers"][0])
         if prepared.plan.profile:
@@ -285,11 +283,9 @@ def _telemetry(session: Session, plan: Plan, process: int,
                show: Show) -> Iterator[tuple[Callable[[int], None], list[Recording]]]:
     """What to call with a process's id so that it is recorded until the end of the block, and the recording, if any."""
     recordings: list[Recording] = []
-    devices: list[DeviceSampler] = []
 
     def watch(pid: int) -> None:
         if plan.watched_by:
-            devices.extend(_devices(pid, session.folder / layout.DEVICE_RAW, process))
             begun = ladder.climb(pid, session.folder / layout.SYSTEM_RAW, process, plan.watched_by)
             recordings.append(begun)
             if begun.shortfall and not process:
@@ -300,8 +296,6 @@ def _telemetry(session: Session, plan: Plan, process: int,
     finally:
         for running in recordings:
             running.stop()
-        for sampler in devices:
-            sampler.stop()
 
 
 def _marks(session: Session, process: int) -> dict[str, str]:
@@ -310,14 +304,9 @@ def _marks(session: Session, process: int) -> dict[str, str]:
     return {markers.PATH: str(path.resolve())}
 
 
-def _devices(pid: int, folder: Path, process: int) -> Iterator[DeviceSampler]:
-    """The running samplers of the devices that there are (`aaco doctor` says why there are none)."""
-    for why_not, sampler, name in ((nvml.why_not, nvml.Sampler, "nvml"),
-                                   (amd_sensors.why_not, amd_sysfs.Sampler, "amdgpu")):
-        if why_not() is None:
-            running: DeviceSampler = sampler(pid, raw=folder / f"{name}-{process:03d}.bin")
-            running.start()
-            yield running
+def _devices(session: Session, plan: Plan) -> AbstractContextManager[None]:
+    """A block in which the devices that there are get recorded, where that was asked for."""
+    return device_watch.recorded(session.folder / layout.DEVICE_RAW) if plan.watched_by else nullcontext()
 
 
 def _told(recordings: list[Recording]) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned long long total, free, used; } Memory;
 static long devices[2] = {0, 1};
@@ -9,6 +11,10 @@ static unsigned samples;
 enum { OK = 0, NOT_SUPPORTED = 3 };
 #define SECOND(handle) (*(long *)(handle) == 1)
 static int users;
+/* What the file that an environment variable names says by being there. */
+static int there(const char *name) { return getenv(name) && access(getenv(name), F_OK) == 0; }
+/* The second device falls off the bus, and the driver hangs, when asked to. */
+static int state(void *handle) { while (there("FAKE_NVML_HANGS")) pause(); return SECOND(handle) && there("FAKE_NVML_LOST") ? 15 : OK; }
 /* Tells the file that FAKE_NVML_LOG names of every time that it is opened while nobody holds it open. */
 int nvmlInit_v2(void)
 {
@@ -20,15 +26,49 @@ int nvmlInit_v2(void)
 	return INIT;
 }
 int nvmlShutdown(void) { users--; return OK; }
-const char *nvmlErrorString(int code) { return code == 9 ? "Driver Not Loaded" : "Not Supported"; }
+const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : "Not Supported"; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = COUNT; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = &devices[index]; return OK; }
 int nvmlDeviceGetName(void *handle, char *name, unsigned size) { strncpy(name, SECOND(handle) ? "Quiet" : "Fake", size); return OK; }
-int nvmlDeviceGetUtilizationRates(void *handle, Utilization *used) { used->gpu = 87; used->memory = 12; return SECOND(handle) ? NOT_SUPPORTED : OK; }
+int nvmlDeviceGetUtilizationRates(void *handle, Utilization *used) { if (state(handle)) return 15; used->gpu = 87; used->memory = 12; return SECOND(handle) ? NOT_SUPPORTED : OK; }
 int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) { memory->total = 80ULL << 30; memory->used = 3ULL << 30; memory->free = 77ULL << 30; return OK; }
 int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *value) { *value = sensor == 0 ? 71 : 0; return OK; }
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *value) { *value = 345678; return SECOND(handle) ? NOT_SUPPORTED : OK; }
 int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *value) { *value = 700000; return OK; }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, void *list) { *count = SECOND(handle) ? 0 : 2; return SECOND(handle) ? OK : 7; }
+/* Power of the last 100 ms at 20 ms, by the clock of the day; the second device has only its power of the moment. */
+typedef struct { unsigned long long time, value; } Sample;
+int nvmlDeviceGetSamples(void *handle, unsigned type, unsigned long long seen, unsigned *kind, unsigned *count, Sample *samples)
+{
+	struct timespec now;
+	unsigned long long at, found = 0;
+	if (SECOND(handle) || type != 0) return NOT_SUPPORTED;
+	clock_gettime(CLOCK_REALTIME, &now);
+	at = now.tv_sec * 1000000ULL + now.tv_nsec / 1000 - 100000;
+	for (int i = 0; i < 5; i++, at += 20000)
+		if (at > seen) { samples[found].time = at; samples[found++].value = 300000 + i; }
+	*kind = 1; *count = found;
+	return found ? OK : 6;
+}
+typedef struct { unsigned id, scope; long long time, latency; unsigned kind; int code; unsigned long long value; } Field;
+int nvmlDeviceGetFieldValues(void *handle, int count, Field *fields) { fields->code = fields->id == 186 ? OK : NOT_SUPPORTED; fields->value = 111000; return OK; }
+/* GPM of the first device: a snapshot counts how often one was taken. */
+typedef struct { unsigned version, supported; } Support;
+typedef struct { unsigned id; int code; double value; char *names[3]; } GpmMetric;
+typedef struct { unsigned version, count; void *older, *newer; GpmMetric metrics[16]; } Gpm;
+int nvmlGpmQueryDeviceSupport(void *handle, Support *support) { support->supported = !SECOND(handle); return OK; }
+int nvmlGpmSampleAlloc(void **sample) { *sample = calloc(1, sizeof(long)); return OK; }
+int nvmlGpmSampleFree(void *sample) { free(sample); return OK; }
+int nvmlGpmSampleGet(void *handle, void *sample) { static long taken; *(long *)sample = ++taken; return OK; }
+int nvmlGpmMetricsGet(Gpm *asked)
+{
+	if (asked->version != 1 || *(long *)asked->newer <= *(long *)asked->older) return 2;
+	for (unsigned i = 0; i < asked->count; i++) {
+		asked->metrics[i].code = asked->metrics[i].id == 61 ? NOT_SUPPORTED : OK;
+		asked->metrics[i].value = 10.0 + asked->metrics[i].id;
+	}
+	return OK;
+}
 int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *value) { *value = 5000000000ULL + ++samples; return OK; }
 int nvmlDeviceGetClockInfo(void *handle, unsigned kind, unsigned *value) { *value = kind == 1 ? 1980 : 2619; return OK; }
 int nvmlDeviceGetMaxClockInfo(void *handle, unsigned kind, unsigned *value) { *value = 1995; return OK; }

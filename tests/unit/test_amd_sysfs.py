@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,26 @@ def test_a_device_that_vanishes_leaves_no_more_rows(host: Host, tmp_path: Path) 
         time.sleep(0.01)
     devices = sampler.stop()["device_id"].to_pylist()
     assert devices[:2] == [0, 1] and devices[-2:] == [0, 0]
+
+
+def test_energy_reasons_and_processes(host: Host, tmp_path: Path) -> None:
+    """Mutations: the accumulators of another device; processes of any device; a process that holds nothing."""
+    folder, nodes = host.sys / f"{DRM[4:]}/card2/device", host.sys / "class/kfd/kfd/topology/nodes"
+    plant(host.root, {f"{DRM}/card2/device/drm/renderD129/dev": "", "sys/class/kfd/kfd/proc/41/vram_777": "4096\n",
+                      "sys/class/kfd/kfd/proc/42/vram_777": "0\n", "sys/class/kfd/kfd/proc/43/vram_888": "4096\n"})
+    plant(nodes, {"1/gpu_id": "777\n", "1/properties": "drm_render_minor 129\n", "0/gpu_id": "0\n"})
+    structure = bytearray(b"\xff" * 300)
+    struct.pack_into("<HBB", structure, 0, 300, 1, 6)
+    struct.pack_into("<Q", structure, 16, 5 << 16)
+    struct.pack_into("<5I", structure, 36, 0, 3, 0, 0, 0)
+    (folder / "gpu_metrics").write_bytes(structure)
+    sampler = amd_sysfs.Sampler(1, 60, raw=tmp_path / "raw.bin", host=host)
+    sampler.start()
+    struct.pack_into("<5I", structure, 36, 0, 4, 0, 0, 0)
+    (folder / "gpu_metrics").write_bytes(structure)
+    rows = [row for row in sampler.stop().to_pylist() if row["device_id"] == 0]
+    assert [(row["energy_j"], row["throttle_reasons"], row["processes"]) for row in rows] == [
+        (5, None, 1), (5, ["ppt"], 1)]
 
 
 def test_why_none_can_be_watched_is_said(host: Host, tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from aaco.collectors import nvml
+from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
 from aaco.core.readings import Absent
+from aaco.core.session import Session
+from aaco.derive import explanation
 
 SOURCE = Path(__file__).parents[1] / "fakes/nvml.c"
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="the fake library needs gcc")
@@ -55,7 +58,7 @@ def test_without_a_driver_the_reason_is_said(build):
 
 
 def test_a_run_opens_the_library_once(build, tmp_path):
-    """However many passes it has. Mutation: record without kept_open."""
+    """However many passes it has, and says how its devices were read. Mutation: a recorder without kept_open."""
     (tmp_path / "lib").mkdir()
     Path(build()).rename(tmp_path / "lib" / nvml.LIBRARY)
     opened = tmp_path / "opened"
@@ -63,6 +66,9 @@ def test_a_run_opens_the_library_once(build, tmp_path):
                     "--", "true"], check=True, capture_output=True, cwd=tmp_path,
                    env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path / "lib"), "FAKE_NVML_LOG": str(opened)})
     assert opened.read_text() == "opened\n"
+    found = explanation(Session((tmp_path / "latest").resolve()), Analysis())
+    assert set(found.tables["gpu_events"]["device_id"].to_pylist()) == {0, 1} and "samples" in found.tables
+    assert any(note.startswith("devices were read by NVML") for note in found.notes)
 
 
 def test_a_sampler_without_a_device_is_absent(build, tmp_path):

@@ -1,16 +1,18 @@
 """What the amdgpu driver tells of its devices in sysfs: use, clocks, power, temperature, memory. No ROCm, no privilege.
 
 Files and units: Documentation/gpu/amdgpu/thermal.rst, driver-misc.rst and Documentation/hwmon/sysfs-interface.rst. What
-a device does not tell, or tells in words that are no number, is left out. Why its clock is held down is in gpu_metrics
-alone, whose bits differ from chip to chip: it is not read.
+a device does not tell, or tells in words that are no number, is left out. Energy, xGMI traffic and why its clock is
+held down are in gpu_metrics alone (gpu_metrics.py); who holds the device is in the files of KFD, the compute driver.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaco.collectors import gpu_metrics
 from aaco.core.host import Host, known, number, text
 from aaco.core.readings import Absent
 
@@ -25,6 +27,8 @@ class Device:
     index: int
     folder: Path
     hwmon: Path | None
+    kfd_id: int | None = None  # its number in KFD's own files
+    kfd: Path | None = None  # where KFD lists processes
 
 
 def devices(host: Host) -> list[Device]:
@@ -35,8 +39,20 @@ def devices(host: Host) -> list[Device]:
     folders = [card / "device" for card in ordered if known(number, card / "device/vendor") == VENDOR]
     if not folders:
         raise Absent(f"{drm}: no card of AMD's: the amdgpu driver is not loaded, or there is no device")
-    return [Device(index, folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None))
+    ids = _kfd_ids(host)
+    return [Device(index, folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None),
+                   next((ids[path.name] for path in sorted(folder.glob("drm/renderD*")) if path.name in ids), None),
+                   host.sys / "class/kfd/kfd/proc")
             for index, folder in enumerate(folders)]
+
+
+def vanished(device: Device) -> str | None:
+    """Why the device can be read no more; None where its files are there."""
+    try:
+        (device.folder / "vendor").read_bytes()
+    except OSError as error:
+        return f"{device.folder}: {error.strerror}"
+    return None
 
 
 def why_not(host: Host | None = None) -> str | None:
@@ -57,15 +73,19 @@ def levels_mhz(content: str) -> tuple[int | None, int | None]:
     return next((int(mhz) for mhz, star in found if star), None), max(clocks, default=None)
 
 
-def told(device: Device) -> dict[str, int]:
-    """What the device tells now, in the units of the driver's files; clocks in Hz."""
+def told(device: Device, before: Mapping[str, int] | None = None) -> dict[str, int]:
+    """What the device tells now, in the units of the driver's files; clocks in Hz.
+
+    before: what it told at the sample before; without it, why the clock is held down may not be known.
+    """
     sclk, sclk_max = levels_mhz(known(text, device.folder / "pp_dpm_sclk") or "")
     mclk, _ = levels_mhz(known(text, device.folder / "pp_dpm_mclk") or "")
     found = {"sclk_hz": _hz(sclk), "mclk_hz": _hz(mclk), "sclk_max_hz": _hz(sclk_max),
              "gpu_busy_pct": _share(device.folder / "gpu_busy_percent"),
              "mem_busy_pct": _share(device.folder / "mem_busy_percent"),
              "vram_used_bytes": _amount(device.folder / "mem_info_vram_used"),
-             "vram_total_bytes": _amount(device.folder / "mem_info_vram_total")}
+             "vram_total_bytes": _amount(device.folder / "mem_info_vram_total"), "processes": _processes(device)}
+    found |= gpu_metrics.told(_content(device.folder / "gpu_metrics"), before or {})
     if device.hwmon:
         found |= {field: value for field, value in _sensed(device.hwmon).items() if value is not None}
     return {field: value for field, value in found.items() if value is not None}
@@ -79,6 +99,30 @@ def _sensed(hwmon: Path) -> dict[str, int | None]:
             "power_uw": _amount(hwmon / "power1_input") if mean is None else mean,
             "cap_uw": _amount(hwmon / "power1_cap"),
             "sclk_hz": _amount(hwmon / "freq1_input"), "mclk_hz": _amount(hwmon / "freq2_input")}
+
+
+def _kfd_ids(host: Host) -> dict[str, int]:
+    """KFD's number of each device by the name of its render node."""
+    found = {}
+    for node in (host.sys / "class/kfd/kfd/topology/nodes").glob("*"):
+        minor = re.search(r"^drm_render_minor (\d+)", known(text, node / "properties") or "", re.MULTILINE)
+        if minor and (number_of := known(number, node / "gpu_id")):
+            found[f"renderD{minor[1]}"] = number_of
+    return found
+
+
+def _processes(device: Device) -> int | None:
+    """How many processes hold memory of the device, by KFD."""
+    if device.kfd is None or device.kfd_id is None or not device.kfd.is_dir():
+        return None
+    return sum(bool(known(number, path)) for path in device.kfd.glob(f"*/vram_{device.kfd_id}"))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _hz(mhz: int | None) -> int | None:

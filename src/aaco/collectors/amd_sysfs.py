@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from aaco.collectors.amd_sensors import devices, told
+from aaco.collectors import device_samples, gpu_metrics
+from aaco.collectors.amd_sensors import devices, told, vanished
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.collectors.recording import Format
 from aaco.core.host import Host
@@ -22,24 +23,26 @@ _MILLI, _MICRO, _MEGA = 1e3, 1e6, 1e6
 _COLUMNS = {
     "gpu_util_pct": ("gpu_busy_pct", 1.0), "mem_util_pct": ("mem_busy_pct", 1.0),
     "temp_c": ("edge_millidegree", _MILLI), "hotspot_c": ("junction_millidegree", _MILLI),
-    "power_w": ("power_uw", _MICRO), "power_cap_w": ("cap_uw", _MICRO),
+    "power_w": ("power_uw", _MICRO), "power_cap_w": ("cap_uw", _MICRO), "energy_j": ("energy_uj", _MICRO),
     "sclk_mhz": ("sclk_hz", _MEGA), "sclk_max_mhz": ("sclk_max_hz", _MEGA), "mclk_mhz": ("mclk_hz", _MEGA),
 }
-_COUNTS = ("vram_used_bytes", "vram_total_bytes")
-_FIELDS = [field for field, _ in _COLUMNS.values()] + list(_COUNTS)
+_COUNTS = ("vram_used_bytes", "vram_total_bytes", "processes")
+_FINER = ("xgmi_read_bytes", "xgmi_written_bytes")
+FIELDS = (*(field for field, _ in _COLUMNS.values()), *_COUNTS, "reasons")
 SOURCE = "amdgpu"
-FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACOAMDG", 1,
-                np.dtype([(name, "<i8") for name in ("t_ns", "device_id", *_FIELDS)]))
+FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACOAMDG", 2,
+                np.dtype([(name, "<i8") for name in ("t_ns", "device_id", *FIELDS)]))
 
 
-def columns(told: Mapping[str, int]) -> dict[str, float]:
+def columns(told: Mapping[str, int]) -> dict[str, Any]:
     """What a device tells (amd_sensors.told) as columns of gpu_events; what it does not tell is left out."""
     scaled = {column: told[field] / units for column, (field, units) in _COLUMNS.items() if field in told}
-    return scaled | {name: told[name] for name in _COUNTS if name in told}
+    counted = {name: told[name] for name in _COUNTS if name in told}
+    return scaled | counted | ({"throttle_reasons": gpu_metrics.named(told["reasons"])} if "reasons" in told else {})
 
 
 class Sampler(DeviceSampler):
-    """Samples every device until `stop`; one that has vanished leaves no more rows.
+    """Samples every device until `stop`; one whose files vanish is lost.
 
     pid is taken as the other samplers take it; a device is watched whole. Raises Absent where there is none.
     """
@@ -47,11 +50,28 @@ class Sampler(DeviceSampler):
     def __init__(self, pid: int, period_s: float = 0.1, *, raw: Path, host: Host | None = None) -> None:
         super().__init__(SOURCE, FORMAT, period_s, raw)
         self.pid, self._devices = pid, devices(host or Host())
+        self._told: dict[int, dict[str, int]] = {}
 
     def rows(self) -> list[tuple[int, ...]]:
         """One record per device that tells anything."""
-        found = [(time.monotonic_ns(), device.index, told(device)) for device in self._devices]
-        return [(at, index, *(facts.get(field, NULL) for field in _FIELDS)) for at, index, facts in found if facts]
+        found = []
+        for device in self._devices:
+            if device.index in self.lost:
+                continue
+            if why := vanished(device):
+                self.lose(device.index, why)
+                continue
+            at, facts = time.monotonic_ns(), told(device, self._told.get(device.index))
+            self._told[device.index] = facts
+            if facts:
+                found.append((at, device.index, *(facts.get(field, NULL) for field in FIELDS)))
+        return found
+
+    def samples(self) -> Sequence[device_samples.Record]:
+        """xGMI traffic so far, of each device that counts it."""
+        at = time.monotonic_ns()
+        return [(at, index, device_samples.CODES[name], float(facts[name])) for index, facts in self._told.items()
+                if index not in self.lost for name in _FINER if name in facts]
 
     def table(self) -> pa.Table:
         """See parse."""
@@ -61,13 +81,15 @@ class Sampler(DeviceSampler):
         """Nothing is held open."""
 
 
-def parse(raw: Path) -> pa.Table:
+def parse(raw: Path, source: str = SOURCE) -> pa.Table:
     """The gpu_events of a sampler's file; an unfinished last record is left out. Raises BadCapture."""
     records = FORMAT.read(raw)
     scaled = {column: _known(records[field], units) for column, (field, units) in _COLUMNS.items()}
     counts = {name: _known(records[name]) for name in _COUNTS}
     return GPU_EVENTS.build(t_ns=records["t_ns"], device_id=records["device_id"], **scaled, **counts,
-                            throttle_reasons=[None] * len(records), source=[SOURCE] * len(records))
+                            throttle_reasons=[None if mask < 0 else gpu_metrics.named(mask)
+                                              for mask in records["reasons"].tolist()],
+                            source=[source] * len(records))
 
 
 def _known(values: Any, units: float = 1.0) -> pa.Array:

@@ -1,6 +1,7 @@
 """What the samplers of devices share: a thread that writes every sample to a file at once.
 
-A kill loses nothing that was sampled. Times are CLOCK_MONOTONIC.
+A kill loses nothing that was sampled. Times are CLOCK_MONOTONIC. A device that is lost on the way leaves no more rows,
+and the account says since when and why.
 """
 
 from __future__ import annotations
@@ -8,30 +9,46 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 
+from aaco.collectors import device_samples
 from aaco.collectors.recording import Format, append
 from aaco.core import files
 from aaco.core.errors import StorageError
 
+Lost = Callable[[int, int, str], None]  # device, time, why
+
 
 class Sampler(ABC):
-    """Samples every device of one source until `stop`; `raw` is written as it goes."""
+    """Samples every device of one source until `stop`; `raw` is written as it goes, finer samples to a file beside it.
+
+    tell: called when a device is lost.
+    """
 
     def __init__(self, source: str, form: Format, period_s: float, raw: Path) -> None:
         self.source, self.form, self.period_s, self.raw = source, form, period_s, raw
-        self._stopped = threading.Event()
+        self.finer = raw.with_name(device_samples.PREFIX + raw.name)
+        self.lost: dict[int, str] = {}
+        self.tell: Lost = lambda device, t_ns, why: None
+        self._stopped, self.last = threading.Event(), False
         self._thread = threading.Thread(target=self._watch, name=f"aaco-{source}", daemon=True)
         self._failure: StorageError | None = None
-        self._samples, self._cpu_s, self._began, self._ended = 0, 0.0, 0.0, 0.0
+        self._files: dict[Path, IO[bytes]] = {}
+        self._samples, self._fresh, self._cpu_s, self._began, self._ended = 0, 0, 0.0, 0.0, 0.0
+        self._before: dict[int, tuple[int, ...]] = {}
 
     @abstractmethod
     def rows(self) -> Sequence[tuple[int, ...]]:
-        """One record per device, as it is now."""
+        """One record per device, as it is now: its time first, then its number. Devices in `lost` are left out."""
+
+    def samples(self) -> Sequence[device_samples.Record]:
+        """What is known more finely, since the call before."""
+        return ()
 
     @abstractmethod
     def table(self) -> pa.Table:
@@ -45,9 +62,8 @@ class Sampler(ABC):
         """Write the header and the first sample, and go on in the background. Raises StorageError."""
         with files.storage(self.raw):
             self.raw.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.raw.open("wb", buffering=0)
-            append(self._file, self.form.header)
             self._began = time.monotonic()
+            self._write(self.raw, self.form, b"")
             self._sample()
         self._thread.start()
 
@@ -55,29 +71,53 @@ class Sampler(ABC):
         """Return the whole table. Raises StorageError if the disk refused a sample."""
         self._stopped.set()
         self._thread.join()
-        self._file.close()
+        for file in self._files.values():
+            file.close()
         self.close()
         if self._failure:
             raise self._failure
         return self.table()
 
+    def lose(self, device: int, why: str) -> None:
+        """A device is gone: no more rows of it."""
+        if device not in self.lost:
+            self.lost[device] = why
+            self.tell(device, time.monotonic_ns(), why)
+
     @property
-    def overhead(self) -> dict[str, float | int | str | None]:
-        """The sampler's own weight: CPU time of its thread, and the rate it reached."""
+    def overhead(self) -> dict[str, Any]:
+        """The sampler's own weight: CPU time of its thread, the rate it reached, and that of rows that told news."""
         wall_s = self._ended - self._began
+        looks = self._samples - 1
         return {"tier": self.source, "wall_s": wall_s, "cpu_s": self._cpu_s, "samples": self._samples,
-                "asked_rate_hz": 1 / self.period_s, "rate_hz": (self._samples - 1) / wall_s if wall_s else None}
+                "asked_rate_hz": 1 / self.period_s, "rate_hz": looks / wall_s if wall_s else None,
+                "news_rate_hz": self._fresh / len(self._before) / wall_s if wall_s and self._before else None}
 
     def _watch(self) -> None:
         try:
             with files.storage(self.raw):
                 while not self._stopped.wait(self.period_s):
                     self._sample()
+                self.last = True
                 self._sample()
         except StorageError as error:
             self._failure = error
 
     def _sample(self) -> None:
-        append(self._file, np.array(self.rows(), self.form.record).tobytes())
+        rows = self.rows()
+        self._write(self.raw, self.form, np.array(list(rows), self.form.record).tobytes())
+        for _, device, *values in rows:
+            told = tuple(values)
+            self._fresh += device in self._before and self._before[device] != told
+            self._before[device] = told
+        if finer := self.samples():
+            content = np.array(list(finer), device_samples.FORMAT.record).tobytes()
+            self._write(self.finer, device_samples.FORMAT, content)
         self._samples += 1
         self._ended, self._cpu_s = time.monotonic(), time.thread_time()
+
+    def _write(self, path: Path, form: Format, content: bytes) -> None:
+        if path not in self._files:
+            self._files[path] = path.open("wb", buffering=0)
+            append(self._files[path], form.header)
+        append(self._files[path], content)

@@ -1,15 +1,15 @@
 """Watches NVIDIA devices through the driver's own library: clocks, power, temperature, memory, what holds a clock down.
 
 NVML (https://docs.nvidia.com/deploy/nvml-api) comes with the driver as libnvidia-ml.so.1 and is called through ctypes:
-no package, no privilege, only reads. The sampler runs in a thread of the process that waits for the target, and writes
-every sample to a file at once, so that a kill loses nothing that was sampled. What a device does not tell is null.
+no package, no privilege, only reads. Calls that take milliseconds (the energy counter, the highest clock) are made once
+at the begin and once at the end of a recording, the others at every sample. What a device does not tell is null.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
@@ -19,14 +19,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aaco.collectors import device_samples
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
+from aaco.collectors.nvml_streams import PowerHistory, Shares
 from aaco.collectors.recording import Format
+from aaco.core.errors import BadCapture
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.core.tables import GPU_EVENTS
 
 LIBRARY = "libnvidia-ml.so.1"
-SUCCESS = 0
+SUCCESS, INSUFFICIENT_SIZE = 0, 7
+# nvml.h: the device is gone, or has to be reset, or its driver was unloaded.
+GONE = (9, 15, 16, 28)
 TEMPERATURE_GPU, CLOCK_SM, CLOCK_MEMORY = 0, 1, 2  # nvml.h: nvmlTemperatureSensors_t, nvmlClockType_t
 # nvml.h: nvmlClocksEventReason*, called nvmlClocksThrottleReason* before driver 535.
 REASONS = {0x1: "gpu_idle", 0x2: "applications_clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown",
@@ -35,12 +40,14 @@ REASONS = {0x1: "gpu_idle", 0x2: "applications_clocks_setting", 0x4: "sw_power_c
 # Of a sample, in its order; -1 stands for null.
 FIELDS = (
     "device_id", "gpu_util_pct", "mem_util_pct", "temp_c", "power_mw", "power_cap_mw", "energy_mj", "sclk_mhz",
-    "sclk_max_mhz", "mclk_mhz", "vram_used_bytes", "vram_total_bytes", "reasons")
+    "sclk_max_mhz", "mclk_mhz", "vram_used_bytes", "vram_total_bytes", "reasons", "processes")
 # Columns of gpu_events that are a field in another unit: the field, and how many of its units are one of ours.
 SCALED = {"power_w": ("power_mw", 1e3), "power_cap_w": ("power_cap_mw", 1e3), "energy_j": ("energy_mj", 1e3)}
 SOURCE = "NVML"
-FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACONVML", 1,
+FORMAT = Format(f"{SOURCE} sampler", "aaco run --telemetry", b"AACONVML", 2,
                 np.dtype([(name, "<i8") for name in ("t_ns", *FIELDS)]))
+WITHOUT_PROCESSES = Format(FORMAT.writer, FORMAT.again, FORMAT.magic, 1,
+                           np.dtype([(name, "<i8") for name in ("t_ns", *FIELDS[:-1])]))
 
 
 class _Utilization(ctypes.Structure):
@@ -69,6 +76,7 @@ class Driver:
         except OSError as error:
             raise Absent(f"{library} does not load: {error}") from error
         self._nvml.nvmlErrorString.restype = c_char_p
+        self._refused = SUCCESS
         self._demand("nvmlInit_v2")
 
     def close(self) -> None:
@@ -81,8 +89,9 @@ class Driver:
         self._demand("nvmlDeviceGetCount_v2", byref(count))
         return [self._device(index) for index in range(count.value)]
 
-    def sample(self, device: Device) -> tuple[int, ...]:
-        """One record, without its time: what is not told is -1."""
+    def sample(self, device: Device, slow: bool = True) -> tuple[int, ...]:
+        """One record, without its time: what is not told is -1. slow: ask also for what takes long."""
+        self._refused = SUCCESS
         used, memory = _Utilization(), _Memory()
         known = self._told("nvmlDeviceGetUtilizationRates", device, byref(used))
         sized = self._told("nvmlDeviceGetMemoryInfo", device, byref(memory))
@@ -90,11 +99,20 @@ class Driver:
                 self._number("nvmlDeviceGetTemperature", device, TEMPERATURE_GPU),
                 self._number("nvmlDeviceGetPowerUsage", device),
                 self._number("nvmlDeviceGetEnforcedPowerLimit", device),
-                self._number("nvmlDeviceGetTotalEnergyConsumption", device, kind=c_ulonglong),
+                self._number("nvmlDeviceGetTotalEnergyConsumption", device, kind=c_ulonglong) if slow else -1,
                 self._number("nvmlDeviceGetClockInfo", device, CLOCK_SM),
-                self._number("nvmlDeviceGetMaxClockInfo", device, CLOCK_SM),
+                self._number("nvmlDeviceGetMaxClockInfo", device, CLOCK_SM) if slow else -1,
                 self._number("nvmlDeviceGetClockInfo", device, CLOCK_MEMORY),
-                memory.used if sized else -1, memory.total if sized else -1, self._reasons(device))
+                memory.used if sized else -1, memory.total if sized else -1, self._reasons(device),
+                self._processes(device))
+
+    def gone(self) -> str | None:
+        """Why the device that was sampled last can be read no more; None where it can."""
+        return self._said(self._refused) if self._refused in GONE else None
+
+    def streams(self, device: Device) -> tuple[PowerHistory, Shares]:
+        """What the device tells beside single values."""
+        return (PowerHistory(self._nvml, device.index, device.handle), Shares(self._nvml, device.index, device.handle))
 
     def _device(self, index: int) -> Device:
         handle, name = c_void_p(), ctypes.create_string_buffer(96)  # NVML_DEVICE_NAME_V2_BUFFER_SIZE
@@ -108,19 +126,32 @@ class Driver:
                 return found
         return -1
 
+    def _processes(self, device: Device) -> int:
+        """How many processes compute on the device; their list is not asked for, so that none is told of."""
+        call, count = getattr(self._nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None), c_uint(0)
+        if call is None or call(device.handle, byref(count), None) not in (SUCCESS, INSUFFICIENT_SIZE):
+            return -1
+        return count.value
+
     def _number(self, function: str, device: Device, *which: int, kind: type[Any] = c_uint) -> int:
         value = kind()
         return int(value.value) if self._told(function, device, *map(c_uint, which), byref(value)) else -1
 
     def _told(self, function: str, device: Device, *arguments: Any) -> bool:
         call = getattr(self._nvml, function, None)  # an older driver's library lacks some
-        return call is not None and call(device.handle, *arguments) == SUCCESS
+        code = SUCCESS + 1 if call is None else call(device.handle, *arguments)
+        if code in GONE:
+            self._refused = code
+        return bool(code == SUCCESS)
+
+    def _said(self, code: int) -> str:
+        why = self._nvml.nvmlErrorString(code)
+        return why.decode(errors="replace") if why else f"error {code}"
 
     def _demand(self, function: str, *arguments: Any) -> None:
         code = getattr(self._nvml, function)(*arguments)
         if code != SUCCESS:
-            why = self._nvml.nvmlErrorString(code)
-            raise Absent(f"{function}: {why.decode() if why else f'error {code}'}")
+            raise Absent(f"{function}: {self._said(code)}")
 
 
 @contextmanager
@@ -162,10 +193,29 @@ class Sampler(DeviceSampler):
         if not self._devices:
             self._driver.close()
             raise Absent("NVML sees no device")
+        self._streams = {device.index: self._driver.streams(device) for device in self._devices}
+        self._highest: dict[int, int] = {}
 
     def rows(self) -> list[tuple[int, ...]]:
-        """One record per device."""
-        return [(time.monotonic_ns(), *self._driver.sample(device)) for device in self._devices]
+        """One record per device; the energy counter in the first and the last of them."""
+        found = []
+        for device in self._devices:
+            if device.index in self.lost:
+                continue
+            first = device.index not in self._highest
+            at, told = time.monotonic_ns(), list(self._driver.sample(device, slow=first or self.last))
+            if why := self._driver.gone():
+                self.lose(device.index, why)
+                continue
+            clock = FIELDS.index("sclk_max_mhz")
+            told[clock] = self._highest.setdefault(device.index, told[clock])
+            found.append((at, *told))
+        return found
+
+    def samples(self) -> Sequence[device_samples.Record]:
+        """The driver's history of power, and GPM's shares."""
+        return [one for index, (history, shares) in self._streams.items() if index not in self.lost
+                for one in (*history.samples(self.last), *shares.samples())]
 
     def table(self) -> pa.Table:
         """See parse."""
@@ -173,13 +223,19 @@ class Sampler(DeviceSampler):
 
     def close(self) -> None:
         """Shut the library down."""
+        for index, (_, shares) in self._streams.items():
+            if index not in self.lost:
+                shares.close()
         self._driver.close()
 
 
 def parse(raw: Path) -> pa.Table:
     """The gpu_events of a sampler's file; an unfinished last record is left out. Raises BadCapture."""
-    records = FORMAT.read(raw)
-    plain = {name: _known(records[name]) for name in (FORMAT.record.names or ()) if name in GPU_EVENTS.columns}
+    try:
+        records = FORMAT.read(raw)
+    except BadCapture:
+        records = WITHOUT_PROCESSES.read(raw)
+    plain = {name: _known(records[name]) for name in records.dtype.names if name in GPU_EVENTS.columns}
     real = {name: _known(records[field], units) for name, (field, units) in SCALED.items()}
     reasons = [None if bits < 0 else named(bits) for bits in records["reasons"].tolist()]
     return GPU_EVENTS.build(**plain, **real, throttle_reasons=reasons, source=["nvml"] * len(records))

@@ -110,6 +110,11 @@ def parse(path: Path) -> Iterator[pa.Table | Facts]:
         devices=tuple(described[device] for device in sorted(described)), problems=tuple(read.problems))
 
 
+def gpu_events(path: Path) -> pa.Table:
+    """The telemetry alone. Raises BadCapture."""
+    return next(part for part in parse(path) if isinstance(part, pa.Table))
+
+
 def quantity(value: Any, unit: str, key: str = "") -> float | None:
     """A value in `unit` (a key of UNITS), whole where the text is; None for what the tool says it has not.
 

@@ -26,7 +26,8 @@ UNITS: dict[str, tuple[tuple[str, ...], str, float]] = {
     "bytes": (("_bytes",), "By", 1.0), "B/s": (("_bytes_per_s",), "By/s", 1.0),
     "GB/s": (("_gbytes_per_s",), "By/s", 1e9), "GFLOP/s": (("_gflops",), "{FLOP}/s", 1e9),
     "FLOP/s": (("_flops_per_s",), "{FLOP}/s", 1.0), "FLOP/B": ((), "{FLOP}/By", 1.0),
-    "1/s": (("_per_s", "_hz"), "1/s", 1.0), "degC": (("_c",), "Cel", 1.0), "1": ((), "{count}", 1.0),
+    "1/s": (("_per_s", "_hz"), "1/s", 1.0), "degC": (("_c",), "Cel", 1.0), "J": (("_j",), "J", 1.0),
+    "W": (("_w",), "W", 1.0), "1": ((), "{count}", 1.0),
 }
 # These lose what they are with their suffix.
 WHOLE = {"operator_flops_per_s": "operator_flop_rate", "operator_bytes_per_s": "operator_traffic",
@@ -135,6 +136,7 @@ _OF_DEVICES: dict[str, tuple[str, str, float, Kind, dict[str, str], str]] = {
                   "temperature"),
     "sclk_mhz": ("aaco.gpu.clock", "Hz", 1e6, "gauge", {"aaco.gpu.clock.domain": "core"}, "clock in force"),
     "mclk_mhz": ("aaco.gpu.clock", "Hz", 1e6, "gauge", {"aaco.gpu.clock.domain": "memory"}, "clock in force"),
+    "processes": ("aaco.gpu.processes", "{process}", 1, "updowncounter", {}, "processes that hold the device"),
     "sclk_max_mhz": ("aaco.gpu.clock.limit", "Hz", 1e6, "gauge", {"aaco.gpu.clock.domain": "core"}, "highest clock"),
 }
 

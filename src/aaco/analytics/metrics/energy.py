@@ -35,7 +35,7 @@ def energy_per_inference_j(power: Power, measured_spans: Spans, inference_iters:
         source=SOURCE)
 def energy_per_token_j(power: Power, measured_spans: Spans, inference_iters: pa.Table,
                        tokens_per_inference: int) -> Estimate:
-    """The same for one token: each inference counts the identifiers that its input holds."""
+    """The same for one of the identifiers that the input of an inference holds."""
     return _per(spent(power, measured_spans), _made(inference_iters) * tokens_per_inference)
 
 

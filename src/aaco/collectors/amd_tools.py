@@ -1,0 +1,71 @@
+"""Samples AMD devices by asking amd-smi or rocm-smi again and again, where nothing better can be read.
+
+Each answer is kept as it came, in a file of its own that has the time in its name; the importer of such files reads
+them (profiler/smi.py). The tools take a large part of a second each time, so they are asked once a second.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from aaco.collectors import amd_sysfs
+from aaco.collectors.device_sampler import Sampler as DeviceSampler
+from aaco.core import files
+from aaco.core.host import ask
+from aaco.core.readings import Absent
+from aaco.core.tables import GPU_EVENTS
+
+PERIOD_S, TIMEOUT_S = 1.0, 5.0
+MOST_BYTES = 4 << 20
+COMMANDS = {"amd-smi": ("amd-smi", "metric", "--json"), "rocm-smi": ("rocm-smi", "-a", "--json")}
+EVERY = -1  # stands for all devices: a tool that fails tells of none
+_NAME = re.compile(r"(amd-smi|rocm-smi)-(\d{1,19})\.json")
+
+
+def why_not(tool: str) -> str | None:
+    """Why the tool cannot be asked; None where it answers with JSON."""
+    try:
+        answer = ask(COMMANDS[tool], TIMEOUT_S, MOST_BYTES)
+    except Absent as reason:
+        return str(reason)
+    return None if answer.lstrip()[:1] in ("{", "[") else f"{tool} does not answer in JSON"
+
+
+class Sampler(DeviceSampler):
+    """Asks one tool until `stop`; where it fails, all devices are lost."""
+
+    def __init__(self, tool: str, *, raw: Path) -> None:
+        super().__init__(tool, amd_sysfs.FORMAT, PERIOD_S, raw)
+
+    def rows(self) -> Sequence[tuple[int, ...]]:
+        """None: an answer is kept whole, beside the (empty) file of rows."""
+        if EVERY in self.lost:
+            return ()
+        began = time.monotonic_ns()
+        try:
+            answer = ask(COMMANDS[self.source], TIMEOUT_S, MOST_BYTES)
+        except Absent as reason:
+            self.lose(EVERY, str(reason))
+            return ()
+        middle = (began + time.monotonic_ns()) // 2
+        files.write_atomically(self.raw.with_name(f"{self.source}-{middle}.json"),
+                               lambda file: file.write(answer.encode()))
+        return ()
+
+    def table(self) -> pa.Table:
+        """Of its own it has none; see answers."""
+        return GPU_EVENTS.build()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def answers(folder: Path) -> list[tuple[int, Path]]:
+    """The answers that are kept in a folder, with their times, in order."""
+    found = [(_NAME.fullmatch(path.name), path) for path in folder.glob("*-smi-*.json")]
+    return sorted((int(name[2]), path) for name, path in found if name)

@@ -1,0 +1,94 @@
+"""The process that records the devices of one maker, started and ended by device_watch.
+
+    python -m aaco.collectors.device_recorder nvidia|amd FOLDER PERIOD_S
+
+It takes the first source that works, says on stdout that it records, and ends when its stdin does, also where the
+process that started it was killed. Whatever hangs in a driver hangs here, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aaco.collectors import amd_library, amd_sensors, amd_sysfs, amd_tools, nvml
+from aaco.collectors.device_sampler import Sampler
+from aaco.core.errors import StorageError
+from aaco.core.readings import Absent
+
+
+class Source(NamedTuple):
+    """One way to read a maker's devices: its name, why it cannot be taken, and what takes it."""
+
+    name: str
+    why_not: Callable[[], str | None]
+    sampler: Callable[[float, Path], Sampler]
+
+
+# The better first: what costs least and tells most.
+SOURCES: dict[str, tuple[Source, ...]] = {
+    "nvidia": (Source("nvml", nvml.why_not, lambda period, raw: nvml.Sampler(0, period, raw=raw)),),
+    "amd": (
+        Source("amdgpu", amd_sensors.why_not, lambda period, raw: amd_sysfs.Sampler(0, period, raw=raw)),
+        Source("amdsmi", amd_library.why_not, lambda period, raw: amd_library.Sampler(period, raw=raw)),
+        *(Source(tool, partial(amd_tools.why_not, tool),
+                 lambda period, raw, tool=tool: amd_tools.Sampler(tool, raw=raw))  # type: ignore[misc]
+          for tool in amd_tools.COMMANDS)),
+}
+
+
+class Account:
+    """What happened to a recording, a JSON object a line; each line is on the disk when `note` returns."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Keep an event with the time of now, unless one is given."""
+        line = {"event": event, "t_ns": time.monotonic_ns(), **facts}
+        self._file.write(json.dumps(line).encode() + b"\n")
+
+
+def choose(vendor: str, folder: Path, period_s: float) -> tuple[Sampler | None, dict[str, str]]:
+    """The sampler of the first source that works, if one does, and why not those before it."""
+    refused: dict[str, str] = {}
+    for source in SOURCES[vendor]:
+        try:
+            if why := source.why_not():
+                raise Absent(why)
+            return source.sampler(period_s, folder / f"{source.name}-000.bin"), refused
+        except Absent as reason:
+            refused[source.name] = str(reason)
+    return None, refused
+
+
+def main(vendor: str, folder: Path, period_s: float) -> None:
+    """Record until stdin ends."""
+    account = Account(folder / f"{vendor}.jsonl")
+    with nvml.kept_open():
+        sampler, refused = choose(vendor, folder, period_s)
+        if sampler is None:
+            account.note("none", vendor=vendor, why_not=refused)
+            print("none", flush=True)
+            return
+        sampler.tell = lambda device, t_ns, why: account.note("lost", t_ns=t_ns, device=device, why=why)
+        account.note("recording", vendor=vendor, source=sampler.source, why_not=refused)
+        try:
+            sampler.start()
+            print("recording", flush=True)
+            sys.stdin.buffer.read()
+            sampler.stop()
+        except StorageError as error:
+            account.note("failed", why=error.what)
+            return
+        account.note("ended", source=sampler.source, process_cpu_s=time.process_time(), **sampler.overhead)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))

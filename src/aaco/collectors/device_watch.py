@@ -1,0 +1,180 @@
+"""Has this machine's devices recorded while a block runs, by a process for each maker, and reads what it left.
+
+A driver's call may hang, and then nothing ends the process that made it: the recorder is waited for at its begin and
+at its end, and left behind where it gives no answer. Its account says so, and from when on nothing is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from aaco.collectors import amd_library, amd_sensors, amd_sysfs, amd_tools, device_samples, nvml
+from aaco.collectors.device_recorder import Account
+from aaco.core.host import Host, known, number
+from aaco.core.readings import Absent
+
+PERIOD_S = 0.1
+READY_S, END_S = 20.0, 5.0  # to open a library starts devices that nobody else uses, which takes up to seconds
+MOST_ACCOUNT_BYTES = 1 << 20
+
+
+def makers(host: Host | None = None) -> list[str]:
+    """The makers of whose devices there is any sign here; asks no driver anything."""
+    host = host or Host()
+    found = []
+    with suppress(OSError):
+        ctypes.CDLL(nvml.LIBRARY)
+        found.append("nvidia")
+    cards = [path / "device/vendor" for path in (host.sys / "class/drm").glob("card*")
+             if re.fullmatch(r"card\d+", path.name)]
+    if ((host.root / "dev/kfd").exists() or any(known(number, path) == amd_sensors.VENDOR for path in cards)
+            or PathFinder.find_spec("amdsmi") or any(map(shutil.which, amd_tools.COMMANDS))):
+        found.append("amd")
+    return found
+
+
+@contextmanager
+def recorded(folder: Path, period_s: float = PERIOD_S, wanted: list[str] | None = None) -> Iterator[None]:
+    """Record the devices into the folder until the end of the block; nothing is started where there are none."""
+    with ExitStack() as running:
+        recorders = [Recorder(maker, folder, period_s) for maker in (makers() if wanted is None else wanted)]
+        for each in recorders:
+            running.callback(each.stop)
+        for each in recorders:
+            each.wait()
+        yield
+
+
+class Recorder:
+    """One recording process. Its stdin holds it alive."""
+
+    def __init__(self, vendor: str, folder: Path, period_s: float) -> None:
+        self.vendor, self.account, self._given_up = vendor, folder / f"{vendor}.jsonl", False
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-P", "-m", "aaco.collectors.device_recorder", vendor, str(folder), str(period_s)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def wait(self) -> None:
+        """Until it records, or has said that there is nothing to record, or is given up."""
+        assert self._process.stdout
+        if not select.select([self._process.stdout], [], [], READY_S)[0]:
+            self._give_up(f"did not begin within {READY_S:g} s: a call of the driver hangs")
+
+    def stop(self) -> None:
+        """Have it end; where it does not, leave it behind and say so in its account."""
+        assert self._process.stdin
+        if self._given_up:
+            return
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._give_up(f"gave no answer for {END_S:g} s: a call of the driver hangs")
+            return
+        if code:
+            ending = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+            Account(self.account).note("silent", vendor=self.vendor, why=ending)
+
+    def _give_up(self, why: str) -> None:
+        """A process inside a driver's call may not even die of a kill: it is not waited for long."""
+        self._given_up = True
+        Account(self.account).note("silent", vendor=self.vendor, why=why)
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+
+
+def events(folder: Path, asked: Callable[[Path], pa.Table]) -> pa.Table:
+    """The gpu_events of all that was recorded in a folder. Raises Absent where nothing was, BadCapture.
+
+    asked: reads an answer of amd-smi or rocm-smi into a gpu_events table without times.
+    """
+    readers: dict[str, Callable[[Path], pa.Table]] = {
+        "nvml": nvml.parse, "amdgpu": amd_sysfs.parse, "amdsmi": partial(amd_sysfs.parse, source=amd_library.SOURCE)}
+    found = [read(raw) for name, read in readers.items() for raw in sorted(folder.glob(f"{name}-*.bin"))]
+    for t_ns, path in amd_tools.answers(folder):
+        table = asked(path)
+        found.append(table.set_column(0, table.schema.field("t_ns"), pa.array([t_ns] * table.num_rows, pa.int64())))
+    if not found:
+        raise Absent("no NVIDIA or AMD device could be watched (aaco doctor)")
+    return pa.concat_tables(found)
+
+
+def samples(folder: Path) -> pa.Table:
+    """The finer samples of all that was recorded in a folder. Raises Absent where there are none, BadCapture."""
+    found = [device_samples.parse(raw) for raw in sorted(folder.glob(f"{device_samples.PREFIX}*.bin"))]
+    if not found:
+        raise Absent("no device was watched that tells more than a row ten times a second")
+    return pa.concat_tables(found).unify_dictionaries()
+
+
+def said(folder: Path, gpu_events: pa.Table | None) -> Iterator[str]:
+    """What the accounts in a folder say to a reader: by what devices were read and how often, and what was lost."""
+    for path in sorted(folder.glob("*.jsonl")):
+        lines = list(_lines(path))
+        begun = next((line for line in lines if line["event"] == "recording"), None)
+        if begun is None:
+            yield from (f"{line.get('vendor', 'a device')}: {line['why']}" for line in lines if "why" in line)
+            continue
+        yield from _of_recording(begun, lines, gpu_events)
+
+
+def _of_recording(begun: dict[str, Any], lines: list[dict[str, Any]], gpu_events: pa.Table | None) -> Iterator[str]:
+    source = str(begun.get("source"))
+    for line in lines:
+        if line["event"] == "ended":
+            yield _weight(source, line)
+        elif line["event"] == "lost":
+            which = "every device" if line.get("device") == amd_tools.EVERY else f"device {line.get('device')}"
+            after = (line["t_ns"] - begun["t_ns"]) / 1e9
+            yield f"{which} was lost to {source} {after:.1f} s into the recording: {line.get('why')}"
+        elif "why" in line:
+            yield f"the recorder of {source} {line['why']}{_until(begun['t_ns'], gpu_events)}"
+    if not any(line["event"] in ("ended", "silent", "failed") for line in lines):
+        yield f"the recorder of {source} was not ended: killed with the run{_until(begun['t_ns'], gpu_events)}"
+    for passed, why in (begun.get("why_not") or {}).items():
+        yield f"{passed} was passed over for {source}: {why}"
+
+
+def _weight(source: str, line: dict[str, Any]) -> str:
+    """How often, how often something new, and for how much."""
+    if not line.get("rate_hz"):
+        return f"devices were read by {source}, once"
+    news = f", with news {line['news_rate_hz']:.1f} times" if line.get("news_rate_hz") is not None else ""
+    share = 100 * line["cpu_s"] / line["wall_s"]
+    return (f"devices were read by {source} {line['rate_hz']:.1f} times a second ({line['asked_rate_hz']:g} asked)"
+            f"{news}, for {share:.2g} % of one CPU")
+
+
+def _until(begun_ns: int, gpu_events: pa.Table | None) -> str:
+    if gpu_events is None or not gpu_events.num_rows:
+        return "; nothing was read"
+    last = max(filter(None, gpu_events["t_ns"].to_pylist()), default=begun_ns)
+    return f"; what it read ends {(last - begun_ns) / 1e9:.1f} s into the recording"
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of an account that are what it writes; a torn last one is left out."""
+    with path.open("rb") as file:
+        content = file.read(MOST_ACCOUNT_BYTES)
+    for text in content.splitlines():
+        with suppress(ValueError, RecursionError):
+            line = json.loads(text)
+            if isinstance(line, dict) and isinstance(line.get("event"), str) and type(line.get("t_ns")) is int:
+                yield line

@@ -1,0 +1,247 @@
+"""Devices recorded by a process of their own: which source is taken and why, and what is left when one goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from aaco.collectors import amd_library, amd_sensors, amd_tools, device_recorder, device_watch, gpu_metrics, nvml
+from aaco.collectors.device_samples import KINDS
+from aaco.core.host import Host
+from aaco.core.readings import Absent
+from aaco.profiler import smi
+from tests.fakes import hosts
+
+FAKE = Path(__file__).parents[1] / "fakes/nvml.c"
+CAPTURES = Path(os.environ.get("AACO_CAPTURES", "/nowhere")) / "smi"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a driver's library of two devices."""
+    if not shutil.which("gcc"):
+        pytest.skip("the fake library needs gcc")
+    folder = tmp_path_factory.mktemp("driver")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-DCOUNT=2", "-DINIT=0", "-o", folder / nvml.LIBRARY, FAKE],
+                   check=True)
+    return folder
+
+
+@pytest.fixture
+def machine(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with that driver; files that are put into the folder make it fail."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("FAKE_NVML_LOST", str(tmp_path / "lost"))
+    monkeypatch.setenv("FAKE_NVML_HANGS", str(tmp_path / "hangs"))
+    return tmp_path
+
+
+def until(there: object, what: str) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + 30
+    while not there():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def rows(folder: Path) -> int:
+    raw = folder / "nvml-000.bin"
+    return nvml.parse(raw).num_rows if raw.is_file() and raw.stat().st_size >= len(nvml.FORMAT.header) else 0
+
+
+def test_a_lost_device_ends_with_its_reason_and_the_other_goes_on(machine: Path) -> None:
+    """Mutations: rows of nulls for it; its end not told; the energy counter read each time; GPM below 100 ms."""
+    folder = machine / "devices"
+    with device_watch.recorded(folder, 0.03, ["nvidia"]):
+        until(lambda: rows(folder) >= 6, "six rows")
+        (machine / "lost").touch()
+        before = rows(folder)
+        until(lambda: rows(folder) >= before + 6, "more rows")
+    events = device_watch.events(folder, smi.gpu_events)
+    of = {device: events.filter(pa.compute.equal(events["device_id"], device)).to_pylist() for device in (0, 1)}
+    assert of[0][-1]["t_ns"] > of[1][-1]["t_ns"] and all(row["gpu_util_pct"] is None for row in of[1])
+    assert {row["sclk_max_mhz"] for row in of[0]} == {1995} and {row["processes"] for row in of[0]} == {2}
+    assert [row["energy_j"] is not None for row in of[0]] == [True] + [False] * (len(of[0]) - 2) + [True]
+    finer = device_watch.samples(folder).to_pylist()
+    power = [row for row in finer if row["name"] == "device_power" and row["device_id"] == 0]
+    assert {row["value"] for row in power} <= {300 + number / 1000 for number in range(5)} and len(power) >= 5
+    assert all(abs(row["t_ns"] - of[0][0]["t_ns"]) < 30e9 for row in power)
+    assert {row["value"] for row in finer if row["name"] == "device_power" and row["device_id"] == 1} == {111}
+    shares = {row["name"]: row["value"] for row in finer if row["device_id"] == 0 and row["name"] != "device_power"}
+    assert shares == {name: 10 + number for number, name in nvml.Shares.__init__.__globals__["GPM"].items()
+                      if number != 61}
+    told = list(device_watch.said(folder, events))
+    assert any("of one CPU" in one and "with news" in one for one in told)
+    assert any(one.startswith("device 1 was lost to NVML") and "GPU is lost" in one for one in told)
+
+
+def test_a_driver_that_hangs_is_left_behind(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutations: waited for without end; the account silent; what was read before is lost."""
+    monkeypatch.setattr(device_watch, "END_S", 0.3)
+    folder = machine / "devices"
+    with device_watch.recorded(folder, 0.03, ["nvidia"]):
+        until(lambda: rows(folder) >= 4, "four rows")
+        (machine / "hangs").touch()
+    events = device_watch.events(folder, smi.gpu_events)
+    [told] = device_watch.said(folder, events)
+    assert "the recorder of NVML gave no answer for 0.3 s: a call of the driver hangs; what it read ends" in told
+    monkeypatch.setattr(device_watch, "READY_S", 0.3)
+    with device_watch.recorded(machine / "second", 0.03, ["nvidia"]):
+        pass
+    [told] = device_watch.said(machine / "second", None)
+    assert told.startswith("nvidia: did not begin within 0.3 s")
+
+
+def test_a_killed_recorder_leaves_what_it_read(machine: Path) -> None:
+    """Mutation: its end not looked at."""
+    folder = machine / "devices"
+    with device_watch.recorded(folder, 0.03, ["nvidia"]):
+        until(lambda: rows(folder) >= 4, "four rows")
+        [pid] = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline")
+                 if str(folder).encode() in content(path)]
+        os.kill(pid, signal.SIGKILL)
+    events = device_watch.events(folder, smi.gpu_events)
+    assert events.num_rows >= 4
+    assert any("was killed by signal 9; what it read ends" in one for one in device_watch.said(folder, events))
+
+
+def content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_it_ends_with_whoever_started_it(machine: Path) -> None:
+    """Even one that was killed. Mutation: no look at stdin."""
+    folder = machine / "devices"
+    code = ("import sys, time; from pathlib import Path; from aaco.collectors import device_watch\n"
+            "with device_watch.recorded(Path(sys.argv[1]), 0.03, ['nvidia']): print('on', flush=True); time.sleep(60)")
+    with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout and starter.stdout.readline() == b"on\n"
+        starter.kill()
+    account = folder / "nvidia.jsonl"
+    until(lambda: b'"ended"' in account.read_bytes(), "its end")
+
+
+AMDSMI = """
+class AmdSmiException(Exception): pass
+def amdsmi_init(): pass
+def amdsmi_shut_down(): pass
+def amdsmi_get_processor_handles(): return ["one", "other"]
+def amdsmi_get_gpu_metrics_info(handle):
+    if handle == "other": raise AmdSmiException("not found")
+    return {"average_gfx_activity": 87, "average_umc_activity": "N/A", "temperature_edge": 65535,
+            "temperature_hotspot": 83, "current_socket_power": 65535, "average_socket_power": 245,
+            "current_gfxclk": [2100, 2000], "indep_throttle_status": 1 << 36}
+def amdsmi_get_gpu_vram_usage(handle): return {"vram_total": 16384, "vram_used": 3072}
+"""
+
+
+def test_the_amd_sources_are_tried_in_order_and_the_choice_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                   ) -> None:
+    """sysfs, library, amd-smi, rocm-smi. Mutations: the order; reasons dropped; N/A as 0; a row of a lost device."""
+    package, bin_ = tmp_path / "package", tmp_path / "bin"
+    hosts.plant(package, {"amdsmi.py": AMDSMI})
+    bin_.mkdir()
+    for name in ("cat", "sh"):
+        (bin_ / name).symlink_to(shutil.which(name) or name)
+    monkeypatch.setenv("PATH", str(bin_))
+    monkeypatch.setattr(amd_sensors, "devices", absent)
+    answer = CAPTURES / "telegraf_rocm_smi/mi100_rocm602.json"  # as the tool printed it, where captures are at hand
+    if not answer.is_file():
+        answer = hosts.plant(tmp_path, {"smi.json": '{"card0": {"GPU use (%)": "7", "Average Graphics Package Power '
+                                                    '(W)": "35.0"}}'}) / "smi.json"
+    hosts.tool(bin_, "rocm-smi", f"#!/bin/sh\n[ \"$*\" = '-a --json' ] && exec cat {answer}\n")
+    sampler, refused = device_recorder.choose("amd", tmp_path / "tool", 0.1)
+    assert sampler and list(refused) == ["amdgpu", "amdsmi", "amd-smi"]
+    assert "amd-smi is not on PATH" in refused["amd-smi"] and "no card" in refused["amdgpu"]
+    sampler.start()
+    assert sampler.stop().num_rows == 0
+    events = device_watch.events(tmp_path / "tool", smi.gpu_events)
+    printed = smi.gpu_events(answer)
+    assert events.num_rows == 2 * printed.num_rows > 0 and events["t_ns"].null_count == 0
+    assert events["power_w"].to_pylist()[:printed.num_rows] == printed["power_w"].to_pylist()
+    hosts.tool(bin_, "rocm-smi", "#!/bin/sh\nexit 3\n")
+    sampler.rows()
+    assert "exits with 3" in sampler.lost[amd_tools.EVERY]
+    monkeypatch.syspath_prepend(package)
+    sampler, refused = device_recorder.choose("amd", tmp_path / "library", 60)
+    assert sampler and (sampler.source, list(refused)) == ("amdsmi", ["amdgpu"])
+    sampler.start()
+    [row, *_] = sampler.stop().to_pylist()
+    expected = {"device_id": 0, "gpu_util_pct": 87, "mem_util_pct": None, "temp_c": None, "hotspot_c": 83,
+                "power_w": 245, "sclk_mhz": 2100, "throttle_reasons": ["temp_hotspot"], "vram_used_bytes": 3 << 30,
+                "vram_total_bytes": 16 << 30, "source": "amdsmi", "energy_j": None}
+    assert {name: row[name] for name in expected} == expected
+    assert sampler.lost == {1: "amdsmi: not found"}
+    sys.modules.pop("amdsmi")
+
+
+def absent(_: Host) -> list[amd_sensors.Device]:
+    raise Absent("no card of AMD's")
+
+
+def test_no_maker_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: a process for each maker."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nvml, "LIBRARY", "libnothing-of-the-kind.so")
+    assert device_watch.makers(Host(tmp_path)) == []
+    hosts.plant(tmp_path, {"sys/class/drm/card1/device/vendor": "0x1002\n"})
+    assert device_watch.makers(Host(tmp_path)) == ["amd"]
+    with pytest.raises(Absent, match="could be watched"):
+        device_watch.events(tmp_path, smi.gpu_events)
+
+
+def metrics(kind: tuple[int, int], size: int, **at: tuple[str, int]) -> bytes:
+    """A gpu_metrics structure full of ones, but for what is given as place_N: (format, value)."""
+    content = bytearray(b"\xff" * size)
+    struct.pack_into("<HBB", content, 0, size, *kind)
+    for place, (form, value) in at.items():
+        struct.pack_into(form, content, int(place.removeprefix("at")), value)
+    return bytes(content)
+
+
+def test_gpu_metrics_tell_energy_traffic_and_reasons() -> None:
+    """Places by the driver's header. Mutations: the places of another version; ones for a value; a reason at once."""
+    mask = metrics((1, 3), 120, at112=("<Q", 1 << 0 | 1 << 36))
+    assert gpu_metrics.named(gpu_metrics.told(mask, {})["reasons"]) == ["ppt0", "temp_hotspot"]
+    five = {"prochot": 36, "ppt": 40, "socket_thermal": 44, "vr_thermal": 48, "hbm_thermal": 52}
+    calm = {f"at{place}": ("<I", 7) for place in five.values()}
+    first = gpu_metrics.told(metrics((1, 6), 400, at16=("<Q", 3 << 16), at128=("<Q", 5), at136=("<Q", 2), **calm), {})
+    assert (first["energy_uj"], first["xgmi_read_bytes"]) == (3_000_000, 7 << 10) and "reasons" not in first
+    assert "xgmi_written_bytes" not in first
+    then = metrics((1, 6), 400, **calm | {"at40": ("<I", 8)})
+    assert gpu_metrics.named(gpu_metrics.told(then, first)["reasons"]) == ["ppt"]
+    assert gpu_metrics.told(metrics((1, 8), 500, at24=("<Q", 1 << 16)), {})["energy_uj"] == 1_000_000
+    assert gpu_metrics.told(metrics((1, 5), 500, at88=("<Q", 1 << 16)), {})["energy_uj"] == 1_000_000
+    for broken in (b"", b"\x01", mask[:50], metrics((9, 9), 120), metrics((1, 3), 120)):
+        assert "reasons" not in gpu_metrics.told(broken, {}) and "energy_uj" not in gpu_metrics.told(broken, {})
+
+
+def test_whole_numbers_of_the_library() -> None:
+    """Mutation: True as 1."""
+    assert [amd_library.whole(value) for value in ("N/A", None, True, float("nan"), -1, 65535, [], [3, 4], 7.0)] == [
+        None, None, None, None, None, None, None, 3, 7]
+    assert len(KINDS) == len(set(KINDS))
+
+
+def test_an_account_that_is_torn_or_foreign_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    """Mutation: a line that is no object."""
+    lines = [json.dumps({"event": "recording", "t_ns": 0, "vendor": "amd", "source": "amdgpu", "why_not": {}}),
+             "[1]", '{"event": 3}', "\x00\xff", '{"event": "lost", "t_ns": 2500000000, "device": 1, "why": "gone"}',
+             '{"event": "ended", "t_']
+    (tmp_path / "amd.jsonl").write_text("\n".join(lines))
+    assert list(device_watch.said(tmp_path, None)) == [
+        "device 1 was lost to amdgpu 2.5 s into the recording: gone",
+        "the recorder of amdgpu was not ended: killed with the run; nothing was read"]
