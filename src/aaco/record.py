@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -15,22 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from aaco import __version__, cooling, markers
+from aaco import __version__, cooling, markers, roofs
 from aaco.analytics import features, sentinel
-from aaco.analytics.roofline.nodes import PEAK
-from aaco.calibration import card, cpu
+from aaco.calibration import card
 from aaco.collectors import arguments, device_watch, environment, ladder, machine
 from aaco.collectors.arguments import Shown
 from aaco.collectors.ladder import Recording
 from aaco.core import clocks, files
 from aaco.core.config import Settings
-from aaco.core.errors import AacoError, Missing, UsageError, first_problem
+from aaco.core.errors import AacoError, UsageError, first_problem
 from aaco.core.machine import Machine
 from aaco.core.plan import HOST, Command, Plan
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
-from aaco.runner import inputs, iterations, model_file, ort, registry, witness
+from aaco.runner import inputs, iterations, model_file, ort, provider, registry, witness
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout, outputs
 
@@ -38,6 +36,7 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 SCHEMA_VERSION = 1
 MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations
+ON_DEVICE = provider.ON_CUDA | {"MIGraphXExecutionProvider"}
 OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "witness", "probes", "telemetry", "cooling")
 
 
@@ -194,36 +193,7 @@ def _ceilings(host: Machine, prepared: Prepared, settings: Settings, show: Show)
     if not settings.config.profiling.calibrate:
         return None
     threads = prepared.workload.backend.session_options.get("intra_op_num_threads") or None
-    return _card(host.id, threads, settings, show)
-
-
-def calibrate(settings: Settings) -> tuple[card.MachineCard, list[card.Drift]]:
-    """Measure this machine's ceilings now and keep them; also what moved since the card in the cache, however old."""
-    cache, host = settings.config.storage.cache_dir.expanduser(), machine.identify()
-    before = card.load(cache, host.id, max_age_s=float("inf"))
-    found = card.MachineCard(machine_id=host.id, ceilings=cpu.measure())
-    card.save(found, cache)
-    return found, card.drift(before, found) if before else []
-
-
-def _card(machine_id: str, threads: int | None, settings: Settings, show: Show) -> card.MachineCard | None:
-    """This machine's ceilings at a thread count (None: all CPUs), from the cache or, where it has none, measured.
-
-    None where it cannot be measured: the run goes on, and readings that need ceilings are absent.
-    """
-    cache = settings.config.storage.cache_dir.expanduser()
-    kept = card.load(cache, machine_id, tell=show.step)
-    wanted = threads or len(os.sched_getaffinity(0))
-    if kept and any(item.threads == wanted for item in kept.ceilings if item.name == PEAK):
-        return kept
-    show.step("measuring this machine's ceilings (once a day on a quiet machine)")
-    try:
-        found = card.MachineCard(machine_id=machine_id, ceilings=cpu.measure(wanted))
-    except Missing as reason:
-        show.step(f"no ceilings: {reason.what}")
-        return None
-    card.save(found, cache)
-    return found
+    return roofs.of_run(host, threads, prepared.workload.backend.provider in ON_DEVICE, settings, show)
 
 
 def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.calibration import cpu
+from aaco.calibration import cpu, rounds
 
 rates = st.floats(1e-3, 1e15)
 
@@ -15,12 +15,12 @@ rates = st.floats(1e-3, 1e15)
 def test_settled_is_what_the_running_best_says(best, window):
     running = list(accumulate(best, max))
     slow = len(running) > window and (running[-1] - running[-1 - window]) / running[-1] < 0.01
-    assert cpu.settled(best, window) == slow
+    assert rounds.settled(best, window) == slow
 
 
 @given(st.lists(rates, min_size=1, max_size=30))
 def test_as_many_rounds_as_the_window_without_a_better_one_always_settle(best):
-    assert cpu.settled([*best, *[min(best)] * cpu.WINDOW])
+    assert rounds.settled([*best, *[min(best)] * rounds.WINDOW])
 
 
 @given(st.integers(1, 3), st.integers(1, 8), st.integers(500, 2000))

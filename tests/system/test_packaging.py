@@ -52,7 +52,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
                             cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     kept = {path for path in listed if (ROOT / path).is_file()}
     expected = {path.removeprefix("src/") for path in kept if path.startswith("src/")} \
-        | {DATA.format(name) + path.removeprefix("native/") for path in kept if path.startswith("native/")}
+        | {DATA.format(name) + path.removeprefix("native/") for path in kept if path.startswith("native/")} \
+        | {path.replace("native/calibration", "aaco/calibration/native") for path in kept
+           if path.startswith("native/calibration/")}
     assert {path for path in found if ".dist-info/" not in path} == expected
     for needed in ("py.typed", "collectors/blobs/scheduler.blob", "report/templates/report.html",
                    "report/vendor/uPlot.iife.min.js", "runner/models.yaml", "analytics/root_cause/likelihoods.json"):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from concurrent.futures import BrokenExecutor
@@ -13,9 +12,11 @@ from threading import BrokenBarrierError
 import numpy as np
 import pytest
 
-from aaco.calibration import card, cpu
+from aaco.calibration import card, child, cpu
+from aaco.calibration import rounds as rounds_
 from aaco.calibration.card import Ceiling, Conditions, Drift, MachineCard
-from aaco.core.errors import AacoError, Exit, Missing, UsageError
+from aaco.core.errors import AacoError, Missing, UsageError
+from aaco.core.show import Show
 
 MACHINE = "0123456789ab"
 MIB = 1 << 20
@@ -103,12 +104,13 @@ def test_without_onnx_runtime_numpy_sets_the_roof_and_the_card_says_so(monkeypat
 def test_the_callers_thread_settings_do_not_reach_the_child(monkeypatch):
     seen = {}
 
-    def run(command, env, **_):
-        seen.update(env, command=command)
-        return subprocess.CompletedProcess(command, 0, json.dumps([ceiling().model_dump()]), "")
+    def run(module, arguments, environment, *_):
+        seen.update(os.environ | environment)
+        yield {"plan": ["fp32_flops"]}
+        yield {"ceiling": ceiling().model_dump()}
 
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(child, "run", run)
     assert cpu.measure(1) == [ceiling()]
     assert seen["OPENBLAS_NUM_THREADS"] == seen["OMP_NUM_THREADS"] == "1"
 
@@ -128,33 +130,56 @@ def test_a_senseless_request_is_refused(threads, budget_s):
         cpu.measure(threads, budget_s)
 
 
-def test_a_killed_measurement_is_missing_not_a_number(monkeypatch):
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, -9, "", ""))
+# The fresh process
+
+
+@pytest.fixture
+def ending(tmp_path, monkeypatch):
+    """The lines of a process that runs the given text as a module."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+    def run(text, limit_s=20.0, meanwhile=lambda: None):
+        (tmp_path / "measured.py").write_text(text)
+        return list(child.run("measured", (), {}, limit_s, meanwhile))
+
+    return run
+
+
+def test_lines_that_are_no_object_are_a_librarys_talk(ending):
+    assert ending('print("{"); print([1]); print(\'{"plan": [1]}\'); print("warning")') == [{"plan": [1]}]
+
+
+def test_a_killed_measurement_is_missing_not_a_number(ending):
     with pytest.raises(Missing, match="SIGKILL"):
-        cpu.measure(1)
+        ending("import os; os.kill(os.getpid(), 9)")
 
 
-def test_a_crash_is_told_with_its_last_line(monkeypatch):
-    crashed = subprocess.CompletedProcess([], 1, "", "Traceback\nValueError: odd\n")
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: crashed)
+def test_a_crash_is_told_with_its_last_line(ending):
     with pytest.raises(AacoError, match="ValueError: odd"):
-        cpu.measure(1)
+        ending("raise ValueError('odd')")
 
 
-def test_an_error_crosses_the_process_border_whole(monkeypatch, capsys):
-    def refuse(threads, budget_s):
-        raise Missing("no room", "make room")
+def test_one_that_hangs_is_ended_and_watched_meanwhile(ending):
+    """Mutation: no limit: it hangs. What was told before is lost with it: half a measurement is none."""
+    seen = []
+    with pytest.raises(Missing, match=r"no answer in 0\.5 s"):
+        ending("import time; time.sleep(600)", 0.5, lambda: seen.append(1))
+    assert len(seen) >= 2
 
-    monkeypatch.setattr(cpu, "_ceilings", refuse)
-    monkeypatch.setattr(sys, "argv", ["cpu", "1", "1.0"])
-    with pytest.raises(SystemExit) as left:
-        cpu.main()
-    assert left.value.code == Exit.MISSING
-    printed = subprocess.CompletedProcess([], int(left.value.code), capsys.readouterr().out, "")
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: printed)
+
+def test_an_error_crosses_the_process_border_whole(ending):
     with pytest.raises(Missing) as caught:
-        cpu.measure(1)
+        ending("from aaco.calibration import child\nfrom aaco.core.errors import Missing\n"
+               "with child.answer() as tell:\n    tell(plan=[])\n    raise Missing('no room', 'make room')")
     assert (caught.value.what, caught.value.fix) == ("no room", "make room")
+
+
+def test_what_is_done_is_counted():
+    """Mutation: absent ceilings not counted: the bar never ends."""
+    lines = [{"device": {}}, {"plan": ["a", "b"]}, {"ceiling": {}}, {"absent": "b", "why": "so"}]
+    seen = []
+    assert list(child.counted(lines, Show(progress=lambda *given: seen.append(given)))) == lines
+    assert seen == [(0, 2), (1, 2), (2, 2)]
 
 
 # When to stop
@@ -172,7 +197,7 @@ def test_an_error_crosses_the_process_border_whole(monkeypatch, capsys):
     ([100.0, 100.4, 100.8, 101.2], False),                 # small steps count together
 ])
 def test_settled(best, expected):
-    assert cpu.settled(best) is expected
+    assert rounds_.settled(best) is expected
 
 
 def rounds(*bursts):
@@ -181,7 +206,7 @@ def rounds(*bursts):
 
 
 def test_repeat_stops_when_the_best_has_settled_and_names_the_fastest():
-    series = cpu.repeat({"slow": rounds([50.0]), "fast": rounds([80.0], [100.0])}, budget_s=60.0)
+    series = rounds_.repeat({"slow": rounds([50.0]), "fast": rounds([80.0], [100.0])}, budget_s=60.0)
     assert series.converged
     assert series.winner == "fast"
     assert series.best == {"slow": 50.0, "fast": 100.0}
@@ -190,23 +215,23 @@ def test_repeat_stops_when_the_best_has_settled_and_names_the_fastest():
 
 def test_repeat_says_when_time_ran_out():
     rates = iter(1.02**i for i in range(10**6))
-    series = cpu.repeat({"rising": lambda: [next(rates)]}, budget_s=0.01)
+    series = rounds_.repeat({"rising": lambda: [next(rates)]}, budget_s=0.01)
     assert not series.converged
     assert series.repeats
 
 
 def test_one_round_is_made_even_without_time():
-    assert cpu.repeat({"only": lambda: [3.0]}, budget_s=0.0).repeats == [3.0]
+    assert rounds_.repeat({"only": lambda: [3.0]}, budget_s=0.0).repeats == [3.0]
 
 
 def test_a_single_lucky_repeat_does_not_set_the_roof():
-    series = cpu.repeat({"lucky": lambda: [100.0] * 19 + [900.0]}, budget_s=60.0)
+    series = rounds_.repeat({"lucky": lambda: [100.0] * 19 + [900.0]}, budget_s=60.0)
     assert series.best["lucky"] == pytest.approx(100.0)
 
 
 def test_a_cost_is_the_inverse_of_a_rate():
     rate = ceiling(value=4e7).model_copy(update={"low": 2e7, "high": 5e7})
-    cost = cpu._cost(rate)
+    cost = rounds_.cost(rate)
     assert (cost.low, cost.value, cost.high) == pytest.approx((20.0, 25.0, 50.0))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,14 @@ class Conditions(_Record):
     cpu_mhz_after: float | None
     load_average: float | None = Field(description="over the last minute, before the measurement")
     others_cpu_pct: float | None = Field(description="share of all CPUs' time that went to others, hypervisor included")
+    device_clock_mhz: float | None = Field(default=None, description="median of the samples taken meanwhile")
+    device_memory_clock_mhz: float | None = Field(default=None, description="median of the samples taken meanwhile")
+    device_power_w: float | None = Field(default=None, description="highest of the samples taken meanwhile")
+    device_power_cap_w: float | None = None
+    device_temp_c: float | None = Field(default=None, description="highest of the samples taken meanwhile")
+    device_throttle_reasons: list[str] | None = Field(
+        default=None, description="what held a clock down in any sample, by NVML's names; null where nothing tells")
+    device_samples: int | None = Field(default=None, description="null: nothing on this machine watches the device")
 
 
 class Ceiling(_Record):
@@ -50,15 +58,37 @@ class Ceiling(_Record):
     how: str
     threads: int = Field(ge=1)
     conditions: Conditions
+    device: str | None = Field(default=None, description="the device that it is a limit of; null: the CPUs")
+    rounds: list[Positive] = Field(default=[], description="the value of each calibration, where several were made")
+
+    @property
+    def spread(self) -> float | None:
+        """(highest - lowest) / median over the rounds; None for a single one."""
+        return (max(self.rounds) - min(self.rounds)) / median(self.rounds) if len(self.rounds) > 1 else None
+
+
+class Device(_Record):
+    """A GPU as its driver presents it, and what its kernels were compiled with."""
+
+    vendor: Literal["NVIDIA", "AMD"]
+    name: str
+    arch: str
+    compute_units: int = Field(ge=1)
+    memory_bytes: int = Field(ge=1)
+    l2_bytes: int | None
+    bus_id: str
+    compiler: str
 
 
 class MachineCard(_Record):
-    """Every ceiling measured on one machine at one time."""
+    """Every ceiling measured on one machine at one time, of its CPUs or of a device; or both, merged."""
 
     schema_version: Literal[1] = 1
     machine_id: str
     measured_utc: Utc = Field(default_factory=lambda: datetime.now(UTC))
     ceilings: list[Ceiling]
+    device: Device | None = None
+    absent: dict[str, str] = Field(default={}, description="ceilings that could not be measured, and why")
 
     @property
     def others_cpu_pct(self) -> float | None:
@@ -87,6 +117,43 @@ class Drift:
     def relative(self) -> float:
         """+0.1 is 10 % more."""
         return self.new / self.old - 1
+
+
+# The peak of a type's arithmetic on a device: the fastest unit that may do it. ONNX Runtime and PyTorch let fp32
+# convolutions, and ONNX Runtime also products, run in TF32 unless told otherwise, so a roof without it would be beaten.
+PEAKS_OF = {"fp64_flops": ("vector_f64_flops", "matrix_f64_flops"),
+            "fp32_flops": ("vector_f32_flops", "matrix_f32_flops", "matrix_tf32_flops"),
+            "fp16_flops": ("vector_f16_flops", "matrix_f16_flops"), "bf16_flops": ("matrix_bf16_flops",),
+            "int8_flops": ("matrix_i8_flops",)}
+
+
+def merged(cpus: MachineCard, device: MachineCard) -> MachineCard:
+    """One card of both; as old as the older."""
+    return device.model_copy(update={"machine_id": cpus.machine_id, "ceilings": [*cpus.ceilings, *device.ceilings],
+                                     "measured_utc": min(cpus.measured_utc, device.measured_utc)})
+
+
+def for_device(device: MachineCard, cpus: MachineCard | None) -> MachineCard:
+    """The card of work that runs on the device: its ceilings, the peak of each type under the name that the CPU's has
+    (PEAKS_OF), and what a call costs the host."""
+    by_name = {item.name: item for item in device.ceilings}
+    peaks = [max((by_name[name] for name in names if name in by_name), key=lambda item: item.value)
+             .model_copy(update={"name": peak})
+             for peak, names in PEAKS_OF.items() if any(name in by_name for name in names)]
+    host = [item for item in cpus.ceilings if item.unit == "ns"] if cpus else []
+    return device.model_copy(update={"ceilings": [*peaks, *device.ceilings, *host]})
+
+
+def over_rounds(cards: Sequence[MachineCard]) -> MachineCard:
+    """Of several calibrations of the same thing the best value of each ceiling, with the values of all rounds."""
+    best: dict[tuple[str, int, str | None], list[Ceiling]] = {}
+    for item in (item for found in cards for item in found.ceilings):
+        best.setdefault((item.name, item.threads, item.device), []).append(item)
+    if len(cards) == 1:
+        return cards[0]
+    return cards[-1].model_copy(update={"ceilings": [
+        (min if found[0].unit == "ns" else max)(found, key=lambda item: item.value)
+        .model_copy(update={"rounds": [item.value for item in found]}) for found in best.values()]})
 
 
 def of(document: object) -> MachineCard | None:

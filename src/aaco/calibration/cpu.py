@@ -14,10 +14,7 @@ same bytes as its copy and add and are left out: numpy has no fused multiply-add
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -26,22 +23,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from aaco.calibration import child, rounds
 from aaco.calibration.card import Ceiling, Conditions
-from aaco.core.errors import BY_EXIT_CODE, AacoError, Missing, UsageError
+from aaco.calibration.rounds import Burst, Series, ranking, repeat
+from aaco.core.errors import Missing, UsageError
+from aaco.core.show import SILENT, Show
 
 Array = NDArray[np.float32]
-Burst = Callable[[], list[float]]  # measures for a short while: the rate of each repeat, in work per second
 
-BUDGET_S = 2.0
-WINDOW, TOLERANCE = 3, 0.01  # settled: the best value rose by less than 1 % over the last 3 rounds
+BUDGET_S, LIMIT = 2.0, 30  # a process that takes so many budgets hangs
 REPEAT_S, BURST_S = 0.002, 0.015  # a repeat is far longer than a clock's step, a burst far longer than a repeat
-SUSTAINED = 0.9  # a burst's rate is this quantile of its repeats, so that a single lucky one does not set a roof
 # Parts of the budget. The caches' and the call's rates settle in a few hundredths of a second.
 FLOPS_PART, MEMORY_PART, CACHE_PART, CALL_PART = 0.5, 0.3, 0.08, 0.04
 
@@ -56,7 +52,7 @@ CALLS = 20_000
 SYSTEM = Path("/sys/devices/system/cpu")
 
 
-def measure(threads: int | None = None, budget_s: float = BUDGET_S) -> list[Ceiling]:
+def measure(threads: int | None = None, budget_s: float = BUDGET_S, show: Show = SILENT) -> list[Ceiling]:
     """This machine's ceilings for work on `threads` threads (default: every CPU this process may use).
 
     `fp32_flops` (FLOP/s), `dram_bytes_per_s`, `dispatch_ns` (one thread), and `l2_bytes_per_s`, `l3_bytes_per_s` where
@@ -71,50 +67,9 @@ def measure(threads: int | None = None, budget_s: float = BUDGET_S) -> list[Ceil
     if threads > usable:
         raise Missing(f"{threads} threads asked for, but this process may use {usable} CPUs",
                       f"ask for at most {usable}, or start it with a wider affinity (taskset -c)")
-    child = subprocess.run([sys.executable, "-P", "-m", "aaco.calibration.cpu", str(threads), str(budget_s)],
-                           env=os.environ | _thread_settings(threads), stdin=subprocess.DEVNULL, capture_output=True,
-                           text=True, check=False)
-    return [Ceiling.model_validate(item) for item in _answer(child)]
-
-
-def settled(best: Sequence[float], window: int = WINDOW, tolerance: float = TOLERANCE) -> bool:
-    """Whether the running best of the rounds (higher is better) rose by less than `tolerance` in the last `window`."""
-    if len(best) <= window:
-        return False
-    before, now = max(best[:-window]), max(best)
-    return now - before < tolerance * now
-
-
-@dataclass(frozen=True)
-class Series:
-    """What rounds over several kernels found: each one's best sustained rate, and the repeats of the fastest."""
-
-    best: Mapping[str, float]
-    repeats: Sequence[float]
-    converged: bool
-
-    @property
-    def winner(self) -> str:
-        """The kernel that sets the roof."""
-        return max(self.best, key=lambda name: self.best[name])
-
-
-def repeat(kernels: Mapping[str, Burst], budget_s: float) -> Series:
-    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one)."""
-    deadline = time.perf_counter() + budget_s
-    rounds: list[dict[str, list[float]]] = []
-    while True:
-        rounds.append({name: burst() for name, burst in kernels.items()})
-        converged = settled([max(map(_sustained, found.values())) for found in rounds])
-        if converged or time.perf_counter() >= deadline:
-            break
-    best = {name: max(_sustained(found[name]) for found in rounds) for name in kernels}
-    winner = max(best, key=lambda name: best[name])
-    return Series(best, [rate for found in rounds for rate in found[winner]], converged)
-
-
-def _sustained(rates: Sequence[float]) -> float:
-    return float(np.quantile(rates, SUSTAINED))
+    told = child.run("aaco.calibration.cpu", (str(threads), str(budget_s)), _thread_settings(threads),
+                     LIMIT * budget_s + START_S)
+    return [Ceiling.model_validate(line["ceiling"]) for line in child.counted(told, show) if "ceiling" in line]
 
 
 def _bursts(call: Callable[[], object], work: float) -> Burst:
@@ -151,7 +106,7 @@ def flops(threads: int, budget_s: float) -> tuple[Series, str]:
     except ImportError as error:
         note = f"; without ONNX Runtime's kernels ({error})"
     series = repeat(kernels, budget_s)
-    return series, f"set by {series.winner}, the fastest of (GFLOP/s) {_ranking(series)}{note}"
+    return series, f"set by {series.winner}, the fastest of (GFLOP/s) {ranking(series)}{note}"
 
 
 def _edges(threads: int) -> tuple[int, ...]:
@@ -291,7 +246,7 @@ def memory_bandwidth(threads: int, caches: Mapping[int, int], budget_s: float) -
     """Bandwidth over a ring of memory of four times the last-level cache, and how. Raises Missing without the room."""
     ring, relation = ring_bytes(caches, available_memory())
     series = bandwidth(threads, ring // len(STREAMS) // threads, 1, 1, budget_s)
-    return series, (f"set by {series.winner}, the fastest of (GB/s) {_ranking(series)}, over {ring / 1e9:.2f} GB "
+    return series, (f"set by {series.winner}, the fastest of (GB/s) {ranking(series)}, over {ring / 1e9:.2f} GB "
                     f"({relation}), counted without write-allocate")
 
 
@@ -314,7 +269,7 @@ def cache_bandwidth(threads: int, segment_bytes: int, budget_s: float) -> tuple[
     passes = max(1, min(MAX_PASSES, CACHE_TRAFFIC // segment_bytes))
     turns = max(1, CACHE_TRAFFIC // (passes * segment_bytes))
     series = bandwidth(threads, segment_bytes, passes, turns, budget_s)
-    return series, (f"set by {series.winner}, the fastest of (GB/s) {_ranking(series)}, "
+    return series, (f"set by {series.winner}, the fastest of (GB/s) {ranking(series)}, "
                     f"over {segment_bytes / 1024:.0f} KiB per thread")
 
 
@@ -365,11 +320,6 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def _ranking(series: Series) -> str:
-    ordered = sorted(series.best.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {rate / 1e9:.1f}" for name, rate in ordered)
 
 
 # Calls
@@ -439,29 +389,24 @@ def _nominal_mhz() -> list[float]:
     return [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
 
 
-def _ceilings(threads: int, budget_s: float) -> list[Ceiling]:
+def _plan(threads: int, budget_s: float) -> dict[str, Callable[[], Ceiling]]:
+    """What to measure, by name, in order."""
     cpus = os.sched_getaffinity(0)
     caches = read_caches(cpus)
     memory = partial(memory_bandwidth, threads, caches, MEMORY_PART * budget_s)
-    inside = {level: partial(cache_bandwidth, threads, size, CACHE_PART * budget_s)
+    inside = {f"l{level}_bytes_per_s": partial(cache_bandwidth, threads, size, CACHE_PART * budget_s)
               for level, size in working_sets(caches, len(cpus)).items()}
-    return [_rate("fp32_flops", "FLOP/s", threads, partial(flops, threads, FLOPS_PART * budget_s)),
-            _rate("dram_bytes_per_s", "B/s", threads, memory),
-            *(_rate(f"l{level}_bytes_per_s", "B/s", threads, run) for level, run in inside.items()),
-            _cost(_rate("dispatch_ns", "ns", 1, partial(calls, CALL_PART * budget_s)))]
+    rates = {"fp32_flops": partial(flops, threads, FLOPS_PART * budget_s), "dram_bytes_per_s": memory, **inside}
+    runs = {name: partial(_rate, name, "FLOP/s" if name == "fp32_flops" else "B/s", threads, run)
+            for name, run in rates.items()}
+    return runs | {"dispatch_ns": lambda: rounds.cost(_rate("dispatch_ns", "ns", 1, partial(calls,
+                                                                                           CALL_PART * budget_s)))}
 
 
 def _rate(name: str, unit: str, threads: int, run: Callable[[], tuple[Series, str]]) -> Ceiling:
     before = snapshot()
     series, how = run()
-    return Ceiling(name=name, value=max(series.best.values()), unit=unit, low=float(np.quantile(series.repeats, 0.1)),
-                   high=max(series.repeats), samples=len(series.repeats), converged=series.converged, how=how,
-                   threads=threads, conditions=conditions(before, snapshot()))
-
-
-def _cost(rate: Ceiling) -> Ceiling:
-    """A rate per second as nanoseconds each: the highest rate is the lowest cost."""
-    return rate.model_copy(update={"value": 1e9 / rate.value, "low": 1e9 / rate.high, "high": 1e9 / rate.low})
+    return rounds.rate(name, unit, threads, series, how, conditions(before, snapshot()))
 
 
 def _thread_settings(threads: int) -> dict[str, str]:
@@ -470,28 +415,13 @@ def _thread_settings(threads: int) -> dict[str, str]:
     return dict.fromkeys(names, str(threads)) | {"OPENBLAS_THREAD_TIMEOUT": "4"}
 
 
-def _answer(child: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """The ceilings that the process printed. Raises the error it printed, or Missing when it died without one."""
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name
-        raise Missing(f"the calibration was killed by {name}", "free some memory: SIGKILL can mean there was none")
-    if not child.stdout:
-        said = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise AacoError(f"the calibration ended with status {child.returncode}: {said}",
-                        f"{sys.executable} -m aaco.calibration.cpu 1 2  # shows all it says")
-    answer = json.loads(child.stdout.splitlines()[-1])
-    if child.returncode:
-        raise BY_EXIT_CODE[child.returncode](answer["what"], answer["fix"])
-    return list(answer)
-
-
 def main() -> None:
-    """Measure in this process, for the two arguments threads and budget in s; ceilings or error as JSON on stdout."""
-    try:
-        print(json.dumps([ceiling.model_dump() for ceiling in _ceilings(int(sys.argv[1]), float(sys.argv[2]))]))
-    except AacoError as error:
-        print(json.dumps({"what": error.what, "fix": error.fix}))
-        sys.exit(int(error.exit_code))
+    """Measure in this process, for the two arguments threads and budget in s; see child.answer."""
+    with child.answer() as tell:
+        runs = _plan(int(sys.argv[1]), float(sys.argv[2]))
+        tell(plan=list(runs))
+        for run in runs.values():
+            tell(ceiling=run().model_dump())
 
 
 if __name__ == "__main__":

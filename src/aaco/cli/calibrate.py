@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 
+if TYPE_CHECKING:
+    from aaco.calibration.card import Ceiling
+
+DEVICES = ("cpu", "gpu", "all")
+
 
 @manual.command()
+@click.option("--device", type=click.Choice(DEVICES), default="all", show_default=True,
+              help="What to measure; all: the CPUs and, where there is one, the first GPU.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=1, show_default=True,
+              help="How often to measure everything; the best value counts, the spread is printed.")
 @options.config_file
 @options.as_json
-def calibrate(config_file: Path | None, as_json: bool) -> None:
-    """Measure this machine's ceilings now, keep them for a day, and say what moved since the last time."""
-    from aaco import record
+def calibrate(device: Any, rounds: int, config_file: Path | None, as_json: bool) -> None:
+    """Measure this machine's ceilings now, keep them for a day, and say what moved since the last time.
+
+    Of the CPUs arithmetic, memory, caches and the cost of a call. Of a GPU device memory, second-level cache, shared
+    memory, vector and matrix rates by type, launches, and copies from pinned and pageable memory, each with the clocks,
+    power, temperature and throttling seen meanwhile. A GPU needs its driver and nvcc, NVRTC, hipcc or hipRTC.
+    """
+    from aaco import roofs
 
     with talk() as show:
-        show.step("measuring this machine's ceilings")
-        found, drift = record.calibrate(options.settings(config_file))
+        found, drift = roofs.calibrate(options.settings(config_file), device, rounds, show)
     if as_json:
         say.document(found.model_dump(mode="json"))
         return
     for item in found.ceilings:
-        converged = "" if item.converged else "  (did not converge)"
-        say.line(f"{item.name:<24}{item.value:>14.4g} {item.unit:<10}[{item.low:.4g}, {item.high:.4g}]{converged}")
+        say.line(_line(item))
+    for name, why in found.absent.items():
+        say.line(f"{name:<24}absent: {why}")
+    for doubt in roofs.guard(found):
+        say.line(f"note: {doubt}")
     for change in drift:
-        say.line(f"moved: {change}")
+        say.line(f"moved: {change.name:<24}{100 * change.relative:+.1f} % since the last time")
+
+
+def _line(item: Ceiling) -> str:
+    """A ceiling with its repeats' range, or the spread of its rounds; whose it is, and whether it settled."""
+    range_ = (f"spread {100 * item.spread:.2g} % of {len(item.rounds)} rounds" if item.spread is not None
+              else f"[{item.low:.4g}, {item.high:.4g}]")
+    whose = f"  {item.device}" if item.device else ""
+    clock = f" at {item.conditions.device_clock_mhz:.0f} MHz" if item.conditions.device_clock_mhz else ""
+    converged = "" if item.converged else "  (did not converge)"
+    return f"{item.name:<24}{item.value:>14.4g} {item.unit:<10}{range_}{whose}{clock}{converged}"

@@ -1,0 +1,115 @@
+"""A measurement in a process of its own: what it tells, line by line, and how its end becomes an error.
+
+A fresh process measures without what the caller's holds (threads, memory, another context), and where a driver takes it
+down, or never answers, the caller goes on. It writes one JSON object a line; other lines are a library's talk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from aaco.core.errors import BY_EXIT_CODE, AacoError, Missing
+from aaco.core.show import Show
+
+Line = dict[str, Any]
+PERIOD_S = 0.1  # how often `meanwhile` is called: NVML's values change no faster
+MOST_BYTES = 1 << 24
+
+
+@contextmanager
+def answer() -> Iterator[Callable[..., None]]:
+    """In the process: what writes one line; an AacoError of the block becomes the last line and the exit code."""
+
+    def tell(**line: Any) -> None:
+        print(json.dumps(line), flush=True)
+
+    try:
+        yield tell
+    except AacoError as error:
+        tell(what=error.what, fix=error.fix)
+        sys.exit(int(error.exit_code))
+
+
+def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float,
+        meanwhile: Callable[[], object] = lambda: None) -> Iterator[Line]:
+    """The objects that the module tells, as they come; `meanwhile` is called ten times a second.
+
+    Raises the error that the process ended with; Missing where a signal or the time limit ended it.
+    """
+    with tempfile.TemporaryFile() as said, subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments], env=os.environ | dict(environment),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, start_new_session=True) as process:
+        try:
+            last: Line = {}
+            for last in _lines(process, time.monotonic() + limit_s, limit_s, meanwhile):
+                if "what" not in last:
+                    yield last
+            _judge(process.wait(), last, said, f"{sys.executable} -m {module} {' '.join(arguments)}")
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def counted(lines: Iterable[Line], show: Show) -> Iterator[Line]:
+    """The same lines; shows how many of the planned ceilings are done."""
+    total = done = 0
+    for line in lines:
+        total = len(line.get("plan", ())) or total
+        done += "ceiling" in line or "absent" in line
+        if total:
+            show.progress(done, total)
+        yield line
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float, limit_s: float,
+           meanwhile: Callable[[], object]) -> Iterator[Line]:
+    assert process.stdout
+    poll, rest, size = select.poll(), b"", 0
+    poll.register(process.stdout)
+    while True:
+        ready = poll.poll(1000 * PERIOD_S)
+        meanwhile()
+        if time.monotonic() > deadline:
+            raise Missing(f"the calibration gave no answer in {limit_s:g} s",
+                          "aaco doctor  # says whether the device answers")
+        if not ready:
+            continue
+        block = os.read(process.stdout.fileno(), 1 << 16)
+        *whole, rest = (rest + block).split(b"\n")
+        size += len(block)
+        if size > MOST_BYTES:
+            raise AacoError(f"the calibration printed more than {MOST_BYTES >> 20} MiB")
+        yield from filter(None, map(_object, whole))
+        if not block:
+            return
+
+
+def _object(line: bytes) -> Line | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _judge(code: int, last: Line, said: Any, again: str) -> None:
+    """Raises the error that the process told last, or Missing where it died without one."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise Missing(f"the calibration was killed by {name}", "free some memory: SIGKILL can mean there was none")
+    if code and "what" in last and code in BY_EXIT_CODE:
+        raise BY_EXIT_CODE[code](last["what"], last.get("fix", ""))
+    if code:
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        raise AacoError(f"the calibration ended with status {code}: {lines[-1]}", f"{again}  # shows all it says")

@@ -1,0 +1,233 @@
+"""A GPU through its vendor's driver library by ctypes: CUDA's driver API and HIP's twin of it, under one set of names.
+
+The two take the same arguments in the same order (HIP's module API was modelled on CUDA's), so one binding serves both
+and no compiled dependency is needed. Sources: cuda.h of CUDA 13; hip_runtime_api.h of ROCm 6 and 7.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aaco.calibration import libraries
+from aaco.core.errors import AacoError, Missing
+
+Vendor = Literal["NVIDIA", "AMD"]
+BLOCK = 256  # threads of a block, as native/calibration/kernels.hip.cpp says
+# What we call it -> what CUDA and HIP call it, and the types of its arguments.
+_P, _I, _U, _Z, _H = c_void_p, c_int, c_uint, c_size_t, ctypes.c_uint64
+FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
+    "count": ("cuDeviceGetCount", "hipGetDeviceCount", (_P,)),
+    "name": ("cuDeviceGetName", "hipDeviceGetName", (_P, _I, _I)),
+    "attribute": ("cuDeviceGetAttribute", "hipDeviceGetAttribute", (_P, _I, _I)),
+    "bus_id": ("cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId", (_P, _I, _I)),
+    "memory": ("cuMemGetInfo_v2", "hipMemGetInfo", (_P, _P)),
+    "load": ("cuModuleLoadData", "hipModuleLoadData", (_P, _P)),
+    "function": ("cuModuleGetFunction", "hipModuleGetFunction", (_P, _P, c_char_p)),
+    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", (_P, *[_U] * 7, _P, _P, _P)),
+    "allocate": ("cuMemAlloc_v2", "hipMalloc", (_P, _Z)),
+    "free": ("cuMemFree_v2", "hipFree", (_H,)),
+    "pin": ("cuMemHostAlloc", "hipHostMalloc", (_P, _Z, _U)),
+    "unpin": ("cuMemFreeHost", "hipHostFree", (_P,)),
+    "to_device": ("cuMemcpyHtoD_v2", "hipMemcpyHtoD", (_H, _P, _Z)),
+    "to_host": ("cuMemcpyDtoH_v2", "hipMemcpyDtoH", (_P, _H, _Z)),
+    "to_device_async": ("cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync", (_H, _P, _Z, _P)),
+    "to_host_async": ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync", (_P, _H, _Z, _P)),
+    "copy_async": ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync", (_H, _H, _Z, _P)),
+    "fill_async": ("cuMemsetD32Async", "hipMemsetD32Async", (_H, _U, _Z, _P)),
+    "stream": ("cuStreamCreate", "hipStreamCreateWithFlags", (_P, _U)),
+    "wait": ("cuStreamSynchronize", "hipStreamSynchronize", (_P,)),
+    "event": ("cuEventCreate", "hipEventCreateWithFlags", (_P, _U)),
+    "record": ("cuEventRecord", "hipEventRecord", (_P, _P)),
+    "elapsed": ("cuEventElapsedTime", "hipEventElapsedTime", (_P, _P, _P)),
+    "begin_capture": ("cuStreamBeginCapture_v2", "hipStreamBeginCapture", (_P, _I)),
+    "end_capture": ("cuStreamEndCapture", "hipStreamEndCapture", (_P, _P)),
+    "instantiate": ("cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags", (_P, _P, c_ulonglong)),
+    "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", (_P, _P)),
+}
+CAPTURE_RELAXED = 2
+# CUdevice_attribute, hipDeviceAttribute_t: multiprocessors, bytes of L2, major and minor of the compute capability.
+ATTRIBUTES: dict[Vendor, dict[str, int]] = {"NVIDIA": {"units": 16, "l2": 38, "major": 75, "minor": 76},
+                                            "AMD": {"units": 63, "l2": 19}}
+LIBRARIES: dict[Vendor, tuple[str, tuple[str, ...]]] = {"NVIDIA": ("libcuda", ("1",)),
+                                                        "AMD": ("libamdhip64", ("7", "6", "5", ""))}
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE, hipErrorNoDevice
+
+
+def symbol(name: str, vendor: Vendor) -> str:
+    """What the vendor calls a function of ours."""
+    cuda, hip, _ = FUNCTIONS[name]
+    return hip if vendor == "AMD" else cuda
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A launch that is ready: the function, its grid, and its arguments as the driver takes them."""
+
+    arguments: tuple[Any, ...]  # of "launch"
+    kept: tuple[Any, ...]  # what they point to
+
+
+class Gpu:
+    """The first device that this process may use, with a context and one stream of its own. Raises Missing."""
+
+    def __init__(self, vendor: Vendor) -> None:
+        self.vendor: Vendor = vendor
+        self.library = libraries.load(*LIBRARIES[vendor])
+        self._calls = {name: self._bind(symbol(name, vendor), FUNCTIONS[name][2]) for name in FUNCTIONS}
+        self._open()
+        self.stream = self._made("stream", 0)
+        self._events = [self._made("event", 0) for _ in range(2)]
+
+    def _bind(self, symbol: str, arguments: Sequence[Any]) -> Any:
+        try:
+            call = getattr(self.library, symbol)
+        except AttributeError:
+            raise Missing(f"the driver of this {self.vendor} GPU is too old: it has no {symbol}",
+                          "update the driver") from None
+        call.argtypes, call.restype = arguments, c_int
+        return call
+
+    def _open(self) -> None:
+        """A context on device 0. The stream is a blocking one: what waits for the default stream waits for it, too."""
+        count = c_int()
+        if self.vendor == "AMD":
+            self._demand("hipInit", self.library.hipInit(c_uint(0)))
+            self.call("count", byref(count))
+        else:
+            self._demand("cuInit", self.library.cuInit(c_uint(0)))
+            self.call("count", byref(count))
+        if count.value < 1:
+            raise Missing(f"the driver sees no {self.vendor} GPU", "aaco doctor  # says what a GPU machine lacks")
+        if self.vendor == "AMD":
+            self._demand("hipSetDevice", self.library.hipSetDevice(c_int(0)))
+        else:
+            context = c_void_p()
+            self._demand("cuDevicePrimaryCtxRetain", self.library.cuDevicePrimaryCtxRetain(byref(context), c_int(0)))
+            self._demand("cuCtxSetCurrent", self.library.cuCtxSetCurrent(context))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function by our name for it. Raises AacoError with what the driver says."""
+        self._demand(symbol(name, self.vendor), self._calls[name](*arguments))
+
+    def raw(self, name: str) -> Callable[..., int]:
+        """A function without the test of its status, for loops that are timed."""
+        found: Callable[..., int] = self._calls[name]
+        return found
+
+    def _demand(self, symbol: str, status: int) -> None:
+        if status == NO_DEVICE:
+            raise Missing(f"{symbol}: no {self.vendor} GPU that this process may use",
+                          "aaco doctor  # says what a GPU machine lacks")
+        if status:
+            raise AacoError(f"{symbol}: {self._said(status)} ({status})")
+
+    def _said(self, status: int) -> str:
+        if self.vendor == "AMD":
+            self.library.hipGetErrorString.restype = c_char_p
+            text = self.library.hipGetErrorString(c_int(status))
+        else:
+            found = c_char_p()
+            self.library.cuGetErrorString(c_int(status), byref(found))
+            text = found.value
+        return text.decode(errors="replace") if text else "unknown error"
+
+    def _made(self, name: str, *arguments: Any) -> c_void_p:
+        found = c_void_p()
+        self.call(name, byref(found), *arguments)
+        return found
+
+    def _text(self, name: str) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        self.call(name, buffer, len(buffer), 0)
+        return buffer.value.decode(errors="replace")
+
+    def attribute(self, name: str) -> int:
+        """One of ATTRIBUTES."""
+        value = c_int()
+        self.call("attribute", byref(value), ATTRIBUTES[self.vendor][name], 0)
+        return value.value
+
+    @property
+    def device_name(self) -> str:
+        """As the driver calls it; AMD's may be empty."""
+        return self._text("name") or "AMD GPU"
+
+    @property
+    def bus_id(self) -> str:
+        """Domain, bus, device and function on PCI."""
+        return self._text("bus_id")
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of device memory: free, and all."""
+        free, total = c_size_t(), c_size_t()
+        self.call("memory", byref(free), byref(total))
+        return free.value, total.value
+
+    def load(self, code: bytes) -> c_void_p:
+        """A module of compiled code."""
+        return self._made("load", code)
+
+    def kernel(self, module: c_void_p, name: str, blocks: int, *arguments: Any) -> Kernel:
+        """A launch of BLOCK threads in so many blocks; the arguments are ctypes values, or floats and whole numbers for
+        C's float and unsigned."""
+        function = self._made("function", module, name.encode())
+        values = [_value(one) for one in arguments]
+        pointers = (c_void_p * max(1, len(values)))(*[ctypes.addressof(one) for one in values])
+        return Kernel((function, blocks, 1, 1, BLOCK, 1, 1, 0, self.stream, pointers, None), (*values, pointers))
+
+    def launch(self, kernel: Kernel) -> None:
+        """Queue it. Raises AacoError."""
+        self.call("launch", *kernel.arguments)
+
+    def allocate(self, size: int) -> int:
+        """Device memory; its address."""
+        return int(self._made("allocate", size).value or 0)
+
+    def pinned(self, size: int) -> int:
+        """Host memory that stays in place; its address."""
+        return int(self._made("pin", size, 0).value or 0)
+
+    def wait(self) -> None:
+        """Until all that was queued is done. What a kernel did wrong is told here."""
+        self.call("wait", self.stream)
+
+    def seconds(self, queue: Callable[[], object], times: int) -> float:
+        """What the device took for calling `queue` so often, by its own clock."""
+        start, end = self._events
+        self.call("record", start, self.stream)
+        for _ in range(times):
+            queue()
+        self.call("record", end, self.stream)
+        self.wait()
+        elapsed = c_float()
+        self.call("elapsed", byref(elapsed), start, end)
+        return elapsed.value / 1e3
+
+    def graph(self, queue: Callable[[], object]) -> Callable[[], None]:
+        """What `queue` queues, as a graph; call the result to launch it."""
+        self.call("begin_capture", self.stream, CAPTURE_RELAXED)
+        queue()
+        graph = c_void_p()
+        self.call("end_capture", self.stream, byref(graph))
+        launchable = self._made("instantiate", graph, 0)
+        return lambda: self.call("launch_graph", launchable, self.stream)
+
+
+def _value(one: Any) -> Any:
+    if isinstance(one, float):
+        return c_float(one)
+    return c_uint(one) if isinstance(one, int) else one
+
+
+def address(at: int) -> Any:
+    """A device address as a kernel's argument."""
+    return ctypes.c_uint64(at)
+
+
+def double(value: float) -> Any:
+    """A double as a kernel's argument."""
+    return c_double(value)

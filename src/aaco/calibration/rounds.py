@@ -1,0 +1,75 @@
+"""When a measured ceiling has settled: rounds over several kernels until the best sustained rate no longer rises."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aaco.calibration.card import Ceiling, Conditions
+
+Burst = Callable[[], list[float]]  # measures for a short while: the rate of each repeat, in work per second
+
+WINDOW, TOLERANCE = 3, 0.01  # settled: the best value rose by less than 1 % over the last 3 rounds
+SUSTAINED = 0.9  # a burst's rate is this quantile of its repeats, so that a single lucky one does not set a roof
+UNKNOWN = Conditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=None, others_cpu_pct=None)
+
+
+def settled(best: Sequence[float], window: int = WINDOW, tolerance: float = TOLERANCE) -> bool:
+    """Whether the running best of the rounds (higher is better) rose by less than `tolerance` in the last `window`."""
+    if len(best) <= window:
+        return False
+    before, now = max(best[:-window]), max(best)
+    return now - before < tolerance * now
+
+
+@dataclass(frozen=True)
+class Series:
+    """What rounds over several kernels found: each one's best sustained rate, and the repeats of the fastest."""
+
+    best: Mapping[str, float]
+    repeats: Sequence[float]
+    converged: bool
+
+    @property
+    def winner(self) -> str:
+        """The kernel that sets the roof."""
+        return max(self.best, key=lambda name: self.best[name])
+
+
+def repeat(kernels: Mapping[str, Burst], budget_s: float) -> Series:
+    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one)."""
+    deadline = time.perf_counter() + budget_s
+    rounds: list[dict[str, list[float]]] = []
+    while True:
+        rounds.append({name: burst() for name, burst in kernels.items()})
+        converged = settled([max(map(_sustained, found.values())) for found in rounds])
+        if converged or time.perf_counter() >= deadline:
+            break
+    best = {name: max(_sustained(found[name]) for found in rounds) for name in kernels}
+    winner = max(best, key=lambda name: best[name])
+    return Series(best, [rate for found in rounds for rate in found[winner]], converged)
+
+
+def _sustained(rates: Sequence[float]) -> float:
+    return float(np.quantile(rates, SUSTAINED))
+
+
+def ranking(series: Series, unit: float = 1e9) -> str:
+    """The kernels and their rates in a unit, the fastest first."""
+    ordered = sorted(series.best.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {rate / unit:.1f}" for name, rate in ordered)
+
+
+def rate(name: str, unit: str, threads: int, series: Series, how: str, conditions: Conditions = UNKNOWN) -> Ceiling:
+    """The ceiling that a series found, higher is better."""
+    return Ceiling(name=name, value=max(series.best.values()), unit=unit, low=float(np.quantile(series.repeats, 0.1)),
+                   high=max(series.repeats), samples=len(series.repeats), converged=series.converged, how=how,
+                   threads=threads, conditions=conditions)
+
+
+def cost(found: Ceiling) -> Ceiling:
+    """A rate per second as nanoseconds each: the highest rate is the lowest cost."""
+    return found.model_copy(update={"value": 1e9 / found.value, "low": 1e9 / found.high, "high": 1e9 / found.low})

@@ -1,0 +1,167 @@
+"""Calibration with its watchers: CPUs and the first GPU are measured, kept for a day, and compared with the last time.
+
+A GPU's clocks, power, heat and throttling are sampled by the parent while the measuring process runs, so that each
+ceiling is kept with the conditions it was found in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from aaco import cooling
+from aaco.analytics import heat
+from aaco.analytics.roofline.nodes import PEAK
+from aaco.calibration import card, cpu, gpu
+from aaco.calibration.card import MachineCard
+from aaco.collectors import amd_sensors, amd_sysfs, machine, nvml
+from aaco.core.config import Settings
+from aaco.core.errors import AacoError, Missing
+from aaco.core.host import Host
+from aaco.core.machine import Gpu, Machine
+from aaco.core.readings import Absent
+from aaco.core.show import SILENT, Show
+
+Devices = Literal["cpu", "gpu", "all"]
+COOL_S = 60.0  # how long to wait for a warm device
+ONE = "measuring the ceilings of {} (round {} of {})"
+
+
+def calibrate(settings: Settings, devices: Devices = "all", rounds: int = 1, show: Show = SILENT
+              ) -> tuple[MachineCard, list[card.Drift]]:
+    """Measure now, and keep it; also what moved since the cards in the cache, however old.
+
+    devices: "all" measures the GPU where there is one. The card of both is merged. Raises Missing.
+    """
+    cache, host = settings.config.storage.cache_dir.expanduser(), machine.identify()
+    found, moved = [], list[card.Drift]()
+    if devices != "gpu":
+        found.append(card.over_rounds([_cpus(host, None, show, number, rounds) for number in range(rounds)]))
+    if devices == "gpu" or (devices == "all" and host.gpus):
+        device = _first(host)
+        cooling.before(COOL_S, show)
+        found.append(card.over_rounds([_device(host, device, settings, show, number, rounds)
+                                       for number in range(rounds)]))
+    for one in found:
+        before = card.load(cache, one.machine_id, max_age_s=float("inf"))
+        moved += card.drift(before, one) if before else []
+        card.save(one, cache)
+    return (card.merged(*found) if len(found) == 2 else found[0]), moved
+
+
+def of_run(host: Machine, threads: int | None, on_device: bool, settings: Settings, show: Show) -> MachineCard | None:
+    """The card of what a workload runs on, from the cache or, where it has none, measured.
+
+    threads: of the CPUs (None: all). None where it cannot be measured: the run goes on, and readings that need
+    ceilings are absent.
+    """
+    cpus = _kept(host.id, settings, show, lambda: _cpus(host, threads, show), threads or len(os.sched_getaffinity(0)))
+    if not on_device:
+        return cpus
+    try:
+        device = _first(host)
+    except Missing as reason:
+        show.step(f"no ceilings of a GPU: {reason.what}")
+        return None
+    found = _kept(_identity(host, device), settings, show, lambda: _device(host, device, settings, show))
+    return card.for_device(found, cpus) if found else None
+
+
+def guard(found: MachineCard) -> Iterator[str]:
+    """What heat or power did to each ceiling of a device, in words, by the samples taken meanwhile."""
+    for item in found.ceilings:
+        seen = item.conditions
+        for said in heat.guard(seen.device_temp_c, seen.device_power_w, seen.device_power_cap_w,
+                               seen.device_throttle_reasons):
+            yield f"{item.name}: {said}"
+
+
+def _kept(identity: str, settings: Settings, show: Show, measure: Callable[[], MachineCard],
+          threads: int | None = None) -> MachineCard | None:
+    """The card in the cache, where it has one of so many threads, else measured and kept."""
+    cache = settings.config.storage.cache_dir.expanduser()
+    kept = card.load(cache, identity, tell=show.step)
+    if kept and (threads is None or any(item.threads == threads for item in kept.ceilings if item.name == PEAK)):
+        return kept
+    try:
+        found = measure()
+    except AacoError as reason:
+        show.step(f"no ceilings: {reason.what}")
+        return None
+    card.save(found, cache)
+    return found
+
+
+def _cpus(host: Machine, threads: int | None, show: Show, number: int = 0, rounds: int = 1) -> MachineCard:
+    show.step(ONE.format("the CPUs", number + 1, rounds) if rounds > 1 else
+              "measuring this machine's ceilings (once a day on a quiet machine)")
+    return MachineCard(machine_id=host.id, ceilings=cpu.measure(threads, show=show))
+
+
+def _device(host: Machine, device: Gpu, settings: Settings, show: Show, number: int = 0, rounds: int = 1
+            ) -> MachineCard:
+    show.step(ONE.format(device.name, number + 1, rounds))
+    cache = settings.config.storage.cache_dir.expanduser() / "kernels"
+    with sensing(device.vendor) as sense:
+        about, ceilings, absent = gpu.measure(gpu_vendor(device), device.arch, cache, sense, show)
+    return MachineCard(machine_id=_identity(host, device), ceilings=ceilings, device=about, absent=absent)
+
+
+def gpu_vendor(device: Gpu) -> Literal["NVIDIA", "AMD"]:
+    """The vendor as the driver binding names it. Raises Missing for another one."""
+    if device.vendor == "NVIDIA" or device.vendor == "AMD":
+        return "NVIDIA" if device.vendor == "NVIDIA" else "AMD"
+    raise Missing(f"no calibration for GPUs of {device.vendor}")
+
+
+def _first(host: Machine) -> Gpu:
+    """The GPU to measure: the first one. Raises Missing with what the drivers say where there is none."""
+    if host.gpus:
+        return host.gpus[0]
+    raise Missing(f"there is no GPU to calibrate: {nvml.why_not()}; {amd_sensors.why_not()}",
+                  "aaco calibrate --device cpu, or aaco doctor  # says what a GPU machine lacks")
+
+
+def _identity(host: Machine, device: Gpu) -> str:
+    """Of this kind of device on this machine: how it is connected is part of what is measured."""
+    return f"{host.id}-{hashlib.sha256(json.dumps(device.identity).encode()).hexdigest()[:8]}"
+
+
+@contextmanager
+def sensing(vendor: str, host: Host | None = None, library: str = nvml.LIBRARY) -> Iterator[gpu.Sense]:
+    """Reads the first visible device of a vendor; what nothing tells is left out."""
+    if vendor == "AMD":
+        yield lambda: _amd(host or Host())
+        return
+    try:
+        driver = nvml.Driver(library)
+    except Absent:
+        yield dict
+        return
+    try:
+        watched = _visible(driver.devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        yield lambda: nvml.columns(dict(zip(nvml.FIELDS, driver.sample(watched), strict=True))) if watched else {}
+    except Absent:
+        yield dict
+    finally:
+        driver.close()
+
+
+def _visible(devices: list[nvml.Device], named: str | None) -> nvml.Device | None:
+    """The one that CUDA calls device 0, both in order of their places on PCI. A UUID is not looked up: with several
+    devices none is watched then."""
+    first = (named or "0").split(",")[0].strip()
+    if first.isdigit() and int(first) < len(devices):
+        return devices[int(first)]
+    return devices[0] if len(devices) == 1 else None
+
+
+def _amd(host: Host) -> Mapping[str, Any]:
+    try:
+        return amd_sysfs.columns(amd_sensors.told(amd_sensors.devices(host)[0]))
+    except (Absent, IndexError):
+        return {}

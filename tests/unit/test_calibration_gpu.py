@@ -1,0 +1,227 @@
+"""Calibration of a GPU against a driver whose rates are known: all that is measured through it must come out as they
+are. What is missing, fails or hangs is one clear line.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aaco import roofs
+from aaco.analytics import heat
+from aaco.calibration import card, gpu, matrix, work
+from aaco.calibration.card import Ceiling, Device, MachineCard
+from aaco.core.errors import Missing
+from aaco.core.show import Show
+
+FAKES = Path(__file__).parents[1] / "fakes"
+PART_S = 0.01
+pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="the fake driver needs gcc")
+
+
+@pytest.fixture(scope="session")
+def drivers(tmp_path_factory):
+    """Folders of libraries, by vendor: one file under three names, so that they share the device's clock."""
+    found = {}
+    for vendor, options, names in (("NVIDIA", (), ("libcuda.so.1", "libcublasLt.so.13", "libnvrtc.so.13")),
+                                   ("AMD", ("-DAMD",), ("libamdhip64.so.7", "libhipblaslt.so.1", "libhiprtc.so.7"))):
+        found[vendor] = tmp_path_factory.mktemp(vendor)
+        first = found[vendor] / names[0]
+        subprocess.run(["gcc", "-shared", "-fPIC", "-w", *options, "-o", first, FAKES / "gpu_driver.c"], check=True)
+        for name in names[1:]:
+            (found[vendor] / name).symlink_to(first)
+    return found
+
+
+@pytest.fixture
+def machine(drivers, tmp_path, monkeypatch):
+    """A machine with a driver and nothing else: `measure(vendor, arch)`. Its compilers are those put into `bin`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("PATH", "CUDA_HOME", "ROCM_PATH"):
+        monkeypatch.setenv(name, str(folder))
+
+    def measure(vendor="NVIDIA", arch=None, fault="", **more):
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(drivers[vendor]))
+        monkeypatch.setenv("FAKE_GPU_FAULT", fault)
+        return gpu.measure(vendor, arch, tmp_path / "cache", part_s=PART_S, **more)
+
+    measure.bin = folder
+    return measure
+
+
+def tool(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+MATRIX, NAMES = 7e14, {
+    "graph_kernel_ns": 1000, "dram_bytes_per_s": 4e12, "l2_bytes_per_s": 7e12, "lds_bytes_per_s": 3e13,
+    "h2d_pinned_bytes_per_s": 5.5e10, "d2h_pinned_bytes_per_s": 5.5e10, "vector_f64_flops": 3e13,
+    "vector_f16_flops": 1.2e14}
+OF_THE_HOST = {"launch_ns", "round_trip_ns", "h2d_pageable_bytes_per_s", "d2h_pageable_bytes_per_s"}
+
+
+@pytest.mark.parametrize(("vendor", "arch", "by", "f32"), [("NVIDIA", None, "NVRTC", "vector_f32_flops"),
+                                                          ("AMD", "gfx942", "hipRTC", "matrix_f32_flops")])
+def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32):
+    """Every rate, by the fake's own formulas. Mutations: CHAINS 15 in work.py; STEP without UNROLL; the copy counted
+    once; a graph's launches not divided; the slower algorithm of the matrix library."""
+    counted = []
+    device, ceilings, absent = machine(vendor, arch, show=Show(progress=lambda *given: counted.append(given)))
+    assert (device.vendor, device.arch, device.compute_units) == (vendor, arch or "sm_90", 132)
+    assert device.name == "Fake GPU" and device.bus_id == "0000:0b:00.0" and device.l2_bytes == 50 << 20
+    assert device.compiler == by
+    found = {one.name: one for one in ceilings}
+    assert not absent
+    matrices = {f"matrix_{dtype}_flops" for dtype in gpu.MATRIX} | {f32}
+    expected = NAMES | dict.fromkeys(matrices, MATRIX)
+    if vendor == "AMD":
+        expected["vector_f32_flops"] = 6e13
+    assert found.keys() == expected.keys() | OF_THE_HOST
+    for name, value in expected.items():
+        assert found[name].value == pytest.approx(value, rel=1e-5), name
+        assert found[name].low == pytest.approx(value, rel=1e-5) and found[name].device == "Fake GPU"
+    assert 1500 < found["launch_ns"].value < 100_000
+    assert found["round_trip_ns"].low >= 2000
+    assert counted[-1] == (len(found), len(found))
+
+
+def test_a_compiler_on_path_is_asked_first_once_and_its_code_is_kept(machine):
+    """Mutation: the cache's name without the compiler; NVRTC's code then stands for nvcc's."""
+    tool(machine.bin, "nvcc", '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nprintf code > "$2"\n'
+                              f'echo asked >> {machine.bin}/log\n')
+    for _ in range(2):
+        assert machine()[0].compiler == "nvcc"
+    assert (machine.bin / "log").read_text() == "asked\n"
+
+
+def test_without_any_compiler_each_way_says_why(machine):
+    tool(machine.bin, "nvcc", "#!/bin/sh\necho 'kernels.hip.cpp(3): error: broken' >&2; exit 2\n")
+    with pytest.raises(Missing) as caught:
+        machine(fault="no compile")
+    assert "nvcc: nvcc exits with 2: kernels.hip.cpp(3): error: broken" in caught.value.what
+    assert 'NVRTC: kernels.hip.cpp(12): error: identifier "nonsense" is undefined' in caught.value.what
+    assert "nvidia-cuda-nvrtc" in caught.value.fix
+
+
+@pytest.mark.parametrize(("fault", "said"), [
+    ("none", "no NVIDIA GPU that this process may use"), ("die", "killed by SIGABRT"),
+    ("full", "free device memory; there is 0.31"), ("sticky", "nothing could be measured")])
+def test_what_a_device_cannot_is_one_clear_line(machine, fault, said):
+    with pytest.raises(Missing, match=said) as caught:
+        machine(fault=fault)
+    assert caught.value.fix
+
+
+def test_a_device_that_hangs_is_given_up(machine, monkeypatch):
+    monkeypatch.setattr(gpu, "LIMIT_S", 1.0)
+    with pytest.raises(Missing, match="no answer in 1 s"):
+        machine(fault="hang")
+
+
+def test_a_ceiling_that_fails_is_absent_with_its_reason_and_the_others_are_there(machine):
+    _, ceilings, absent = machine(fault="copy")
+    assert absent == {"d2h_pageable_bytes_per_s": "cuMemcpyDtoH_v2: out of memory (2)"}
+    _, ceilings, absent = machine(fault="no f8")
+    assert absent == {"matrix_f8_flops": "cublasLt has no algorithm for f8 on sm_90"} and len(ceilings) == 18
+    _, ceilings, absent = machine(fault="no blas")
+    found = {one.name: one for one in ceilings}
+    assert absent.keys() == {f"matrix_{dtype}_flops" for dtype in gpu.MATRIX}
+    assert found["vector_f32_flops"].value == pytest.approx(6e13, rel=1e-5)
+    assert "without matrix products (cublasLtCreate gave status 1)" in found["vector_f32_flops"].how
+
+
+# What is seen meanwhile
+
+
+SAMPLES = [(at * 10**8, {"sclk_mhz": 1900.0 + at, "power_w": 500.0 + at, "power_cap_w": 700.0, "temp_c": 60 + at,
+                         "throttle_reasons": ["sw_power_cap"] if at == 3 else []}) for at in range(6)]
+
+
+def test_conditions_are_of_the_samples_within():
+    """Mutation: all samples; the highest power is then another ceiling's."""
+    found = gpu.meanwhile(SAMPLES, 10**8, 3 * 10**8)
+    assert (found.device_clock_mhz, found.device_power_w, found.device_temp_c) == (1902, 503, 63)
+    assert (found.device_throttle_reasons, found.device_samples) == (["sw_power_cap"], 3)
+    assert found.device_memory_clock_mhz is None and found.others_cpu_pct is None
+
+
+def test_a_short_measurement_has_the_nearest_sample_and_none_that_is_far():
+    assert gpu.meanwhile(SAMPLES, 210_000_000, 215_000_000).device_power_w == 502
+    assert gpu.meanwhile(SAMPLES, 10**9, 2 * 10**9) == gpu.meanwhile([(0, {})], 0, 1) == gpu.rounds.UNKNOWN
+
+
+@pytest.mark.parametrize(("temp", "power", "reasons", "said"), [
+    (74, 600, [], []), (None, None, None, []), (75, 630, ["gpu_idle"], ["warm: 75 degC",
+                                                                       "near its power limit: 630 of 700 W"]),
+    (85, 700, ["sw_power_cap"], ["the clock was held down: sw_power_cap", "too hot: 85 degC",
+                                 "at its power limit: 700 of 700 W"]), (95, 1, [], ["critically hot: 95 degC"])])
+def test_heat_and_power_are_judged(temp, power, reasons, said):
+    assert list(heat.guard(temp, power, 700, reasons)) == said
+
+
+# Cards
+
+
+def ceiling(name, value, unit="FLOP/s", device="G", **more):
+    return Ceiling(name=name, value=value, unit=unit, low=value, high=value, samples=1, converged=True, how="so",
+                   threads=1, conditions=gpu.rounds.UNKNOWN, device=device, **more)
+
+
+DEVICE = Device(vendor="NVIDIA", name="G", arch="sm_90", compute_units=132, memory_bytes=1, l2_bytes=None, bus_id="0",
+                compiler="nvcc")
+
+
+def test_work_on_a_device_has_the_peaks_of_its_fastest_unit():
+    """Mutation: min; a TF32 convolution then seems to beat its roof."""
+    of_device = MachineCard(machine_id="a", device=DEVICE, ceilings=[
+        ceiling("vector_f32_flops", 6e13), ceiling("matrix_tf32_flops", 4e14), ceiling("matrix_f16_flops", 7e14),
+        ceiling("dram_bytes_per_s", 4e12, "B/s")])
+    cpus = MachineCard(machine_id="a", ceilings=[ceiling("fp64_flops", 1e11, device=None),
+                                                 ceiling("dispatch_ns", 20.0, "ns", None)])
+    found = {item.name: item.value for item in card.for_device(of_device, cpus).ceilings}
+    assert (found["fp32_flops"], found["fp16_flops"], found["dram_bytes_per_s"]) == (4e14, 7e14, 4e12)
+    assert "fp64_flops" not in found and "bf16_flops" not in found and found["dispatch_ns"] == 20
+    both = card.merged(cpus, of_device)
+    assert [item.device for item in both.ceilings] == [None, None, "G", "G", "G", "G"] and both.device == DEVICE
+
+
+def test_rounds_keep_the_best_and_every_value():
+    """Mutation: max for a cost."""
+    cards = [MachineCard(machine_id="a", ceilings=[ceiling("x", value), ceiling("y", value, "ns")])
+             for value in (4.0, 5.0, 4.5)]
+    rate, cost = card.over_rounds(cards).ceilings
+    assert (rate.value, cost.value, rate.rounds) == (5, 4, [4, 5, 4.5])
+    assert rate.spread == pytest.approx(1 / 4.5) and card.over_rounds(cards[:1]).ceilings[0].spread is None
+
+
+def test_without_a_device_it_is_refused(monkeypatch):
+    with pytest.raises(Missing, match="there is no GPU to calibrate") as caught:
+        roofs._first(roofs.Machine.of("c", 1, 1, 1, 1))
+    assert "--device cpu" in caught.value.fix
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(("free", "l2", "lane", "vectors"), [
+    (140 << 30, 50 << 20, 4 << 30, 1 << 19), (8 << 30, 4 << 20, 2 << 30, 1 << 16), (8 << 30, None, 2 << 30, None),
+    (8 << 30, 32 << 10, 2 << 30, None)])
+def test_arrays_fit_and_exceed_the_caches(free, l2, lane, vectors):
+    found = work.sizes(free, l2, 100)
+    assert (found.lane, found.l2_vectors) == (lane, vectors) and found.memory_blocks * work.STEP == lane
+
+
+def test_random_operands_are_finite_and_differ():
+    import numpy as np
+    for dtype in matrix.PRODUCTS:
+        block = matrix.random_block(dtype)
+        assert block.nbytes == matrix.SAMPLE * matrix.PRODUCTS[dtype].bytes_each and len(np.unique(block[:1000])) > 40
+    exponent, mantissa = matrix.random_block("f8") >> 3 & 15, matrix.random_block("f8") & 7
+    assert exponent.min() >= 1 and exponent.max() <= 6 and (mantissa & 1).all()
