@@ -20,6 +20,21 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("analytics/twin/work.py", "np.maximum(compute, memory), compute", "compute + memory, compute",
+     "tests/unit/test_twin.py"),
+    ("analytics/twin/model.py", "return host + (value - host) * there / here", "return value * there / here",
+     "tests/unit/test_twin.py"),
+    ("analytics/twin/model.py", "if roofs.gpu != self.nodes.roofs.gpu:", "if False:", "tests/unit/test_twin.py"),
+    ("analytics/twin/model.py", "tuple(one for one in self.measured if one.batch != batch)", "self.measured",
+     "tests/unit/test_twin.py"),
+    ("analytics/twin/interval.py", "max(NEAREST, distance)", "NEAREST", "tests/unit/test_twin.py"),
+    ("analytics/twin/interval.py", "math.ceil((len(scores) + 1) * level", "math.ceil(len(scores) * level",
+     "tests/unit/test_twin.py"),
+    ("analytics/twin/curves.py", "if slope < 0:", "if False:", "tests/unit/test_twin.py"),
+    ("analytics/twin/choose.py", "if value is None or (value > bound", "if value is not None and (value > bound",
+     "tests/unit/test_twin.py"),
+    ("analytics/twin/choose.py", "latency.value if latency.high is None else latency.high", "latency.value",
+     "tests/unit/test_twin.py"),
     ("core/statistics.py", "return math.ceil(1 / min(q, 1 - q) - 1e-9)", "return 1", "tests/unit/test_statistics.py"),
     ("core/statistics.py", "tail = (1 - level) / 2", "tail = 1 - level", "tests/unit/test_statistics.py"),
     ("core/statistics.py", "0.5 + level / 2", "level", "tests/unit/test_statistics.py"),

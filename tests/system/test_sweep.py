@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+
+from aaco import whatif
+from aaco.analytics import graph
+from aaco.calibration.card import Ceiling, Conditions, MachineCard
+from aaco.core.config import resolve
+from aaco.core.session import find
+from aaco.runner import model_file
+from aaco.tracelake import layout
 
 BATCHES = (1, 2, 4)
 
@@ -102,3 +113,94 @@ def test_too_few_iterations_for_a_median_name_the_batch(aaco):
 def test_what_makes_no_sense_is_refused(aaco, wrong):
     refused = aaco("sweep", "bert-tiny", *wrong, expect=2).stderr
     assert wrong[0] in refused and wrong[1] in refused
+
+
+# The twin of the sweep (`aaco what-if`), under roofs that are given: the tests calibrate nothing.
+CARD = MachineCard(machine_id="given", ceilings=[
+    Ceiling(name=name, value=value, unit=unit, low=value, high=value, samples=3, converged=True, how="given", threads=2,
+            conditions=Conditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=None, others_cpu_pct=None))
+    for name, value, unit in (("fp32_flops", 4e11, "FLOP/s"), ("dram_bytes_per_s", 4e10, "B/s"))])
+
+
+@pytest.fixture(scope="module")
+def carded(swept):
+    """The sweep's folder with a card, and the sessions' ids by batch."""
+    made, document = swept
+    (made.folder / "card.json").write_text(CARD.model_dump_json())
+    (made.folder / "twice.json").write_text(CARD.model_copy(update={"ceilings": [
+        item.model_copy(update={"value": 2 * item.value, "high": 2 * item.value}) for item in CARD.ceilings]})
+        .model_dump_json())
+    return made, {row["batch"]: row["session_id"] for row in document["points"]}
+
+
+def asked(carded, *words, expect=0):
+    made, ids = carded
+    done = made.inside("what-if", *ids.values(), "--ran-on", "card.json", *words, expect=expect)
+    return json.loads(done.stdout) if "--json" in words and not expect else done
+
+
+def test_the_twin_of_a_sweep_repeats_it_and_holds_out_each_batch(swept, carded):
+    document = asked(carded, "--batch", "1,2,3,4,8", "--json")
+    known = {row["batch"]: row["latency_p50_ms"] for row in swept[1]["points"]}
+    assert [row["batch"] for row in document["predictions"]] == [1, 2, 3, 4, 8]
+    for row in document["predictions"]:
+        assert row["measured"] is (row["batch"] in known)
+        assert row["latency_low_ms"] <= row["latency_ms"] <= row["latency_high_ms"]
+        if row["measured"]:
+            assert row["latency_ms"] == pytest.approx(known[row["batch"]])
+    low, high = sorted((known[2], known[4]))
+    assert low <= document["predictions"][2]["latency_ms"] <= high
+    assert all(one["held_out_error_pct"] is not None for one in document["measured"])
+
+
+def test_the_work_of_any_batch_is_that_of_the_graph_at_that_batch(carded):
+    """The fixed part and the part per sample, against the model described at a third batch."""
+    made, ids = carded
+    found = whatif.observe([find(each, made.folder / "sessions") for each in ids.values()], resolve(environment={}),
+                           str(made.folder / "card.json")).twin.nodes.nodes
+    source = model_file.load(next(made.folder.glob(f"sessions/*/{ids[4]}")) / layout.SOURCE_GRAPH, weights=False)
+    rows = graph.describe(source, bind=dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (7, 128))).nodes
+    truth = {row["name"]: (row["flops"], row["bytes"]) for row in rows.to_pylist() if row["flops"] is not None}
+    assert len(found) > 50
+    for node in found:
+        assert tuple(node.at(7)) == pytest.approx(truth[node.name], rel=1e-9), node.name
+
+
+def test_a_card_of_a_faster_machine_and_a_limit(carded):
+    document = asked(carded, "--batch", "4", "--device", "twice.json", "--under", "latency_ms=1e6", "--json")
+    here, there = document["predictions"]
+    assert there["device"] == "twice" and there["device_roofs"] == "measured"
+    assert here["latency_ms"] / 2 * 0.999 <= there["latency_ms"] <= here["latency_ms"]
+    assert there["latency_low_ms"] is None and "latency_low_ms" in there["absent"] and there["assumed"]
+    assert document["solution"]["best"] == 1 and document["solution"]["nearest"] is None
+
+
+def test_the_text_says_what_does_not_satisfy_and_what_is_not_known(carded):
+    text = asked(carded, "--under", "latency_ms=1e-6", "--under", "power_w=9", "--precision", "fp16").stdout
+    assert "no choice surely satisfies latency_ms <= 1e-06, power_w <= 9" in " ".join(text.split())
+    assert "power_w is not known" in " ".join(text.split()) and "no ceiling of float16" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_commands_of_the_page_are_commands(carded):
+    """Those of docs/concepts/twin.md, on this sweep and card; the sweep itself is the fixture's."""
+    made, _ = carded
+    page = (Path(__file__).parents[2] / "docs/concepts/twin.md").read_text()
+    sweep, *others = re.findall(r"^aaco .*", page, re.MULTILINE)
+    assert sweep == "aaco sweep bert-tiny --batches 1,2,4" and len(others) == 2
+    for line in others:
+        assert "samples/s" in made.inside(*shlex.split(line)[1:], "--ran-on", "card.json").stdout
+
+
+@pytest.mark.parametrize("wrong", [("--batch", "0"), ("--batch", "1,zero"), ("--under", "latency_ms=nan"),
+                                   ("--under", "speed=3"), ("--under", "latency_ms=0"), ("--device", "MI30"),
+                                   ("--device", "none.json"), ("--batch", 10**30)])
+def test_what_the_twin_cannot_be_asked(carded, wrong):
+    assert str(wrong[1]).partition("=")[0] in asked(carded, *wrong, expect=(1, 2)).stderr
+
+
+def test_no_twin_without_roofs_or_of_two_models(recorded, carded):
+    made, ids = carded
+    assert "ceilings have not been measured" in made.inside("what-if", ids[1], expect=2).stderr
+    other = recorded.latest
+    assert "differ in their model" in made.inside("what-if", ids[1], other, expect=2).stderr

@@ -21,6 +21,7 @@ ONLY_PARSED = {
     "need a second session, a server or a terminal": {
         "serve", "dashboard", "top", "export otlp", "env diff", "root-cause", "baseline expire", "history accept",
         "history branch", "history sessions", "sla check"},
+    "need a machine card": {"what-if"},
 }
 
 

@@ -28,6 +28,7 @@ BETWEEN_COLLECTIONS = 50_000
 COMMANDS = {
     "run": ("aaco.cli.run:run", "Run a model, keep the evidence, say where the time went."),
     "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches: gains, saturation, best batch under a limit."),
+    "what-if": ("aaco.cli.what_if:what_if", "What another batch, precision or device would take."),
     "compare": ("aaco.cli.compare:compare", "Is B slower than A? Measures both in turns, in fresh processes."),
     "profile": ("aaco.cli.profile:profile", "Run any command many times, keep the evidence, say how long it takes."),
     "trace": ("aaco.cli.trace:trace", "Run any command under rocprofv3, and say where the device time went."),

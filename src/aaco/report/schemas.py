@@ -12,6 +12,7 @@ from aaco.governance.series.documents import ChangePoints, DriftStatus
 from aaco.governance.suite import Suite
 from aaco.governance.verdict import RegressionVerdict
 from aaco.report.published import Report
+from aaco.report.what_if import WhatIf
 from aaco.tracelake.archive import Contents
 from aaco.tracelake.forms.answers import Bottleneck
 from aaco.tracelake.forms.evidence import DerivedMetrics
@@ -20,7 +21,8 @@ from aaco.tracelake.replicates import Baseline
 DOCUMENTS = {"session": Record, "verdict": RegressionVerdict, "baseline": Baseline, "machine_card": MachineCard,
              "sla": sla.Report, "sla_policy": sla.Policy, "bundle": Contents, "drift_status": DriftStatus,
              "change_points": ChangePoints, "ci": gate.Report, "ci_suite": Suite,
-             "report": Report, "derived_metrics": DerivedMetrics, "bottleneck": Bottleneck}
+             "report": Report, "derived_metrics": DerivedMetrics, "bottleneck": Bottleneck,
+             "what_if": WhatIf}
 
 
 def render() -> dict[str, str]:

@@ -122,14 +122,32 @@ def resolve(specs: Sequence[InputSpec], batch: int, asked: Sequence[Asked]) -> d
     for axis in axes:
         if axis.kind == "derived":
             _derive(axis, axes, sizes)
-    labels = {(axis.spec.name, axis.index): axis.label for axis in axes}
-    return {spec.name: tuple(size if isinstance(size, int) else sizes[labels[spec.name, index]]
-                             for index, size in enumerate(spec.shape)) for spec in specs}
+    return _shapes(specs, axes, sizes)
+
+
+def at_batch(specs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]], batch: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that were fed, at another batch. Raises UsageError where the model fixes it."""
+    axes = list(_axes(specs))
+    symbols = _batch_symbols(axes)
+    if not symbols:
+        raise UsageError(f"the model fixes its batch: {signature(specs)}", "export it with a dynamic batch")
+    sizes = {axis.label: shapes[axis.spec.name][axis.index] for axis in axes if axis.kind != "derived"}
+    sizes |= dict.fromkeys(symbols, batch)
+    for axis in axes:
+        if axis.kind == "derived":
+            _derive(axis, axes, sizes)
+    return _shapes(specs, axes, sizes)
 
 
 def past_length(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> int:
     """The length of the key-value cache in resolved shapes; 0 for a model without one."""
     return next((shapes[axis.spec.name][axis.index] for axis in _axes(specs) if axis.kind == "past"), 0)
+
+
+def _shapes(specs: Sequence[InputSpec], axes: Sequence[_Axis], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    labels = {(axis.spec.name, axis.index): axis.label for axis in axes}
+    return {spec.name: tuple(size if isinstance(size, int) else sizes[labels[spec.name, index]]
+                             for index, size in enumerate(spec.shape)) for spec in specs}
 
 
 def signature(specs: Sequence[InputSpec]) -> str:

@@ -40,8 +40,8 @@ def node_work(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table, g
     modelled nodes or times of the work itself.
     """
     run = execution_window(window)
-    time, work = time_per_inference(run), _work(executed_nodes, graph_nodes, graph_edges)
-    dtype = _dtypes(run, executed_nodes)
+    time, work = time_per_inference(run), border_work(executed_nodes, graph_nodes, graph_edges)
+    dtype = dtypes(run, executed_nodes)
     rows: list[dict[str, Any]] = [
         {"name": name, "dtype": dtype.get(name), "flops": work[name][0], "bytes": work[name][1], "time_ns": ns}
         for name, ns in time.items() if name in work and ns > 0]
@@ -95,12 +95,12 @@ def _place(row: Mapping[str, Any], machine: Mapping[str, float]) -> dict[str, An
                     "bound": "compute" if compute_ns >= memory_ns else "memory", "why_absent": None}
 
 
-def _dtypes(window: Window, executed_nodes: pa.Table) -> dict[str, str | None]:
+def dtypes(window: Window, executed_nodes: pa.Table) -> dict[str, str | None]:
     """The type of each executed node's arithmetic, by the operator and the types that the capture saw it read."""
     columns = (executed_nodes[name].to_pylist() for name in ("name", "op_type", "domain"))
     operator = {name: (op_type, domain or "") for name, op_type, domain in zip(*columns, strict=True)}
     seen = zip(window.kernels["executed_node"].to_pylist(), window.kernels["dtypes"].to_pylist(), strict=True)
-    return {name: computes_in(*operator[name], dtypes or ()) for name, dtypes in dict(seen).items() if name in operator}
+    return {name: computes_in(*operator[name], types or ()) for name, types in dict(seen).items() if name in operator}
 
 
 def time_per_inference(window: Window) -> dict[str, float]:
@@ -110,7 +110,8 @@ def time_per_inference(window: Window) -> dict[str, float]:
     return {name: total / window.inferences for name, total in totals if name is not None}
 
 
-def _work(executed_nodes: pa.Table, graph_nodes: pa.Table, graph_edges: pa.Table) -> dict[str, tuple[int, int]]:
+def border_work(executed_nodes: pa.Table, graph_nodes: pa.Table,
+                graph_edges: pa.Table) -> dict[str, tuple[int, int]]:
     """FLOPs and border bytes per inference of each executed node all of whose source nodes are modelled."""
     columns = (graph_nodes[name].to_pylist() for name in ("node_id", "flops_each", "bytes_each", "executions"))
     costs = {node: (flops, moved, times) for node, flops, moved, times in zip(*columns, strict=True)}

@@ -1,0 +1,61 @@
+"""How far a prediction may be off, from what was held out: no interval is drawn from the quality of a fit.
+
+Whole inferences: each measured batch is left out in turn and predicted from the others. The logarithms of measured /
+predicted, each divided by its distance to the nearest other batch in doublings (one at least), are taken for draws of
+a normal distribution of mean 0 and unknown spread, so Student's t gives the interval (a prediction interval: Hahn and
+Meeker 1991, section 4.2; scaled residuals: Lei et al. 2018, section 5.2). Kernels, of which there are many, need no
+distribution: split conformal prediction (Lei et al. 2018, algorithm 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aaco.core.readings import Absent
+from aaco.core.statistics import Sample, t_quantile
+
+LEVEL = 0.9
+FEWEST = 3  # measured batches: one is left out, and a curve needs two
+NEAREST = 1.0  # doublings: sweeps double, so nothing was held out nearer than that
+METHOD = "leave-one-batch-out residuals, Student's t"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The held-out residuals, log(measured / predicted) per doubling, and their root mean square."""
+
+    residuals: tuple[float, ...]
+
+    @property
+    def size(self) -> float:
+        """Root mean square: their mean is taken to be 0."""
+        return math.sqrt(sum(each**2 for each in self.residuals) / len(self.residuals))
+
+    def factor(self, distance: float, noise: float = 0.0, level: float = LEVEL) -> float:
+        """By how much a prediction may be too short or too long: the interval is [value / factor, value x factor].
+
+        distance: doublings to the nearest measured batch; noise: log half-width of what was measured there, which
+        a measurement of the prediction would have, too.
+        """
+        count = len(self.residuals)
+        half = t_quantile(0.5 + level / 2, count) * self.size * math.sqrt(1 + 1 / count) * max(NEAREST, distance)
+        return math.exp(math.hypot(half, noise, noise))
+
+
+def doublings(batch: float, others: Sequence[int]) -> float:
+    """Distance to the nearest of the other batches, in doublings."""
+    return min(abs(math.log2(batch / other)) for other in others)
+
+
+def conformal(scores: Sample, level: float = LEVEL) -> float:
+    """What a new score does not exceed with probability `level`, if it is exchangeable with these: the
+    ceil((n + 1) level)-th smallest. Raises Absent where n is too small for that level."""
+    rank = math.ceil((len(scores) + 1) * level - 1e-9)
+    if rank > len(scores):
+        raise Absent(f"an interval of {100 * level:g} % needs {math.ceil(level / (1 - level) - 1e-9)} held-out times, "
+                     f"there are {len(scores)}")
+    return float(np.sort(np.asarray(scores, np.float64))[rank - 1])

@@ -1,0 +1,93 @@
+"""Each node's time at any batch: its family's curve over the roofs' ideal time, times the node's own measured ratio.
+
+A family's curve is a fixed cost per call plus ideal time / efficiency, fitted to every measured node of the family;
+so a small node that grows becomes more efficient as others of its family do. The node's own ratio to the curve is
+known where it was profiled, is interpolated in log2(batch) between, and kept beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from aaco.analytics.twin.curves import Curve, Floats, affine
+from aaco.analytics.twin.roofs import Roofs
+from aaco.analytics.twin.work import Amount, Floor, Node, floor
+
+FEWEST = 4  # measured times from which a family has a curve of its own
+TOKEN = Amount(0.0, 1.0)  # what stands for work that is not modelled: it grows with the batch
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A model's nodes on the device that they were measured on; with times they are those that have one."""
+
+    nodes: tuple[Node, ...]
+    roofs: Roofs
+
+    @cached_property
+    def batches(self) -> tuple[int, ...]:
+        """The batches that were profiled."""
+        return tuple(sorted({batch for node in self.nodes for batch in node.times_ns}))
+
+    def times_ns(self, batch: float, roofs: Roofs | None = None, precision: str | None = None) -> Floats:
+        """The time of each node; the ideal one where no node was ever timed."""
+        ideal = floor(self.nodes, batch, roofs or self.roofs, precision).ideal_ns
+        if not self.batches:
+            return ideal
+        usual = np.array([float(self.curve_of(node.family)(each)) for node, each in zip(self.nodes, ideal,
+                                                                                            strict=True)])
+        return np.asarray(np.exp(self._log_ratios(batch)) * usual)
+
+    def floor(self, batch: float, roofs: Roofs | None = None, precision: str | None = None) -> Floor:
+        """The least times that the roofs allow."""
+        return floor(self.nodes, batch, roofs or self.roofs, precision)
+
+    def curve_of(self, family: str) -> Curve:
+        """The family's curve, or where it has too few measured times that of all nodes."""
+        return self.curves.get(family, self.curves[""])
+
+    @cached_property
+    def curves(self) -> Mapping[str, Curve]:
+        """The curve of each family with enough measured times; under "" that of all nodes together."""
+        seen: dict[str, list[tuple[float, float]]] = {"": []}
+        for batch in self.batches:
+            ideal = floor(self.nodes, batch, self.roofs).ideal_ns
+            for node, each in zip(self.nodes, ideal, strict=True):
+                if batch in node.times_ns:
+                    point = float(each), node.times_ns[batch]
+                    seen[""].append(point)
+                    seen.setdefault(node.family, []).append(point)
+        return {family: affine(*np.array(points).T) for family, points in seen.items()
+                if not family or len(points) >= FEWEST}
+
+    @cached_property
+    def _ratios(self) -> Floats:
+        """log(measured / its family's curve) by profiled batch and node; a batch that lacks a node has its mean."""
+        rows = np.full((len(self.batches), len(self.nodes)), np.nan)
+        for row, batch in enumerate(self.batches):
+            ideal = floor(self.nodes, batch, self.roofs).ideal_ns
+            for at, node in enumerate(self.nodes):
+                if batch in node.times_ns:
+                    rows[row, at] = np.log(node.times_ns[batch] / float(self.curve_of(node.family)(ideal[at])))
+        return np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
+
+    def _log_ratios(self, batch: float) -> Floats:
+        at = np.interp(np.log2(batch), np.log2(self.batches), np.arange(len(self.batches)))
+        before = int(at)
+        after = min(before + 1, len(self.batches) - 1)
+        return np.asarray(self._ratios[before] + (at - before) * (self._ratios[after] - self._ratios[before]))
+
+
+def timed(nodes: Sequence[Node], roofs: Roofs) -> Nodes:
+    """The nodes that have a time above 0, where any has; else all that have work. Work that is not modelled is taken
+    to grow with the batch."""
+    measured = [node for node in nodes if any(ns > 0 for ns in node.times_ns.values())]
+    if not measured:
+        return Nodes(tuple(node for node in nodes if any(node.fixed) or any(node.each)), roofs)
+    return Nodes(tuple(Node(node.name, node.family, node.dtype, node.fixed,
+                            node.each if any(node.fixed) or any(node.each) else TOKEN,
+                            {batch: ns for batch, ns in node.times_ns.items() if ns > 0}) for node in measured), roofs)

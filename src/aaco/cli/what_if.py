@@ -1,0 +1,125 @@
+"""`aaco what-if`: what would another batch, precision or device take?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aaco.cli import manual, options, say
+from aaco.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from aaco.analytics.twin.model import Choice, Prediction, Twin
+    from aaco.analytics.twin.roofs import Roofs
+    from aaco.core.session import Session
+
+LARGEST = 1 << 20
+FORMS = ("fp64", "fp32", "fp16", "bf16", "int8")
+LIMITS = ("latency_ms", "memory_gb", "power_w", "throughput_per_s")  # of analytics.twin.choose, not imported here
+
+
+def _batches(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> tuple[int, ...]:
+    parts = [part.strip() for text in value for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:9]) <= LARGEST and len(part) < 9 for part in parts):
+        raise click.BadParameter(f"{','.join(value)!r}: whole numbers from 1 to {LARGEST:,}, such as 1,2,4")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _limits(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for given in value:
+        name, equals, text = given.partition("=")
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if name not in LIMITS or not equals or not (math.isfinite(number) and number > 0):
+            raise click.BadParameter(f"{given!r}: one of {', '.join(LIMITS)}, then = and a number above 0")
+        found[name] = number
+    return found
+
+
+@manual.command("what-if")
+@click.argument("sessions", nargs=-1, shell_complete=options.of_kind("session"))
+@click.option("--tag", metavar="TAG", help="All complete sessions with this tag of the newest one's model and backend; "
+                                           "those of a sweep are tagged sweep.")
+@click.option("--batch", "batches", multiple=True, callback=_batches, metavar="N[,N...]",
+              help="Batches to ask about.  [default: the measured ones and the powers of 2 up to twice the largest]")
+@click.option("--precision", "precisions", multiple=True, type=click.Choice(FORMS),
+              help="Also in this precision; may be given several times.")
+@click.option("--device", "devices", multiple=True, metavar="NAME|CARD",
+              help="Also on this board, by its data sheet, or on the machine of this card; may be given several times.")
+@click.option("--ran-on", metavar="NAME|CARD", help="What the sessions ran on, where it was not this machine's CPUs.")
+@click.option("--under", "limits", multiple=True, callback=_limits, metavar="LIMIT=VALUE",
+              help=f"Find the best choice under this limit: {', '.join(LIMITS)}; may be given several times.")
+@click.option("--aim", type=click.Choice(("throughput", "latency")), default="throughput", show_default=True,
+              help="What is best under the limits.")
+@options.config_file
+@options.sessions_dir
+@options.as_json
+def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...], precisions: tuple[str, ...],
+            devices: tuple[str, ...], ran_on: str | None, limits: dict[str, float], aim: str,
+            config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+    """What SESSIONS' model would take at another batch, in another precision, on another device.
+
+    The sessions (by default the latest) are runs of one model at one or more batches. Its graph gives the work of any
+    batch, its machine's card the roofs, the runs the efficiencies. The more batches were measured, the better: from
+    three on every prediction has an interval, by how well the others predict each. One session with a profile (aaco
+    run) lets every node count at its own efficiency. Another precision or device is an assumption, and told as one.
+    """
+    from aaco import whatif
+    from aaco.analytics.twin import choose
+    from aaco.report import what_if as shown
+
+    settings = options.settings(config_file, sessions_dir)
+    found = whatif.observe(_sessions(sessions, tag, settings.config.storage.sessions_dir), settings, ran_on)
+    choices = _choices(found.twin, batches, precisions, [whatif.named(each) for each in devices])
+    predictions, refused = _predict(found.twin, choices)
+    answer = choose.answer(predictions, limits, aim)
+    if as_json:
+        say.document(shown.document(found.twin, found.sessions, found.model, found.backend, predictions, answer,
+                                    limits, aim, refused).model_dump(mode="json"))
+        return
+    from aaco.report import format
+
+    say.line(f"WHAT IF  {format.name(found.model, 40)} on {format.cut(found.backend, 30)}")
+    for line in shown.lines(found.twin, predictions, answer, limits, aim, refused):
+        say.line(line.rstrip())
+
+
+def _sessions(references: Sequence[str], tag: str | None, root: Path) -> list[Session]:
+    from aaco import whatif
+    from aaco.core.session import find
+
+    if tag and references:
+        raise UsageError("name sessions, or a tag", "aaco ls --tag sweep  # lists sessions of a tag")
+    return whatif.tagged(tag, root) if tag else [find(each, root) for each in dict.fromkeys(references or ["latest"])]
+
+
+def _choices(twin: Twin, batches: Sequence[int], precisions: Sequence[str], devices: Sequence[Roofs]) -> list[Choice]:
+    """Every batch as measured, and in every precision and on every device that was asked for."""
+    from aaco.analytics.twin.model import Choice
+    from aaco.analytics.twin.roofs import PRECISIONS
+
+    known = [one.batch for one in twin.measured]
+    asked = batches or sorted({*known, *(1 << power for power in range((2 * known[-1]).bit_length()))})
+    return [Choice(batch, precision and PRECISIONS[precision], device)
+            for device in (None, *devices) for precision in (None, *precisions) for batch in asked]
+
+
+def _predict(twin: Twin, choices: Sequence[Choice]) -> tuple[list[Prediction], list[str]]:
+    """The predictions, and why some of the choices have none."""
+    from aaco.core.readings import Absent
+
+    found: list[Prediction] = []
+    why: list[str] = []
+    for choice in choices:
+        try:
+            found.append(twin.at(choice))
+        except Absent as reason:
+            why.append(str(reason))
+    return found, list(dict.fromkeys(why))

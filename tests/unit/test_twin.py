@@ -1,0 +1,229 @@
+"""The digital twin on planted machines whose answers are known in closed form."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from aaco.analytics.twin import choose, curves, interval, roofs
+from aaco.analytics.twin.interval import Spread, conformal
+from aaco.analytics.twin.model import Choice, Measured, twin
+from aaco.analytics.twin.roofs import Roofs
+from aaco.analytics.twin.work import Amount, Node, between, floor
+from aaco.core.readings import Absent
+
+CPU = Roofs("a CPU", "measured", 1e10, {"fp32_flops": 1e11, "fp16_flops": 2e11})
+# 1 ms of arithmetic per sample; 2 ms to read weights, and 0.1 ms more per sample.
+PRODUCT = Node("product", "gemm", "float32", Amount(0, 4e6), Amount(1e8, 0))
+LOOKUP = Node("lookup", "embedding", "float32", Amount(0, 2e7), Amount(0, 1e6))
+NODES = (PRODUCT, LOOKUP)
+
+
+def ideal_ms(batch):
+    return max(1.0 * batch, 0.4) + 2 + 0.1 * batch
+
+
+def made(batches, host_ms=3.0, slope=2.0, nodes=NODES, **kept):
+    return twin(nodes, [Measured(batch, host_ms + slope * ideal_ms(batch), **kept) for batch in batches], CPU)
+
+
+def test_ideal_times_are_the_roofs():
+    found = floor(NODES, 8, CPU)
+    assert found.ideal_ns == pytest.approx([8e6, 2.8e6])
+    assert found.compute_ns == pytest.approx([8e6, 0]) and found.memory_ns == pytest.approx([0.4e6, 2.8e6])
+    half = floor(NODES, 8, CPU, "float16")
+    assert half.ideal_ns == pytest.approx([4e6, 1.4e6])  # twice the rate, half the bytes
+
+
+def test_a_host_cost_and_an_efficiency_are_recovered_exactly_inside_and_beyond():
+    found = made((1, 4, 16))
+    assert found.curve.fixed == pytest.approx(3.0) and found.curve.slope == pytest.approx(2.0)
+    for batch in (1, 2, 3, 8, 16, 32, 100):
+        assert found.at(Choice(batch)).latency_ms.value == pytest.approx(3 + 2 * ideal_ms(batch))
+    assert max(map(abs, found.held_out.values())) < 1e-6
+
+
+def test_a_launch_bound_device_is_flat_and_then_follows_its_work():
+    """max(20, 2 x): the line that is fitted knows the knee between two measured batches."""
+    found = twin(NODES, [Measured(batch, max(20.0, 2 * ideal_ms(batch))) for batch in (1, 2, 4, 16, 32)], CPU, True)
+    assert found.curve.overlaps
+    for batch in (3, 6, 8, 12, 24, 64):
+        assert found.at(Choice(batch)).latency_ms.value == pytest.approx(max(20.0, 2 * ideal_ms(batch)))
+
+
+def test_one_profiled_batch_predicts_others_by_each_nodes_own_efficiency_and_says_it_knows_no_error():
+    nodes = [replace(PRODUCT, times_ns={4: 8e6}), replace(LOOKUP, times_ns={4: 4.8e6})]  # each at half its roof
+    found = twin(nodes, [Measured(4, 15.8)], CPU)
+    assert found.at(Choice(4)).latency_ms.value == pytest.approx(15.8)
+    twelve = found.at(Choice(12))
+    assert twelve.latency_ms.value == pytest.approx(3.0 + 2 * ideal_ms(12))
+    assert twelve.latency_ms.low is None and "there is 1" in twelve.why_no_interval
+    assert twelve.shares["compute"] == pytest.approx(24 / twelve.latency_ms.value)
+    assert sum(twelve.shares.values()) == pytest.approx(1)
+
+
+def test_an_interval_is_that_of_students_t_over_what_was_held_out():
+    found = twin(NODES, [Measured(1, 10.0), Measured(2, 12.0), Measured(4, 15.0), Measured(8, 30.0)], CPU)
+    residuals = [math.log(one.latency_ms / found.without(one.batch).latency_ms(one.batch)) for one in found.measured]
+    half = stats.t.ppf(0.95, 4) * math.sqrt(np.mean(np.square(residuals))) * math.sqrt(5 / 4)
+    latency = found.at(Choice(6)).latency_ms
+    assert latency.high == pytest.approx(latency.value * math.exp(half))
+    assert latency.low == pytest.approx(latency.value / math.exp(half))
+    far = found.at(Choice(64)).latency_ms  # three doublings beyond
+    assert math.log(far.high / far.value) == pytest.approx(3 * half)
+
+
+def test_what_was_measured_loosely_is_predicted_loosely():
+    sure, loose = Spread((0.01,)).factor(1), Spread((0.01,)).factor(1, noise=0.2)
+    assert loose > math.exp(0.2 * math.sqrt(2)) > sure
+
+
+def test_another_device_scales_the_devices_part_alone():
+    faster = replace(CPU, name="twice", bytes_per_s=2e10, rates={"fp32_flops": 2e11})
+    found = made((1, 4, 16)).at(Choice(8, roofs=faster))
+    assert found.latency_ms.value == pytest.approx(3 + ideal_ms(8))
+    assert found.latency_ms.low is None and found.why_no_interval and any("twice" in each for each in found.assumed)
+    assert found.memory_bytes is None and found.power_w is None
+
+
+def test_no_number_for_a_precision_or_a_kind_of_device_that_is_not_known():
+    found = made((1, 4))
+    assert found.at(Choice(4, "float16")).latency_ms.value == pytest.approx(3 + ideal_ms(4))
+    with pytest.raises(Absent, match="no ceiling of float64"):
+        found.at(Choice(4, "float64"))
+    with pytest.raises(Absent, match="efficiencies of a CPU say nothing of a GPU"):
+        found.at(Choice(4, roofs=roofs.of_board("H200")))
+
+
+@pytest.mark.parametrize("wrong", [[], [Measured(1, math.nan)], [Measured(1, 0.0)], [Measured(0, 5.0)],
+                                   [Measured(2, -1.0), Measured(4, math.inf)]])
+def test_nothing_is_made_of_latencies_that_cannot_be(wrong):
+    with pytest.raises(Absent, match="no batch has a measured latency"):
+        twin(NODES, wrong, CPU)
+
+
+def test_nothing_is_made_of_no_work():
+    with pytest.raises(Absent, match="no node has modelled work"):
+        twin([Node("view", "copy", "float32", Amount(0, 0), Amount(0, 0))], [Measured(1, 5.0)], CPU)
+
+
+def test_memory_and_power_are_what_was_measured_and_absent_beyond():
+    found = twin(NODES, [Measured(1, 9, memory_bytes=1e9, power_w=100), Measured(4, 20, memory_bytes=4e9,
+                                                                               power_w=300)], CPU)
+    two, sixteen = found.at(Choice(2)), found.at(Choice(16))
+    assert two.memory_bytes == pytest.approx(2e9) and two.power_w == pytest.approx(200)
+    assert sixteen.memory_bytes == pytest.approx(16e9)
+    assert sixteen.power_w is None and "batch 1 to 4" in sixteen.absent["power_w"]
+    assert found.at(Choice(2, "float16")).memory_bytes == pytest.approx(2e9)  # at most what is measured in float32
+    one = made((1,)).at(Choice(1))
+    assert one.memory_bytes is None and "needs two batches" in one.absent["memory_bytes"]
+
+
+def test_regions_of_the_envelope():
+    def region(latency_ms):
+        return twin(NODES, [Measured(8, latency_ms)], CPU).at(Choice(8))
+
+    assert region(ideal_ms(8) / 0.7).region == "optimal" and region(ideal_ms(8) / 0.7).gap == pytest.approx(1 / 0.7)
+    assert region(ideal_ms(8) / 0.3).region == "compute_bound" and region(ideal_ms(8) / 0.05).region == "latency_bound"
+    assert twin(NODES, [Measured(1, 10)], CPU).at(Choice(1)).region == "memory_bound"
+
+
+def test_work_between_two_batches():
+    assert between(2, Amount(20, 14), 4, Amount(40, 18)) == (Amount(0, 10), Amount(10, 2))
+    assert between(1, Amount(5, 9), 2, Amount(5, 7)) == (Amount(5, 9), Amount(0, 0))
+
+
+def test_the_fit_solves_its_equations_and_stays_above_zero():
+    rng = np.random.default_rng(5)
+    x = np.array([1.0, 2, 3, 5, 8, 13])
+    time = (2 + 3 * x) * np.exp(rng.normal(0, 0.2, 6))
+    found = curves.affine(x, time)
+
+    def equations(parameters):
+        fit = parameters[0] + parameters[1] * x
+        weighted = (time - fit) / (time * fit)
+        return [weighted.sum(), (weighted * x).sum()]
+
+    assert (found.fixed, found.slope) == pytest.approx(optimize.root(equations, (1, 1), tol=1e-12).x, rel=1e-6)
+    assert curves.affine(x, 10 / x).slope == 0 and curves.affine(x, x**2).fixed == 0
+
+
+def test_boards_are_found_by_name_and_named_when_not():
+    found = roofs.of_board("h200")
+    assert found.source == "data sheet" and found.bytes_per_s == 4.8e12 and found.gpu
+    assert found.peak("gemm", "bfloat16") == pytest.approx(989.4e12, rel=0.01)
+    assert found.peak("elementwise", "float32") == pytest.approx(66.9e12, rel=0.01)
+    with pytest.raises(Absent, match="no board 'H20'"):
+        roofs.of_board("H20")
+    with pytest.raises(Absent, match="have not been measured"):
+        roofs.of_ceilings({"fp32_flops": 1e12})
+
+
+def test_conformal_takes_the_rank_that_covers():
+    assert conformal(list(range(1, 10)), 0.9) == 9 and conformal(list(range(1, 100)), 0.9) == 90
+    with pytest.raises(Absent, match="needs 9 held-out times, there are 8"):
+        conformal(list(range(8)), 0.9)
+
+
+# The solver against every subset of limits, by brute force.
+def predictions():
+    found = twin(NODES, [Measured(batch, 3 + 2 * ideal_ms(batch), memory_bytes=1e9 + 2e8 * batch, power_w=100.0 + batch)
+                         for batch in (1, 4, 16)], CPU)
+    return [found.at(Choice(batch, precision)) for precision in (None, "float16") for batch in (1, 2, 4, 8, 16, 32)]
+
+
+KNOWN = predictions()
+VALUES = {"latency_ms": (5.0, 12.0, 30.0), "memory_gb": (1.3, 3.0), "power_w": (101.5, 110.0),
+          "throughput_per_s": (100.0, 390.0)}
+
+
+def keeps(one, limits):
+    slowest = one.latency_ms.high or one.latency_ms.value
+    seen = {"latency_ms": slowest, "memory_gb": one.memory_bytes and one.memory_bytes / 1e9, "power_w": one.power_w,
+            "throughput_per_s": one.choice.batch * 1000 / slowest}
+    return all(seen[name] is not None and (seen[name] >= bound if name == "throughput_per_s" else seen[name] <= bound)
+               for name, bound in limits.items())
+
+
+@pytest.mark.parametrize("aim", choose.AIMS)
+def test_the_solver_is_brute_force(aim):
+    for chosen in itertools.product(*[(None, *values) for values in VALUES.values()]):
+        limits = {name: bound for name, bound in zip(VALUES, chosen, strict=True) if bound is not None}
+        found = choose.answer(KNOWN, limits, aim)
+        kept = [one for one in KNOWN if keeps(one, limits)]
+        assert list(found.kept) == kept
+        if kept:
+            value = (lambda one: -one.throughput_per_s) if aim == "throughput" else (lambda one: one.latency_ms.value)
+            assert value(found.best) == min(map(value, kept)) and found.nearest is None
+        else:
+            assert found.best is None and found.nearest is not None and found.excesses
+        for one in kept:
+            beaten = any(other.latency_ms.value <= one.latency_ms.value
+                         and other.throughput_per_s >= one.throughput_per_s
+                         and (other.memory_bytes or math.inf) <= (one.memory_bytes or math.inf)
+                         and (other.latency_ms.value, other.throughput_per_s, other.memory_bytes)
+                         != (one.latency_ms.value, one.throughput_per_s, one.memory_bytes) for other in kept)
+            assert (one in found.pareto) is not beaten
+
+
+def test_where_nothing_satisfies_the_nearest_is_named_with_what_it_misses():
+    found = choose.answer(KNOWN, {"latency_ms": 1.0})
+    assert found.nearest.choice == Choice(1, "float16") or found.nearest.choice == Choice(1)
+    assert min(choose._slowest(one) for one in KNOWN) == pytest.approx(found.excesses[0].value)
+    unknown = choose.answer([one for one in KNOWN if one.choice.precision], {"power_w": 1000.0})
+    assert unknown.best is None and unknown.excesses[0].value is None and unknown.excesses[0].relative == math.inf
+
+
+def test_what_a_limit_costs_is_the_best_without_it():
+    found = choose.answer(KNOWN, {"latency_ms": 12.0, "memory_gb": 100.0})
+    free = choose.answer(KNOWN, {"memory_gb": 100.0})
+    assert found.bought["latency_ms"] == free.best and found.bought["memory_gb"] is None
+
+
+def test_the_level_and_the_fewest_batches_are_what_the_documentation_says():
+    assert interval.LEVEL == 0.9 and interval.FEWEST == 3
