@@ -7,9 +7,11 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco import device_passes
 from aaco.analytics import (
     attribution,
     features,
@@ -42,6 +44,7 @@ from aaco.report import format
 from aaco.runner import iterations, model_file, witness
 from aaco.tracelake import documents, layout, manifest, store
 
+HOST_ROOFS = "the ceilings that were measured are the host's; the kernels ran on a device"
 NOT_PROFILED = "the run was made with --no-profile"
 NOT_REACHED = "the run ended before it"
 NOTHING = "nothing was ever recorded in this session"
@@ -63,10 +66,13 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
 
     A sealed session is read from its tables; `anew`, and any other session, from the raw captures.
     """
-    found, why_missing, meta = _ingest(session) if anew else _tables(session)
+    found, why_missing, meta, passes = _ingest(session) if anew else _tables(session)
     environment, runtime = documents.read(session, layout.ENVIRONMENT), _runtime(session)
-    trace, fused = tracing.of_tables(found, settings), fusion.of_run(found, _ceilings(environment) or {})
-    readings = measure(found, _ceilings(environment), settings, why_missing, caveats(environment),
+    of_host = _on_device(found) and not ((environment.get("machine") or {}).get("card") or {}).get("device")
+    roofs = None if of_host else _ceilings(environment)
+    why = {**why_missing, **({"machine": HOST_ROOFS} if of_host and _ceilings(environment) else {})}
+    trace, fused = tracing.of_tables(found, settings), fusion.of_run(found, roofs or {})
+    readings = measure(found, roofs, settings, why, caveats(environment),
                        {"trace": trace, "tokens_per_inference": _tokens(runtime)})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
@@ -80,7 +86,13 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
                *(f"{one}." for one in device_watch.said(session.folder / layout.DEVICE_RAW, found.get("gpu_events"))),
                *_beyond(readings, settings),
                *(() if anew else documents.damage(session, layout.BOTTLENECK))), trace=trace,
-        examined={"fusion": fused} if fused else {})
+        examined=({"fusion": fused} if fused else {}) | ({"device_passes": passes} if passes else {}))
+
+
+def _on_device(found: Mapping[str, pa.Table]) -> bool:
+    """Whether the kernels are those of a device, timed by itself."""
+    kernels = found.get("kernels")
+    return kernels is not None and kernels["device_id"].null_count < kernels.num_rows
 
 
 def keep(session: Session, explained: Explanation) -> None:
@@ -92,7 +104,8 @@ def keep(session: Session, explained: Explanation) -> None:
     session.write_json(layout.SUMMARY, dict(explained.summary))
     session.write_json(layout.DERIVED_METRICS, explained.derived_metrics())
     session.write_json(layout.BOTTLENECK, explained.diagnosis.document())
-    documents.replace(session, layout.EXAMINED["fusion"], explained.examined.get("fusion"))
+    for name in ("fusion", "device_passes"):
+        documents.replace(session, layout.EXAMINED[name], explained.examined.get(name))
     for name, document in (explained.trace.documents() if explained.trace else {}).items():
         session.write_json(layout.TRACE[name], document)
 
@@ -114,20 +127,26 @@ def _absent_files(session: Session, why_missing: Mapping[str, str], runtime: Map
     return {name: why for name, why in reasons.items() if not (session.folder / name).exists()}
 
 
-def _tables(session: Session) -> tuple[dict[str, pa.Table], dict[str, str], dict[str, Any]]:
-    """The tables, why others are missing, and the model's facts: as stored once sealed, else from the raw captures."""
+_Found = tuple[dict[str, pa.Table], dict[str, str], dict[str, Any], dict[str, Any]]
+
+
+def _tables(session: Session) -> _Found:
+    """The tables, why others are missing, the model's facts, and the account of a device's passes (empty: there were
+    none): as stored once sealed, else from the raw captures.
+    """
     if manifest.is_sealed(session):
         stored = store.read_all(session)
         reasons = manifest.read(session)["absent"]
         missing = {spec.name: reasons.get(spec.file, NOT_REACHED) for spec in STORED if spec.name not in stored}
-        return stored, missing, documents.read(session, layout.MODEL_META)
+        return (stored, missing, documents.read(session, layout.MODEL_META),
+                documents.read(session, layout.EXAMINED["device_passes"]))
     return _ingest(session)
 
 
-def _ingest(session: Session) -> tuple[dict[str, pa.Table], dict[str, str], dict[str, Any]]:
+def _ingest(session: Session) -> _Found:
     ingest = _Ingest(session)
     found, missing = ingest.run()
-    return found, missing, documents.read(session, layout.MODEL_META) | ingest.meta
+    return found, missing, documents.read(session, layout.MODEL_META) | ingest.meta, ingest.passes
 
 
 class _Ingest:
@@ -141,6 +160,8 @@ class _Ingest:
         self.found: dict[str, pa.Table] = {}
         self.why: dict[str, str] = {}
         self.meta: dict[str, Any] = {}
+        self.methods: list[str | None] | None = None  # how each kernel of a device was named
+        self.passes: dict[str, Any] = {}
 
     def run(self) -> tuple[dict[str, pa.Table], dict[str, str]]:
         self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan.batch))
@@ -156,6 +177,7 @@ class _Ingest:
         else:
             self._profile()
             self._graph()
+            self._device()
             self._attribution()
         otherwise = {spec.name: self.not_reached if spec.name in OF_A_RUN else NOT_OF_A_RUN for spec in STORED}
         return self.found, {name: why for name, why in (otherwise | self.why).items() if name not in self.found}
@@ -256,15 +278,37 @@ class _Ingest:
         self.why["executed_nodes"] = "; ".join(reasons) or (self.not_reached if self.plan.profile else NOT_PROFILED)
         return placement.of_names(names, assignment)
 
+    def _device(self) -> None:
+        """What the device did takes the place of what the host dispatched, where it was traced."""
+        facts = self.runtime.get("device")
+        if not facts or "kernels" not in self.found:
+            return
+        clocks = ClockOffsets(**self.session.record.clocks)
+        try:
+            device = device_passes.read(self.session.folder, self.found, clocks, self.runtime["profile"]["warmup"])
+        except Absent as reason:
+            self.passes = {"schema_version": 1, "why_absent": str(reason)}
+            return
+        self.found |= device.tables
+        self.methods, self.passes = device.methods, device.account | {"plain_latency_ms": self._plain_ms()}
+
+    def _plain_ms(self) -> float | None:
+        """The median latency of the clean passes."""
+        try:
+            return float(np.median(inputs.latencies_ms(self.found["inference_iters"])))
+        except (Absent, KeyError):
+            return None
+
     def _attribution(self) -> None:
         if "kernels" not in self.found:
             return
-        kernels = attribution.label_families(self.found["kernels"], self.found.get("executed_nodes"))
+        kernels = self.found["kernels"] if self.methods else attribution.label_families(
+            self.found["kernels"], self.found.get("executed_nodes"))
         self.found["kernels"] = kernels
         self._add("kernel_groups", self._groups)
         if "executed_nodes" in self.found:
             nodes = self.found["graph_nodes"]
-            mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes)
+            mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes, self.methods)
             self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(kernels, mapped, nodes)
         else:
             self.why |= dict.fromkeys(("operators", "op_to_kernel_map"), self.why["executed_nodes"])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from aaco import __version__, cooling, markers, roofs
+from aaco import __version__, cooling, device_passes, markers, roofs
 from aaco.analytics import features, sentinel
 from aaco.calibration import card
 from aaco.collectors import arguments, device_watch, environment, ladder, machine
@@ -169,7 +169,7 @@ def _record_model(begun: Begun, prepared: Prepared, settings: Settings, show: Sh
         session.amend(backend_ran=runtime["providers"][0])
         if prepared.plan.profile:
             show.step(f"profiling {prepared.plan.profile_iterations} iterations in a separate process")
-            runtime["profile"] = ort.profile_pass(session.folder, prepared.workload, prepared.plan)
+            runtime |= device_passes.profile(session.folder, prepared.workload, prepared.plan, show)
             session.write_json(layout.ORT_CONFIG, runtime)
 
 

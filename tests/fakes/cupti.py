@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,27 +57,43 @@ def record(kind: int, size: int, **fields: int) -> bytes:
     return row.tobytes().ljust(size, b"\0")
 
 
-def example(path: Path, buffers: int = 2) -> Path:
-    """A capture with two kernels, their launches and a copy in each buffer, its end said."""
+def write(path: Path, names: Sequence[str], buffers: Sequence[Sequence[bytes]], offset_ns: int = 0) -> Path:
+    """A capture of process 42. A kernel's name is its place in `names` x 4096, from 1 on; times are on a clock that
+    offset_ns brings to the real-time one.
+    """
     made = spool.Spool(str(path))
     made.say(spool.HEAD, {"cupti": 130001, "pid": 42, "without": [], "unfiltered": [],
-                          "clock": {"cupti_ns": 1_000, "realtime_ns": 1_700_000_000_000_001_000, "within_ns": 90}})
+                          "clock": {"cupti_ns": 1_000, "realtime_ns": 1_000 + offset_ns, "within_ns": 90}})
     made.say(spool.SIZE, {KERNEL: 216, RUNTIME: 40, COPY: 96})
-    made.say(spool.NAME, {4096: "gemm<float>", 8192: "relu"})
+    made.say(spool.NAME, {4096 * place: name for place, name in enumerate(names, 1)})
     made.say(spool.CALL, {RUNTIME: {211: "cudaLaunchKernel_v7000", 41: "cudaMemcpyAsync_ptsz_v7000"}})
-    for each in range(buffers):
-        at = 10_000 * (each + 1)
-        made.add(spool.DATA, b"".join((
-            record(RUNTIME, 40, cbid=211, start=at, end=at + 9, processId=42, threadId=43, correlationId=3 * each + 1),
-            record(KERNEL, 216, start=at + 10, end=at + 110, name=4096, correlationId=3 * each + 1, gridX=2, gridY=1,
-                   gridZ=1, blockX=64, blockY=1, blockZ=1, streamId=7, graphNodeId=5, graphId=6),
-            record(RUNTIME, 40, cbid=211, start=at + 20, end=at + 29, processId=42, threadId=43,
-                   correlationId=3 * each + 2),
-            record(KERNEL, 216, start=at + 120, end=at + 150, name=8192, correlationId=3 * each + 2, gridX=1, gridY=1,
-                   gridZ=1, blockX=32, blockY=1, blockZ=1, streamId=7),
-            record(COPY, 96, copyKind=2, srcKind=3, dstKind=1, bytes=512, start=at + 160, end=at + 170,
-                   correlationId=3 * each + 3, streamId=7))))
+    for some in buffers:
+        made.add(spool.DATA, b"".join(some))
     made.state["ended"] = "exit"
     made.tell()
     made.close()
     return path
+
+
+def kernel(start: int, lasted: int, name: int, correlation: int, **more: int) -> bytes:
+    """A kernel of 1 x 32 threads in stream 7; name: its place in the capture's names, from 1 on."""
+    shape = {f"{what}{axis}": 1 for what in ("grid", "block") for axis in "XYZ"} | {"blockX": 32, "streamId": 7}
+    return record(KERNEL, 216, start=start, end=start + lasted, name=4096 * name, correlationId=correlation,
+                  **shape | more)
+
+
+def launch(start: int, correlation: int, lasted: int = 9) -> bytes:
+    """A call of cudaLaunchKernel."""
+    return record(RUNTIME, 40, cbid=211, start=start, end=start + lasted, processId=42, threadId=43,
+                  correlationId=correlation)
+
+
+def example(path: Path, buffers: int = 2) -> Path:
+    """A capture with two kernels, their launches and a copy in each buffer, its end said."""
+    graph = {"gridX": 2, "blockX": 64, "graphNodeId": 5, "graphId": 6}
+    return write(path, ["gemm<float>", "relu"], [
+        [launch(at, one), kernel(at + 10, 100, 1, one, **graph), launch(at + 20, one + 1),
+         kernel(at + 120, 30, 2, one + 1),
+         record(COPY, 96, copyKind=2, srcKind=3, dstKind=1, bytes=512, start=at + 160, end=at + 170,
+                correlationId=one + 2, streamId=7)]
+        for at, one in ((10_000 * (each + 1), 3 * each + 1) for each in range(buffers))], 1_700_000_000_000_000_000)

@@ -413,6 +413,13 @@ MUTATIONS = [
      "tests/unit/test_cupti.py::test_a_capture_that_ends_early_has_what_was_flushed_and_says_so"),
     ("profiler/cupti/capture.py", 'sizes[f"grid_{axis}"] * sizes[f"block_{axis}"]', 'sizes[f"grid_{axis}"]',
      "tests/unit/test_cupti.py::test_a_capture_is_what_was_recorded"),
+    ("device_passes.py", "passes.inside(integers(timed[name][\"t_start_ns\"]), begins, ends)",
+     "passes.inside(integers(timed[name][\"t_start_ns\"]), begins[1:], ends[1:])",
+     "tests/unit/test_device_passes.py::test_time_of_one_pass_stands_at_the_nodes_of_the_other"),
+    ("derive.py", "roofs = None if of_host else", "roofs =",
+     "tests/unit/test_device_passes.py::test_time_of_one_pass_stands_at_the_nodes_of_the_other"),
+    ("analytics/attribution/passes.py", "held = (run >= 0) & (at <= ends[np.maximum(run, 0)] + TOLERANCE_NS)",
+     "held = run >= 0", "tests/unit/test_device_passes.py::test_a_moment_lies_in_the_run_around_it"),
 ]
 
 

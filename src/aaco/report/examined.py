@@ -8,6 +8,7 @@ from typing import Any
 
 from aaco.report import (
     critical_path,
+    device_passes,
     device_work,
     fusion,
     instructions,
@@ -29,7 +30,8 @@ class Shown:
     meaning: str
 
 
-BY_NAME = {"critical_path": Shown(critical_path.sections, critical_path.FILE),
+BY_NAME = {"device_passes": Shown(device_passes.sections, device_passes.FILE),
+           "critical_path": Shown(critical_path.sections, critical_path.FILE),
            "launch_tax": Shown(launch_tax.sections, launch_tax.FILE),
            "instructions": Shown(instructions.sections, instructions.FILE),
            "device_work": Shown(device_work.sections, device_work.FILE),

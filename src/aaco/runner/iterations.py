@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aaco.core import files
 from aaco.core.errors import BadCapture
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 ROW = struct.Struct("<4q")  # iteration, phase, t_start_ns, t_end_ns
 PHASES = ("warmup", "measurement")
+TRACED = "iterations.i64"  # of a pass under a tracer, in its folder: no row of it is a latency
 
 
 def path_of(folder: Path, process: int) -> Path:
@@ -44,6 +46,13 @@ def last(path: Path, most: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64
     with path.open("rb") as file:
         file.seek(max(end - most, 0) * ROW.size)
         return _checked(path, file.read(min(end, most) * ROW.size))
+
+
+def measured(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The whole rows of one process that were no warm-up. Raises BadCapture, StorageError."""
+    with files.storage(path):
+        rows = _rows(path)
+    return rows[rows[:, 1] == PHASES.index("measurement")]
 
 
 def parse(folder: Path, batch: int | None) -> pa.Table:

@@ -65,7 +65,26 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
         return _run(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
 
 
-def profile_pass(folder: Path, workload: Workload, plan: Plan) -> dict[str, Any]:
+def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mapping[str, str]) -> dict[str, Any]:
+    """As many inferences as are profiled, in one fresh process that the environment makes a tracer watch.
+
+    Their rows go to the folder, apart from the session's latencies, which no tracer disturbed.
+    """
+    with scratch_of(workload) as scratch:
+        job = Job(kind="time", rows=str((folder / iterations.TRACED).resolve()), account=str(scratch / "account"),
+                  warmup=_few(plan), iterations=plan.profile_iterations, **job_of(workload, scratch))
+        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment)
+    return {"warmup": job.warmup, "iterations": job.iterations, "providers": outcome["providers"]}
+
+
+def _few(plan: Plan) -> int:
+    """Runs before those that are profiled or traced."""
+    least, most = PROFILE_WARMUP
+    return min(max(plan.warmup, least), most)
+
+
+def profile_pass(folder: Path, workload: Workload, plan: Plan,
+                 environment: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """Profile the workload in one fresh process: ORT's node profile, and the graph as optimised at each stage.
 
     A backend that compiles whole subgraphs cannot write its graph; then `stages_absent` says so, the graph it was
@@ -75,10 +94,9 @@ def profile_pass(folder: Path, workload: Workload, plan: Plan) -> dict[str, Any]
         common = job_of(workload, scratch) | {"named": _named(workload, scratch), "rows": "", "account": "",
                                                "profile": str(scratch / "profile.json"),
                                                "offered": str(scratch / "offered.onnx")}
-        least, most = PROFILE_WARMUP
-        job = Job(kind="profile", warmup=min(max(plan.warmup, least), most), iterations=plan.profile_iterations,
+        job = Job(kind="profile", warmup=_few(plan), iterations=plan.profile_iterations,
                   dumps={level: str(scratch / f"{level}.onnx") for level in layout.STAGE_GRAPHS}, **common)
-        outcome = _run(job, scratch, lambda: None, lambda pid: None, {})
+        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment)
         _keep_profile(scratch / "profile.json", folder / layout.ORT_PROFILE)
         for level in outcome["dumped"]:
             _keep_graph(Path(job.dumps[level]), folder / layout.STAGE_GRAPHS[level])

@@ -16,6 +16,7 @@ DUET = "runtime/duet.json"  # of a comparison in turns: its plan, and what it me
 COMMAND = "runtime/command.json"  # in its place, when a command was run
 MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
 ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
+CUPTI_NAMES, CUPTI_TIMES = "profiler/raw/cupti-names", "profiler/raw/cupti-times"  # what a device did, in two passes
 ROCPROF_RAW = "profiler/rocprof_raw"
 RAW = "profiler/raw"
 EXECUTIONS = "profiler/executions.json"  # of a traced command: how each execution under the profiler went
@@ -31,7 +32,7 @@ GIVEN_LATENCY = "runtime/given_latency.json"  # of an import: how long a step ta
 # What further examinations of an imported session found, by what they asked.
 EXAMINED = {name: f"metrics/{name}.json" for name in
             ("instructions", "device_work", "kernel_classes", "roofline", "attribution", "products", "critical_path",
-             "fusion", "launch_tax", "stacks")}
+             "fusion", "launch_tax", "stacks", "device_passes")}
 # What an examination of a trace found, by part; those it has nothing to say about are not there.
 TRACE = {name: f"metrics/{name}.json" for name in
          ("timeline", "idle", "launches", "queues", "collectives", "steady_state")}
