@@ -15,7 +15,7 @@ from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from aaco.collectors import amd_sensors, bpf, environment, kernel_device, machine, perf_event, tracepoints
+from aaco.collectors import amd_sensors, bpf, environment, gpu_access, kernel_device, machine, perf_event, tracepoints
 from aaco.core.host import Host, known, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent
@@ -54,7 +54,7 @@ class Question:
         try:
             return Capability(self.group, self.name, True, self.probe(host))
         except Absent as reason:
-            return Capability(self.group, self.name, False, why_not=str(reason), fix=self.fix)
+            return Capability(self.group, self.name, False, why_not=str(reason), fix=getattr(reason, "fix", self.fix))
 
 
 def examine(sessions: Path = Path("sessions"), host: Host | None = None) -> list[Capability]:
@@ -113,8 +113,7 @@ def _device(path: str) -> Probe:
         node = host.root / path
         if not node.exists():
             raise Absent(f"{node} is missing")
-        if not os.access(node, os.R_OK | os.W_OK):
-            raise Absent(f"{node} is not readable and writable by this user")
+        gpu_access.may_open(host, node)
         return f"{node} is accessible"
     return probe
 
@@ -149,14 +148,6 @@ def _libcuda(_: Host) -> str:
     except OSError as error:
         raise Absent(str(error)) from error
     return "libcuda.so.1 loads"
-
-
-def _nvml(_: Host) -> str:
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError as error:
-        raise Absent(str(error)) from error
-    return "libnvidia-ml.so.1 loads"
 
 
 def _cupti(host: Host) -> str:
@@ -314,19 +305,32 @@ QUESTIONS = (
              _ALONE + "onnxruntime-gpu tensorrt"),
     Question("runtime", "OpenVINOExecutionProvider", _provider("OpenVINOExecutionProvider"),
              "in an environment of its own: pip install onnxruntime-openvino"),
+    Question("amd", "amdgpu driver", gpu_access.driver(gpu_access.AMD, "amdgpu"), ""),
     Question("amd", "AMD GPU", _amd, "load the amdgpu driver; in a container pass --device /dev/kfd --device /dev/dri"),
     Question("amd", "amdgpu sensors", _amd_sensors, "load the amdgpu driver; in a container mount /sys read-only"),
-    Question("amd", "/dev/kfd", _device("dev/kfd"), "join the groups render and video, or pass --device /dev/kfd"),
+    Question("amd", "/dev/kfd", _device("dev/kfd"), "load the amdgpu driver; in a container pass --device /dev/kfd"),
+    Question("amd", "/dev/dri/renderD*", gpu_access.amd_nodes, ""),
     Question("amd", "ROCm", _rocm, "install ROCm, or set ROCM_PATH to where it is"),
+    Question("amd", "ROCm and its driver", gpu_access.rocm_fits,
+             "install the ROCm release that goes with the driver, or the driver (amdgpu-dkms) that goes with ROCm: "
+             "https://rocm.docs.amd.com, user and kernel-space support matrix"),
     Question("amd", "rocprofv3", _tool("rocprofv3", "--version"), _ROCM),
     Question("amd", "rocprof", _tool("rocprof", "--version"), "prefer rocprofv3, its successor"),
     Question("amd", "amd-smi", _tool("amd-smi", "version"), _ROCM),
     Question("amd", "rocm-smi", _tool("rocm-smi", "--version"), "prefer amd-smi, its successor"),
     Question("amd", "migraphx-driver", _tool("migraphx-driver", "--version"), "install the package migraphx of ROCm"),
+    Question("nvidia", "nvidia driver", gpu_access.driver(gpu_access.NVIDIA, "nvidia"), ""),
     Question("nvidia", "NVIDIA GPU", _nvidia, "load the nvidia driver; in a container pass --gpus all"),
     Question("nvidia", "nvidia-smi", _tool("nvidia-smi", "--version"), "it comes with the driver: put it on PATH"),
     Question("nvidia", "libcuda", _libcuda, "it comes with the driver; in a container pass --gpus all"),
-    Question("nvidia", "NVML", _nvml, "it comes with the driver; in a container pass --gpus all"),
+    Question("nvidia", "/dev/nvidia*", gpu_access.nvidia_nodes, ""),
+    Question("nvidia", "NVML", gpu_access.nvml, "it comes with the driver: in a container pass --gpus all; where "
+             "library and driver are of different versions, reboot, or load nvidia and nvidia_uvm anew"),
+    Question("nvidia", "CUDA and its driver", gpu_access.cuda_fits,
+             "update the driver, or take a toolkit and packages of the CUDA that it knows"),
+    Question("nvidia", "NVIDIA counters", gpu_access.nvidia_counters,
+             "run as root, in a container with --cap-add SYS_ADMIN, or: echo 'options nvidia "
+             "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf, and reboot"),
     Question("nvidia", "CUPTI", _cupti, "install the CUDA toolkit, or set CUDA_HOME to where it is"),
     Question("nvidia", "ncu", _tool("ncu", "--version"), _CUDA),
     Question("nvidia", "nsys", _tool("nsys", "--version"), _CUDA),

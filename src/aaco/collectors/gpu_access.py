@@ -1,0 +1,207 @@
+"""What stands between this user and the GPUs that are plugged in: drivers, device nodes, groups, versions, locks.
+
+Each function returns what is fine, or raises Absent with what is not; it reads files and asks no driver, save `nvml`,
+which asks one in a process of its own, as a driver may hang.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import grp
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from aaco.collectors import environment, machine
+from aaco.core.host import Host, known, number, text
+from aaco.core.readings import Absent
+
+AMD, NVIDIA = 0x1002, 0x10DE  # the PCI SIG's list
+GPU_CLASSES = (0x03, 0x12)  # PCI base classes: display controller, processing accelerator
+NVML_TIMEOUT_S = 10.0
+# The amdgpu driver that came with a ROCm release, by the first two numbers of its version.
+DRIVERS = {(6, 3): (6, 0), (6, 7): (6, 1), (6, 8): (6, 2), (6, 10): (6, 3), (6, 12): (6, 4), (6, 14): (7, 0),
+           (6, 16): (7, 1)}
+RELEASES = ((5, 5), (5, 6), (5, 7), (6, 0), (6, 1), (6, 2), (6, 3), (6, 4), (7, 0), (7, 1), (7, 2))
+# "User and kernel-space support matrix" of ROCm's documentation: two releases either way; from 6.4 on a year.
+NEAR, NEAR_SINCE_6_4 = 2, 4
+# The first ROCm release that knows an architecture (ROCm's release notes).
+SINCE = {"gfx942": (6, 0), "gfx950": (7, 0), "gfx1200": (6, 4), "gfx1201": (6, 4)}
+INSTALL = {"amdgpu": "install amdgpu-dkms", "nvidia": "install the driver of the distribution, or nvidia.com's"}
+PASS = {"amdgpu": "--device /dev/kfd --device /dev/dri", "nvidia": "--gpus all (NVIDIA container toolkit)"}
+MAKE = {"amdgpu": "sudo udevadm trigger, and read dmesg", "nvidia": "sudo nvidia-modprobe -u -c=0"}
+NO_DEVICE = "nothing to mend: use a machine that has one"
+
+
+class Lacking(Absent):
+    """What is not fine, and what mends just that."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(why)
+        self.fix = fix
+
+
+def driver(vendor: int, module: str) -> Callable[[Host], str]:
+    """Whether the devices of a vendor have their driver: none plugged in, and none loaded, are told apart."""
+    def probe(host: Host) -> str:
+        plugged = on_bus(host, vendor)
+        loaded = (host.sys / "module" / module).is_dir()
+        if not plugged and not loaded:
+            raise Lacking("no such device is on the PCI bus", NO_DEVICE)
+        if not loaded:
+            other = next((name for name in ("nouveau", "vfio_pci") if (host.sys / "module" / name).is_dir()), None)
+            raise Lacking(f"{', '.join(plugged)} is on the PCI bus, but the driver {module} is not loaded"
+                          + (f" ({other} is)" if other else ""),
+                          f"keep {other} from it and reboot: echo 'blacklist {other}' | sudo tee "
+                          f"/etc/modprobe.d/{other}.conf" if other else
+                          f"sudo modprobe {module}, and read dmesg; where there is no such module, {INSTALL[module]}")
+        version = known(text, host.sys / "module" / module / "version") or "the kernel's own"
+        return f"{module} {version}, {len(plugged)} on the PCI bus"
+    return probe
+
+
+def on_bus(host: Host, vendor: int) -> list[str]:
+    """The PCI addresses of a vendor's GPUs."""
+    found = []
+    for device in sorted((host.sys / "bus/pci/devices").glob("*")):
+        kind = known(number, device / "class")
+        if known(number, device / "vendor") == vendor and kind is not None and kind >> 16 in GPU_CLASSES:
+            found.append(device.name)
+    return found
+
+
+def amd_nodes(host: Host) -> str:
+    """Whether this user may open /dev/kfd and the render nodes of AMD's devices."""
+    cards = sorted((host.sys / "class/drm").glob("renderD*"))
+    wanted = [host.root / "dev/dri" / card.name for card in cards if known(number, card / "device/vendor") == AMD]
+    return open_to(host, wanted, "amdgpu")
+
+
+def nvidia_nodes(host: Host) -> str:
+    """Whether this user may open the nodes of NVIDIA's devices."""
+    numbers = [re.search(r"^Device Minor:\s*(\d+)", known(text, path) or "", re.MULTILINE)
+               for path in sorted((host.proc / "driver/nvidia/gpus").glob("*/information"))]
+    wanted = [host.root / "dev" / name for name in ("nvidiactl", "nvidia-uvm")] if numbers else []
+    wanted += [host.root / f"dev/nvidia{found[1]}" for found in numbers if found]
+    return open_to(host, wanted, "nvidia")
+
+
+def open_to(host: Host, nodes: Sequence[Path], module: str) -> str:
+    """Which of the nodes this user may read and write. Raises Lacking for those that are not there, and for the first
+    that he may not open.
+    """
+    if not nodes:
+        raise Lacking(f"the driver {module} offers no device", "see the driver's own line")
+    missing = [str(node) for node in nodes if not node.exists()]
+    if missing:
+        inside = known(environment.container, host)
+        raise Lacking(f"the kernel offers {', '.join(missing)}, but "
+                      + (f"this container ({inside}) was not given it" if inside else "there is no such file"),
+                      f"start the container with {PASS[module]}" if inside else MAKE[module])
+    for node in nodes:
+        may_open(host, node, module)
+    return f"{', '.join(map(str, nodes))} open to this user"
+
+
+def may_open(host: Host, node: Path, module: str = "amdgpu") -> None:
+    """Raises Lacking where this user may not read and write a node, with whose it is and which groups he is in."""
+    if os.access(node, os.R_OK | os.W_OK):
+        return
+    about = node.stat()
+    group, own = _group(about.st_gid), ", ".join(map(_group, sorted(set(os.getgroups())))) or "none"
+    inside = known(environment.container, host)
+    raise Lacking(f"{node} is of group {group} (mode {stat.S_IMODE(about.st_mode):o}), and this process is in {own}",
+                  f"start the container with {PASS[module]} --group-add {about.st_gid}" if inside else
+                  f"sudo usermod -aG {group} $USER, and log in anew" if about.st_gid and about.st_mode & 0o060 else
+                  f"sudo chmod g+rw {node} for a group of this user, by a udev rule that lasts")
+
+
+def rocm_fits(host: Host) -> str:
+    """Whether ROCm is new enough for the devices, and near enough to the driver that is loaded."""
+    said = text(environment.rocm_folder(host) / ".info/version")
+    rocm = _release(said)
+    if rocm is None:
+        raise Absent(f"ROCm names no version: {said[:40]!r}")
+    for gpu in known(machine.amd_gpus, host) or ():
+        if gpu.arch in SINCE and rocm < SINCE[gpu.arch]:
+            raise Absent(f"ROCm {said} is older than {gpu.name or gpu.arch} ({gpu.arch}), which it knows since "
+                         f"{'.'.join(map(str, SINCE[gpu.arch]))}")
+    module = known(text, host.sys / "module/amdgpu/version")
+    of = DRIVERS.get(_release(module) or (0, 0)) if module else None
+    if of is None or rocm not in RELEASES:
+        return f"ROCm {said}; the driver ({module or 'the kernel’s own'}) is of no release to compare it with"
+    apart = abs(RELEASES.index(rocm) - RELEASES.index(of))
+    if apart > (NEAR_SINCE_6_4 if of >= (6, 4) else NEAR):
+        raise Absent(f"ROCm {said} and the driver {module}, of ROCm {of[0]}.{of[1]}, are {apart} releases apart")
+    return f"ROCm {said} with the driver {module} of ROCm {of[0]}.{of[1]}"
+
+
+def nvml(_: Host) -> str:
+    """Whether NVML opens and sees a device, asked in a process of its own."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError as error:
+        raise Absent(str(error)) from error
+    code = "from aaco.collectors import nvml; print(nvml.why_not() or '')"
+    if why := machine.ask([sys.executable, "-P", "-c", code], NVML_TIMEOUT_S).strip():
+        raise Absent(why)
+    return "libnvidia-ml.so.1 opens and sees a device"
+
+
+def nvidia_counters(host: Host) -> str:
+    """Whether this process may read the device's performance counters (NVIDIA, ERR_NVGPUCTRPERM)."""
+    content = text(host.proc / "driver/nvidia/params")
+    locked = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", content, re.MULTILINE)
+    if locked is None:
+        raise Absent(f"{host.proc / 'driver/nvidia/params'}: does not tell who may profile")
+    if locked[1] != "0" and not administrator(host):
+        raise Absent("only administrators may profile (RmProfilingAdminOnly is 1), and this process has no "
+                     "CAP_SYS_ADMIN")
+    return "open to every user" if locked[1] == "0" else "open to administrators, as this process is"
+
+
+def administrator(host: Host) -> bool:
+    """Whether this process holds CAP_SYS_ADMIN (bit 21, include/uapi/linux/capability.h)."""
+    held = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
+    return bool(held and int(held[1], 16) >> 21 & 1)
+
+
+def cuda_fits(host: Host) -> str:
+    """Whether the driver knows the CUDA version of the toolkit, by their major numbers."""
+    knows = _driver_cuda()
+    toolkit = host.root / os.environ.get("CUDA_HOME", "/usr/local/cuda").lstrip("/")
+    found = re.search(r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"(\d+)\.(\d+)',
+                      known(text, toolkit / "version.json") or "")
+    if not found:
+        return f"the driver knows CUDA {knows // 1000}.{knows % 1000 // 10}; no toolkit to compare it with"
+    if int(found[1]) > knows // 1000:
+        raise Absent(f"the toolkit is of CUDA {found[1]}.{found[2]}, the driver knows CUDA {knows // 1000}."
+                     f"{knows % 1000 // 10}")
+    return f"the driver knows CUDA {knows // 1000}.{knows % 1000 // 10}, the toolkit is of {found[1]}.{found[2]}"
+
+
+def _driver_cuda() -> int:
+    """What cuDriverGetVersion says, 12040 for 12.4; it opens no device."""
+    version = ctypes.c_int()
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except OSError as error:
+        raise Absent(str(error)) from error
+    if code or version.value <= 0:
+        raise Absent(f"cuDriverGetVersion: error {code}")
+    return version.value
+
+
+def _group(number_of: int) -> str:
+    try:
+        return grp.getgrgid(number_of).gr_name
+    except KeyError:
+        return str(number_of)
+
+
+def _release(version: str | None) -> tuple[int, int] | None:
+    found = re.match(r"(\d+)\.(\d+)", version or "")
+    return (int(found[1]), int(found[2])) if found else None
