@@ -375,7 +375,7 @@ MUTATIONS = [
     ("analytics/energy.py", "if hole > LONGEST_GAP", "if hole > 1000 * LONGEST_GAP", "tests/unit/test_energy.py"),
     ("analytics/heat.py", "if reason not in NOT_HELD_DOWN and", "if", "tests/unit/test_idle.py"),
     ("collectors/gpu_access.py", "== vendor and kind", "== vendor or kind", "tests/unit/test_gpu_access.py"),
-    ("collectors/gpu_access.py", "NEAR, NEAR_SINCE_6_4 = 2", "NEAR, NEAR_SINCE_6_4 = 9", "tests/unit/test_gpu_access.py"),
+    ("collectors/gpu_access.py", "NEAR_SINCE_6_4 = 2,", "NEAR_SINCE_6_4 = 9,", "tests/unit/test_gpu_access.py"),
     ("collectors/device_watch.py", "        if code:", "        if False:",
      "tests/unit/test_device_watch.py::test_a_killed_recorder_leaves_what_it_read"),
     ("collectors/gpu_metrics.py", "(1, 6): 16,", "(1, 6): 24,",
