@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests import pages
 
 EVERY = pages.pages()
 OWN = {page: test for page in EVERY if (test := pages.run_by(page))}
+# What another test of this folder looks at after the same walk need not be walked twice.
+ELSEWHERE = {page for path in Path(__file__).parent.glob("test_*.py")
+             for page in re.findall(r'= walked\("(.+\.md)"\)', path.read_text())}
 
 
-@pytest.mark.parametrize("page", [page for page in EVERY if page not in OWN and any(
+def test_the_pages_that_others_walk_are_pages():
+    """Mutation: a test that walks a page which has gone."""
+    assert ELSEWHERE and set(EVERY) >= ELSEWHERE
+
+
+@pytest.mark.parametrize("page", [page for page in EVERY if page not in OWN and page not in ELSEWHERE and any(
     block.language in pages.RUNNABLE and not block.not_run for block in pages.blocks(page))])
 def test_the_page_does_what_it_says(walked, page):
     """Mutation: a command of a page misspelt."""

@@ -23,9 +23,16 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+def quick(aaco: Aaco) -> Aaco:
+    """Settings of a reader in a hurry: what is run is as it stands, and takes fewer turns where no number is given."""
+    (aaco.folder / ".config/aaco/config.yaml").write_text("profiling: {calibrate: false, warmup: 2, "
+                                                          "profile_iterations: 3}\n")
+    return aaco
+
+
 @pytest.mark.timeout(900)
 def test_the_commands_for_aaco(tmp_path, cache):
-    aaco = Aaco(tmp_path, cache)
+    aaco = quick(Aaco(tmp_path, cache))
     (tmp_path / "tests").symlink_to(ROOT / "tests")  # the traces that the README names
     lines = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("aaco ")]
     assert len(lines) > 10
@@ -43,7 +50,7 @@ def test_the_commands_for_aaco(tmp_path, cache):
 
 
 def test_the_python_of_the_readme(tmp_path, cache):
-    aaco = Aaco(tmp_path, cache)
+    aaco = quick(Aaco(tmp_path, cache))
     for block in blocks("python"):
         done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=aaco.environment(), text=True,
                               capture_output=True)
@@ -61,7 +68,7 @@ def test_the_demo_on_a_fresh_copy(tmp_path):
     """What git would give a newcomer, with nothing installed."""
     installed.tree(tmp_path)
     done = subprocess.run(["./scripts/run_demo.sh"], cwd=tmp_path, text=True, capture_output=True,
-                          env=Aaco(tmp_path, tmp_path / "cache").environment())
+                          env=quick(Aaco(tmp_path, tmp_path / "cache")).environment(PIP_NO_COMPILE="1"))
     assert done.returncode == 0, done.stderr[-3000:]
     named = ("bundle:", "report:", "verdict:")
     places = dict(line.split(":", 1) for line in done.stdout.splitlines() if line.startswith(named))

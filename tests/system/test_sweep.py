@@ -186,7 +186,7 @@ def test_the_commands_of_the_page_are_commands(carded):
     """Those of docs/concepts/twin.md, on this sweep and card; the sweep itself is the fixture's."""
     made, _ = carded
     page = (Path(__file__).parents[2] / "docs/concepts/twin.md").read_text()
-    sweep, *others = re.findall(r"^aaco .*", page, re.MULTILINE)
+    sweep, *others = "".join(re.findall(r"```bash\n(.*?)```", page, re.DOTALL)).splitlines()
     assert sweep == "aaco sweep bert-tiny --batches 1,2,4" and len(others) == 2
     for line in others:
         assert "samples/s" in made.inside(*shlex.split(line)[1:], "--ran-on", "card.json").stdout
