@@ -2,7 +2,9 @@
 
 Counters change times: rocprofv3 runs kernels one by one while it counts. So a program is traced once, and run again for
 each group of counters; the n-th dispatch is then the same work in each. That is checked, not assumed: a dispatch's
-number must name the same kernel in both, else none of that execution's counters is taken.
+number must name the same kernel in both, else none of that execution's counters is taken. Where dispatches have no
+number, as on NVIDIA, kernels are joined by the order in which each process launched them: those whose function was
+counted must be as many in the trace, of the same functions and, where both know it, as large, one after the other.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.families import symbols
 from aaco.core import distinct
 from aaco.core.readings import Absent
 from aaco.core.tables import COUNTERS, KERNELS
@@ -21,7 +24,7 @@ from aaco.profiler.capture import Facts
 from aaco.profiler.dispatches import Ints
 from aaco.tracelake.lake import spec_of
 
-KEPT = ("process_id", "dispatch_id", "kernel_id", "kernel_name")
+KEPT = ("process_id", "dispatch_id", "kernel_id", "kernel_name", "correlation_id", "t_start_ns")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Joined:
 
 
 class Traced:
-    """The kernels of a trace by the number of their dispatch. Costs about 40 bytes a kernel."""
+    """The kernels of a trace by the number of their dispatch, or their order. Costs about 64 bytes a kernel."""
 
     def __init__(self) -> None:
         self._kernels: list[pa.Table] = []
@@ -47,26 +50,29 @@ class Traced:
     def saw(self, capture: int, piece: pa.Table) -> None:
         """Remember a piece of the trace, if it is of kernels."""
         if spec_of(piece) is KERNELS and piece.num_rows:
-            self._kernels.append(piece.select(KEPT))
+            self._kernels.append(_kept(piece))
             self._capture.append(np.full(piece.num_rows, capture, np.int64))
 
-    def join(self, captures: Sequence[Iterator[pa.Table | Facts]],
-             number: int) -> tuple[list[tuple[int, pa.Table]], Joined]:
+    def join(self, captures: Sequence[Iterator[pa.Table | Facts]], number: int,
+             by_order: bool = False) -> tuple[list[tuple[int, pa.Table]], Joined]:
         """The counters of an execution's captures as those of the trace's kernels, each with its capture; the account.
 
-        captures: as they are parsed. number: of the execution, kept in the counters' column `pass`. Raises BadCapture.
+        captures: as they are parsed. number: of the execution, kept in the counters' column `pass`. by_order: what the
+        captures number are not dispatches; a trace without any such number is joined by order too. Raises BadCapture.
         """
         kernels, counters = list[pa.Table](), list[pa.Table]()
         for index, pieces in enumerate(captures):
             for piece in pieces:
                 spec = None if isinstance(piece, Facts) or not piece.num_rows else spec_of(piece)
                 if spec is KERNELS:
-                    kernels.append(_keyed(piece, index).select(KEPT))
+                    kernels.append(_kept(_keyed(piece, index)))
                 elif spec is COUNTERS:
                     counters.append(_keyed(piece, index))
         count = sum(piece.num_rows for piece in kernels)
+        traced, capture = _one(self._kernels), np.concatenate([*self._capture, NO_ROWS])
+        by_order = by_order or (traced.num_rows > 0 and traced["dispatch_id"].null_count == traced.num_rows)
         try:
-            found = _same_kernels(_one(kernels), _one(self._kernels), np.concatenate([*self._capture, NO_ROWS]))
+            found = (_same_order if by_order else _same_kernels)(_one(kernels), traced, capture)
         except Absent as reason:
             return [], Joined(count, 0, str(reason))
         return [each for piece in counters for each in _moved(piece, found, number)], Joined(count, found.num_rows)
@@ -82,9 +88,16 @@ def _keyed(piece: pa.Table, index: int) -> pa.Table:
     return piece.set_column(at, "kernel_id", pc.add(piece["kernel_id"], index * PER_CAPTURE))
 
 
+def _kept(piece: pa.Table) -> pa.Table:
+    """What a join needs of kernels. size: work-items; null where that is not known."""
+    sizes = [piece[f"grid_{axis}"] for axis in "xyz"]
+    size = pc.multiply(sizes[0], pc.multiply(*(pc.fill_null(each, 1) for each in sizes[1:])))
+    return piece.select(KEPT).append_column("size", size)
+
+
 def _one(pieces: list[pa.Table]) -> pa.Table:
     """The pieces as one table whose names share a dictionary."""
-    whole = pa.concat_tables(pieces) if pieces else KERNELS.build().select(KEPT)
+    whole = pa.concat_tables(pieces) if pieces else _kept(KERNELS.build())
     return whole.unify_dictionaries().combine_chunks()
 
 
@@ -99,7 +112,7 @@ def _same_kernels(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Tabl
         if table["dispatch_id"].null_count:
             raise Absent(f"{what} have no dispatch numbers")
     codes, names = _coded(counted["kernel_name"], traced["kernel_name"])
-    counted_in = counted["kernel_id"].to_numpy() // PER_CAPTURE
+    counted_in = _capture(counted)
     left = pa.table({"process": _nth_process(counted, counted_in), "dispatch": counted["dispatch_id"],
                      "kernel_id": counted["kernel_id"], "name": codes[0]})
     right = pa.table({"process": _nth_process(traced, capture), "dispatch": traced["dispatch_id"],
@@ -116,6 +129,45 @@ def _same_kernels(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Tabl
                      f"first, number {first['dispatch']}, is {names[first['name']]} and was "
                      f"{names[first['traced_name']]}: the program does not do the same each time")
     return found
+
+
+def _same_order(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Table:
+    """As `_same_kernels`, by the order of launches in each process. Raises Absent."""
+    for table, what in ((counted, "its kernels"), (traced, "the kernels of the trace")):
+        if not table.num_rows:
+            raise Absent(f"{what} are none")
+    (mine, theirs), names = _coded(counted["kernel_name"], traced["kernel_name"])
+    functions, codes = np.unique([symbols.read(name).base.rpartition("::")[2] for name in names], return_inverse=True)
+    mine, theirs = codes[mine], codes[theirs]
+    of_those = np.isin(theirs, mine)
+    traced, theirs, capture = traced.filter(pa.array(of_those)), theirs[of_those], capture[of_those]
+    left = np.lexsort((counted["kernel_id"].to_numpy(), first := _nth_process(counted, _capture(counted))))
+    right = np.lexsort((*_launched(traced), second := _nth_process(traced, capture)))
+    if len(left) != len(right):
+        raise Absent(f"it has {len(left)} kernels of the functions that were counted, and the trace has {len(right)}: "
+                     "the program does not do the same each time")
+    sizes = [table["size"].take(pa.array(order)) for table, order in ((counted, left), (traced, right))]
+    other_size = pc.fill_null(pc.not_equal(*sizes), False).to_numpy()
+    other = np.flatnonzero((mine[left] != theirs[right]) | (first[left] != second[right]) | other_size)
+    if len(other):
+        at = int(other[0])
+        was, became = (f"{functions[code]} of {size.as_py()} work-items" for code, size in (
+            (theirs[right[at]], sizes[1][at]), (mine[left[at]], sizes[0][at])))
+        raise Absent(f"{len(other)} of its {len(left)} kernels are other launches than in the trace; the first, number "
+                     f"{at}, is {became} and was {was}: the program does not do the same each time")
+    return pa.table({"kernel_id": counted["kernel_id"].take(pa.array(left)), "capture": capture[right],
+                     "kernel": traced["kernel_id"].take(pa.array(right))})
+
+
+def _launched(traced: pa.Table) -> tuple[Ints, Ints]:
+    """What orders kernels by their launch, the weightier last: the start, and the call, which graphs' kernels share."""
+    start, call = (pc.fill_null(traced[name], 0).to_numpy() for name in ("t_start_ns", "correlation_id"))
+    return start, start if traced["correlation_id"].null_count else call
+
+
+def _capture(kernels: pa.Table) -> Ints:
+    """The capture of each kernel that `_keyed` gave a key."""
+    return kernels["kernel_id"].to_numpy() // PER_CAPTURE
 
 
 def _coded(*columns: pa.ChunkedArray) -> tuple[list[Ints], list[str]]:

@@ -158,6 +158,7 @@ def _notes(captures: Mapping[str, Any]) -> list[str]:
              for one in listed for problem in one["problems"]]
     if len(notes) > MOST_PROBLEMS:
         notes[MOST_PROBLEMS:] = [f"{len(notes) - MOST_PROBLEMS} more problems of captures: {layout.CAPTURES}."]
+    notes[:0] = captures.get("notes", [])
     if left := captures.get("unrecognised"):
         notes.append(f"{left} files beside the captures were not recognised ({layout.CAPTURES} names them).")
     for name, count in captures.get("references_to_nothing", {}).items():

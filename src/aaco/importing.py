@@ -17,18 +17,20 @@ from typing import Any
 import pyarrow as pa
 
 from aaco import __version__
+from aaco.analytics import partition
 from aaco.analytics.families import families_of
 from aaco.core import files
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.secrets import looks_secret, redact
 from aaco.core.session import LATEST, Session
 from aaco.core.show import SILENT, Show
+from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
 from aaco.counted import Traced
-from aaco.profiler import formats, latencies
+from aaco.profiler import formats, latencies, migraphx, ncu
 from aaco.profiler.capture import Facts, Parser, members
 from aaco.profiler.rocprofv3_layout import run_of
 from aaco.report.format import clean
-from aaco.tracelake import documents, layout, raw
+from aaco.tracelake import documents, layout, raw, store
 from aaco.tracelake.lake import Tally, Writer
 
 SCHEMA_VERSION = 1
@@ -72,12 +74,14 @@ class Chosen:
     """What an import reads, in the order of the captures' indices, and what it leaves.
 
     counted: per further execution of the same program its captures, of which only the counters are taken (counted.py).
+    notes: what a reader must know of how they were recorded.
     """
 
     captures: tuple[Found, ...]
     left: tuple[Left, ...]
     asked: tuple[Path, ...] = ()
     counted: tuple[tuple[Found, ...], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -162,7 +166,8 @@ class Reading:
             yield index, piece
         for number, execution in enumerate(self.chosen.counted, 1):
             self._show.step(f"joining the counters of execution {number} of {len(self.chosen.counted)}")
-            counters, account = traced.join([found.parser.parse(found.path) for found in execution], number)
+            counters, account = traced.join([found.parser.parse(found.path) for found in execution], number,
+                                            by_order=any(found.parser.FORMAT == ncu.FORMAT for found in execution))
             yield from counters
             named = [{"format": found.parser.FORMAT, "files": [_identity(file) for file in found.files]}
                      for found in execution]
@@ -236,8 +241,18 @@ def fill(session: Session, reading: Reading, show: Show = SILENT, keep: bool = F
         document = _document(reading, writer, ranks, rows)
     if keep:
         _keep(session, reading.chosen, document, show)
+    _partition(session)
     session.write_json(layout.CAPTURES, document)
     session.amend(backend_ran=_origin(reading.facts))
+
+
+def _partition(session: Session) -> None:
+    """What MIGraphX compiled the model to, where a capture says so."""
+    if store.holds(session, EXECUTED_NODES):
+        executed = store.read(session, EXECUTED_NODES)
+        if executed.num_rows and executed["domain"][0].as_py() == migraphx.FORMAT:
+            graph = store.read(session, GRAPH_NODES) if store.holds(session, GRAPH_NODES) else None
+            session.write_json(layout.MIGRAPHX_PARTITION, partition.document(executed, graph))
 
 
 def again(session: Session, show: Show = SILENT) -> None:
@@ -247,14 +262,15 @@ def again(session: Session, show: Show = SILENT) -> None:
     if not document:  # the import was cut short
         captures = tuple(_required(Path(path), None) for path in session.record.plan["imports"])
         left: tuple[Left, ...] = ()
-        counted = list[tuple[Found, ...]]()
+        counted, notes = list[tuple[Found, ...]](), ()
     else:
         captures, *counted = (
             tuple(_required(_unchanged(session, one), one["format"]) for one in each)
             for each in (document["captures"], *(one["captures"] for one in document.get("counted", []))))
         left = tuple(Left(Path(one["path"]), one["why"]) for one in document["unrecognised_files"])
+        notes = tuple(document.get("notes", []))
     kept = (session.folder / layout.RAW).is_dir()
-    fill(session, Reading(Chosen(captures, left, counted=tuple(counted)), show), show, keep=kept)
+    fill(session, Reading(Chosen(captures, left, counted=tuple(counted), notes=notes), show), show, keep=kept)
 
 
 def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:
@@ -396,6 +412,7 @@ def _document(reading: Reading, writer: Writer, ranks: Sequence[int | None], row
     return {"schema_version": SCHEMA_VERSION, "captures": captures, "rows": dict(rows),
             "counted": _clean(reading.counted), "kernels_ran_on": _place(writer), "unrecognised": len(left),
             "unrecognised_files": [_clean({"path": str(one.path), "why": one.why}) for one in left[:NAMED]],
+            "notes": _clean(reading.chosen.notes),
             "references_to_nothing": {name: count for name, count in writer.dangling.items() if count}}
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from aaco import __version__, importing
-from aaco.collectors import arguments, environment, machine
+from aaco import __version__, importing, withholding
+from aaco.analytics.roofline import formulas
+from aaco.collectors import arguments, machine
 from aaco.core import files
 from aaco.core.config import Settings
-from aaco.core.errors import AacoError, BadCapture, Missing, StorageError
+from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.core.host import Host, ask, known
 from aaco.core.plan import Command
 from aaco.core.readings import Absent
@@ -25,18 +26,51 @@ from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.importing import Chosen, Found
 from aaco.pipeline import Run, outcome, seal
-from aaco.profiler import ranks, sqlite
-from aaco.profiler.launchers import COUNTERS, Kind, Launcher, Pass, Tool, Wanted, cupti, nsys, rocprofv3
+from aaco.profiler import jsonstream
+from aaco.profiler import ncu as ncu_csv
+from aaco.profiler.launchers import (
+    COUNTERS,
+    Kind,
+    Launcher,
+    Pass,
+    Tool,
+    Wanted,
+    cupti,
+    migraphx_driver,
+    ncu,
+    nsys,
+    rocprof,
+    rocprofv3,
+)
 from aaco.runner import command as program
-from aaco.tracelake import layout, raw
+from aaco.tracelake import layout
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # In the order in which one is looked for where none is named.
-LAUNCHERS: dict[str, Launcher] = {rocprofv3.NAME: rocprofv3, nsys.NAME: nsys, cupti.NAME: cupti}
+LAUNCHERS: dict[str, Launcher] = {one.NAME: one for one in (rocprofv3, rocprof, nsys, cupti, ncu, migraphx_driver)}
 ANSWER_TIMEOUT_S = 20.0  # listing counters loads the ROCm runtime
 MOST_ANSWER = 64 << 20  # bytes: an architecture has thousands of counters
-SECRET_TABLE = "rocpd_info_process"
+MOST_PRINTED = 64 << 20  # bytes of a profiler whose output is what it records
+MOST_TOLD = 1 << 20
 PYTHON = re.compile(r"(python|pypy)[\d.]*")
+MANY = 6  # counters that a line names
+# What ncu counts where nobody says: what a roofline takes, and how full the multiprocessors were.
+ROOFLINE = (*sorted(formulas.NVIDIA.counters), ncu_csv.OCCUPANCY)
+NO_TRACE = ("no tracer is installed: this is a session of counters only, and durations are those of kernels run alone "
+            "under ncu; with nsys on the PATH times are of a run of their own")
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one profiler is asked for: a trace and its counters may need two."""
+
+    launcher: Launcher
+    tool: Tool
+    wanted: Wanted
+
+    def passes(self, command: Command, raw: Path) -> list[Pass]:
+        """Its executions. Raises AacoError for what it cannot do."""
+        return self.launcher.passes(self.tool, self.wanted, command.argv, raw)
 
 
 def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None = None, tag: str = "",
@@ -48,25 +82,42 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     What fails leaves a session that says so, with all that was recorded until then.
     """
     launcher = LAUNCHERS[name] if name else first_installed(show)
-    _there(launcher, command.argv[0])
-    tool, shown = find(launcher, wanted, command.argv), arguments.shown(command.argv)
     refuse(launcher, wanted)
-    launcher.passes(tool, wanted, command.argv, Path())  # refuses what the tool cannot do before anything is written
+    _there(launcher, command.argv[0])
+    shares, shown = share(launcher, wanted, command.argv, show), arguments.shown(command.argv)
+    for one in shares:
+        one.passes(command, Path())  # refuses what the tool cannot do before anything is written
     plan = {"model": redact(command.name), "imports": [], "traced": shown.words}
     session = Session.create(settings.config.storage.sessions_dir, plan, redact(tag), __version__)
     with outcome(session):
         folder = (session.folder / layout.ROCPROF_RAW).resolve()
-        made = launcher.passes(tool, wanted, command.argv, folder)
+        made = [(one, each) for one in shares for each in one.passes(command, folder)]
+        failure: AacoError | None = None
         try:
-            _execute(session, tool, made, command, shown, folder, show)
+            _execute(session, made, command, shown, folder, show)
+        except AacoError as error:
+            failure = error  # what was recorded until then is read all the same
         finally:
-            _withhold(folder)
-        chosen = _captures(made, folder, tool)
+            closed = [folder / each.folder / name for _, each in made for name in each.closed]
+            notes = withholding.withhold(folder, closed, shown)
+        notes += [f"not all was recorded: {failure.what}"] if failure else []
+        run = _read(session, made, folder, plan, settings, failure, notes, show)
+        if failure:
+            raise failure
+        return run
+
+
+def _read(session: Session, made: Sequence[tuple[Share, Pass]], folder: Path, plan: dict[str, Any], settings: Settings,
+          failure: AacoError | None, notes: list[str], show: Show) -> Run:
+    """The session of what the executions left. Raises AacoError; the failure, where nothing can be read after it."""
+    try:
+        chosen = _captures(made, folder, notes)
         session.amend(plan=plan | {"imports": [str(found.path) for found in chosen.captures]})
-        reading = importing.Reading(chosen, show)
-        importing.fill(session, reading, show)
+        importing.fill(session, importing.Reading(chosen, show), show)
         show.step("explaining")
-        return Run(session, seal(session, settings, "complete", show))
+        return Run(session, seal(session, settings, "failed" if failure else "complete", show))
+    except AacoError as error:
+        raise failure or error from error
 
 
 def first_installed(show: Show = SILENT, host: Host | None = None) -> Launcher:
@@ -75,16 +126,63 @@ def first_installed(show: Show = SILENT, host: Host | None = None) -> Launcher:
     Raises Missing.
     """
     gpus = [gpu for look in (machine.amd_gpus, machine.nvidia_gpus) for gpu in known(look, host or Host()) or ()]
-    fitting = [one for one in LAUNCHERS.values() if "trace" in one.DOES and one.TAKES == "command"
+    fitting = [one for one in LAUNCHERS.values() if one.TAKES == "command"
                and (not gpus or one.VENDOR in {gpu.vendor for gpu in gpus})]
-    for launcher in fitting:
-        if shutil.which(launcher.NAME):
-            device = next((f"{gpu.vendor} {gpu.name or 'GPU'}" for gpu in gpus if gpu.vendor == launcher.VENDOR), None)
-            show.step(f"profiler: {launcher.NAME}, the first installed for {device}" if device else
-                      f"profiler: {launcher.NAME}, the first installed; no GPU was found on this machine")
-            return launcher
-    raise Missing(f"no profiler is installed, or none is on the PATH; looked for {_or([one.NAME for one in fitting])}",
-                  f"{fitting[0].INSTALL}")
+    launcher = _installed(fitting)
+    if launcher is None:
+        names = _or([one.NAME for one in fitting])
+        raise Missing(f"no profiler is installed, or none is on the PATH; looked for {names}", fitting[0].INSTALL)
+    device = next((f"{gpu.vendor} {gpu.name or 'GPU'}" for gpu in gpus if gpu.vendor == launcher.VENDOR), None)
+    show.step(f"profiler: {launcher.NAME}, the first installed for {device}" if device else
+              f"profiler: {launcher.NAME}, the first installed; no GPU was found on this machine")
+    return launcher
+
+
+def share(launcher: Launcher, wanted: Wanted, command: Sequence[str], show: Show = SILENT) -> list[Share]:
+    """What is wanted, split over the profilers that it takes, the one that traces first. Raises Missing.
+
+    Counters distort times. Where a profiler counts but does not trace, the first installed that traces its devices runs
+    too; where it traces but does not count, one that counts.
+    """
+    counter = launcher if "counters" in launcher.DOES else _alike(launcher, "counters")[0] if wanted.counters else None
+    timing = replace(wanted, counters=(), kernels=None)
+    if "trace" in launcher.DOES:
+        if counter in (launcher, None):
+            return [Share(launcher, find(launcher, wanted, command), wanted)]
+        shares = [Share(launcher, find(launcher, timing, command), timing)]
+    else:
+        shares = [found for one in _alike(launcher, "trace") if (found := _able(one, timing, command))][:1]
+        if not shares:
+            show.step(NO_TRACE)
+    assert counter is not None
+    return [*shares, _counting(counter, wanted)]
+
+
+def _able(launcher: Launcher, wanted: Wanted, command: Sequence[str]) -> Share | None:
+    """The profiler if it is here, and observes this command."""
+    if launcher.TAKES == "python" and _python(command) is None:
+        return None
+    try:
+        return Share(launcher, find(launcher, wanted, command), wanted)
+    except Missing:
+        return None
+
+
+def _counting(counter: Launcher, wanted: Wanted) -> Share:
+    """The share of a profiler that counts only: what is asked for, else what a roofline takes and the chip has."""
+    chosen = replace(wanted, counters=wanted.counters or ROOFLINE)
+    tool = find(counter, chosen)
+    return Share(counter, tool, chosen if wanted.counters else replace(chosen, counters=ncu.had(tool, ROOFLINE)))
+
+
+def _alike(launcher: Launcher, kind: Kind) -> list[Launcher]:
+    """Profilers of the same devices that do this, and take a program or a model as it does."""
+    return [one for one in LAUNCHERS.values() if kind in one.DOES and one.VENDOR == launcher.VENDOR
+            and (one.TAKES == "model") == (launcher.TAKES == "model")]
+
+
+def _installed(launchers: Sequence[Launcher]) -> Launcher | None:
+    return next((one for one in launchers if shutil.which(one.NAME)), None)
 
 
 def find(launcher: Launcher, wanted: Wanted, command: Sequence[str] = ()) -> Tool:
@@ -92,37 +190,36 @@ def find(launcher: Launcher, wanted: Wanted, command: Sequence[str] = ()) -> Too
 
     Raises Missing.
     """
-    path = python_of(command) if launcher.TAKES == "python" else shutil.which(launcher.NAME)
+    path = _python(command) or sys.executable if launcher.TAKES == "python" else shutil.which(launcher.NAME)
     if path is None:
         raise Missing(f"{launcher.NAME} is not installed, or not on the PATH", launcher.INSTALL)
     answers = dict[str, str]()
     for question, words in launcher.QUESTIONS.items():
-        if question != COUNTERS or wanted.counters:
+        if not question.startswith(COUNTERS) or wanted.counters or wanted.pc_sampling:
             with suppress(Absent):  # what it does not answer, the launcher does without
-                answers[question] = ask([path, *words], ANSWER_TIMEOUT_S, MOST_ANSWER)
+                # rocprof prints its help and its lists and ends with 1.
+                answers[question] = ask([path, *words], ANSWER_TIMEOUT_S, MOST_ANSWER, any_code=question != "version")
     return launcher.tool(path, answers)
 
 
-def python_of(command: Sequence[str]) -> str:
-    """The Python that runs the command, by its name or its first line; where neither says it, this one stands for it.
-    """
-    found = Path(shutil.which(command[0]) or sys.executable) if command else Path(sys.executable)
-    if PYTHON.fullmatch(found.name):
-        return str(found)
+def _python(command: Sequence[str]) -> str | None:
+    """The Python that runs the command, by its name or its first line; None where neither says it."""
+    found = Path(shutil.which(command[0]) or "") if command else Path()
+    if PYTHON.fullmatch(found.name) or not found.is_file():
+        return str(found) if found.name else None
     with files.storage(found), found.open("rb") as file:
         words = file.readline(1000).decode(errors="replace").removeprefix("#!").split()
-    named = next((shutil.which(word) for word in words if PYTHON.fullmatch(Path(word).name)), None)
-    return named or sys.executable
+    return next((path for word in words if PYTHON.fullmatch(Path(word).name) and (path := shutil.which(word))), None)
 
 
 def refuse(launcher: Launcher, wanted: Wanted) -> None:
-    """Raise Missing for a kind of execution that the profiler has none of, with the name of one that has."""
+    """Raise Missing for what neither the profiler nor another of its devices records, with one that does."""
     asked: dict[Kind, tuple[bool, str]] = {
         "counters": (bool(wanted.counters), "counters (--pmc)"),
         "thread_trace": (wanted.thread_trace, "thread traces (--att)"),
         "pc_sampling": (wanted.pc_sampling, "samples of program counters (--pc-sampling)")}
     for kind, (is_asked, words) in asked.items():
-        if is_asked and kind not in launcher.DOES:
+        if is_asked and kind not in launcher.DOES and not (kind == "counters" and _alike(launcher, kind)):
             able = [one.NAME for one in LAUNCHERS.values() if kind in one.DOES]
             raise Missing(f"{launcher.NAME} records no {words}", f"--tool {_or(able)}")
 
@@ -136,46 +233,69 @@ def _there(launcher: Launcher, word: str) -> None:
 
 
 def _or(names: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _execute(session: Session, tool: Tool, made: Sequence[Pass], command: Command, shown: arguments.Shown,
+def _execute(session: Session, made: Sequence[tuple[Share, Pass]], command: Command, shown: arguments.Shown,
              folder: Path, show: Show) -> None:
     """Every execution, one after the other; how each went is kept before the next begins. Raises AacoError."""
-    document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "tool": {"path": tool.path, "version": tool.version},
-                                "executions": []}
-    for number, one in enumerate(made, 1):
-        what = f" of {', '.join(one.counters)}" if one.counters else ""
-        show.step(f"{one.kind.replace('_', ' ')}{what}: execution {number} of {len(made)} of {command.name}")
+    tools = {one.launcher.NAME: {"path": one.tool.path, "version": one.tool.version} for one, _ in made}
+    document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "tools": tools, "executions": []}
+    for number, (one, each) in enumerate(made, 1):
+        what = f" of {len(each.counters)} counters" if len(each.counters) > MANY else \
+            f" of {', '.join(each.counters)}" if each.counters else ""
+        show.step(f"{_named(each)}{what} by {one.launcher.NAME}: execution {number} of {len(made)} of {command.name}")
         with files.storage(folder):
-            (folder / one.folder).mkdir(parents=True)
-        own = len(one.argv) - len(command.argv)
-        account: dict[str, Any] = {"kind": one.kind, "folder": one.folder, "argv": [*one.argv[:own], *shown.words],
-                                   "counters": list(one.counters), "code": None, "wall_ns": None, "said": ""}
+            (folder / each.folder).mkdir(parents=True, exist_ok=True)
+        for name, text in each.inputs.items():
+            files.write_atomically(folder / each.folder / name, partial(_write, text.encode()))
+        own = len(each.argv) - len(command.argv)
+        account: dict[str, Any] = {
+            "kind": each.kind, "tool": one.launcher.NAME, "folder": each.folder,
+            "argv": [*each.argv[:own], *shown.words], "counters": list(each.counters), "code": None, "wall_ns": None,
+            "said": ""}
         document["executions"].append(account)
         session.write_json(layout.EXECUTIONS, document)
         try:
-            _run(one, tool, command, shown, account)
+            _run(one.launcher, each, command, shown, folder / each.folder, account)
         finally:
             session.write_json(layout.EXECUTIONS, document)
         show.progress(number, len(made))
 
 
-def _run(one: Pass, tool: Tool, command: Command, shown: arguments.Shown, account: dict[str, Any]) -> None:
+def _run(launcher: Launcher, one: Pass, command: Command, shown: arguments.Shown, folder: Path,
+         account: dict[str, Any]) -> None:
     """One execution, and what makes its files readable; into the account goes how each went. Raises AacoError."""
-    what = f"{one.kind.replace('_', ' ')}: {command.name} under {Path(tool.path).name}"
-    ran = program.run(one.argv, command.timeout_s, environment=one.environment)
+    what = f"{_named(one)}: {command.name} under {launcher.NAME}"
+    ran = program.run(one.argv, command.timeout_s, environment=one.environment,
+                      keep_bytes=MOST_PRINTED if one.prints else program.KEEP_BYTES)
     account |= {"code": ran.code, "wall_ns": ran.wall_ns,
                 "said": shown.hide(ran.stderr[-2000:]).decode(errors="replace")}
+    if one.prints:
+        with files.storage(folder), (folder / one.prints).open("ab") as file:
+            file.write(ran.stdout)
+    told = ran.stdout + ran.stderr + (jsonstream.head(folder / one.tells, MOST_TOLD) if one.tells else b"")
+    for words, (meaning, fix) in launcher.REFUSALS.items():
+        if words.encode() in told:
+            account["refused"] = words
+            raise Missing(f"{what}: {meaning} ({words})", fix)
     if ran.code and not command.ignore_failure:
         raise AacoError(f"{what} {_ended(ran, shown)}",
-                        "run it without the profiler first; --ignore-failure reads what was recorded all the same")
+                        "run it without the profiler first; --ignore-failure goes on all the same")
     for step in one.after:
         made = program.run(step, command.timeout_s)
         account.setdefault("after", []).append({"argv": list(step), "code": made.code})
         if made.code:
-            raise AacoError(f"{what}: {' '.join(map(str, step[:2]))} {_ended(made, shown)}",
+            raise AacoError(f"{what}: {launcher.NAME} {step[1]} {_ended(made, shown)}",
                             f"what was recorded is in {layout.ROCPROF_RAW}/{one.folder}")
+
+
+def _write(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)
+
+
+def _named(one: Pass) -> str:
+    return one.kind.replace("_", " ")
 
 
 def _ended(ran: program.Ran, shown: arguments.Shown) -> str:
@@ -183,77 +303,31 @@ def _ended(ran: program.Ran, shown: arguments.Shown) -> str:
     return f"{program.ending(ran.code)}{': ' + last if last else ''}"
 
 
-def _captures(made: Sequence[Pass], folder: Path, tool: Tool) -> Chosen:
+def _captures(made: Sequence[tuple[Share, Pass]], folder: Path, notes: list[str]) -> Chosen:
     """What the executions left: captures of their own, and those of which only the counters are taken.
 
-    Raises BadCapture where the trace left none.
+    Raises BadCapture where they left none.
     """
-    own, counted, left = list[Found](), list[tuple[Found, ...]](), []
-    for one in made:
+    own, counted, left = dict[Path, Found](), list[tuple[Found, ...]](), list[importing.Left]()
+    traces = any(one.kind == "trace" for _, one in made)
+    for share, one in made:
         try:
-            found = importing.discover([folder / one.folder])
+            found = importing.discover(_files(folder / one.folder, one))
         except BadCapture as error:
-            if one.kind == "trace":
-                raise BadCapture(f"{Path(tool.path).name} recorded nothing: {error.what}",
+            if one.kind == "trace" or not traces:
+                raise BadCapture(f"{share.launcher.NAME} recorded nothing: {error.what}",
                                  "does the program use the GPU? profiler/executions.json has what it said") from error
-            left.append(importing.Left(folder / one.folder, f"{one.kind.replace('_', ' ')}: {error.what}"))
+            left.append(importing.Left(folder / one.folder, f"{_named(one)}: {error.what}"))
             continue
         left += found.left
-        if one.kind == "counters":
+        if one.kind == "counters" and traces:
             counted.append(found.captures)
         else:
-            own += found.captures
-    return Chosen(tuple(own), tuple(left), (folder,), tuple(counted))
+            own |= {each.path: each for each in found.captures}
+    said = (*notes, *([] if traces else [NO_TRACE]))
+    return Chosen(tuple(own.values()), tuple(left), (folder,), tuple(counted), said)
 
 
-def _withhold(folder: Path) -> None:
-    """Take the credentials out of what the profiler wrote: it keeps the environment and the command line."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not path.is_file():
-            continue
-        with path.open("rb") as file:
-            database = file.read(len(sqlite.MAGIC)) == sqlite.MAGIC
-        if database:
-            _withhold_rows(path)
-        elif raw.is_text(path):
-            raw.keep(path, path)
-
-
-def _command(text: str) -> str:
-    return " ".join(arguments.shown(text.split()).words)
-
-
-def _environment(text: str) -> str:
-    """The variables that a bundle may hold, and those that tell a rank."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return "{}"
-    there = {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
-    told = {key: value for key, value in there.items() if key in (*ranks.RANK, *ranks.WORLD)}
-    return json.dumps(environment.variables(there) | {key: redact(value) for key, value in told.items()})
-
-
-SECRET_COLUMNS = {"command": _command, "environment": _environment}
-
-
-def _withhold_rows(path: Path) -> None:
-    """rocpd's tables of processes hold the whole environment; VACUUM so that no free page does either."""
-    try:
-        with closing(sqlite3.connect(path)) as database:
-            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-                     if name.startswith(SECRET_TABLE)]
-            for name in names:
-                quoted = '"' + name.replace('"', '""') + '"'
-                there = {row[1] for row in database.execute(f"PRAGMA table_info({quoted})")}
-                for column, cleaned in SECRET_COLUMNS.items():
-                    if column in there:
-                        rows = database.execute(f"SELECT {column}, rowid FROM {quoted}").fetchall()
-                        database.executemany(f"UPDATE {quoted} SET {column} = ? WHERE rowid = ?",
-                                             [(cleaned(str(text or "")), key) for text, key in rows])
-            database.commit()
-            if names:
-                database.execute("VACUUM")
-    except sqlite3.Error as error:
-        raise StorageError(f"{path}: its credentials could not be withheld: {error}",
-                           "the file may be cut short: record it again; do not hand the session on") from error
+def _files(folder: Path, one: Pass) -> list[Path]:
+    """The file to read of an execution, or its folder."""
+    return next(([folder / name] for name in one.reads if (folder / name).is_file()), [folder])

@@ -49,8 +49,8 @@ def test_counters_are_of_further_runs_and_stand_at_the_kernels_of_the_first(aaco
     files = {"trace": [{"kernel_trace.csv": planted["trace"]}], "counters": [
         {"counter_collection.csv": planted["counted"]}, {"counter_collection.csv": planted["counted_2"]}]}
     path, calls = installed(aaco, files)
-    done = aaco("trace", "--pmc", "TA_A,SQ_WAVES", "--pmc", "TA_B TA_C", "--json", "--", "true", "--password", "tiger",
-                PATH=path)
+    done = aaco.inside("trace", "--pmc", "TA_A,SQ_WAVES", "--pmc", "TA_B TA_C", "--json", "--", "true",
+                       "--password", "tiger", PATH=path)
     document = json.loads(done.stdout)
     assert [call["kind"] for call in calls()] == ["trace", "counters", "counters"]
     assert calls()[1]["argv"][:4] == ["--pmc", "TA_A", "SQ_WAVES", "TA_B"]
@@ -63,7 +63,7 @@ def test_counters_are_of_further_runs_and_stand_at_the_kernels_of_the_first(aaco
     executions = json.loads((aaco.latest / "profiler/executions.json").read_text())
     assert [one["counters"] for one in executions["executions"]] == [[], ["TA_A", "SQ_WAVES", "TA_B"], ["TA_C"]]
     assert "tiger" not in (aaco.latest / "profiler/executions.json").read_text()
-    assert executions["tool"]["version"] == "6.3.0"
+    assert executions["tools"]["rocprofv3"]["version"] == "6.3.0"
     again = aaco.inside("analyze", "--json")
     assert json.loads(again.stdout)["status"] == "complete"
     assert answer(aaco, "select count(*) from counters") == [[4]]
@@ -79,7 +79,7 @@ def test_the_guide(aaco, planted):
     guide = (Path(__file__).parents[2] / "docs/guides/trace.md").read_text()
     lines = "".join(re.findall(r"```bash\n(.*?)```", guide, re.DOTALL)).splitlines()
     for line in lines:
-        done = aaco(*shlex.split(line)[1:], PATH=path)
+        done = aaco.inside(*shlex.split(line)[1:], PATH=path)
     assert "not imported" in done.stderr and "thread-trace" in done.stderr
     kinds = [call["kind"] for call in calls()]
     assert kinds == ["trace", "trace", "counters", "trace", "thread_trace", "pc_sampling"]
@@ -90,7 +90,7 @@ def test_a_program_that_does_another_thing_each_time_has_no_counters(aaco, plant
     files = {"trace": [{"kernel_trace.csv": planted["trace"]}],
              "counters": [{"counter_collection.csv": planted["other"]}]}
     path, _ = installed(aaco, files)
-    done = aaco("trace", "--pmc", "TA_A", "--", "true", PATH=path)
+    done = aaco.inside("trace", "--pmc", "TA_A", "--", "true", PATH=path)
     assert "counters of execution 1 are left out: 1 of its 2 dispatches are other kernels" in done.stderr
     assert not (aaco.latest / "profiler/counters.parquet").exists()
 
@@ -100,7 +100,7 @@ def test_real_captures_are_read_as_an_import_reads_them(aaco):
     files = {"trace": [{name: real / f"decode_{name}" for name in ("kernel_trace.csv", "hip_api_trace.csv")}],
              "counters": [{"counter_collection.csv": real / "decode_fetch_counter_collection.csv"}]}
     path, _ = installed(aaco, files)
-    done = aaco("trace", "--pmc", "FETCH_SIZE", "--json", "--", "true", PATH=path)
+    done = aaco.inside("trace", "--pmc", "FETCH_SIZE", "--json", "--", "true", PATH=path)
     traced = json.loads(done.stdout)
     named = [{row["Dispatch_Id"]: row["Kernel_Name"] for row in csvs.rows(real / f"decode_{name}.csv")}
              for name in ("kernel_trace", "fetch_counter_collection")]
@@ -130,7 +130,7 @@ def test_the_environment_that_rocpd_keeps_is_withheld(aaco, tmp_path):
             json.dumps({"HF_TOKEN": "hf_" + "q" * 34, "RANK": "3", "OMP_NUM_THREADS": "2"}), "prog --password tiger7"))
     connection.close()
     log = rocprofv3.install(aaco.folder, {"trace": [{"results.db": database}]})
-    aaco("trace", "--", "true", PATH=f"{aaco.folder / 'bin'}:{os.environ['PATH']}")
+    aaco.inside("trace", "--", "true", PATH=f"{aaco.folder / 'bin'}:{os.environ['PATH']}")
     kept = next(aaco.latest.rglob("rocprof_raw/trace/host/*.db"))
     content = kept.read_bytes()
     assert b"hf_qqq" not in content and b"tiger7" not in content and b"OMP_NUM_THREADS" in content
@@ -143,7 +143,7 @@ def test_the_environment_that_rocpd_keeps_is_withheld(aaco, tmp_path):
     (["true"], {}, "rocprofv3 recorded nothing")])
 def test_what_fails_leaves_a_session_that_says_so(aaco, command, files, said):
     path, _ = installed(aaco, files)
-    done = aaco("trace", "--", *command, PATH=path, expect=1 if command == ["false"] else 2)
+    done = aaco.inside("trace", "--", *command, PATH=path, expect=1 if command == ["false"] else 2)
     assert said in done.stderr
     record = json.loads((aaco.latest / "session.json").read_text())
     assert record["status"] == "failed" and said in record["failure"]
@@ -153,13 +153,14 @@ def test_what_fails_leaves_a_session_that_says_so(aaco, command, files, said):
 
 
 def test_without_the_tool_or_its_options_nothing_is_written(aaco):
-    assert "looked for rocprofv3 or nsys" in aaco("trace", "--", "true", PATH="/usr/bin:/bin", expect=6).stderr
+    none = aaco.inside("trace", "--", "true", PATH="/usr/bin:/bin", expect=6)
+    assert "looked for rocprofv3, rocprof, nsys or ncu" in none.stderr
     path, _ = installed(aaco, {}, without=("--att",), listing="Counter_Name : SQ_WAVES\nBlock : SQ\n")
-    assert "does not know --att" in aaco("trace", "--att", "--", "true", PATH=path, expect=6).stderr
-    assert "no counter SQ_WAVE" in aaco("trace", "--pmc", "SQ_WAVE", "--", "true", PATH=path, expect=6).stderr
+    assert "does not know --att" in aaco.inside("trace", "--att", "--", "true", PATH=path, expect=6).stderr
+    assert "no counter SQ_WAVE" in aaco.inside("trace", "--pmc", "SQ_WAVE", "--", "true", PATH=path, expect=6).stderr
     assert "did you mean 'rocprofv3'" in aaco.inside("trace", "--tool", "rocprofv2", "--", "true", expect=2).stderr
     assert "Nsight Systems" in aaco.inside("trace", "--tool", "nsys", "--", "true", expect=6, PATH=path).stderr
-    assert "no such command" in aaco("trace", "--", "./none", PATH=path, expect=6).stderr
+    assert "no such command" in aaco.inside("trace", "--", "./none", PATH=path, expect=6).stderr
     assert not (aaco.folder / "sessions").exists()
 
 

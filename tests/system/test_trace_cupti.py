@@ -35,7 +35,7 @@ def test_the_guide(aaco, library):
         ["alpha", 3, 300], ["beta", 3, 600]]
     assert rows(aaco, "select count(*) from kernels join api_calls using (capture, correlation_id)") == [[6]]
     executions = json.loads((aaco.latest / "profiler/executions.json").read_text())
-    assert executions["tool"] == {"path": library, "version": "130001"}
+    assert executions["tools"] == {"cupti": {"path": library, "version": "130001"}}
     assert "tiger" not in (aaco.latest / "profiler/executions.json").read_text()
 
 

@@ -72,8 +72,51 @@ def test_processes_are_matched_by_their_place():
 def test_reasons():
     assert join([kernels([])], [[kernels([(1, "a")])]])[1].why_not == "the kernels of the trace are none"
     assert join([kernels([(1, "a")])], [[kernels([])]])[1].why_not == "its kernels are none"
-    assert join([kernels([(None, "a")])], [[kernels([(1, "a")])]])[1].why_not == (
+    assert join([kernels([(None, "a"), (2, "a")])], [[kernels([(1, "a")])]])[1].why_not == (
         "the kernels of the trace have no dispatch numbers")
     assert join([kernels([(5, "a")])], [[kernels([(1, "a")])]])[1].why_not == "the trace has none of its dispatches"
     twice = join([kernels([(1, "a"), (1, "a")])], [[kernels([(1, "a")])]])[1]
     assert twice.why_not == "dispatch numbers of the trace are there more than once"
+
+
+def launched(names, process=1, sizes=(), links=()):
+    """Kernels of a trace without dispatch numbers, in the order of their starts."""
+    count = len(names)
+    return KERNELS.build(kernel_id=np.arange(count), kernel_name=list(names), process_id=np.full(count, process),
+                         t_start_ns=np.arange(count) * 10, grid_x=list(sizes) or None,
+                         correlation_id=list(links) or None)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abc"), min_size=1), st.sets(st.sampled_from("abc"), min_size=1), st.data())
+def test_without_dispatch_numbers_the_order_of_launches_joins(names, some, data):
+    """The k-th kernel of the counted functions is the k-th that the trace launched, whenever it started.
+
+    Broken by: joining by start; by position among all kernels; leaving counted functions' namespaces in.
+    """
+    order = data.draw(st.permutations(range(len(names))))  # the k-th to start was launched as order[k]
+    traced = launched([f"_ZN2ns1{names[at]}IfEEvT_" for at in order], links=[7 + at for at in order])
+    wanted = [name for name in names if name in some] or ["a"]
+    counted = kernels([(at, f"void {name}<float>(T1)") for at, name in enumerate(wanted)])
+    found, account = join([traced], [[counted, counters([(at, at + .5) for at in range(len(wanted))])]])
+    launches = [at for at, name in enumerate(names) if name in wanted]
+    if len(launches) != len(wanted):  # none of `some` was launched
+        assert account.joined == 0 and account.why_not
+        return
+    assert found == sorted((0, order.index(launch), at + .5, 3) for at, launch in enumerate(launches))
+    assert account.joined == len(wanted)
+
+
+def test_one_launch_more_or_another_size_spoils_the_order():
+    """Broken by: zipping what is there; comparing names alone."""
+    def reason(traced, counted):
+        found, account = join([traced], [[counted, counters([(0, 1.)])]])
+        assert not found
+        return account.why_not
+
+    assert reason(launched("aab"), kernels([(0, "a")])).startswith("it has 1 kernels of the functions that were")
+    assert reason(launched("ab"), kernels([(0, "b"), (1, "a")])).startswith(
+        "2 of its 2 kernels are other launches than in the trace; the first, number 0, is b")
+    assert "is a of 64 work-items and was a of 128" in reason(
+        launched("a", sizes=[128]), launched("a", sizes=[64]).set_column(0, "kernel_id", [[0]]))
+    assert reason(launched("a"), launched("")) == "its kernels are none"

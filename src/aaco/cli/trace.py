@@ -19,6 +19,10 @@ from aaco.cli.talk import talk
 @click.option("--hsa", is_flag=True, help="Host calls of HSA too.")
 @click.option("--att", "thread_trace", is_flag=True, help="One more run with a thread trace.")
 @click.option("--pc-sampling", is_flag=True, help="One more run that samples program counters.")
+@click.option("--att-with", "att", multiple=True, metavar="NAME=VALUE", help="An option of the thread trace: "
+              "target-cu=1, buffer-size=0x6000000, and whatever else rocprofv3 calls --att-NAME.")
+@click.option("--pc-sampling-with", "sampling", multiple=True, metavar="NAME=VALUE",
+              help="method, unit or interval of the sampling; else what the GPU can, by time where it can.")
 @click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run may take.")
 @click.option("--ignore-failure", is_flag=True, help="Go on when a run fails, and read what was recorded.")
 @click.option("--tag", default="", help="A label to find the session by.")
@@ -26,11 +30,13 @@ from aaco.cli.talk import talk
 @options.sessions_dir
 @options.as_json
 def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...], kernels: str | None, hsa: bool,
-          thread_trace: bool, pc_sampling: bool, timeout_s: float | None, ignore_failure: bool, tag: str,
-          config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+          thread_trace: bool, pc_sampling: bool, att: tuple[str, ...], sampling: tuple[str, ...],
+          timeout_s: float | None, ignore_failure: bool, tag: str, config_file: Path | None, sessions_dir: Path | None,
+          as_json: bool) -> None:
     """Run CMD under a profiler of the device, and explain what it did.
 
-    Profilers: rocprofv3 (AMD), nsys (NVIDIA), and cupti, which is our own, for Python programs on NVIDIA's devices.
+    Profilers: rocprofv3 and rocprof for AMD; nsys, ncu (counters, beside one that tells times) and cupti, which is our
+    own and for Python programs, for NVIDIA. Under migraphx-driver CMD is a model and options of the driver for it.
 
     CMD runs once for its times, without counters. Counters are of further runs, and are joined to the kernels of the
     first only where every dispatch is the same kernel in both. What the profiler wrote stays in the session, without
@@ -48,7 +54,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
         raise UsageError(f"--tool {tool}: no such profiler{meant(tool, tracing.LAUNCHERS)}",
                          f"known: {', '.join(tracing.LAUNCHERS)}")
     named = tuple(name for each in counters for name in each.replace(",", " ").split())
-    wanted = Wanted(named, kernels, hsa, thread_trace, pc_sampling)
+    wanted = Wanted(named, kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
     with talk() as show:
         run = tracing.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), wanted,
                             options.settings(config_file, sessions_dir), tool, tag, show)
@@ -64,3 +70,10 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
         say.document(document.render(run.explanation))
         return
     say.text(terminal.render(run.explanation, options.style()))
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+    for each in given:
+        if "=" not in each:
+            raise click.BadParameter(f"{each} is not NAME=VALUE")
+    return dict(each.partition("=")[::2] for each in given)

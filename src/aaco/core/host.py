@@ -68,10 +68,10 @@ def number(path: Path) -> int:
         raise Absent(f"{path}: {content[:40]!r} is not a number") from None
 
 
-def ask(command: Sequence[str], timeout_s: float = 5.0, most_bytes: int = OUTPUT_LIMIT) -> str:
+def ask(command: Sequence[str], timeout_s: float = 5.0, most_bytes: int = OUTPUT_LIMIT, any_code: bool = False) -> str:
     """What a tool prints (both streams). Raises Absent when it is not there, fails, hangs or floods.
 
-    A tool that does not answer is killed with all it started.
+    A tool that does not answer is killed with all it started. any_code: take the answer whatever its exit code.
     """
     path = shutil.which(command[0])
     if path is None:
@@ -85,7 +85,7 @@ def ask(command: Sequence[str], timeout_s: float = 5.0, most_bytes: int = OUTPUT
     with process:
         output = _listen(process, command[0], timeout_s, most_bytes)
     answer = output.decode(errors="replace")
-    if process.returncode:
+    if process.returncode and not (any_code and process.returncode > 0):
         ending = "exits with" if process.returncode > 0 else "was killed by signal"
         raise Absent(f"{command[0]} {ending} {abs(process.returncode)}: {first_printable(answer)}")
     return answer

@@ -100,6 +100,8 @@ def _read(text: str) -> tuple[list[_Instruction], list[tuple[str, str, int, int]
         elif one := _instruction(line, module):
             twice += one.name in found
             before = found.get(one.name, one)
+            if before.operator != one.operator:  # another program: nothing of that one is of this instruction
+                before = one
             found[one.name] = replace(one, nodes=before.nodes or one.nodes, ns=before.ns if one.ns is None else one.ns)
         elif added := _SUMMARY.fullmatch(line):
             sums.append((added[1], added[2] or "", _nanoseconds(added[3]), int(added[4])))

@@ -41,7 +41,7 @@ class Ran:
     faults_major: int
     switches_voluntary: int
     switches_involuntary: int
-    stdout: bytes  # its first KEEP_BYTES
+    stdout: bytes  # its first bytes, KEEP_BYTES if no other number was asked for
     stdout_bytes: int  # all of it
     stderr: bytes
     stderr_bytes: int
@@ -66,16 +66,16 @@ def find(name: str) -> Path:
 
 
 def run(argv: Sequence[str], timeout_s: float | None = None, started: Callable[[int], None] = lambda pid: None,
-        environment: Mapping[str, str] | None = None) -> Ran:
+        environment: Mapping[str, str] | None = None, keep_bytes: int = KEEP_BYTES) -> Ran:
     """Run a command once, without a shell and with nothing on its stdin; `started` gets its process id.
 
-    environment: what is added to ours.
+    environment: what is added to ours. keep_bytes: of each output.
 
     It has a session and a process group of its own. The group is killed at its end, at the timeout, and when this
     process ends in any way; a descendant that left the group, or SIGKILL to the launcher alone, escapes that. Raises
     Missing for a command that cannot be started, AacoError at the timeout; how the command ended is in the result.
     """
-    job = {"parent": os.getpid(), "program": str(find(argv[0])), "argv": list(argv), "keep": KEEP_BYTES}
+    job = {"parent": os.getpid(), "program": str(find(argv[0])), "argv": list(argv), "keep": keep_bytes}
     argv_of_launcher = [*surroundings.now().launcher, sys.executable, "-I", "-S", str(LAUNCHER)]
     with subprocess.Popen(argv_of_launcher, bufsize=0, start_new_session=True, env=os.environ | (environment or {}),
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:

@@ -10,8 +10,8 @@ from typing import Literal, Protocol
 
 from aaco.core.errors import Missing
 
-COUNTERS = "counters"  # the question whose answer lists them, which takes a tool its time
-Kind = Literal["trace", "counters", "thread_trace", "pc_sampling"]
+COUNTERS = "counters"  # questions that begin so list them, which takes a tool its time
+Kind = Literal["trace", "counters", "thread_trace", "pc_sampling", "compile"]
 Takes = Literal["command", "model", "python"]
 
 
@@ -20,7 +20,8 @@ class Wanted:
     """What a profiler is asked for, beside kernels, copies, host calls of HIP or CUDA and markers.
 
     counters: as the profiler names them. kernels: a regular expression; counters and thread traces of others are left
-    out. hsa: host calls of HSA too, which are many.
+    out. hsa: host calls of HSA too, which are many. att, sampling: further options of a thread trace and of the
+    sampling of program counters, by their names without what they begin with (`target-cu`, `method`).
     """
 
     counters: tuple[str, ...] = ()
@@ -28,6 +29,8 @@ class Wanted:
     hsa: bool = False
     thread_trace: bool = False
     pc_sampling: bool = False
+    att: Mapping[str, str] = field(default_factory=dict)
+    sampling: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Tool:
     """A profiler as it is installed: what it says of its version, its options and its counters.
 
     counters: by name the hardware block that counts it, or the expression it is computed by; None where the tool could
-    not list them.
+    not list them. samplings: the ways in which the device can sample program counters, None where it does not say.
     """
 
     path: str
@@ -43,6 +46,7 @@ class Tool:
     options: frozenset[str]
     formats: frozenset[str] = frozenset()
     counters: Mapping[str, Counter] | None = None
+    samplings: tuple[Sampling, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,24 @@ class Counter:
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """A way to sample program counters, and the intervals it takes, in its unit."""
+
+    method: str
+    unit: str
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
 class Pass:
     """One execution of the program under the profiler, and the folder (relative) that its files go to.
 
-    after: what makes the profiler's files readable once it has ended, one command line after the other.
+    inputs: files that it reads, by name in that folder. prints: the file that its standard output is kept in, behind
+    what is there. tells: the file in which the profiler says what went wrong, if that is not an output. reads: the
+    files that matter, the first that is there; every capture in the folder if none is named. closed: files that only
+    the tool can read, so that what is secret in them cannot be withheld: they are not kept. after: what makes the
+    profiler's files readable once it has ended, one command line after the other.
     """
 
     kind: Kind
@@ -65,6 +83,11 @@ class Pass:
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     counters: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    prints: str | None = None
+    tells: str | None = None
+    reads: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
     after: tuple[tuple[str, ...], ...] = ()
 
 
@@ -74,7 +97,7 @@ class Launcher(Protocol):
     NAME: of the executable, and of --tool. VENDOR: whose devices it observes, as core/machine.py calls it. DOES: the
     kinds of execution it can do. TAKES: what stands behind its own options; "python": it is no executable of its own,
     and the command's Python is asked. INSTALL: what to do where it is missing. QUESTIONS: by name the arguments that
-    make it answer.
+    make it answer. REFUSALS: what it says when it may not or cannot, with what that means and what to do.
     """
 
     NAME: str
@@ -83,6 +106,7 @@ class Launcher(Protocol):
     TAKES: Takes
     INSTALL: str
     QUESTIONS: Mapping[str, tuple[str, ...]]
+    REFUSALS: Mapping[str, tuple[str, str]]
 
     def tool(self, path: str, answers: Mapping[str, str]) -> Tool:
         """The tool by its answers to QUESTIONS (name -> arguments); a question it failed at is not in them."""

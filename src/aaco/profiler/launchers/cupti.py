@@ -21,6 +21,7 @@ TAKES: Takes = "python"
 INSTALL = "pip install nvidia-cuda-cupti, or the CUDA toolkit; aaco doctor"
 FOLDER = Path(cupti.__file__).parent
 PROBE = "import sys; sys.path.insert(0, sys.argv[1]); from inside import probe; probe.main()"
+REFUSALS: Mapping[str, tuple[str, str]] = {}
 QUESTIONS: Mapping[str, tuple[str, ...]] = {"cupti": ("-c", PROBE, str(FOLDER))}
 
 

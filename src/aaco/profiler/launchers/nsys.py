@@ -22,6 +22,7 @@ INSTALL = ("install NVIDIA Nsight Systems, which comes with the CUDA toolkit, or
 QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": ("profile", "--help")}
 ASKED = {"--trace": "cuda,nvtx,osrt", "--sample": "none", "--cpuctxsw": "none"}
 WHERE_KNOWN = {"--cuda-graph-trace": "node"}
+REFUSALS: Mapping[str, tuple[str, str]] = {}
 REPORT = "trace"
 _VERSION = re.compile(r"version\s+(\d+\.\d+[.\d]*)")
 
@@ -39,4 +40,4 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
     asked += [f"{option}={value}" for option, value in WHERE_KNOWN.items() if option in tool.options]
     argv = (tool.path, "profile", *asked, f"{known(tool, NAME, '--output')}={report}", *command)
     export = (tool.path, "export", "--type=sqlite", f"--output={report}.sqlite", f"{report}.nsys-rep")
-    return [Pass("trace", "trace", argv, after=(export,))]
+    return [Pass("trace", "trace", argv, reads=(f"{REPORT}.sqlite",), closed=(f"{REPORT}.nsys-rep",), after=(export,))]

@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Takes, Tool, Wanted, known, options
+from aaco.core.errors import Missing, UsageError
+from aaco.core.near import meant
+from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Sampling, Takes, Tool, Wanted, known, options
 from aaco.profiler.launchers.counter_passes import plan
 
 NAME, VENDOR = "rocprofv3", "AMD"
@@ -21,7 +23,16 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": (
 TRACED = ("--kernel-trace", "--memory-copy-trace", "--hip-runtime-trace", "--marker-trace")
 WHERE_KNOWN = ("--memory-allocation-trace", "--scratch-memory-trace", "--rccl-trace")  # not of every version
 BEST_FIRST = ("rocpd", "csv")  # rocpd came with ROCm 7.0; both are read piece by piece
-INTERVAL_US = "1000"
+REFUSALS: Mapping[str, tuple[str, str]] = {
+    "rocprof-trace-decoder library path not found": (
+        "it found no decoder of thread traces",
+        "install AMD's rocprof-trace-decoder, or say where it is: --att-with library-path=/opt/rocm/lib"),
+    "PC sampling unavailable": ("it does not sample program counters here", "rocprofv3 -L  # says what the GPU can"),
+    "entire set of counters cannot be collected in single pass": (
+        "the counters need more than one execution", "name fewer in one --pmc")}
+# How often program counters are sampled where nobody says: in the unit of each method.
+INTERVAL = {"time": 1000, "cycles": 1 << 20, "instructions": 1 << 20}
+HOST_TRAP = Sampling("host_trap", "time", 1, (1 << 64) - 1)  # what every GPU can that can sample at all
 # PC sampling is refused without it: rocprofiler-sdk, docs/how-to/using-pc-sampling.rst.
 SAMPLING_ALLOWED = {"ROCPROFILER_PC_SAMPLING_BETA_ENABLED": "on"}
 _FIELD = re.compile(r"^\s*([A-Za-z_]+)\s*:\s*(.*?)\s*$")
@@ -35,7 +46,7 @@ def tool(path: str, answers: Mapping[str, str]) -> Tool:
     version = re.search(r"rocm_version:\s*(\S+)", answers.get("version", "")) or re.search(
         r"version:\s*(\S+)", answers.get("version", ""))
     return Tool(path, version[1] if version else None, options(told), frozenset(listed),
-                _counters(answers.get(COUNTERS, "")) or None)
+                _counters(answers.get(COUNTERS, "")) or None, _samplings(answers.get(COUNTERS)))
 
 
 def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
@@ -48,12 +59,46 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
         asked = [*chosen, known(tool, NAME, "--pmc"), *group]
         made.append(_pass(tool, "counters", f"counters-{number:02d}", asked, command, raw, group))
     if wanted.thread_trace:
-        made.append(_pass(tool, "thread_trace", "thread-trace", [*chosen, known(tool, NAME, "--att")], command, raw))
+        asked = [*chosen, known(tool, NAME, "--att"), *_att(tool, wanted.att)]
+        made.append(_pass(tool, "thread_trace", "thread-trace", asked, command, raw))
     if wanted.pc_sampling:
-        asked = [known(tool, NAME, "--pc-sampling-beta-enabled"), "--pc-sampling-method", "host_trap",
-                 "--pc-sampling-unit", "time", "--pc-sampling-interval", INTERVAL_US]
+        asked = [*_sampling(tool, wanted.sampling), *chosen]
         made.append(_pass(tool, "pc_sampling", "pc-sampling", asked, command, raw))
     return made
+
+
+def _att(tool: Tool, asked: Mapping[str, str]) -> list[str]:
+    """Options of a thread trace. Raises UsageError for one that the tool does not know, with those it does."""
+    there = sorted(option.removeprefix("--att-") for option in tool.options if option.startswith("--att-"))
+    for name in asked:
+        if name not in there:
+            raise UsageError(f"--att-with {name}: {NAME} has no option --att-{name}{meant(name, there)}",
+                             f"it has {', '.join(there) or 'none'}")
+    return [word for name, value in asked.items() for word in (f"--att-{name}", value)]
+
+
+def _sampling(tool: Tool, asked: Mapping[str, str]) -> list[str]:
+    """How program counters are sampled: as asked, where the GPU can, else as it says it can, by time rather than not.
+
+    Raises UsageError for what there is not, Missing for what the GPU cannot.
+    """
+    if unknown := asked.keys() - {"method", "unit", "interval"}:
+        raise UsageError(f"--pc-sampling-with {min(unknown)}: no such option", "it has method, unit, interval")
+    ways = (HOST_TRAP,) if tool.samplings is None else tool.samplings
+    said = ", ".join(f"{one.method} by {one.unit}" for one in ways) or "none"
+    fitting = [one for one in ways if asked.get("method", one.method) == one.method
+               and asked.get("unit", one.unit) == one.unit]
+    if not fitting:
+        how = " and ".join(asked[key] for key in ("method", "unit") if key in asked and ways)
+        raise Missing(f"this GPU does not sample program counters{how and f' by {how}'}",
+                      f"rocprofv3 -L says what it can: {said}")
+    way = next((one for one in fitting if one.unit == "time"), fitting[0])
+    interval = asked.get("interval", str(min(max(INTERVAL.get(way.unit, 1), way.least), way.most)))
+    if not interval.isdecimal() or not way.least <= int(interval) <= way.most:
+        raise UsageError(f"--pc-sampling-with interval={interval}: this GPU takes {way.least} to {way.most} {way.unit}",
+                         f"--pc-sampling-with interval={max(INTERVAL.get(way.unit, 1), way.least)}")
+    return [known(tool, NAME, "--pc-sampling-beta-enabled"), known(tool, NAME, "--pc-sampling-method"), way.method,
+            known(tool, NAME, "--pc-sampling-unit"), way.unit, known(tool, NAME, "--pc-sampling-interval"), interval]
 
 
 def _filter(tool: Tool, wanted: Wanted) -> list[str]:
@@ -86,3 +131,23 @@ def _counters(listing: str) -> dict[str, Counter]:
         elif name and key == "expression":
             found[name] = Counter(expression=value)
     return found
+
+
+def _samplings(listing: str | None) -> tuple[Sampling, ...] | None:
+    """The configurations that `rocprofv3 -L` lists, in the words of its options; None where it lists nothing at all.
+
+    Releases wrote `Method: ROCPROFILER_PC_SAMPLING_METHOD_HOST_TRAP` and `Method : host_trap`.
+    """
+    if not listing or not _counters(listing):
+        return None
+    found: list[dict[str, str]] = []
+    for field in filter(None, map(_FIELD.match, listing.splitlines())):
+        key = field[1].lower().replace("minimum", "min").replace("maximum", "max")
+        if key == "method":
+            found.append({})
+        if found and key in ("method", "unit", "min_interval", "max_interval"):
+            found[-1].setdefault(key, field[2].lower().rpartition("_method_")[2].rpartition("_unit_")[2])
+    whole = [one for one in found if len(one) == 4]
+    return tuple(dict.fromkeys(
+        Sampling(one["method"], one["unit"], int(one["min_interval"]), int(one["max_interval"]))
+        for one in whole if one["min_interval"].isdecimal() and one["max_interval"].isdecimal()))

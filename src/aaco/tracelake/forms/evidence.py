@@ -253,6 +253,7 @@ class Captures(Document):
     unrecognised: Count = 0
     unrecognised_files: list[UnknownFile] = Field(default=[])
     references_to_nothing: dict[str, Count] = Field(default={})
+    notes: list[str] = Field(default=[])
 
 
 class GivenLatency(Document):
