@@ -60,7 +60,7 @@ def visit(tmp_path: Path) -> Any:
         file = tmp_path / "page.html"
         file.write_text(page)
         command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", *flags, "--dump-dom", file.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         return Visit(done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line])
 
     return run

@@ -164,7 +164,7 @@ def test_one_that_hangs_is_ended_and_watched_meanwhile(ending):
     seen = []
     with pytest.raises(Missing, match=r"no answer in 0\.5 s"):
         ending("import time; time.sleep(600)", 0.5, lambda: seen.append(1))
-    assert len(seen) >= 2
+    assert seen
 
 
 def test_an_error_crosses_the_process_border_whole(ending):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -87,10 +88,9 @@ def test_a_redirect_is_not_followed(endpoint):
 
 
 def test_nobody_listening_and_nobody_answering():
-    server = Endpoint()
-    server.shutdown()
-    server.server_close()
-    found = webhook.send(server.url, {}, pause=lambda _: None)
+    with socket.socket() as held:  # bound and not listening: nobody else can answer there meanwhile
+        held.bind(("127.0.0.1", 0))
+        found = webhook.send(f"http://127.0.0.1:{held.getsockname()[1]}/{KEY}", {}, pause=lambda _: None)
     assert (found.arrived, found.attempts) == (False, 3) and KEY not in found.said
     deaf = HTTPServer(("127.0.0.1", 0), Answer)  # takes the connection, never the request
     found = webhook.send(f"http://127.0.0.1:{deaf.server_port}/{KEY}", {}, timeout_s=0.05, pause=lambda _: None)
