@@ -10,16 +10,21 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from aaco.collectors import amd_library, amd_sensors, amd_tools, device_recorder, device_watch, gpu_metrics, nvml
 from aaco.collectors.device_samples import KINDS
+from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.profiler import smi
+from benchmarks.gpu import telemetry as proof
 from tests.fakes import hosts
 
 FAKE = Path(__file__).parents[1] / "fakes/nvml.c"
@@ -245,3 +250,51 @@ def test_an_account_that_is_torn_or_foreign_is_read_as_far_as_it_goes(tmp_path: 
     assert list(device_watch.said(tmp_path, None)) == [
         "device 1 was lost to amdgpu 2.5 s into the recording: gone",
         "the recorder of amdgpu was not ended: killed with the run; nothing was read"]
+
+
+PROGRAM = """
+import sys, time
+print("ready", flush=True)
+for line in sys.stdin:
+    kind, seconds = line.split()
+    until, rows = time.monotonic() + float(seconds), []
+    while time.monotonic() < until:
+        begin = time.monotonic_ns(); time.sleep(0.002); rows.append((begin, time.monotonic_ns()))
+    print(*(f"{begin},{end}" for begin, end in rows), flush=True)
+"""
+
+
+def test_the_proof_on_a_device_reads_what_the_recorder_left(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that takes the protocol, and the driver of this file. Mutation: a reason that is none stands."""
+    monkeypatch.setattr(device_watch, "makers", lambda: ["nvidia"])
+    with proof.running((sys.executable, "-c", PROGRAM)) as program:
+        readings, told = proof.watched(program, "gemm", machine / "held", 1.3)
+    held = proof._throttled("held", readings, True)
+    assert held.met and held.measured.startswith("100 pct of samples, 0.7519 pct")
+    assert proof._throttled("free", readings, False).met is False  # this driver always says so
+    assert readings["energy_per_inference_j"].value is None or readings["energy_per_inference_j"].value > 0
+    assert any("of one CPU" in one for one in told)
+    with pytest.raises(Missing, match="no torch here"), proof.running((sys.executable, "-c", "exit('no torch here')")):
+        pass
+
+
+def test_the_cost_of_recording_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is 3 % slower while it is recorded, on a machine that slows down. Mutation: always one order."""
+    state = {"on": False, "base": 1000.0}
+
+    @contextmanager
+    def recorded(_: Path) -> Iterator[None]:
+        state["on"] = True
+        yield
+        state["on"] = False
+
+    class Steps:
+        def steps(self, kind: str, seconds: float) -> np.ndarray:
+            state["base"] *= 1.01
+            took = state["base"] * (1.03 if state["on"] else 1) * 1000
+            return np.array([[0, int(took)]] * 5)
+
+    monkeypatch.setattr(device_watch, "recorded", recorded)
+    found = proof.cost(Steps(), "launch", tmp_path, 8)  # type: ignore[arg-type]
+    assert found.value == pytest.approx(3, abs=0.1) and found.low is not None and found.low < 3
+    assert proof._cost_claim("launch", found).met is False

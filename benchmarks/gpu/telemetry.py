@@ -1,0 +1,166 @@
+"""What recording a device costs the program on it, what the recording is worth, and whether it sees a power cap.
+
+A program in another process multiplies matrices, or launches many tiny kernels, and tells when each step began and
+ended. Blocks of steps with the recorder and without it take turns (on, off, off, on); the cost is the mean of the
+logarithms of their ratios, with its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.measure import measure
+from aaco.collectors import device_watch
+from aaco.core.config import Analysis
+from aaco.core.errors import Missing
+from aaco.core.readings import Absent, Estimate, Reading
+from aaco.core.statistics import mean_interval
+from aaco.core.tables import INFERENCE_ITERS
+from aaco.profiler import smi
+from benchmarks.claims import Claim
+
+# Answers a line "KIND SECONDS" with the begin and end of each step, CLOCK_MONOTONIC ns, and an empty line.
+PROGRAM = """
+import sys, time, torch
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+small = torch.zeros(1, device="cuda")
+def gemm(): a @ a; a @ a
+def launch():
+    for _ in range(300): small.add_(1)
+for _ in range(20): gemm(); launch()
+torch.cuda.synchronize()
+print("ready", flush=True)
+for line in sys.stdin:
+    kind, seconds = line.split()
+    step, until, rows = {"gemm": gemm, "launch": launch}[kind], time.monotonic() + float(seconds), []
+    while time.monotonic() < until:
+        begin = time.monotonic_ns(); step(); torch.cuda.synchronize(); rows.append((begin, time.monotonic_ns()))
+    print(*(f"{begin},{end}" for begin, end in rows), flush=True)
+"""
+PAIRS, BLOCK_S, LONG_S, REST_S = 12, 0.8, 6.0, 3.0
+FREE_PCT = 1.0
+
+
+class Program:
+    """The program on the device. Raises Missing where it does not begin."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         text=True)
+        assert self._process.stdout and self._process.stderr
+        if self._process.stdout.readline() != "ready\n":
+            last = (self._process.stderr.read().splitlines() or ["it said nothing"])[-1]
+            raise Missing(f"the program does not run on the device: {last}", "pip install torch, built for CUDA")
+
+    def steps(self, kind: str, seconds: float) -> np.ndarray:
+        """Steps of a kind for so long: begin and end of each, ns, [steps, 2]."""
+        assert self._process.stdin and self._process.stdout
+        print(f"{kind} {seconds}", file=self._process.stdin, flush=True)
+        return np.array([[int(each) for each in pair.split(",")] for pair in self._process.stdout.readline().split()])
+
+    def end(self) -> None:
+        """Close its stdin, which ends it."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@contextmanager
+def running(argv: Sequence[str]) -> Iterator[Program]:
+    """The program, until the end of the block."""
+    program = Program(argv)
+    try:
+        yield program
+    finally:
+        program.end()
+
+
+def cost(program: Program, kind: str, folder: Path, pairs: int = PAIRS, block_s: float = BLOCK_S) -> Estimate:
+    """By how many percent the median step is slower while the devices are recorded ten times a second."""
+    ratios = []
+    for pair in range(pairs):
+        order = (True, False) if pair % 2 else (False, True)
+        found = {on: _block(program, kind, block_s, folder / str(pair) if on else None) for on in order}
+        ratios.append(math.log(found[True] / found[False]))
+    mean = mean_interval(np.array(ratios))
+    assert mean.low is not None and mean.high is not None
+    return Estimate(*(100 * math.expm1(each) for each in (mean.value, mean.low, mean.high)))
+
+
+def _block(program: Program, kind: str, seconds: float, folder: Path | None) -> float:
+    with device_watch.recorded(folder) if folder else nullcontext():
+        steps = program.steps(kind, seconds)
+    return float(np.median(steps[:, 1] - steps[:, 0]))
+
+
+def watched(program: Program, kind: str, folder: Path, seconds: float = LONG_S) -> tuple[dict[str, Reading], list[str]]:
+    """The readings of a long block whose devices were recorded, and what the recorder says of itself."""
+    with device_watch.recorded(folder):
+        steps = program.steps(kind, seconds)
+    events = device_watch.events(folder, smi.gpu_events)
+    tables = {"gpu_events": events, "inference_iters": iterations(steps)}
+    with suppress(Absent):
+        tables["samples"] = device_watch.samples(folder)
+    return measure(tables, None, Analysis()), list(device_watch.said(folder, events))
+
+
+def iterations(steps: np.ndarray) -> pa.Table:
+    """The steps as measured inferences of one process."""
+    count = len(steps)
+    return INFERENCE_ITERS.build(iteration=np.arange(count), phase=["measurement"] * count, process=[0] * count,
+                                 batch=[1] * count, t_start_ns=steps[:, 0], t_end_ns=steps[:, 1],
+                                 latency_ms=(steps[:, 1] - steps[:, 0]) / 1e6)
+
+
+def claims(_: Path, argv: Sequence[str] = (sys.executable, "-c", PROGRAM)) -> list[Claim]:
+    """Cost, throttling seen and not seen, energy against the counter, rate."""
+    with tempfile.TemporaryDirectory() as scratch, running(argv) as program:
+        folder = Path(scratch)
+        costs = {kind: cost(program, kind, folder / kind) for kind in ("launch", "gemm")}
+        held, told = watched(program, "gemm", folder / "held")
+        program.steps("launch", REST_S)
+        free, _ = watched(program, "launch", folder / "free")
+    return [*(_cost_claim(kind, found) for kind, found in costs.items()),
+            _throttled("matrix products flat out: throttled for power", held, True),
+            _throttled("tiny kernels: not throttled", free, False), _energy(held),
+            Claim("energy of a step, matrix products", "-", _told(held["energy_per_inference_j"]), None),
+            Claim("the recorder of itself", "-", "; ".join(told), None)]
+
+
+def _cost_claim(kind: str, found: Estimate) -> Claim:
+    """No slow-down can be told where the interval holds none, and it is too narrow to hide one that matters."""
+    assert found.low is not None and found.high is not None
+    free = found.low <= 0 and found.value < FREE_PCT
+    return Claim(f"recorder at 10 Hz, median step, {kind}", f"interval holds 0, below {FREE_PCT:g} %",
+                 f"{found.value:+.2f} % [{found.low:+.2f}, {found.high:+.2f}]", free)
+
+
+def _throttled(claim: str, readings: dict[str, Reading], expected: bool) -> Claim:
+    stands = any(one.label == "throttled_clock" for one in diagnose(readings).conditions)
+    share = readings["device_throttled_pct"]
+    return Claim(claim, "throttled_clock " + ("stands" if expected else "does not"),
+                 f"{_told(share)} of samples, {_told(readings['device_clock_below_max_pct'])} below the highest clock",
+                 None if share.value is None else stands == expected)
+
+
+def _energy(readings: dict[str, Reading]) -> Claim:
+    found = readings["energy_of_counter_pct"]
+    return Claim("energy by samples of power, of the device's counter", "95 to 105 %", _told(found),
+                 None if found.value is None else 95 <= found.value <= 105)
+
+
+def _told(one: Reading) -> str:
+    if one.value is None:
+        return f"absent: {one.why_absent}"
+    ends = f" [{one.low:.4g}, {one.high:.4g}]" if one.low is not None and one.high is not None else ""
+    return f"{one.value:.4g} {one.unit}{ends}"
