@@ -12,16 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aaco import derive
+from aaco import derive, device_passes, pipeline, record
 from aaco.analytics.attribution import passes
 from aaco.core.clocks import ClockOffsets
-from aaco.core.config import Analysis
+from aaco.core.config import Analysis, resolve
+from aaco.core.readings import Absent
+from aaco.core.show import SILENT
+from aaco.profiler import cupti as parser
 from aaco.profiler.cupti.inside import spool
 from aaco.report import examined
 from aaco.runner import iterations
 from aaco.tracelake import layout
 from benchmarks import recordings
-from tests import captured
+from tests import captured, models
 from tests.fakes import cupti
 
 WARMUP, RUNS, APART_NS = 2, 3, 10_000_000
@@ -154,3 +157,26 @@ def test_recorded_inferences_of_an_h200_are_joined_whole(captures: Path, model):
     assert account["named"] == len(rows) - 2 and nodes.count(None) == 2
     assert account["profiled"]["inferences"] == 15
     assert sum(account["unnamed"].values()) == 2 * 15
+
+
+def test_the_worker_is_traced_in_two_passes(tmp_path, monkeypatch):
+    """The road that a run on CUDA takes, on the CPU provider: both processes come under a (fake) tracer, whose captures
+    lie in the session beside the runs' times. Mutation: the environment not handed to the worker.
+    """
+    monkeypatch.setattr(device_passes, "PROVIDERS", {"CPUExecutionProvider"})
+    monkeypatch.setenv("AACO_CUPTI", str(cupti.build(tmp_path)))
+    monkeypatch.setenv("FAKE_CUPTI_LOG", str(tmp_path / "log"))
+    settings = resolve()
+    plan = pipeline.plan(settings, str(models.chain(tmp_path / "chain.onnx")), warmup=2, profile_iterations=3)
+    facts = device_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
+    assert facts["device"] == {"warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
+    for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
+        path, = (tmp_path / part).glob("*.cupti")
+        *_, said = parser.parse(path)
+        assert said.problems == () and said.records == {"kernel": 0, "device": 1}
+    asked = (tmp_path / "log").read_text().split()
+    assert asked.count("cuptiFinalize") == 2 and asked.count("cuptiActivityEnable5") == 1
+    assert len(iterations.measured(tmp_path / layout.CUPTI_TIMES / iterations.TRACED)) == 3
+    assert (tmp_path / layout.ORT_PROFILE).is_file()
+    with pytest.raises(Absent, match="recorded no kernel on a device"):
+        device_passes.read(tmp_path, {}, ClockOffsets(0, 0, 0, 0), 2)
