@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from aaco.collectors import capabilities
 from aaco.core.errors import BadCapture
+from aaco.core.host import Host
 from aaco.profiler import cupti as parser
 from aaco.profiler.cupti import records
 from aaco.profiler.cupti.inside import library as libraries
@@ -245,3 +247,16 @@ def test_the_spool_is_written_in_order_and_in_place(tmp_path):
     made.close()
     with pytest.raises(FileExistsError):
         spool.Spool(str(tmp_path / "1.cupti"))
+
+
+def test_doctor_says_whether_cupti_traces(library, monkeypatch):
+    """Mutation: what the probe says taken for a detail."""
+    probe = next(one for one in capabilities.QUESTIONS if one.name == "CUPTI")
+    monkeypatch.setenv("AACO_CUPTI", str(library))
+    assert probe.answer(Host()).detail == f"version 130001 traces: {library}"
+    monkeypatch.setenv("FAKE_CUPTI_ERROR", "cuptiActivityEnable10:35")
+    found = probe.answer(Host())
+    assert "INSUFFICIENT_PRIVILEGES" in found.why_not and "NVreg_RestrictProfilingToAdminUsers=0" in found.fix
+    monkeypatch.setenv("AACO_CUPTI", "/no/libcupti.so")
+    found = probe.answer(Host())
+    assert found.why_not.startswith("/no/libcupti.so: cannot open") and "pip install nvidia-cuda-cupti" in found.fix

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from importlib.machinery import PathFinder
 from pathlib import Path
 
+import aaco
 from aaco.collectors import amd_sensors, bpf, environment, gpu_access, kernel_device, machine, perf_event, tracepoints
 from aaco.core.host import Host, known, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent
 
 TOOL_TIMEOUT_S = 3.0
+CUPTI_TIMEOUT_S = 10.0  # it initialises every GPU
+CUPTI_PROBE = Path(aaco.__file__).parent / "profiler/cupti/inside"  # it runs in any Python, and imports nothing of ours
 SPARE_BYTES = GIB  # a profiled session of a large model stays well under it
 # Bits of CapEff in proc_pid_status(5), from include/uapi/linux/capability.h.
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
@@ -150,16 +154,16 @@ def _libcuda(_: Host) -> str:
     return "libcuda.so.1 loads"
 
 
-def _cupti(host: Host) -> str:
-    toolkit = host.root / os.environ.get("CUDA_HOME", "/usr/local/cuda").lstrip("/")
-    spec = PathFinder.find_spec("nvidia", host.python_path)
-    wheels = [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
-    bundled = [folder for wheel in wheels for folder in sorted(wheel.glob("*/lib"))]
-    folders = [toolkit / "extras/CUPTI/lib64", toolkit / "lib64", *bundled]
-    found = next((path for folder in folders for path in sorted(folder.glob("libcupti.so*"))), None)
-    if not found:
-        raise Absent(f"no libcupti.so in {', '.join(map(str, folders))}")
-    return str(found)
+def _cupti(_: Host) -> str:
+    """Whether our tracer would trace a program of this Python, asked in a process of its own."""
+    answer = machine.ask([sys.executable, "-P", str(CUPTI_PROBE)], CUPTI_TIMEOUT_S)
+    try:
+        said = json.loads(answer.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise Absent(f"the tracer's probe gave no answer: {answer[-80:]!r}") from None
+    if "error" in said:
+        raise gpu_access.Lacking(said["error"], said["fix"])
+    return f"version {said['version']} traces: {said['library']}"
 
 
 def _capable(host: Host, *bits: int) -> bool:
@@ -331,7 +335,7 @@ QUESTIONS = (
     Question("nvidia", "NVIDIA counters", gpu_access.nvidia_counters,
              "run as root, in a container with --cap-add SYS_ADMIN, or: echo 'options nvidia "
              "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf, and reboot"),
-    Question("nvidia", "CUPTI", _cupti, "install the CUDA toolkit, or set CUDA_HOME to where it is"),
+    Question("nvidia", "CUPTI", _cupti, "pip install nvidia-cuda-cupti"),
     Question("nvidia", "ncu", _tool("ncu", "--version"), _CUDA),
     Question("nvidia", "nsys", _tool("nsys", "--version"), _CUDA),
     Question("kernel", "perf events", _perf_events, "sudo sysctl kernel.perf_event_paranoid=2"),

@@ -20,9 +20,8 @@ DOES: frozenset[Kind] = frozenset({"trace"})
 TAKES: Takes = "python"
 INSTALL = "pip install nvidia-cuda-cupti, or the CUDA toolkit; aaco doctor"
 FOLDER = Path(cupti.__file__).parent
-PROBE = "import sys; sys.path.insert(0, sys.argv[1]); from inside import probe; probe.main()"
 REFUSALS: Mapping[str, tuple[str, str]] = {}
-QUESTIONS: Mapping[str, tuple[str, ...]] = {"cupti": ("-c", PROBE, str(FOLDER))}
+QUESTIONS: Mapping[str, tuple[str, ...]] = {"cupti": (str(FOLDER / "inside"),)}
 
 
 def tool(path: str, answers: Mapping[str, str]) -> Tool:

@@ -102,6 +102,6 @@ def load(environment: Mapping[str, str], packages: Sequence[str]) -> Library:
         try:
             return Library(path)
         except OSError as error:
-            refused.append(f"{path}: {error}")
+            refused.append(str(error))
     why = refused[0] if refused and not refused[0].startswith(LINKED) else "no libcupti.so is found"
     raise CuptiError(why, "pip install nvidia-cuda-cupti, or the CUDA toolkit; or name the file: AACO_CUPTI=FILE")
