@@ -1,7 +1,7 @@
 """Calibration with its watchers: CPUs and the first GPU are measured, kept for a day, and compared with the last time.
 
-A GPU's clocks, power, heat and throttling are sampled by the parent while the measuring process runs, so that each
-ceiling is kept with the conditions it was found in.
+A GPU's clocks, power, heat and throttling are recorded while the measuring process runs, so that each ceiling is kept
+with the conditions it was found in.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from aaco import cooling
@@ -18,13 +19,13 @@ from aaco.analytics import heat
 from aaco.analytics.roofline.nodes import PEAK
 from aaco.calibration import card, cpu, gpu
 from aaco.calibration.card import MachineCard
-from aaco.collectors import amd_sensors, amd_sysfs, machine, nvml
+from aaco.collectors import amd_sensors, device_watch, machine, nvml
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
-from aaco.core.host import Host
 from aaco.core.machine import Gpu, Machine
 from aaco.core.readings import Absent
 from aaco.core.show import SILENT, Show
+from aaco.profiler import smi
 
 Devices = Literal["cpu", "gpu", "all"]
 COOL_S = 60.0  # how long to wait for a warm device
@@ -106,9 +107,12 @@ def _device(host: Machine, device: Gpu, settings: Settings, show: Show, number: 
             ) -> MachineCard:
     show.step(ONE.format(device.name, number + 1, rounds))
     cache = settings.config.storage.cache_dir.expanduser() / "kernels"
-    with sensing(device.vendor) as sense:
-        about, ceilings, absent = gpu.measure(gpu_vendor(device), device.arch, cache, sense, show)
-    return MachineCard(machine_id=_identity(host, device), ceilings=ceilings, device=about, absent=absent)
+    with tempfile.TemporaryDirectory() as folder:
+        with device_watch.recorded(Path(folder), wanted=[device.vendor.lower()]):
+            found = gpu.measure(gpu_vendor(device), device.arch, cache, show)
+        rows = _rows(Path(folder))
+    return MachineCard(machine_id=_identity(host, device), ceilings=found.watched(rows), device=found.device,
+                       absent=found.absent)
 
 
 def gpu_vendor(device: Gpu) -> Literal["NVIDIA", "AMD"]:
@@ -131,37 +135,20 @@ def _identity(host: Machine, device: Gpu) -> str:
     return f"{host.id}-{hashlib.sha256(json.dumps(device.identity).encode()).hexdigest()[:8]}"
 
 
-@contextmanager
-def sensing(vendor: str, host: Host | None = None, library: str = nvml.LIBRARY) -> Iterator[gpu.Sense]:
-    """Reads the first visible device of a vendor; what nothing tells is left out."""
-    if vendor == "AMD":
-        yield lambda: _amd(host or Host())
-        return
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """What was recorded of the measured device, in order of time; nothing where nothing watches it."""
     try:
-        driver = nvml.Driver(library)
+        rows = device_watch.events(folder, smi.gpu_events).to_pylist()
     except Absent:
-        yield dict
-        return
-    try:
-        watched = _visible(driver.devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-        yield lambda: nvml.columns(dict(zip(nvml.FIELDS, driver.sample(watched), strict=True))) if watched else {}
-    except Absent:
-        yield dict
-    finally:
-        driver.close()
+        return []
+    device = visible({row["device_id"] for row in rows}, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return sorted((row for row in rows if row["device_id"] == device and row["t_ns"]), key=lambda row: row["t_ns"])
 
 
-def _visible(devices: list[nvml.Device], named: str | None) -> nvml.Device | None:
-    """The one that CUDA calls device 0, both in order of their places on PCI. A UUID is not looked up: with several
-    devices none is watched then."""
+def visible(devices: Collection[int], named: str | None) -> int | None:
+    """The number of the device that CUDA calls device 0; both are in order of their places on PCI. A UUID is not looked
+    up: with several devices none counts as watched then."""
     first = (named or "0").split(",")[0].strip()
-    if first.isdigit() and int(first) < len(devices):
-        return devices[int(first)]
-    return devices[0] if len(devices) == 1 else None
-
-
-def _amd(host: Host) -> Mapping[str, Any]:
-    try:
-        return amd_sysfs.columns(amd_sensors.told(amd_sensors.devices(host)[0]))
-    except (Absent, IndexError):
-        return {}
+    if first.isdigit() and int(first) in devices:
+        return int(first)
+    return min(devices) if len(devices) == 1 else None

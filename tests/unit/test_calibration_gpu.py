@@ -4,6 +4,7 @@ are. What is missing, fails or hangs is one clear line.
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import subprocess
@@ -13,13 +14,16 @@ import pytest
 
 from aaco import roofs
 from aaco.analytics import heat
-from aaco.calibration import card, gpu, matrix, work
+from aaco.calibration import card, compiler, gpu, matrix, work
 from aaco.calibration.card import Ceiling, Device, MachineCard
+from aaco.core.config import resolve
 from aaco.core.errors import Missing
+from aaco.core.machine import Gpu
 from aaco.core.show import Show
 
 FAKES = Path(__file__).parents[1] / "fakes"
 PART_S = 0.01
+GCC = shutil.which("gcc") or "gcc"
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="the fake driver needs gcc")
 
 
@@ -42,13 +46,16 @@ def machine(drivers, tmp_path, monkeypatch):
     """A machine with a driver and nothing else: `measure(vendor, arch)`. Its compilers are those put into `bin`."""
     folder = tmp_path / "bin"
     folder.mkdir()
+    monkeypatch.setenv("REAL_PATH", os.environ["PATH"])
     for name in ("PATH", "CUDA_HOME", "ROCM_PATH"):
         monkeypatch.setenv(name, str(folder))
+
+    monkeypatch.setattr(gpu, "PART_S", PART_S)
 
     def measure(vendor="NVIDIA", arch=None, fault="", **more):
         monkeypatch.setenv("LD_LIBRARY_PATH", str(drivers[vendor]))
         monkeypatch.setenv("FAKE_GPU_FAULT", fault)
-        return gpu.measure(vendor, arch, tmp_path / "cache", part_s=PART_S, **more)
+        return gpu.measure(vendor, arch, tmp_path / "cache", **more)
 
     measure.bin = folder
     return measure
@@ -60,6 +67,7 @@ def tool(folder, name, text):
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
+GPU = Gpu("NVIDIA", "NVIDIA H200", None, None, 141 << 30)
 MATRIX, NAMES = 7e14, {
     "graph_kernel_ns": 1000, "dram_bytes_per_s": 4e12, "l2_bytes_per_s": 7e12, "lds_bytes_per_s": 3e13,
     "h2d_pinned_bytes_per_s": 5.5e10, "d2h_pinned_bytes_per_s": 5.5e10, "vector_f64_flops": 3e13,
@@ -73,12 +81,13 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
     """Every rate, by the fake's own formulas. Mutations: CHAINS 15 in work.py; STEP without UNROLL; the copy counted
     once; a graph's launches not divided; the slower algorithm of the matrix library."""
     counted = []
-    device, ceilings, absent = machine(vendor, arch, show=Show(progress=lambda *given: counted.append(given)))
+    measured = machine(vendor, arch, show=Show(progress=lambda *given: counted.append(given)))
+    device, ceilings = measured.device, measured.ceilings
     assert (device.vendor, device.arch, device.compute_units) == (vendor, arch or "sm_90", 132)
     assert device.name == "Fake GPU" and device.bus_id == "0000:0b:00.0" and device.l2_bytes == 50 << 20
     assert device.compiler == by
     found = {one.name: one for one in ceilings}
-    assert not absent
+    assert not measured.absent
     matrices = {f"matrix_{dtype}_flops" for dtype in gpu.MATRIX} | {f32}
     expected = NAMES | dict.fromkeys(matrices, MATRIX)
     if vendor == "AMD":
@@ -92,12 +101,12 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
     assert counted[-1] == (len(found), len(found))
 
 
-def test_a_compiler_on_path_is_asked_first_once_and_its_code_is_kept(machine):
+def test_a_compiler_on_path_is_asked_first_once_and_its_code_is_kept(machine, tmp_path):
     """Mutation: the cache's name without the compiler; NVRTC's code then stands for nvcc's."""
     tool(machine.bin, "nvcc", '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nprintf code > "$2"\n'
                               f'echo asked >> {machine.bin}/log\n')
     for _ in range(2):
-        assert machine()[0].compiler == "nvcc"
+        assert compiler.compiled("NVIDIA", "sm_90", tmp_path) == (b"code", "nvcc")
     assert (machine.bin / "log").read_text() == "asked\n"
 
 
@@ -126,13 +135,13 @@ def test_a_device_that_hangs_is_given_up(machine, monkeypatch):
 
 
 def test_a_ceiling_that_fails_is_absent_with_its_reason_and_the_others_are_there(machine):
-    _, ceilings, absent = machine(fault="copy")
-    assert absent == {"d2h_pageable_bytes_per_s": "cuMemcpyDtoH_v2: out of memory (2)"}
-    _, ceilings, absent = machine(fault="no f8")
-    assert absent == {"matrix_f8_flops": "cublasLt has no algorithm for f8 on sm_90"} and len(ceilings) == 18
-    _, ceilings, absent = machine(fault="no blas")
-    found = {one.name: one for one in ceilings}
-    assert absent.keys() == {f"matrix_{dtype}_flops" for dtype in gpu.MATRIX}
+    measured = machine(fault="copy, no f8")
+    assert measured.absent == {"d2h_pageable_bytes_per_s": "cuMemcpyDtoH_v2: out of memory (2)",
+                               "matrix_f8_flops": "cublasLt has no algorithm for f8 on sm_90"}
+    assert len(measured.ceilings) == 17
+    measured = machine(fault="no blas")
+    found = {one.name: one for one in measured.ceilings}
+    assert measured.absent.keys() == {f"matrix_{dtype}_flops" for dtype in gpu.MATRIX}
     assert found["vector_f32_flops"].value == pytest.approx(6e13, rel=1e-5)
     assert "without matrix products (cublasLtCreate gave status 1)" in found["vector_f32_flops"].how
 
@@ -140,21 +149,21 @@ def test_a_ceiling_that_fails_is_absent_with_its_reason_and_the_others_are_there
 # What is seen meanwhile
 
 
-SAMPLES = [(at * 10**8, {"sclk_mhz": 1900.0 + at, "power_w": 500.0 + at, "power_cap_w": 700.0, "temp_c": 60 + at,
-                         "throttle_reasons": ["sw_power_cap"] if at == 3 else []}) for at in range(6)]
+ROWS = [{"t_ns": at * 10**8, "sclk_mhz": 1900.0 + at, "power_w": 500.0 + at, "power_cap_w": 700.0, "temp_c": 60 + at,
+         "throttle_reasons": ["sw_power_cap"] if at == 3 else []} for at in range(6)]
 
 
 def test_conditions_are_of_the_samples_within():
     """Mutation: all samples; the highest power is then another ceiling's."""
-    found = gpu.meanwhile(SAMPLES, 10**8, 3 * 10**8)
+    found = gpu.meanwhile(ROWS, 10**8, 3 * 10**8)
     assert (found.device_clock_mhz, found.device_power_w, found.device_temp_c) == (1902, 503, 63)
     assert (found.device_throttle_reasons, found.device_samples) == (["sw_power_cap"], 3)
     assert found.device_memory_clock_mhz is None and found.others_cpu_pct is None
 
 
 def test_a_short_measurement_has_the_nearest_sample_and_none_that_is_far():
-    assert gpu.meanwhile(SAMPLES, 210_000_000, 215_000_000).device_power_w == 502
-    assert gpu.meanwhile(SAMPLES, 10**9, 2 * 10**9) == gpu.meanwhile([(0, {})], 0, 1) == gpu.rounds.UNKNOWN
+    assert gpu.meanwhile(ROWS, 210_000_000, 215_000_000).device_power_w == 502
+    assert gpu.meanwhile(ROWS, 10**9, 2 * 10**9) == gpu.meanwhile([], 0, 1) == gpu.rounds.UNKNOWN
 
 
 @pytest.mark.parametrize(("temp", "power", "reasons", "said"), [
@@ -205,6 +214,35 @@ def test_without_a_device_it_is_refused(monkeypatch):
     with pytest.raises(Missing, match="there is no GPU to calibrate") as caught:
         roofs._first(roofs.Machine.of("c", 1, 1, 1, 1))
     assert "--device cpu" in caught.value.fix
+
+
+@pytest.mark.parametrize(("devices", "named", "watched"), [
+    ({0, 1}, None, 0), ({0, 1}, "1,0", 1), ({0, 1}, "GPU-5fd6", None), ({0}, "GPU-5fd6", 0), ({0}, "3", 0),
+    (set(), None, None)])
+def test_the_watched_device_is_the_measured_one(devices, named, watched):
+    assert roofs.visible(devices, named) == watched
+
+
+def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine, tmp_path, monkeypatch, drivers):
+    """The whole way, by the library that a driver brings. Mutations: cards of CPUs and device in one file; the power of
+    the samples before."""
+    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
+    monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run([GCC, "-shared", "-fPIC", "-w", "-DCOUNT=1", "-DINIT=0", "-o", library, FAKES / "nvml.c"],
+                   check=True, env={"PATH": os.environ["REAL_PATH"]})
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{drivers['NVIDIA']}:{tmp_path}")
+    settings = resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
+    found, moved = roofs.calibrate(settings, rounds=2)
+    assert not moved and found.device.name == "Fake GPU" and found.ceilings[0].device is None
+    seen = found.ceilings[-1].conditions
+    assert (seen.device_clock_mhz, seen.device_memory_clock_mhz, seen.device_temp_c) == (1980, 2619, 71)
+    assert seen.device_samples >= 1 and "sw_power_cap" in seen.device_throttle_reasons
+    assert any("the clock was held down: sw_power_cap" in one for one in roofs.guard(found))
+    by_name = {item.name: item for item in found.ceilings}
+    assert by_name["lds_bytes_per_s"].spread < 1e-6 and len(by_name["lds_bytes_per_s"].rounds) == 2
+    run = roofs.of_run(roofs.machine.identify(), None, True, settings, Show())
+    assert {item.name: item.value for item in run.ceilings}["fp16_flops"] == pytest.approx(MATRIX, rel=1e-5)
 
 
 # Sizes

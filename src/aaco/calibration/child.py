@@ -22,7 +22,6 @@ from aaco.core.errors import BY_EXIT_CODE, AacoError, Missing
 from aaco.core.show import Show
 
 Line = dict[str, Any]
-PERIOD_S = 0.1  # how often `meanwhile` is called: NVML's values change no faster
 MOST_BYTES = 1 << 24
 
 
@@ -40,9 +39,8 @@ def answer() -> Iterator[Callable[..., None]]:
         sys.exit(int(error.exit_code))
 
 
-def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float,
-        meanwhile: Callable[[], object] = lambda: None) -> Iterator[Line]:
-    """The objects that the module tells, as they come; `meanwhile` is called ten times a second.
+def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float) -> Iterator[Line]:
+    """The objects that the module tells, as they come.
 
     Raises the error that the process ended with; Missing where a signal or the time limit ended it.
     """
@@ -51,7 +49,7 @@ def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], l
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, start_new_session=True) as process:
         try:
             last: Line = {}
-            for last in _lines(process, time.monotonic() + limit_s, limit_s, meanwhile):
+            for last in _lines(process, limit_s):
                 if "what" not in last:
                     yield last
             _judge(process.wait(), last, said, f"{sys.executable} -m {module} {' '.join(arguments)}")
@@ -71,19 +69,14 @@ def counted(lines: Iterable[Line], show: Show) -> Iterator[Line]:
         yield line
 
 
-def _lines(process: subprocess.Popen[bytes], deadline: float, limit_s: float,
-           meanwhile: Callable[[], object]) -> Iterator[Line]:
+def _lines(process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Line]:
     assert process.stdout
-    poll, rest, size = select.poll(), b"", 0
+    poll, rest, size, deadline = select.poll(), b"", 0, time.monotonic() + limit_s
     poll.register(process.stdout)
     while True:
-        ready = poll.poll(1000 * PERIOD_S)
-        meanwhile()
-        if time.monotonic() > deadline:
+        if not poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
             raise Missing(f"the calibration gave no answer in {limit_s:g} s",
                           "aaco doctor  # says whether the device answers")
-        if not ready:
-            continue
         block = os.read(process.stdout.fileno(), 1 << 16)
         *whole, rest = (rest + block).split(b"\n")
         size += len(block)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,12 +31,12 @@ from aaco.core.errors import AacoError, Missing
 from aaco.core.show import SILENT, Show
 
 Run = Callable[[], tuple[Series, str]]
-Sense = Callable[[], Mapping[str, Any]]  # columns of gpu_events of the device now; empty where nothing watches it
+Row = Mapping[str, Any]  # of gpu_events, of the device
 
 LIMIT_S = 240.0  # compiling included; a device that takes longer hangs
 PART_S = 0.6  # for each ceiling at most, from when it runs
 REPEAT_S, BURSTS = 0.002, 30  # in a part
-NEAR_NS = 250_000_000  # a sample this near belongs to a measurement too short to hold one
+NEAR_NS = 250_000_000  # a row this near belongs to a measurement too short to hold one
 SHORTEST_S = 1e-7  # below an event's resolution, which is 0.5 us
 EDGES, LONGEST_S = (2048, 4096, 8192), 0.02  # of matrices; no larger one where its product would take longer
 LAUNCHES, GRAPH_KERNELS, COPIED = 200, 1000, 256 << 20
@@ -43,42 +44,55 @@ A16, B16 = 0x3BFF3BFF, 0x14191419  # two of 0.9995 and two of 0.001 in fp16
 MATRIX = ("f64", "tf32", "f16", "bf16", "f8", "i8")
 
 
-def measure(vendor: Vendor, arch: str | None, cache: Path, sense: Sense = dict, show: Show = SILENT,
-            part_s: float = PART_S) -> tuple[Device, list[Ceiling], dict[str, str]]:
-    """The first visible GPU of a vendor: what it is, its ceilings with the conditions of each, and why others lack.
+@dataclass(frozen=True)
+class Measured:
+    """What a device is, its ceilings, from when to when each was measured (CLOCK_MONOTONIC), and why others lack."""
+
+    device: Device
+    ceilings: list[Ceiling]
+    between_ns: list[tuple[int, int]]
+    absent: dict[str, str]
+
+    def watched(self, rows: Sequence[Row]) -> list[Ceiling]:
+        """The ceilings with the conditions that the rows tell."""
+        return [item.model_copy(update={"conditions": meanwhile(rows, *between)})
+                for item, between in zip(self.ceilings, self.between_ns, strict=True)]
+
+
+def measure(vendor: Vendor, arch: str | None, cache: Path, show: Show = SILENT) -> Measured:
+    """The first visible GPU of a vendor.
 
     arch: AMD's name of the architecture, which its driver library does not tell; None: ask the driver. cache: where
-    compiled code is kept. part_s: time for each ceiling at most. Raises Missing where there is no device, no compiler
+    compiled code is kept. Raises Missing where there is no device, no compiler
     or no answer.
     """
-    samples: list[tuple[int, Mapping[str, Any]]] = []
     device: Device | None = None
     found: list[Ceiling] = []
+    between: list[tuple[int, int]] = []
     absent: dict[str, str] = {}
-    told = child.run("aaco.calibration.gpu", (vendor, arch or "", str(cache), str(part_s)),
-                     {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, LIMIT_S,
-                     lambda: samples.append((time.monotonic_ns(), sense())))
+    told = child.run("aaco.calibration.gpu", (vendor, arch or "", str(cache), str(PART_S)),
+                     {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, LIMIT_S)
     for line in child.counted(told, show):
         if "device" in line:
             device = Device.model_validate(line["device"])
         elif "ceiling" in line:
-            kept = line["ceiling"] | {"conditions": meanwhile(samples, *line["between_ns"])}
-            found.append(Ceiling.model_validate(kept | {"device": device.name if device else None}))
+            found.append(Ceiling.model_validate(line["ceiling"] | {"device": device.name if device else None}))
+            between.append((line["between_ns"][0], line["between_ns"][1]))
         elif "absent" in line:
             absent[line["absent"]] = line["why"]
     if device is None or not found:
         why = next(iter(absent.values()), "it told nothing")
         raise Missing(f"nothing could be measured on the {vendor} GPU: {why}", "aaco doctor")
-    return device, found, absent
+    return Measured(device, found, between, absent)
 
 
-def meanwhile(samples: Sequence[tuple[int, Mapping[str, Any]]], start_ns: int, end_ns: int) -> Conditions:
-    """What the samples between two times say; the nearest one's where none lies between them."""
-    inside = [said for at, said in samples if start_ns <= at <= end_ns and said]
-    if not inside:
-        near = sorted((min(abs(at - start_ns), abs(at - end_ns)), number) for number, (at, said) in enumerate(samples)
-                      if said)
-        inside = [samples[number][1] for distance, number in near[:1] if distance <= NEAR_NS]
+def meanwhile(rows: Sequence[Row], start_ns: int, end_ns: int) -> Conditions:
+    """What the rows between two times say; the nearest one's where none lies between them."""
+    inside = [row for row in rows if start_ns <= row["t_ns"] <= end_ns]
+    if not inside and rows:
+        nearest = min(rows, key=lambda row: max(start_ns - row["t_ns"], row["t_ns"] - end_ns))
+        if max(start_ns - nearest["t_ns"], nearest["t_ns"] - end_ns) <= NEAR_NS:
+            inside = [nearest]
 
     def of(name: str, what: Callable[[list[float]], float]) -> float | None:
         known = [float(said[name]) for said in inside if said.get(name) is not None]

@@ -22,7 +22,7 @@ from aaco.core.errors import AacoError
 
 WORKSPACE = 64 << 20  # Hopper's kernels want 32 MiB and more
 MOST_WAYS = 4  # algorithms of the library's heuristic that are tried
-SAMPLE = 1 << 22  # random elements; a matrix repeats them
+SAMPLE = 1 << 20  # random elements; a matrix repeats them
 
 
 @dataclass(frozen=True)

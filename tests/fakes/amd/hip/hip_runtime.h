@@ -1,0 +1,12 @@
+/* What the calibration's kernels use of AMD's hip_runtime.h, enough for a check of their syntax. */
+#pragma once
+typedef __SIZE_TYPE__ size_t;
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+struct float4 { float x, y, z, w; };
+struct dim { unsigned x, y, z; };
+extern __device__ const __attribute__((weak)) dim threadIdx, blockIdx, gridDim;
+__device__ inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
+__device__ double fma(double, double, double);
+__device__ void __syncthreads();
