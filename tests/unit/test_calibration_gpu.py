@@ -14,6 +14,8 @@ import pytest
 
 from aaco import roofs
 from aaco.analytics import heat
+from aaco.analytics.roofline import placement
+from aaco.analytics.roofline.measured import of_card
 from aaco.calibration import card, compiler, gpu, matrix, work
 from aaco.calibration.card import Ceiling, Device, MachineCard
 from aaco.core.config import resolve
@@ -199,6 +201,15 @@ def test_work_on_a_device_has_the_peaks_of_its_fastest_unit():
     assert "fp64_flops" not in found and "bf16_flops" not in found and found["dispatch_ns"] == 20
     both = card.merged(cpus, of_device)
     assert [item.device for item in both.ceilings] == [None, None, "G", "G", "G", "G"] and both.device == DEVICE
+
+
+def test_a_cards_ceilings_are_those_of_kernels_with_counters():
+    """The names that placement knows. Mutation: the CPU's memory bandwidth among them."""
+    found = of_card({"vector_f32_flops": 6e13, "matrix_f16_flops": 7e14, "fp16_flops": 7e14, "dram_bytes_per_s": 4e12,
+                     "lds_bytes_per_s": 3e13, "launch_ns": 2.0, "h2d_pinned_bytes_per_s": 5e10})
+    assert found.rates == {"vector_f32": 6e13, "matrix_f16": 7e14}
+    assert found.bandwidths == {"dram": 4e12, "lds": 3e13}
+    assert set(found.rates) <= {*placement.RATES} and {*found.bandwidths} <= {*placement.LEVELS}
 
 
 def test_rounds_keep_the_best_and_every_value():

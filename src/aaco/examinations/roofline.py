@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from aaco.analytics import occupancy
 from aaco.analytics.devices.ceilings import Ceilings, Identity, identified, theoretical
 from aaco.analytics.roofline import counted, formulas, summary
-from aaco.analytics.roofline.measured import measured
+from aaco.analytics.roofline.measured import measured, of_card
 from aaco.analytics.roofline.operators import placed as placed_operators
 from aaco.analytics.roofline.placement import Impossible, Kernels, place
+from aaco.calibration import card
 from aaco.core.config import Analysis
 from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, DEVICE_FACTS, KERNEL_ROOFLINE, KERNELS, OPERATORS
@@ -49,6 +50,7 @@ class _Examination:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.identities = _identities(session)
+        self.card = card.of((documents.read(session, layout.ENVIRONMENT).get("machine") or {}).get("card"))
         self.devices: dict[Device, dict[str, Any]] = {}
         self.totals = summary.Totals()
 
@@ -81,8 +83,18 @@ class _Examination:
         found = placed_operators(store.read(self.session, OPERATORS), ceilings)
         for capture in dict.fromkeys(row["capture"] for row in found):
             number, identity = alike[capture]
-            self._note((capture, number), identity, ceilings[capture], measured(identity.facts), NO_WORK, [])
+            self._note((capture, number), identity, ceilings[capture], self._measured(identity), NO_WORK, [])
         return found
+
+    def _measured(self, identity: Identity) -> Ceilings:
+        """What was measured on the device, by the capture's tool, else by us on the machine of the run, where its
+        device is of the same kind."""
+        ours = self.card.device if self.card else None
+        found = measured(identity.facts)
+        if self.card is None or ours is None or found.rates or found.bandwidths \
+                or (ours.arch, ours.compute_units) != (identity.arch, identity.compute_units):
+            return found
+        return of_card({item.name: item.value for item in self.card.ceilings if item.device})
 
     def _symbols(self) -> list[dict[str, Any]]:
         """The kernels that took most time, by name."""
@@ -94,7 +106,7 @@ class _Examination:
     def _place(self, device: Device, rows: pa.Table) -> pa.Table:
         identity = _identity(self.identities, device)
         wanted = formulas.of(identity.arch)
-        theory, reached = theoretical(identity), measured(identity.facts)
+        theory, reached = theoretical(identity), self._measured(identity)
         ids = rows["kernel_id"].combine_chunks()
         if wanted is None:
             said = theory.absent.get("rates") if identity.arch is None else NO_FORMULAS.format(identity.arch)

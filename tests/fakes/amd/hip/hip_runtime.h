@@ -6,7 +6,9 @@ typedef __SIZE_TYPE__ size_t;
 #define __shared__ __attribute__((shared))
 struct float4 { float x, y, z, w; };
 struct dim { unsigned x, y, z; };
-extern __device__ const __attribute__((weak)) dim threadIdx, blockIdx, gridDim;
+#define threadIdx (dim{__builtin_amdgcn_workitem_id_x(), 0, 0})
+#define blockIdx (dim{__builtin_amdgcn_workgroup_id_x(), 0, 0})
+#define gridDim (dim{__builtin_amdgcn_grid_size_x() / 256, 1, 1})
 __device__ inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 __device__ double fma(double, double, double);
 __device__ void __syncthreads();
