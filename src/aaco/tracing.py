@@ -17,7 +17,7 @@ from aaco.analytics.roofline import formulas
 from aaco.collectors import arguments, machine
 from aaco.core import files
 from aaco.core.config import Settings
-from aaco.core.errors import AacoError, BadCapture, Missing
+from aaco.core.errors import AacoError, BadCapture, Missing, UsageError
 from aaco.core.host import Host, ask, known
 from aaco.core.plan import Command
 from aaco.core.readings import Absent
@@ -213,7 +213,16 @@ def _python(command: Sequence[str]) -> str | None:
 
 
 def refuse(launcher: Launcher, wanted: Wanted) -> None:
-    """Raise Missing for what neither the profiler nor another of its devices records, with one that does."""
+    """Raise Missing for what neither the profiler nor another of its devices records, with one that does.
+
+    Raises UsageError for options of what is not asked for.
+    """
+    for given, is_asked, option in ((wanted.att, wanted.thread_trace, "--att"),
+                                    (wanted.sampling, wanted.pc_sampling, "--pc-sampling")):
+        if given and not is_asked:
+            raise UsageError(f"{option}-with without {option}", f"add {option}")
+    if wanted.hsa and (launcher.VENDOR, launcher.TAKES) != ("AMD", "command"):
+        raise Missing(f"{launcher.NAME} records no calls of HSA (--hsa)", f"--tool {rocprofv3.NAME}")
     asked: dict[Kind, tuple[bool, str]] = {
         "counters": (bool(wanted.counters), "counters (--pmc)"),
         "thread_trace": (wanted.thread_trace, "thread traces (--att)"),
@@ -278,6 +287,8 @@ def _run(launcher: Launcher, one: Pass, command: Command, shown: arguments.Shown
     for words, (meaning, fix) in launcher.REFUSALS.items():
         if words.encode() in told:
             account["refused"] = words
+            if command.ignore_failure:
+                return
             raise Missing(f"{what}: {meaning} ({words})", fix)
     if ran.code and not command.ignore_failure:
         raise AacoError(f"{what} {_ended(ran, shown)}",
@@ -311,6 +322,8 @@ def _captures(made: Sequence[tuple[Share, Pass]], folder: Path, notes: list[str]
     own, counted, left = dict[Path, Found](), list[tuple[Found, ...]](), list[importing.Left]()
     traces = any(one.kind == "trace" for _, one in made)
     for share, one in made:
+        if one.kind != "trace" and not (folder / one.folder).is_dir():
+            continue  # never begun: a note says why
         try:
             found = importing.discover(_files(folder / one.folder, one))
         except BadCapture as error:
@@ -324,8 +337,9 @@ def _captures(made: Sequence[tuple[Share, Pass]], folder: Path, notes: list[str]
             counted.append(found.captures)
         else:
             own |= {each.path: each for each in found.captures}
-    said = (*notes, *([] if traces else [NO_TRACE]))
-    return Chosen(tuple(own.values()), tuple(left), (folder,), tuple(counted), said)
+    notes = [*notes, *([] if traces else [NO_TRACE])]
+    notes += [ncu.REPLAYED] if any(share.launcher is ncu for share, _ in made) else []
+    return Chosen(tuple(own.values()), tuple(left), (folder,), tuple(counted), tuple(notes))
 
 
 def _files(folder: Path, one: Pass) -> list[Path]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import csvs
-from tests.fakes import rocpd, rocprofv3
+from tests.fakes import ncu, nsys, profilers, rocpd, rocprofv3
 from tests.third_party import captures
 from tests.unit.test_rocprofv3_csv import COUNTER, KERNEL, counted, kernel
 
@@ -69,21 +69,31 @@ def test_counters_are_of_further_runs_and_stand_at_the_kernels_of_the_first(aaco
     assert answer(aaco, "select count(*) from counters") == [[4]]
 
 
-def test_the_guide(aaco, planted):
+def test_the_guide(aaco, planted, tmp_path):
     """Each command as it stands there; the profiler leaves nothing for the samplings, which is said."""
     files = {"trace": [{"kernel_trace.csv": planted["trace"]}],
              "counters": [{"counter_collection.csv": planted["counted"]}]}
     path, calls = installed(aaco, files)
     (aaco.folder / "app").write_text("#!/bin/sh\n")
     (aaco.folder / "app").chmod(0o755)
+    (aaco.folder / "model.onnx").write_bytes(b"")
+    compiled, timed = (captures() / "migraphx" / name for name in ("doc_debug_symbols_mnist_compiled.txt",
+                                                                   "perf_test_rocm702_gfx1100.txt"))
+    profilers.nsys(aaco.folder, [nsys.example(tmp_path / "export.sqlite")])
+    profilers.ncu(aaco.folder, [ncu.example(tmp_path / "table.csv")])
+    profilers.migraphx(aaco.folder, compiled, timed)
     guide = (Path(__file__).parents[2] / "docs/guides/trace.md").read_text()
     lines = "".join(re.findall(r"```bash\n(.*?)```", guide, re.DOTALL)).splitlines()
-    for line in lines:
-        done = aaco.inside(*shlex.split(line)[1:], PATH=path)
-    assert "not imported" in done.stderr and "thread-trace" in done.stderr
-    kinds = [call["kind"] for call in calls()]
-    assert kinds == ["trace", "trace", "counters", "trace", "thread_trace", "pc_sampling"]
-    assert calls()[-1]["sampling"] == "on"
+    said = [aaco.inside(*shlex.split(line)[1:], PATH=path).stderr for line in lines]
+    assert "profiler: rocprofv3, the first installed" in said[0]
+    assert "not imported" in said[3] and "thread-trace" in said[3]
+    assert "counters of execution 1 are left out" in said[5]  # the two were planted apart
+    kinds = [(call["tool"], call["kind"]) for call in calls()]
+    assert kinds == [("rocprofv3", kind) for kind in (
+        "trace", "trace", "counters", *("trace", "thread_trace", "pc_sampling") * 2)] + [
+        ("nsys", "trace"), ("nsys", "export"), ("nsys", "trace"), ("nsys", "export"), ("ncu", "counters"),
+        ("migraphx-driver", "compile"), ("migraphx-driver", "trace")]
+    assert calls()[8]["sampling"] == "on" and calls()[8]["given"]["--pc-sampling-interval"] == "2000"
 
 
 def test_a_program_that_does_another_thing_each_time_has_no_counters(aaco, planted):

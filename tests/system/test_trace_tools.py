@@ -81,6 +81,7 @@ def test_counters_of_ncu_stand_at_the_kernels_that_nsys_timed(aaco, traced, tmp_
     assert (one["dispatches"], one["joined"], one["why_not"]) == (218, 218, None)
     spent = sum(int(row["end_ns"]) - int(row["start_ns"]) for row in first)
     assert answer(aaco, "select count(*), sum(dur_ns)::bigint from kernels") == [[218, spent]]
+    assert any("with empty caches" in note for note in document(aaco, "profiler/captures.json")["notes"])
     with table.open() as file:
         rows = list(csv.reader(line for line in file if line.startswith('"')))
     read = sum(int(row[rows[0].index("dram__bytes_read.sum")].replace(",", "")) for row in rows[2:])
@@ -107,7 +108,6 @@ def test_without_a_tracer_there_are_counters_only_and_that_is_said(aaco, traced,
                                                     "gpu__time_duration.sum")
     assert answer(aaco, "select count(*), count(t_start_ns) from kernels") == [[3, 0]]
     assert "no metric dram__bytes_reads" in traced("--tool", "ncu", "--pmc", "dram__bytes_reads.sum", expect=6).stderr
-    assert "no name of a metric" in traced("--tool", "ncu", "--pmc", "--log-file", expect=2).stderr
     assert "ncu records no thread traces" in traced("--tool", "ncu", "--att", expect=6).stderr
 
 
@@ -128,6 +128,8 @@ def test_locked_counters_are_one_line_and_the_trace_is_kept(aaco, traced, tmp_pa
     assert calls(aaco)[-1]["given"]["--kernel-name"] == "regex:gemm"
     record = document(aaco, "session.json")
     assert record["status"] == "failed" and "ERR_NVGPUCTRPERM" in record["failure"]
+    assert not list(aaco.latest.rglob("*.nsys-rep"))  # only the tool could tell what is secret in it
+    assert b"hunter2" not in next(aaco.latest.rglob("trace.sqlite")).read_bytes()
     assert answer(aaco, "select count(*) from kernels") == [[3]]
     assert "not all was recorded: counters" in aaco.inside("report").stdout
 
@@ -189,9 +191,7 @@ def test_rocprof_traces_into_a_database_and_counts_what_its_input_names(aaco, tr
 
 def test_what_rocprofs_shell_would_change_is_refused(aaco, traced, tmp_path):
     profilers.rocprof(aaco.folder, {}, BASIC)
-    for word in ('a"b', "$HOME", "a  b", "*.txt", ""):
-        assert "hands the command to a shell" in traced("--tool", "rocprof", command=[TRUE, word], expect=2).stderr
-    assert "no expressions" in traced("--tool", "rocprof", "--pmc", "TCC_HIT", "--kernels", "^a", expect=2).stderr
+    assert "hands the command to a shell" in traced("--tool", "rocprof", command=[TRUE, "$HOME"], expect=2).stderr
     assert "no counter TCC_HITS" in traced("--tool", "rocprof", "--pmc", "TCC_HITS", expect=6).stderr
     assert not (aaco.folder / "sessions").exists()
 
@@ -211,7 +211,7 @@ def test_migraphx_driver_says_what_a_model_was_compiled_to_and_how_long_it_takes
     assert fused == {"name": "@11", "operator": "channelwise_conv_add_relu_kernel", "origin": "fused",
                      "nodes": ["Convolution28", "Plus30", "ReLU32"]}
     assert found["origins"]["fused"] >= 1 and found["provider"] == "MIGraphXExecutionProvider"
-    assert answer(aaco, "select device_ns from operators where operator = 'mlir_dot'") == [[9482]]
+    assert answer(aaco, "select device_ns, annotation from operators where operator = 'mlir_dot'") == [[9482, None]]
     kept = next((aaco.folder / "sessions").rglob("migraphx.txt")).read_bytes()
     assert kept == b"".join((real / name).read_bytes() for name in ("doc_debug_symbols_mnist_compiled.txt",
                                                                      "perf_test_rocm702_gfx1100.txt"))
@@ -235,9 +235,3 @@ def test_thread_traces_and_samplings_take_what_the_tool_and_the_gpu_have(aaco, t
     assert sampled["sampling"] == "on" and {key: sampled["given"][key] for key in sampled["given"] if "pc" in key} == {
         "--pc-sampling-beta-enabled": "true", "--pc-sampling-method": "host_trap", "--pc-sampling-unit": "time",
         "--pc-sampling-interval": "2000"}
-    for option, value, code, said in (
-            ("--pc-sampling", "method=stochastic", 6, "does not sample program counters by stochastic"),
-            ("--pc-sampling", "interval=0", 2, "takes 1 to"), ("--pc-sampling", "often=1", 2, "no such option"),
-            ("--att", "target=1", 2, "no option --att-target; did you mean 'target-cu'")):
-        refused = traced("--tool", "rocprofv3", option, f"{option}-with", value, expect=code)
-        assert said in refused.stderr, refused.stderr

@@ -7,7 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco.core.errors import Missing, UsageError
-from aaco.profiler.launchers import Counter, Tool, Wanted, counter_passes, rocprofv3
+from aaco.profiler.launchers import (
+    Counter,
+    Sampling,
+    Tool,
+    Wanted,
+    counter_passes,
+    migraphx_driver,
+    ncu,
+    nsys,
+    rocprof,
+    rocprofv3,
+)
+from tests.fakes import profilers
 from tests.third_party import captures
 
 HELP = """usage: rocprofv3 [options] -- <application> [application options]
@@ -107,3 +119,86 @@ def test_groups_hold_every_counter_once_and_fit(names):
 
 def test_a_tool_by_its_answers():
     assert isinstance(tool(), Tool) and rocprofv3.tool("x", {}).version is None
+
+
+TRAPPED = "Method : host_trap\nUnit : time\nMin_Interval : 1\nMax_Interval : 4000\n"
+STOCHASTIC = ("Method: ROCPROFILER_PC_SAMPLING_METHOD_STOCHASTIC\nUnit:   ROCPROFILER_PC_SAMPLING_UNIT_CYCLES\n"
+              "Minimum_Interval:       256\nMaximum_Interval:       2147483648\n")
+SOME = "Counter_Name : SQ_WAVES\nBlock : SQ\n"
+
+
+def sampler(listing):
+    told = HELP.replace("{formats}", "{csv}") + " --pc-sampling-beta-enabled --pc-sampling-method --pc-sampling-unit " \
+        "--pc-sampling-interval --att --att-target-cu --att-buffer-size"
+    return tool(help=told, counters=listing)
+
+
+def sampled(listing, tmp_path, **asked):
+    words = rocprofv3.passes(sampler(listing), Wanted(pc_sampling=True, sampling=asked), ["p"], tmp_path)[-1].argv
+    return [words[words.index(f"--pc-sampling-{name}") + 1] for name in ("method", "unit", "interval")]
+
+
+def test_program_counters_are_sampled_as_the_gpu_can(tmp_path):
+    """Broken by: host traps whatever the GPU lists; an interval it does not take."""
+    assert sampler(SOME + TRAPPED).samplings == (Sampling("host_trap", "time", 1, 4000),)
+    assert sampled(SOME + TRAPPED, tmp_path) == ["host_trap", "time", "1000"]
+    assert sampled(SOME + STOCHASTIC, tmp_path) == ["stochastic", "cycles", "1048576"]
+    assert sampled(SOME + STOCHASTIC + TRAPPED, tmp_path) == ["host_trap", "time", "1000"]
+    assert sampled(SOME + STOCHASTIC + TRAPPED, tmp_path, method="stochastic", interval="512") == [
+        "stochastic", "cycles", "512"]
+    assert sampled("", tmp_path) == ["host_trap", "time", "1000"]  # it could not list anything: it is believed
+    for listing, asked, error, said in ((SOME, {}, Missing, "does not sample program counters"),
+                                        (SOME + TRAPPED, {"method": "stochastic"}, Missing, "by stochastic"),
+                                        (SOME + TRAPPED, {"interval": "4001"}, UsageError, "takes 1 to 4000"),
+                                        (SOME + TRAPPED, {"interval": "soon"}, UsageError, "takes 1 to 4000"),
+                                        (SOME, {"often": "1"}, UsageError, "no such option")):
+        with pytest.raises(error, match=said):
+            sampled(listing, tmp_path, **asked)
+
+
+def test_options_of_a_thread_trace_are_those_of_the_tool(tmp_path):
+    wanted = Wanted(thread_trace=True, att={"target-cu": "2"})
+    assert rocprofv3.passes(sampler(""), wanted, ["p"], tmp_path)[-1].argv[1:4] == ("--att", "--att-target-cu", "2")
+    with pytest.raises(UsageError, match="no option --att-target; did you mean 'target-cu'"):
+        rocprofv3.passes(sampler(""), Wanted(thread_trace=True, att={"target": "2"}), ["p"], tmp_path)
+
+
+def test_metrics_of_ncu_are_those_of_the_chip(tmp_path):
+    """Broken by: taking `dram__bytes` for `dram__bytes_reads`; a suffix for a name."""
+    listing = ("Metric Name   Metric Type  Metric Unit  Metric Description\ndram__bytes  Counter  byte  # of bytes\n"
+               "FE_A.TriageCompute.fe__cycles  Counter  cycle\nsm__throughput  Throughput  %\n"
+               "    description__wrapped Counter\n")
+    found = ncu.tool("ncu", {"counters": listing, "help": profilers.help_of(profilers.NCU[""])})
+    assert set(found.counters) == {"dram__bytes", "FE_A.TriageCompute.fe__cycles", "sm__throughput"}
+    names = ("dram__bytes", "dram__bytes.sum", "dram__bytes.sum.per_second", "FE_A.TriageCompute.fe__cycles.avg")
+    assert ncu.had(found, (*names, "dram__bytes_read.sum")) == names
+    with pytest.raises(Missing, match=r"no metric dram__byte\.sum; did you mean 'dram__bytes'"):
+        ncu.passes(found, Wanted(("dram__byte.sum",)), ["p"], tmp_path)
+    with pytest.raises(UsageError, match="no name of a metric"):
+        ncu.passes(found, Wanted(("--log-file",)), ["p"], tmp_path)
+    with pytest.raises(Missing, match="does not know --target-processes"):
+        ncu.passes(Tool("ncu", "2019.1", frozenset({"--csv"})), Wanted(("dram__bytes.sum",)), ["p"], tmp_path)
+
+
+@pytest.mark.parametrize("word", ['a"b', "$HOME", "`id`", "a\\b", "a  b", "a\tb", "*.txt", "", " a"])
+def test_what_rocprofs_shell_would_change_is_refused(word, tmp_path):
+    """Broken by: leaving any of these out; refusing what it leaves alone."""
+    known = rocprof.tool("rocprof", {"help": profilers.help_of(profilers.ROCPROF[""])})
+    assert rocprof.passes(known, Wanted(), ["./app", "--size=4096", "a b", "x'y;z"], tmp_path)[0].argv[-1] == "x'y;z"
+    with pytest.raises(UsageError, match="hands the command to a shell"):
+        rocprof.passes(known, Wanted(), ["./app", word], tmp_path)
+
+
+def test_rocprof_takes_parts_of_names_only(tmp_path):
+    known = rocprof.tool("rocprof", {"help": profilers.help_of(profilers.ROCPROF[""])})
+    made = rocprof.passes(known, Wanted(("SQ_A",), kernels="gemm"), ["p"], tmp_path)[-1]
+    assert made.inputs == {"input.txt": "pmc : SQ_A\nkernel: gemm\n"} and made.counters == ("SQ_A",)
+    with pytest.raises(UsageError, match="no expressions"):
+        rocprof.passes(known, Wanted(("SQ_A",), kernels="^gemm"), ["p"], tmp_path)
+
+
+@given(st.text(max_size=200), st.sampled_from(["counters", "counters derived", "help", "version", "compile"]))
+def test_whatever_a_tool_answers_is_taken(answer, question):
+    """No answer is an error: what is not understood was not said."""
+    for launcher in (rocprofv3, rocprof, nsys, ncu, migraphx_driver):
+        assert launcher.tool("x", {question: answer + "\nCounter_Name : A\nMethod : \nBlock"}).path == "x"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -121,3 +122,21 @@ def test_a_program_imported_with_a_trace_names_its_kernels(tmp_path):
     assert operators["method"].to_pylist().count("unattributed") == 0
     assert set(operators["module"].to_pylist()) == {"m"}
     assert set(session.table("op_to_kernel_map")["method"].to_pylist()) == {"modelled", "exact_sequence"}
+
+
+def test_an_instruction_of_another_program_lends_no_names(tmp_path):
+    """`compile` and `perf` may come out differently: then a number alone does not make it the same instruction.
+
+    Broken by: taking the nodes by the instruction's number.
+    """
+    path = tmp_path / "both.txt"
+    path.write_text('module: "main"\n'
+                    "@0 = gpu::code_object[symbol_name=conv_kernel,](x) -> float_type, {1}, {1} # Conv_1\n"
+                    "@1 = gpu::code_object[symbol_name=add_kernel,](@0) -> float_type, {1}, {1} # Add_2\n"
+                    "@0 = gpu::code_object[symbol_name=conv_kernel,](x) -> float_type, {1}, {1}: 0.5ms, 50%\n"
+                    "@1 = gpu::code_object[symbol_name=mul_kernel,](@0) -> float_type, {1}, {1}: 0.5ms, 50%\n")
+    *pieces, facts = migraphx.parse(path)
+    operators = next(one for one in pieces if isinstance(one, pa.Table) and "operator_id" in one.schema.names)
+    assert facts.problems == ("1 instructions are others where the program is printed again: it was compiled anew",)
+    assert operators["operator"].to_pylist() == ["conv_kernel", "mul_kernel"]
+    assert operators["annotation"].to_pylist() == ["Conv_1", None]

@@ -27,6 +27,7 @@ MOST_BYTES = 256 << 20
 FIX = "record it again: migraphx-driver compile MODEL.onnx --debug-symbols > compiled.txt"
 ADDED_UP = "summary: the instructions themselves are rows"
 TWICE = "instruction: printed before, with its nodes or without"
+OTHER = "instructions are others where the program is printed again: it was compiled anew"
 NO_COST = "MIGraphX prints the shapes of results only"
 SILENT = "instruction: it launches nothing, and is not timed"
 
@@ -72,7 +73,7 @@ def recognises(path: Path) -> bool:
 def parse(path: Path) -> Iterator[pa.Table | Facts]:
     """executed_nodes and graph_nodes of the program, operators with the times, then the Facts. Raises BadCapture."""
     text = jsonfile.content(path, MOST_BYTES).decode("utf-8", "replace")
-    instructions, sums, twice = _read(text)
+    instructions, sums, twice, other = _read(text)
     if not instructions and not sums:
         raise BadCapture(f"{path}: no instruction and no summary in it", FIX)
     with jsonfile.sound(path, FIX):
@@ -84,16 +85,19 @@ def parse(path: Path) -> Iterator[pa.Table | Facts]:
     records = {"instruction": len(instructions) + twice, "summary": len(sums)}
     problems = [] if any(one.nodes for one in instructions) else [
         "it names no nodes of the model: migraphx-driver's option --debug-symbols makes it"]
+    if other:
+        problems.append(f"{other} {OTHER}")
     if not instructions:
         problems = ["it is a summary only: which instruction took how long is not in it"]
     yield Facts(FORMAT, tool="MIGraphX", records={kind: count for kind, count in records.items() if count},
                 left_out=left, problems=tuple(problems))
 
 
-def _read(text: str) -> tuple[list[_Instruction], list[tuple[str, str, int, int]], int]:
-    """The program's instructions, the lines of the summary (name, shapes, ns, instructions), and repeated lines."""
+def _read(text: str) -> tuple[list[_Instruction], list[tuple[str, str, int, int]], int, int]:
+    """The program's instructions, the lines of the summary (name, shapes, ns, instructions), repeated lines, and those
+    of them that are other instructions than before."""
     found: dict[str, _Instruction] = {}
-    sums, module, twice = [], "main", 0
+    sums, module, twice, other = [], "main", 0, 0
     for line in text.splitlines():
         if begins := _MODULE.match(line):
             module = begins[1]
@@ -101,11 +105,11 @@ def _read(text: str) -> tuple[list[_Instruction], list[tuple[str, str, int, int]
             twice += one.name in found
             before = found.get(one.name, one)
             if before.operator != one.operator:  # another program: nothing of that one is of this instruction
-                before = one
+                before, other = one, other + 1
             found[one.name] = replace(one, nodes=before.nodes or one.nodes, ns=before.ns if one.ns is None else one.ns)
         elif added := _SUMMARY.fullmatch(line):
             sums.append((added[1], added[2] or "", _nanoseconds(added[3]), int(added[4])))
-    return list(found.values()), sums, twice
+    return list(found.values()), sums, twice, other
 
 
 def _instruction(line: str, module: str) -> _Instruction | None:

@@ -30,6 +30,8 @@ REFUSALS: Mapping[str, tuple[str, str]] = {"ERR_NVGPUCTRPERM": (
 ASKED = {"--target-processes": "all", "--replay-mode": "kernel", "--clock-control": "none", "--page": "raw",
          "--print-units": "base"}
 WHERE_KNOWN = {"--graph-profiling": "node", "--print-kernel-base": "demangled"}
+REPLAYED = ("counters are of kernels that ncu ran one by one, as often as they took, with empty caches and the clock "
+            "as it was: what they read from memory may be more than in a run of the program")
 DURATION = "gpu__time_duration.sum"  # without it a kernel has no duration at all
 TABLE = "ncu.csv"
 _VERSION = re.compile(r"Version\s+(\d+(?:\.\d+)+)")
