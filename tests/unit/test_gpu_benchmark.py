@@ -1,0 +1,49 @@
+"""benchmarks.gpu refuses where there is no GPU, and keeps what it found with what it ran on."""
+
+import json
+import sys
+
+import pytest
+
+from aaco.core.errors import Exit, Missing
+from benchmarks import claims, gpu
+from benchmarks.claims import Claim
+from benchmarks.gpu import _device, tracer
+from tests.fakes import hosts
+
+SAID = "NVIDIA H200, 580.95.05, 9.0, 143771 MiB, 700.00 W, 1980 MHz, 3201 MHz, 345 MHz, 3201 MHz, 34, 76.12 W"
+
+
+def test_it_refuses_without_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Missing, match="nvidia-smi is not on PATH") as refused:
+        _device.facts()
+    assert refused.value.exit_code == Exit.MISSING
+    hosts.tool(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'No devices were found'\n")
+    with pytest.raises(Missing, match="No devices were found"):
+        _device.facts()
+
+
+def test_what_it_found_is_kept_with_driver_and_clocks(tmp_path, monkeypatch, capsys):
+    """Mutation: results without what they ran on."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    hosts.tool(tmp_path, "nvidia-smi", f"#!/bin/sh\necho '{SAID}'\n")
+    monkeypatch.setattr(claims, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tracer, "claims", lambda captures: [Claim("a launch", "<= +15 %", "+99 %", False)])
+    monkeypatch.setattr(sys, "argv", ["gpu", "--only", "tracer"])
+    assert claims.main(gpu, _device.facts()) == 1
+    assert "MISSED" in capsys.readouterr().out
+    kept, = (tmp_path / "results").iterdir()
+    document = json.loads(kept.read_text())
+    assert document["about"]["driver_version"] == "580.95.05" and document["about"]["clocks.sm"] == "345 MHz"
+    assert document["parts"]["tracer"][0]["measured"] == "+99 %"
+
+
+def test_a_claim_that_has_no_bar_here_is_not_met_and_not_missed(monkeypatch):
+    """Without PyTorch the launch is another one, and a share of it another figure. Mutation: judged all the same."""
+    said = {"by": "driver", "ns": [1000.0] * 30, "launches": 33_000}
+    monkeypatch.setattr(tracer, "_run", lambda mode, *words: (said | {"ns": [1900.0] * 30} if mode else said, {}, []))
+    found = {claim.claim: claim for claim in tracer._cost()}
+    assert found["a launch under the tracer, kernels only"].met is None
+    assert "+90.0 %" in found["a launch under the tracer, kernels only"].measured
+    assert found["launches that the tracer has a kernel of"].met is False
