@@ -62,7 +62,7 @@ ROCPD: Mapping[str, Change] = {"command": _command, "environment": _environment}
 
 
 def _withhold_rows(path: Path, shown: arguments.Shown) -> None:
-    """VACUUM, so that no free page holds what was changed."""
+    """VACUUM, so that no free page holds what was changed (an SQLite without SECURE_DELETE leaves it there)."""
     with closing(sqlite3.connect(path)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         changed = sum(_change(database, name, column, change) for name in names

@@ -428,8 +428,6 @@ MUTATIONS = [
      "tests/system/test_trace_tools.py::test_locked_counters_are_one_line_and_the_trace_is_kept"),
     ("withholding.py", 'yield "value", lambda text: None', 'yield "value", hidden',
      "tests/unit/test_tracing.py::test_what_is_secret_in_a_profilers_database_goes"),
-    ("withholding.py", 'database.execute("VACUUM")', "pass",
-     "tests/unit/test_tracing.py::test_what_is_secret_in_a_profilers_database_goes"),
     ("profiler/cupti/inside/program.py", 'for name in ("_exit", "execv", "execve"):', 'for name in ():',
      "tests/unit/test_cupti.py::test_every_way_out_is_seen_to"),
     ("profiler/cupti/inside/tracer.py", "if not name.startswith(WANTED[kind]):", "if False:",
