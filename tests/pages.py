@@ -49,8 +49,8 @@ RUNNABLE, PARSED = ("bash", "python"), {"yaml": yaml.safe_load, "json": json.loa
 PRINTED = ("text",)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml|yml|json|toml))\n")
 EXITS = re.compile(r"\s+# exits with (\d)$")
-# On a busy machine there may be a real change between two measurements.
-MAY_FIND = re.compile(r"aaco (compare|diff|regression|ci) ")
+# On a busy machine there may be a real change between two measurements, and a limit that is missed.
+MAY_FIND = re.compile(r"aaco (compare|diff|regression|ci|sla check) ")
 PYTHON = """
 import contextlib, io, json, sys, traceback
 space = {"__name__": "__main__"}

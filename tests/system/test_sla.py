@@ -34,7 +34,8 @@ def test_kept_missed_and_absent(recorded, policy):
 
 
 def test_the_printed_policy_is_a_policy(recorded, policy):
-    recorded("sla", "check", "--policy", policy(recorded("sla", "policy").stdout))
+    printed = policy(recorded.inside("sla", "policy").stdout)
+    recorded.inside("sla", "check", "--policy", printed, expect=(0, 3))  # a busy machine may miss its limits
 
 
 def test_an_alert_changes_no_verdict_and_its_address_is_never_said(recorded, policy):

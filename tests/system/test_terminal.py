@@ -102,6 +102,7 @@ def test_json_and_quiet_say_the_result_alone(own):
     for words in ("summary", "chi", "report", "info latest", "check", "explain KAR", "features", "kernels", "sla check",
                   "diff main", "perfetto", "baseline show main", "history add", "history list", "baseline list",
                   "analyze", "export prometheus", "bundle export", "sql 'SELECT 1'", "ls", "gc"):
-        done = own.inside(*shlex.split(words), "--json", "--quiet", expect=(0, 4))
+        # a busy machine may miss the limits of the default policy
+        done = own.inside(*shlex.split(words), "--json", "--quiet", expect=(0, 3, 4) if "sla" in words else (0, 4))
         assert not done.stderr, words
         assert json.loads(done.stdout), words
