@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,20 +89,25 @@ def named(text: str) -> Roofs:
 
 
 def _of_card(found: MachineCard, name: str) -> Roofs:
-    """The ceilings of as many threads as any was measured with."""
+    """The ceilings of the card's device, where it has one, else of as many threads as any was measured with."""
     most: dict[str, tuple[int, float]] = {}
-    for item in found.ceilings:
+    for item in (card.for_device(found) if found.device else found).ceilings:
         most[item.name] = max(most.get(item.name, (0, 0.0)), (item.threads, item.value))
     try:
-        return known_roofs.of_ceilings({name: value for name, (_, value) in most.items()}, name)
+        roofs = known_roofs.of_ceilings({name: value for name, (_, value) in most.items()},
+                                        found.device.name if found.device else name)
+        return replace(roofs, gpu=True, memory_bytes=found.device.memory_bytes) if found.device else roofs
     except Absent as reason:
         raise UsageError(f"{name}: {reason}", "aaco calibrate") from None
 
 
 def _own_roofs(explained: Explanation, settings: Settings) -> Roofs:
     """The roofs that the session's machine was measured to have: in the session, else in the cache."""
+    measured = card.of(explained.machine.get("card"))
     if explained.record["backend_ran"] != HOST:
-        raise Absent("what its device can do is not in the session")
+        if measured is None or measured.device is None:
+            raise Absent("what its device can do is not in the session")
+        return _of_card(measured, "this machine")
     if ceilings := explained.machine.get("ceilings"):
         return known_roofs.of_ceilings(ceilings)
     kept = card.load(settings.config.storage.cache_dir.expanduser(), str(explained.machine.get("id")))

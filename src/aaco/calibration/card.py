@@ -133,15 +133,16 @@ def merged(cpus: MachineCard, device: MachineCard) -> MachineCard:
                                      "measured_utc": min(cpus.measured_utc, device.measured_utc)})
 
 
-def for_device(device: MachineCard, cpus: MachineCard | None) -> MachineCard:
+def for_device(device: MachineCard, cpus: MachineCard | None = None) -> MachineCard:
     """The card of work that runs on the device: its ceilings, the peak of each type under the name that the CPU's has
-    (PEAKS_OF), and what a call costs the host."""
-    by_name = {item.name: item for item in device.ceilings}
+    (PEAKS_OF), and what a call costs the host. The device's card may be a merged one."""
+    own = [item for item in device.ceilings if item.device]
+    by_name = {item.name: item for item in own}
     peaks = [max((by_name[name] for name in names if name in by_name), key=lambda item: item.value)
              .model_copy(update={"name": peak})
              for peak, names in PEAKS_OF.items() if any(name in by_name for name in names)]
     host = [item for item in cpus.ceilings if item.unit == "ns"] if cpus else []
-    return device.model_copy(update={"ceilings": [*peaks, *device.ceilings, *host]})
+    return device.model_copy(update={"ceilings": [*peaks, *own, *host]})
 
 
 def over_rounds(cards: Sequence[MachineCard]) -> MachineCard:
