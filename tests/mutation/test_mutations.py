@@ -20,6 +20,26 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("calibration/work.py", "STEP = BLOCK * UNROLL * VECTOR", "STEP = BLOCK * VECTOR",
+     "tests/unit/test_calibration_kernels.py::test_bytes_and_operations_are_those_of_the_formulas"),
+    ("calibration/gpu.py", "= min(took)", "= max(took)",
+     "tests/unit/test_calibration_gpu.py::test_what_is_measured_is_what_the_device_does"),
+    ("calibration/gpu.py", 'start_ns <= row["t_ns"] <= end_ns', "True",
+     "tests/unit/test_calibration_gpu.py::test_conditions_are_of_the_samples_within"),
+    ("calibration/card.py", "peaks = [max(", "peaks = [min(",
+     "tests/unit/test_calibration_gpu.py::test_work_on_a_device_has_the_peaks_of_its_fastest_unit"),
+    ("calibration/card.py", '(min if found[0].unit == "ns" else max)', "max",
+     "tests/unit/test_calibration_gpu.py::test_rounds_keep_the_best_and_every_value"),
+    ("calibration/child.py", 'done += "ceiling" in line or "absent" in line', 'done += "ceiling" in line',
+     "tests/unit/test_calibration.py::test_what_is_done_is_counted"),
+    ("calibration/rounds.py", "max(best[:-window])", "max(best[:-1])",
+     "tests/unit/test_calibration.py::test_settled"),
+    ("analytics/heat.py", "power_w >= share * cap_w", "power_w > share * cap_w",
+     "tests/unit/test_calibration_gpu.py::test_heat_and_power_are_judged"),
+    ("analytics/roofline/measured.py", ' and name.startswith(("vector_", "matrix_"))', "",
+     "tests/unit/test_calibration_gpu.py::test_a_cards_ceilings_are_those_of_kernels_with_counters"),
+    ("roofs.py", "first.isdigit() and int(first) in devices", "first.isdigit()",
+     "tests/unit/test_calibration_gpu.py::test_the_watched_device_is_the_measured_one"),
     ("analytics/twin/work.py", "np.maximum(compute, memory), compute", "compute + memory, compute",
      "tests/unit/test_twin.py"),
     ("analytics/twin/model.py", "return host + (value - host) * there / here", "return value * there / here",
@@ -455,6 +475,7 @@ def copy(tmp_path_factory):
     """The package, compiled: of a mutant one file is to be compiled, not six hundred."""
     folder = tmp_path_factory.mktemp("mutant")
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "native/calibration", folder / "native/calibration")  # which the package compiles
     compileall.compile_dir(folder / "src", quiet=2)
     return folder
 

@@ -33,10 +33,13 @@ EMPTY = b""  # hipRTC brings its own hip_runtime.h
 
 
 def sources() -> Path:
-    """The folder of the sources: in an installed package beside this file, in a checkout under native."""
+    """The folder of the sources: in an installed package beside this file, in a checkout under native. Raises Missing.
+    """
     here = Path(__file__).resolve()
-    return next(folder for folder in (here.parent / "native", here.parents[3] / "native" / "calibration")
-                if (folder / KERNELS).is_file())
+    for folder in (here.parent / "native", here.parents[3] / "native" / "calibration"):
+        if (folder / KERNELS).is_file():
+            return folder
+    raise Missing(f"{here.parent / 'native'}: the kernels' sources are not there", "install aaco again")
 
 
 def compiled(vendor: Vendor, arch: str, cache: Path, folder: Path | None = None) -> tuple[bytes, str]:

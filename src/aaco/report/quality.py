@@ -142,8 +142,17 @@ def _roofs(explanation: Explanation) -> Iterator[Row]:
     when = found.measured_utc.strftime("%Y-%m-%d %H:%M UTC")
     for item in found.ceilings:
         if item.name in ROOFS:
-            others = item.conditions.others_cpu_pct
-            load = "what others used is not known" if others is None else f"others used {others:.1f} % of the CPUs"
             settled = "converged" if item.converged else "did NOT converge"
-            yield Row(f"Roof {item.name}", f"{format.number(item.value / 1e9)} G{item.unit}, {settled}, {load}; "
-                      f"{format.plural(item.threads, 'thread')}, {when}")
+            where = item.device or format.plural(item.threads, "thread")
+            yield Row(f"Roof {item.name}", f"{format.number(item.value / 1e9)} G{item.unit}, {settled}, "
+                      f"{_meanwhile(item)}; {where}, {when}")
+
+
+def _meanwhile(item: card.Ceiling) -> str:
+    """What is known of the conditions that a roof was measured in."""
+    seen, others = item.conditions, item.conditions.others_cpu_pct
+    if item.device is None:
+        return "what others used is not known" if others is None else f"others used {others:.1f} % of the CPUs"
+    told = ((seen.device_clock_mhz, "MHz"), (seen.device_power_w, "W"), (seen.device_temp_c, "degC"))
+    known = [f"{value:.0f} {unit}" for value, unit in told if value is not None]
+    return f"at {', '.join(known)}" if known else "its clock was not watched"
