@@ -64,6 +64,22 @@ def twopass(folder: Path, model: str) -> list[dict[str, Any]]:
     return _rows(folder / f"{model}_twopass.csv.gz")
 
 
+def timed_pass(folder: Path, model: str) -> pa.Table:
+    """The pass without a profile as the kernels of one inference, each as long as its median; names of 60 letters."""
+    rows = twopass(folder, model)
+    lasted = [round(1000 * float(row["median_us"])) for row in rows]
+    ends = np.cumsum(lasted)
+    return KERNELS.build(kernel_id=range(len(rows)), kernel_name=[row["kernel"] for row in rows], dur_ns=lasted,
+                         t_start_ns=ends - lasted, t_end_ns=ends, iteration=[0] * len(rows))
+
+
+def cut_names(kernels: pa.Table) -> pa.Table:
+    """The kernels under names as short as those of the pass without a profile."""
+    place = kernels.schema.get_field_index("kernel_name")
+    names = pa.array([name[:60] for name in kernels["kernel_name"].to_pylist()]).dictionary_encode()
+    return kernels.set_column(place, kernels.schema.field(place), names)
+
+
 def _work(records: dict[str, Any], names: dict[int, str]) -> pa.Table:
     kernels, copies, fills = (records[f"k{kind}"] if f"k{kind}" in records else np.zeros(0) for kind in
                               (KERNEL, COPY, FILL))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.attribution import map_nodes, sequence, spans, transfer
+from aaco.analytics.attribution import map_nodes, passes, sequence, spans, transfer
 from aaco.core.config import Analysis
 from aaco.examinations import attribution as examination
 from benchmarks import recordings
@@ -103,8 +103,21 @@ def _exact(folder: Path) -> list[Claim]:
         given, total = pc.sum(mapped["share_ns"]).as_py(), pc.sum(recording.kernels["dur_ns"]).as_py()
         found.append(Claim(f"{model}: attributed and unattributed time", "sum to the total to the ns",
                            f"{given:,} of {total:,} ns", given == total))
-        found.append(_transferred(model, named.kernels, recording))
+        found += [_transferred(model, named.kernels, recording), _joined(folder, model, recording)]
     return found
+
+
+def _joined(folder: Path, model: str, recording: recordings.Recording) -> Claim:
+    """The pass that the recorder made without a profile, as a run on CUDA joins its passes."""
+    timed = recordings.timed_pass(folder, model)
+    joined = passes.join(recordings.cut_names(recording.kernels), recording.api_calls,
+                         set(recording.executed_nodes["name"].to_pylist()), timed)
+    nodes = joined.kernels["executed_node"].to_pylist()
+    truth = [row["node"] if row["node"] != "None" else None for row in recordings.twopass(folder, model)]
+    right = sum(said == true for said, true in zip(nodes, truth, strict=True))
+    return Claim(f"{model}: a pass without a profile, named by the profiled one", "all but a feed and a fetch",
+                 f"{right} of {len(nodes)} as the recorder has it, {nodes.count(None)} without a node",
+                 right == len(nodes) and nodes.count(None) == 2 and joined.account["identical"] == 1)
 
 
 def _transferred(model: str, named: pa.Table, recording: recordings.Recording) -> Claim:

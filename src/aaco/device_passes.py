@@ -32,7 +32,8 @@ from aaco.tracelake import layout
 
 ON_HOST = "CPUExecutionProvider"
 PROVIDERS = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
-GRAPHS = "enable_cuda_graph"  # a replayed graph runs no node: names come from a pass without it, by sequence
+# A replayed graph runs no node: names come from a pass without it, by sequence.
+GRAPHS = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 RUN = "model_run"
 SPECS = {"kernels": KERNELS, "copies": COPIES, "api_calls": API_CALLS}
 
@@ -58,7 +59,7 @@ def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> dict[st
             (folder / name).mkdir(parents=True, exist_ok=True)
     options = workload.backend.options
     eager = replace(workload, backend=workload.backend.model_copy(
-        update={"options": {name: value for name, value in options.items() if name != GRAPHS}}))
+        update={"options": {name: value for name, value in options.items() if name not in GRAPHS}}))
     found = {"profile": ort.profile_pass(folder, eager, plan, environment((folder / layout.CUPTI_NAMES).resolve()))}
     show.step(f"timing kernels on the device for {plan.profile_iterations} iterations in a separate process")
     traced = environment((folder / layout.CUPTI_TIMES).resolve(), "kernels")

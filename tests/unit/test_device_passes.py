@@ -8,7 +8,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -141,15 +140,8 @@ def test_recorded_inferences_of_an_h200_are_joined_whole(captures: Path, model):
     """
     folder = captures / "h200/ort_cuda"
     recording, rows = recordings.ort_cuda(folder, model), recordings.twopass(folder, model)
-    place = recording.kernels.schema.get_field_index("kernel_name")
-    cut = pa.array([name[:60] for name in recording.kernels["kernel_name"].to_pylist()]).dictionary_encode()
-    profiled = recording.kernels.set_column(place, recording.kernels.schema.field(place), cut)
-    median = [round(1000 * float(row["median_us"])) for row in rows]
-    ends = np.cumsum(median)
-    timed = recordings.KERNELS.build(
-        kernel_id=range(len(rows)), kernel_name=[row["kernel"] for row in rows], t_start_ns=ends - median,
-        t_end_ns=ends, dur_ns=median, iteration=[0] * len(rows))
-    joined = passes.join(profiled, recording.api_calls, set(recording.executed_nodes["name"].to_pylist()), timed)
+    joined = passes.join(recordings.cut_names(recording.kernels), recording.api_calls,
+                         set(recording.executed_nodes["name"].to_pylist()), recordings.timed_pass(folder, model))
     nodes = [row["node"] if row["node"] != "None" else None for row in rows]
     assert joined.kernels["executed_node"].to_pylist() == nodes
     account = joined.account
