@@ -81,7 +81,7 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     profiler wrote (profiler/rocprof_raw), without credentials, and how each execution went (profiler/executions.json).
     What fails leaves a session that says so, with all that was recorded until then.
     """
-    launcher = LAUNCHERS[name] if name else first_installed(show)
+    launcher = LAUNCHERS[name] if name else first_installed(command.argv, show)
     refuse(launcher, wanted)
     _there(launcher, command.argv[0])
     shares, shown = share(launcher, wanted, command.argv, show), arguments.shown(command.argv)
@@ -120,15 +120,16 @@ def _read(session: Session, made: Sequence[tuple[Share, Pass]], folder: Path, pl
         raise failure or error from error
 
 
-def first_installed(show: Show = SILENT, host: Host | None = None) -> Launcher:
-    """The first profiler on the PATH that observes a device of this machine; of any device where none is found.
+def first_installed(command: Sequence[str], show: Show = SILENT, host: Host | None = None) -> Launcher:
+    """The first profiler that is here and observes a device of this machine, and this command; of any device where none
+    is found.
 
     Raises Missing.
     """
     gpus = [gpu for look in (machine.amd_gpus, machine.nvidia_gpus) for gpu in known(look, host or Host()) or ()]
-    fitting = [one for one in LAUNCHERS.values() if one.TAKES == "command"
-               and (not gpus or one.VENDOR in {gpu.vendor for gpu in gpus})]
-    launcher = _installed(fitting)
+    fitting = [one for one in LAUNCHERS.values() if one.TAKES != "model"
+               and (one.VENDOR in {gpu.vendor for gpu in gpus} if gpus else one.TAKES == "command")]
+    launcher = next((one for one in fitting if _is_here(one, command)), None)
     if launcher is None:
         names = _or([one.NAME for one in fitting])
         raise Missing(f"no profiler is installed, or none is on the PATH; looked for {names}", fitting[0].INSTALL)
@@ -181,8 +182,11 @@ def _alike(launcher: Launcher, kind: Kind) -> list[Launcher]:
             and (one.TAKES == "model") == (launcher.TAKES == "model")]
 
 
-def _installed(launchers: Sequence[Launcher]) -> Launcher | None:
-    return next((one for one in launchers if shutil.which(one.NAME)), None)
+def _is_here(launcher: Launcher, command: Sequence[str]) -> bool:
+    """Whether it is on the PATH, or the command's Python has it."""
+    if launcher.TAKES == "python":
+        return _able(launcher, Wanted(), command) is not None
+    return shutil.which(launcher.NAME) is not None
 
 
 def find(launcher: Launcher, wanted: Wanted, command: Sequence[str] = ()) -> Tool:
@@ -279,7 +283,7 @@ def _run(launcher: Launcher, one: Pass, command: Command, shown: arguments.Shown
     ran = program.run(one.argv, command.timeout_s, environment=one.environment,
                       keep_bytes=MOST_PRINTED if one.prints else program.KEEP_BYTES)
     account |= {"code": ran.code, "wall_ns": ran.wall_ns,
-                "said": shown.hide(ran.stderr[-2000:]).decode(errors="replace")}
+                "said": shown.hide((ran.stderr or ran.stdout * (not one.prints))[-2000:]).decode(errors="replace")}
     if one.prints:
         with files.storage(folder), (folder / one.prints).open("ab") as file:
             file.write(ran.stdout)
@@ -290,15 +294,18 @@ def _run(launcher: Launcher, one: Pass, command: Command, shown: arguments.Shown
             if command.ignore_failure:
                 return
             raise Missing(f"{what}: {meaning} ({words})", fix)
-    if ran.code and not command.ignore_failure:
-        raise AacoError(f"{what} {_ended(ran, shown)}",
-                        "run it without the profiler first; --ignore-failure goes on all the same")
-    for step in one.after:
+    failure = AacoError(f"{what} {_ended(ran, shown)}",
+                        "run it without the profiler first; --ignore-failure goes on all the same"
+                        ) if ran.code and not command.ignore_failure else None
+    for step in one.after:  # after a failure, too: it may have recorded much until then
         made = program.run(step, command.timeout_s)
         account.setdefault("after", []).append({"argv": list(step), "code": made.code})
         if made.code:
-            raise AacoError(f"{what}: {launcher.NAME} {step[1]} {_ended(made, shown)}",
-                            f"what was recorded is in {layout.ROCPROF_RAW}/{one.folder}")
+            failure = failure or AacoError(
+                f"{what}: {launcher.NAME} {step[1]} {_ended(made, shown)}",
+                f"run {launcher.NAME} by hand: what it recorded is not kept, as nothing secret can be withheld from it")
+    if failure:
+        raise failure
 
 
 def _write(content: bytes, file: IO[bytes]) -> None:

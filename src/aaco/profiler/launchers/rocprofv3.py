@@ -62,7 +62,7 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
         asked = [*chosen, known(tool, NAME, "--att"), *_att(tool, wanted.att)]
         made.append(_pass(tool, "thread_trace", "thread-trace", asked, command, raw))
     if wanted.pc_sampling:
-        asked = [*_sampling(tool, wanted.sampling), *chosen]
+        asked = _sampling(tool, wanted.sampling)  # kernels cannot be chosen: --help
         made.append(_pass(tool, "pc_sampling", "pc-sampling", asked, command, raw))
     return made
 
