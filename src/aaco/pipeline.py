@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aaco import imported, importing
 from aaco.analytics import health
 from aaco.analytics.explanation import Explanation
+from aaco.analytics.inputs import peak_rss_bytes
 from aaco.analytics.sweep import Curve, Point, curve
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import AacoError, BadCapture, StorageError, UsageError
@@ -26,6 +27,7 @@ from aaco.core.plan import Plan
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session, Status, find, sessions
 from aaco.core.show import SILENT, Show
+from aaco.core.tables import SYSTEM_EVENTS
 from aaco.laboratory import levels
 from aaco.report import bundle
 from aaco.tracelake import baselines, documents, layout, manifest
@@ -155,14 +157,15 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
         with _of_batch(batch):
             record.prepare(each, settings)
     random.Random(seed).shuffle(plans)
-    points, why_no_vram = list[Point](), "no batch was measured"
+    points, why_no_vram, why_no_rss = list[Point](), "no batch was measured", "no batch was measured"
     for batch, each in plans:
         show.step(f"batch {batch} ({len(points) + 1} of {len(plans)})")
         with _of_batch(batch):
             found = run(each, settings, show)
             points.append(_point(batch, found))
         why_no_vram = found.explanation.absent.get(layout.GPU_EVENTS, NO_MEMORY)
-    return Sweep(curve(points, why_no_vram), tuple(batch for batch, _ in plans), seed)
+        why_no_rss = found.explanation.absent.get(SYSTEM_EVENTS.file, "the telemetry says nothing of it")
+    return Sweep(curve(points, why_no_vram, why_no_rss), tuple(batch for batch, _ in plans), seed)
 
 
 def seal(session: Session, settings: Settings, status: Status | None = None, show: Show = SILENT) -> Explanation:
@@ -335,7 +338,8 @@ def _point(batch: int, found: Run) -> Point:
     if latency.value is None or throughput.value is None:
         raise UsageError(latency.why_absent or throughput.why_absent, "--iterations 20, or a longer --budget")
     return Point(batch, latency.value, latency.low, latency.high, throughput.value, found.session.id,
-                 *_vram(found.explanation.tables.get("gpu_events")))
+                 *_vram(found.explanation.tables.get("gpu_events")),
+                 peak_rss_bytes(found.explanation.tables.get("system_events")))
 
 
 def _vram(gpu_events: pa.Table | None) -> tuple[int | None, int | None]:

@@ -146,7 +146,8 @@ def _measured(one: Explanation) -> Measured:
     if latency.value is None:
         raise Absent(f"session {one.session_id} has no median latency: {latency.why_absent}")
     events = one.tables.get("gpu_events")
-    memory = _most(events, "vram_used_bytes") if events is not None else _peak_rss(one.tables.get("system_events"))
+    resident = inputs.peak_rss_bytes(one.tables.get("system_events"))
+    memory = _most(events, "vram_used_bytes") if events is not None else resident
     return Measured(_batch(one), latency.value, latency.low, latency.high, memory, _mean(events, "power_w"))
 
 
@@ -158,13 +159,6 @@ def _most(table: pa.Table | None, column: str) -> float | None:
 def _mean(table: pa.Table | None, column: str) -> float | None:
     value = None if table is None else pc.mean(table[column]).as_py()
     return float(value) if value else None
-
-
-def _peak_rss(events: pa.Table | None) -> float | None:
-    """The largest resident set of a measured process; None where nothing watched."""
-    if events is None:
-        return None
-    return _most(events.filter(pc.equal(events["kind"].cast(pa.string()), "rss_peak")), "value")
 
 
 def _times(found: Sequence[Explanation]) -> dict[int, dict[str, float]]:

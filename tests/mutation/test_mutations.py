@@ -53,6 +53,8 @@ MUTATIONS = [
     ("analytics/twin/curves.py", "if slope < 0:", "if False:", "tests/unit/test_twin.py"),
     ("analytics/twin/choose.py", "if value is None or (value > bound", "if value is not None and (value > bound",
      "tests/unit/test_twin.py"),
+    ("analytics/sweep.py", '"rss_peak_bytes", "bytes", max(used))', '"rss_peak_bytes", "bytes", min(used))',
+     "tests/unit/test_sweep.py"),
     ("analytics/twin/choose.py", "latency.value if latency.high is None else latency.high", "latency.value",
      "tests/unit/test_twin.py"),
     ("core/statistics.py", "return math.ceil(1 / min(q, 1 - q) - 1e-9)", "return 1", "tests/unit/test_statistics.py"),

@@ -86,7 +86,10 @@ def test_the_limit_and_what_a_cpu_does_not_have(swept):
 
 
 def test_the_text_names_batches_sessions_and_reasons(aaco):
-    text = aaco("sweep", "--model", "bert-tiny", "--batches", "2", "--warmup", 0, "-n", 3, "--slo", 1e-6).stdout
+    text = aaco("sweep", "--model", "bert-tiny", "--batches", "2", "--warmup", 0, "-n", 3, "--slo", 1e-6,
+                "--telemetry", "--plot", "curves.svg").stdout
+    drawn = (aaco.folder / "curves.svg").read_text()
+    assert drawn.startswith("<svg") and "limit 1e-06 ms" in drawn and "resident set, GB" in drawn
     assert aaco.latest.name in text and "one batch does not scale" in text
     assert "no batch is surely within 1e-06 ms" in text
     assert max(map(len, text.splitlines())) <= 80

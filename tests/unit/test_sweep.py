@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from aaco import pipeline
 from aaco.analytics.sweep import Point, curve
-from aaco.cli.sweep import _batches
+from aaco.cli.sweep import _batches, _refuse_form
 from aaco.core.errors import UsageError
 from aaco.core.tables import GPU_EVENTS
+from aaco.report.sweep import draw
 
 
 def planted(latencies_ms, noise=0.0):
@@ -116,7 +120,7 @@ def test_a_limit_that_no_batch_meets():
 def test_too_few_points_are_absent_with_the_reason(batches, absent):
     found = planted({batch: 1.0 * batch for batch in batches})
     missing = {reading.metric for reading in found.readings if reading.value is None}
-    assert missing == absent | {"vram_used_bytes", "memory_bound_batch"}
+    assert missing == absent | {"vram_used_bytes", "rss_peak_bytes", "memory_bound_batch"}
     assert all(reading.why_absent for reading in found.readings if reading.value is None)
     assert found.pareto == (batches[0],) and found.optimal_batch.value == batches[0]
 
@@ -158,3 +162,30 @@ def test_the_fullest_device_says_how_much_memory_a_session_used():
                             vram_total_bytes=[100, 40, 100, 100])
     assert pipeline._vram(rows) == (30, 40) and pipeline._vram(None) == (None, None)
     assert pipeline._vram(rows.slice(3)) == (None, None)
+
+
+def test_the_picture_has_every_batch_the_knee_the_limit_and_the_memory():
+    points = [replace(point, rss_peak_bytes=point.batch * 10**9) for point in SATURATING.points]
+    drawn = draw(curve(points), "a model <on> a device", slo_ms=40).standalone()
+    root = ElementTree.fromstring(drawn)
+    texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"a model <on> a device", "knee: batch 2", "saturated: batch 16", "limit 40 ms",
+            "resident set, GB"} <= set(texts)
+    assert [text for text in texts if text in map(str, (1, 2, 4, 8, 16, 32, 64, 128))][-8:] == \
+        ["1", "2", "4", "8", "16", "32", "64", "128"]
+    dots = list(root.iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(dots) == 3 * 8 and "device memory, GB" not in texts
+    heights = [float(dot.get("cy")) for dot in dots]
+    assert heights[:8] == sorted(heights[:8], reverse=True) and heights[8:16] == sorted(heights[8:16], reverse=True)
+
+
+def test_the_largest_resident_set_is_a_reading_or_says_why_not():
+    points = [replace(point, rss_peak_bytes=used) for point, used in zip(LINEAR.points, (5, 9, 7, None), strict=True)]
+    assert curve(points).rss_peak.value == 9
+    assert curve(LINEAR.points, why_no_rss="without --telemetry").rss_peak.why_absent == "without --telemetry"
+
+
+@pytest.mark.parametrize("name", ["curves.pdf", "curves"])
+def test_a_picture_of_no_known_form_is_refused_before_anything_runs(name):
+    with pytest.raises(UsageError, match=r"neither \.svg nor \.png"):
+        _refuse_form(Path(name))

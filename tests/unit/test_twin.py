@@ -70,12 +70,20 @@ def test_one_profiled_batch_predicts_others_by_each_nodes_own_efficiency_and_say
 def test_an_interval_is_that_of_students_t_over_what_was_held_out():
     found = twin(NODES, [Measured(1, 10.0), Measured(2, 12.0), Measured(4, 15.0), Measured(8, 30.0)], CPU)
     residuals = [math.log(one.latency_ms / found.without(one.batch).latency_ms(one.batch)) for one in found.measured]
+    assert max(map(abs, residuals)) > 0.1  # the bend is not seen by the three others
     half = stats.t.ppf(0.95, 4) * math.sqrt(np.mean(np.square(residuals))) * math.sqrt(5 / 4)
     latency = found.at(Choice(6)).latency_ms
     assert latency.high == pytest.approx(latency.value * math.exp(half))
     assert latency.low == pytest.approx(latency.value / math.exp(half))
-    far = found.at(Choice(64)).latency_ms  # three doublings beyond
-    assert math.log(far.high / far.value) == pytest.approx(3 * half)
+    far = found.at(Choice(64)).latency_ms  # three doublings beyond, on the side where the last was predicted worse
+    worse = max(1, abs(residuals[-1]) / math.sqrt(np.mean(np.square(residuals))))
+    assert worse > 1.1 and math.log(far.high / far.value) == pytest.approx(3 * half * worse)
+
+
+def test_one_latency_of_a_device_beside_its_host_tells_too_little():
+    with pytest.raises(Absent, match="does not tell the host's part"):
+        twin(NODES, [Measured(4, 15.8)], CPU, beside=True)
+    assert any("all of the latency" in each for each in made((4,)).at(Choice(8)).assumed)
 
 
 def test_what_was_measured_loosely_is_predicted_loosely():
@@ -172,8 +180,8 @@ def test_conformal_takes_the_rank_that_covers():
 
 # The solver against every subset of limits, by brute force.
 def predictions():
-    found = twin(NODES, [Measured(batch, 3 + 2 * ideal_ms(batch), memory_bytes=1e9 + 2e8 * batch, power_w=100.0 + batch)
-                         for batch in (1, 4, 16)], CPU)
+    found = twin(NODES, [Measured(batch, (3 + 2 * ideal_ms(batch)) * bend, memory_bytes=1e9 + 2e8 * batch,
+                                  power_w=100.0 + batch) for batch, bend in ((1, 1), (4, 1.05), (16, 1))], CPU)
     return [found.at(Choice(batch, precision)) for precision in (None, "float16") for batch in (1, 2, 4, 8, 16, 32)]
 
 

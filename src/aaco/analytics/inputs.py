@@ -142,6 +142,15 @@ def measured_events(system_events: pa.Table, measured_spans: Spans) -> pa.Table:
     return samples.filter(pa.array(inside))
 
 
+def peak_rss_bytes(system_events: pa.Table | None) -> int | None:
+    """The largest resident set of a measured process; None where nothing watched it."""
+    if system_events is None:
+        return None
+    peaks = system_events.filter(pc.equal(system_events["kind"].cast(pa.string()), "rss_peak"))
+    highest = pc.max(peaks["value"]).as_py()
+    return int(highest) if highest else None
+
+
 def _intervals_ns(system_events: pa.Table) -> NDArray[np.int64]:
     """The length of the interval of each event: that of the `sample` event of its moment, 0 where there is none."""
     at = system_events["t_ns"].to_numpy()

@@ -30,6 +30,7 @@ class Point:
     session_id: str = ""
     vram_used_bytes: int | None = None  # the most that was in use on a device, by all its programs
     vram_total_bytes: int | None = None
+    rss_peak_bytes: int | None = None  # the largest resident set of a measured process
 
     @property
     def vram_share(self) -> float | None:
@@ -87,6 +88,7 @@ class Curve:
 
     points: tuple[Point, ...]
     why_no_vram: str = "not recorded"
+    why_no_rss: str = "not recorded"
 
     @cached_property
     def gains(self) -> tuple[Gain, ...]:
@@ -165,6 +167,13 @@ class Curve:
         return Reading("vram_used_bytes", "bytes", max(used))
 
     @property
+    def rss_peak(self) -> Reading:
+        """The largest resident set of a process at any batch."""
+        used = [point.rss_peak_bytes for point in self.points if point.rss_peak_bytes is not None]
+        return Reading("rss_peak_bytes", "bytes", max(used)) if used else \
+            _absent("rss_peak_bytes", self.why_no_rss, "bytes")
+
+    @property
     def memory_bound_batch(self) -> Reading:
         """The smallest batch that has more than nine tenths of the device's memory in use."""
         shares = [(point.batch, point.vram_share) for point in self.points if point.vram_share is not None]
@@ -180,7 +189,7 @@ class Curve:
     def readings(self) -> tuple[Reading, ...]:
         """What the curve says as a whole."""
         return (self.scaling_efficiency, self.saturation_batch, self.transition_batch, self.optimal_batch,
-                self.vram_used, self.memory_bound_batch)
+                self.vram_used, self.rss_peak, self.memory_bound_batch)
 
     def document(self) -> dict[str, Any]:
         """For JSON: every point with the session it came from, and every reading or why there is none."""
@@ -192,9 +201,9 @@ class Curve:
                 **{reading.metric: described(reading) for reading in self.readings}}
 
 
-def curve(points: Sequence[Point], why_no_vram: str = "not recorded") -> Curve:
+def curve(points: Sequence[Point], why_no_vram: str = "not recorded", why_no_rss: str = "not recorded") -> Curve:
     """The curve through points of different batches, given in any order, at least one."""
-    return Curve(tuple(sorted(points, key=lambda point: point.batch)), why_no_vram)
+    return Curve(tuple(sorted(points, key=lambda point: point.batch)), why_no_vram, why_no_rss)
 
 
 def described(reading: Reading) -> dict[str, Any]:
@@ -237,4 +246,5 @@ def _row(point: Point, gain: Gain | None, efficiency: float) -> dict[str, Any]:
             "gain_per_doubling_pct": pct and pct.value, "gain_ci_low": pct and pct.low,
             "gain_ci_high": pct and pct.high, "gain_is_distinct": gain and gain.is_distinct,
             "optimal_score": point.optimal_score,
-            "vram_used_bytes": point.vram_used_bytes, "vram_share": point.vram_share}
+            "vram_used_bytes": point.vram_used_bytes, "vram_share": point.vram_share,
+            "rss_peak_bytes": point.rss_peak_bytes}

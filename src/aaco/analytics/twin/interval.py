@@ -35,14 +35,16 @@ class Spread:
         """Root mean square: their mean is taken to be 0."""
         return math.sqrt(sum(each**2 for each in self.residuals) / len(self.residuals))
 
-    def factor(self, distance: float, noise: float = 0.0, level: float = LEVEL) -> float:
+    def factor(self, distance: float, noise: float = 0.0, end: int | None = None, level: float = LEVEL) -> float:
         """By how much a prediction may be too short or too long: the interval is [value / factor, value x factor].
 
-        distance: doublings to the nearest measured batch; noise: log half-width of what was measured there, which
-        a measurement of the prediction would have, too.
+        distance: doublings to the nearest measured batch. noise: log half-width of what was measured there, which a
+        measurement of the prediction would have, too. end: 0 or -1 beyond the smallest or largest of them, where the
+        residual of that one, which was predicted from its one side alone, counts at least.
         """
         count = len(self.residuals)
-        half = t_quantile(0.5 + level / 2, count) * self.size * math.sqrt(1 + 1 / count) * max(NEAREST, distance)
+        size = self.size if end is None else max(self.size, abs(self.residuals[end]))
+        half = t_quantile(0.5 + level / 2, count) * size * math.sqrt(1 + 1 / count) * max(NEAREST, distance)
         return math.exp(math.hypot(half, noise, noise))
 
 

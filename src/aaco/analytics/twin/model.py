@@ -173,7 +173,8 @@ class Twin:
         except Absent as reason:
             return None, None, str(reason)
         nearest = min(self.measured, key=lambda one: abs(math.log2(one.batch / batch)))
-        factor = spread.factor(doublings(batch, [nearest.batch]), nearest.noise)
+        end = 0 if batch < self.measured[0].batch else -1 if batch > self.measured[-1].batch else None
+        factor = spread.factor(doublings(batch, [nearest.batch]), nearest.noise, end)
         return value / factor, value * factor, ""
 
     def _device_ms(self, batch: float, roofs: Roofs | None = None, precision: str | None = None) -> float:
@@ -245,6 +246,8 @@ class Twin:
         if choice.precision:
             found.append(f"{choice.precision}: the same nodes at the same efficiencies, floating-point data in "
                          "that type; memory at most as measured")
+        if len(self.measured) == 1 and not self.nodes.batches:
+            found.append("all of the latency is taken for work: one batch without a profile tells no host's cost")
         if choice.batch >= FAR * self.measured[-1].batch or choice.batch * FAR <= self.measured[0].batch:
             found.append(f"batch {choice.batch} is far from the measured ones")
         return tuple(found)
@@ -263,6 +266,8 @@ def twin(nodes: Sequence[Node], measured: Sequence[Measured], roofs: Roofs, besi
         raise Absent("no node has modelled work or a measured time")
     found = Twin(chosen, tuple(_merged([one for one in usable if one.batch == batch])
                                for batch in sorted({one.batch for one in usable})), beside)
+    if beside and len(found.measured) == 1 and not chosen.batches:
+        raise Absent("one latency without a profile does not tell the host's part from the device's")
     if found.nodes.times_ns(found.measured[0].batch).sum() <= 0:
         raise Absent("no node has modelled work or a measured time")
     return found

@@ -35,10 +35,8 @@ class Roofs:
 
     def peak(self, family: str, dtype: str | None) -> float | None:
         """Operations/s of this family of operators in this type; None where that is not known."""
-        if self.source == "measured":
-            return self.rates.get(PEAKS.get(dtype or "", ""))
-        name = rate_of(family, dtype, self.rates)
-        return self.rates[name] if name else None
+        name = PEAKS.get(dtype or "", "")  # a card's name of the type's peak; else a board's, by unit and type
+        return self.rates.get(name) or self.rates.get(rate_of(family, dtype, self.rates) or "")
 
     def knows(self, dtype: str) -> bool:
         """Whether a product of this type has a known peak."""

@@ -1,0 +1,115 @@
+"""Batches that the twin was not shown: real sweeps on a CPU, recorded in turns, and our recordings of an H200.
+
+The sweeps are benchmarks/results/twin-cpu.json or what AACO_TWIN_SWEEPS names (`python -m benchmarks.twin._record`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from aaco.analytics import graph
+from aaco.analytics.operators.precision import computes_in
+from aaco.analytics.twin import roofs
+from aaco.analytics.twin.interval import LEVEL
+from aaco.analytics.twin.model import Choice, Measured, twin
+from aaco.analytics.twin.roofs import Roofs
+from aaco.analytics.twin.work import Amount, Node, between
+from aaco.core.config import resolve
+from aaco.core.statistics import quantile, wilson
+from aaco.runner import inputs, model_file, registry
+from benchmarks.claims import Claim
+from benchmarks.twin.kernels import h200
+
+KEPT = Path(__file__).parents[1] / "results" / "twin-cpu.json"
+BAR = 0.10
+DOUBLING = (1, 2, 4, 8, 16)
+TIMES = {"cpu_ns": "CPU time", "wall_ns": "wall time beside other work"}
+Case = tuple[float, bool]  # predicted / measured - 1, and whether the interval holds what was measured
+
+
+def claims(captures: Path) -> list[Claim]:
+    """Every claim, on those recordings that are there."""
+    path = Path(os.environ.get("AACO_TWIN_SWEEPS", KEPT))
+    return [*(_sweeps(json.loads(path.read_text())) if path.is_file() else ()), *_resnets(captures / "h200")]
+
+
+def _sweeps(recorded: Mapping[str, Any]) -> Iterator[Claim]:
+    device = roofs.of_ceilings(recorded["ceilings"], recorded["machine"])
+    for kind, said in TIMES.items():
+        inside, one_out, beyond = list[Case](), list[Case](), list[Case]()
+        for name, times in recorded["models"].items():
+            measured = {int(batch): _measured(int(batch), taken) for batch, taken in times[kind].items()}
+            nodes = zoo_nodes(name)
+            unseen = [batch for batch in measured if batch not in DOUBLING]
+            inside += _cases(nodes, device, measured, DOUBLING, unseen)
+            for held in DOUBLING:
+                one_out += _cases(nodes, device, measured, [one for one in DOUBLING if one != held], [held])
+            beyond += _cases(nodes, device, measured, DOUBLING[:-1], [12, 16])
+        count = len(recorded["models"])
+        for what, cases in ((f"batches between those of a sweep 1 to 16, {count} models", inside),
+                            ("each batch of that sweep, from the others", one_out),
+                            ("batches 12 and 16 from a sweep 1 to 8", beyond)):
+            yield from _claims(f"{said}: {what}", cases)
+
+
+def _measured(batch: int, taken: Sequence[int]) -> Measured:
+    known = quantile([each / 1e6 for each in taken], 0.5, LEVEL)
+    return Measured(batch, known.value, known.low, known.high)
+
+
+def _cases(nodes: list[Node], device: Roofs, measured: Mapping[int, Measured], shown: Sequence[int],
+           asked: Sequence[int]) -> Iterator[Case]:
+    made = twin(nodes, [measured[batch] for batch in shown], device)
+    for batch in asked:
+        latency, truth = made.at(Choice(batch)).latency_ms, measured[batch].latency_ms
+        assert latency.low is not None and latency.high is not None
+        yield latency.value / truth - 1, latency.low <= truth <= latency.high
+
+
+def _claims(what: str, cases: Sequence[Case]) -> Iterator[Claim]:
+    errors = sorted(abs(error) for error, _ in cases)
+    held = sum(inside for _, inside in cases)
+    low, high = wilson(held, len(cases))
+    found = median(errors)
+    yield Claim(f"{what}: median error", "<= 10 %", f"{100 * found:.1f} %, worst {100 * errors[-1]:.1f} % of "
+                f"{len(errors)}", found <= BAR)
+    yield Claim(f"{what}: {100 * LEVEL:g} % intervals hold", ">= 90 %",
+                f"{100 * held / len(cases):.1f} % [{100 * low:.1f}, {100 * high:.1f}]", held >= LEVEL * len(cases))
+
+
+def zoo_nodes(name: str) -> list[Node]:
+    """The nodes of a model of the zoo with their work as a function of the batch, none of them timed."""
+    cache = resolve().config.storage.cache_dir.expanduser() / "models"
+    found = registry.resolve_model(name, registry.models([]), cache)
+    model = model_file.load(found.path, weights=False)
+    model_file.name_nodes(model)
+    described = [graph.describe(model, bind={key: array.shape for key, array in inputs.for_model(
+        model, found.entry, batch=batch).arrays.items()}).nodes.to_pylist() for batch in (1, 2)]
+    nodes = []
+    for one, two in zip(*described, strict=True):
+        if None not in (one["flops"], two["flops"], one["bytes"], two["bytes"]):
+            fixed, each = between(1, Amount(one["flops"], one["bytes"]), 2, Amount(two["flops"], two["bytes"]))
+            nodes.append(Node(one["name"], one["category"], computes_in(one["op_type"], one["domain"] or "",
+                                                                       [one["dtype"]]), fixed, each))
+    return nodes
+
+
+def _resnets(folder: Path) -> Iterator[Claim]:
+    """ResNet-50 at 8 times the batch, by one recorded batch with the time of its kernels: without an interval."""
+    path = folder / "torch_scenarios" / "manifest.json"
+    if not path.is_file():
+        return
+    rows = {row["name"]: row for row in json.loads(path.read_text())}
+    small, large = rows["ab_resnet50_b32_bf16_nhwc"], rows["resnet50_b256_bf16_nhwc"]
+    work = zoo_nodes("resnet50")
+    whole = [Amount(sum(part.flops for part in parts), sum(part.bytes for part in parts) / 2)
+             for parts in ([node.fixed for node in work], [node.each for node in work])]
+    kernels = Node("its kernels", "conv", "bfloat16", *whole, {32: 1000 * small["kernel_us_per_iter"]})
+    found = twin([kernels], [Measured(32, small["p50_us"] / 1000)], h200(folder), beside=True).at(Choice(256))
+    yield Claim("H200: latency of ResNet-50 bf16 at batch 256 from batch 32, where the host is the longer", "",
+                f"{100 * (found.latency_ms.value / (large['p50_us'] / 1000) - 1):+.1f} %, interval absent", None)
