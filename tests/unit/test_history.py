@@ -47,7 +47,7 @@ def test_a_store_is_made_by_one_at_a_time(tmp_path):
         with files.locked(tmp_path):
             made = pool.submit(make)
             with pytest.raises(FutureTimeout):
-                made.result(timeout=1)
+                made.result(timeout=3)
         made.result(timeout=60)
 
 
