@@ -403,6 +403,8 @@ MUTATIONS = [
     ("collectors/gpu_access.py", "NEAR_SINCE_6_4 = 2,", "NEAR_SINCE_6_4 = 9,", "tests/unit/test_gpu_access.py"),
     ("collectors/device_watch.py", "        if code:", "        if False:",
      "tests/unit/test_device_watch.py::test_a_killed_recorder_leaves_what_it_read"),
+    ("collectors/device_recorder.py", "os.dup2(2, 1)", "pass",
+     "tests/unit/test_device_watch.py::test_what_a_library_prints_is_no_answer"),
     ("collectors/gpu_metrics.py", "(1, 6): 16,", "(1, 6): 24,",
      "tests/unit/test_device_watch.py::test_gpu_metrics_tell_energy_traffic_and_reasons"),
     ("collectors/nvml.py", "if code in GONE:", "if False:",

@@ -193,6 +193,15 @@ def test_the_amd_sources_are_tried_in_order_and_the_choice_is_told(tmp_path: Pat
     sys.modules.pop("amdsmi")
 
 
+@pytest.mark.skipif(amd_sensors.why_not() is None, reason="this machine's own AMD device would be taken")
+def test_what_a_library_prints_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the block begins, the first sample is there. Mutation: stdout left as it is."""
+    hosts.plant(tmp_path, {"amdsmi.py": "import time; print('found it', flush=True); time.sleep(0.3)\n" + AMDSMI})
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with device_watch.recorded(tmp_path / "devices", 60, ["amd"]):
+        assert device_watch.events(tmp_path / "devices", smi.gpu_events)["device_id"].to_pylist() == [0]
+
+
 def absent(_: Host) -> list[amd_sensors.Device]:
     raise Absent("no card of AMD's")
 

@@ -153,3 +153,17 @@ def test_a_counter_that_was_set_back_is_absent() -> None:
     joules[40:] -= 30
     tables = {"gpu_events": told(8, energy_j=joules), "inference_iters": inferences(40, 1, 0.1)}
     assert "set back" in read(tables)["energy_of_counter_pct"].why_absent
+
+
+def test_use_without_a_profiler() -> None:
+    """Shares of the measured time alone, of busy devices. Mutations: shares that reach before it; idle devices."""
+    at = np.arange(80) * S // 10
+    shares = SAMPLES.build(t_ns=np.tile(at, 2), name=["sm_pct"] * 160, unit=["pct"] * 160,
+                           value=np.concatenate((np.where((at > S) & (at <= 5 * S), 90.0, 1.0), np.zeros(80))),
+                           device_id=[0] * 80 + [1] * 80)
+    events = told(8, processes=[1] * 30 + [2] * 50, vram_used_bytes=[10] * 5 + [30] + [20] * 74)
+    found = read({"gpu_events": events, "samples": shares, "inference_iters": inferences(40, 1, 0.1)})
+    assert found["device_sm_pct"].value == 90 and found["device_processes_max"].value == 2
+    assert "fewer than 3" in found["device_tensor_pct"].why_absent
+    assert (found["load_peak_vram_bytes"].value, found["measured_peak_vram_bytes"].value) == (30, 20)
+    assert "not sampled in this phase" in found["warmup_peak_vram_bytes"].why_absent

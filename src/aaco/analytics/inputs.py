@@ -128,6 +128,16 @@ def measured_spans(inference_iters: pa.Table) -> Spans:
     return Spans(spans["t_start_ns_min"].to_numpy(), spans["t_end_ns_max"].to_numpy())
 
 
+def phase_ns(rows: pa.Table, phase: str | None, began: int) -> tuple[int, int]:
+    """Begin and end of a phase of one process's inferences; of loading since `began`, where it has no name."""
+    if phase is None:
+        return began, int(pc.min(rows["t_start_ns"]).as_py())
+    chosen = rows.filter(pc.equal(rows["phase"].cast(pa.string()), phase))
+    if not chosen.num_rows:
+        return 0, 0
+    return int(pc.min(chosen["t_start_ns"]).as_py()), int(pc.max(chosen["t_end_ns"]).as_py())
+
+
 def measured_events(system_events: pa.Table, measured_spans: Spans) -> pa.Table:
     """The sampled operating-system events (T1) while inferences were measured.
 

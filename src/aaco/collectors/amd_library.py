@@ -34,7 +34,9 @@ def library() -> ModuleType:
     """The package, its library open. Raises Absent with the reason."""
     try:
         amdsmi = import_module(SOURCE)
-    except (ImportError, OSError, KeyError) as error:  # it loads its library when it is imported, by ROCM_PATH
+    except KeyError as error:  # it loads its library when it is imported, and goes on without one
+        raise Absent(f"the package amdsmi does not find its library {error}") from error
+    except (ImportError, OSError) as error:
         raise Absent(f"the package amdsmi cannot be imported: {error}") from error
     try:
         amdsmi.amdsmi_init()

@@ -9,6 +9,7 @@ process that started it was killed. Whatever hangs in a driver hangs here, and n
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -70,18 +71,20 @@ def choose(vendor: str, folder: Path, period_s: float) -> tuple[Sampler | None, 
 
 def main(vendor: str, folder: Path, period_s: float) -> None:
     """Record until stdin ends."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print on the way is no answer
     account = Account(folder / f"{vendor}.jsonl")
     with nvml.kept_open():
         sampler, refused = choose(vendor, folder, period_s)
         if sampler is None:
             account.note("none", vendor=vendor, why_not=refused)
-            print("none", flush=True)
+            print("none", file=answer, flush=True)
             return
         sampler.tell = lambda device, t_ns, why: account.note("lost", t_ns=t_ns, device=device, why=why)
         account.note("recording", vendor=vendor, source=sampler.source, why_not=refused)
         try:
             sampler.start()
-            print("recording", flush=True)
+            print("recording", file=answer, flush=True)
             sys.stdin.buffer.read()
             sampler.stop()
         except StorageError as error:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aaco.analytics.inputs import phase_ns
 from aaco.analytics.overlap import sampled
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
@@ -135,21 +136,11 @@ def _peak(events: pa.Table, iterations: pa.Table, phase: str | None) -> Estimate
     samples, found, began = sampled(events), [], 0
     for process in np.unique(iterations["process"].to_numpy()).tolist():
         rows = iterations.filter(pc.equal(iterations["process"], process))
-        found += _peaks(samples, began, *_phase(rows, phase, began))
+        found += _peaks(samples, began, *phase_ns(rows, phase, began))
         began = int(pc.max(rows["t_end_ns"]).as_py())
     if not found:
         raise Absent("the resident set was not sampled in this phase")
     return max(found, key=lambda one: one.value)
-
-
-def _phase(rows: pa.Table, phase: str | None, began: int) -> tuple[int, int]:
-    """Begin and end of a phase of one process; of loading, where it has no name."""
-    if phase is None:
-        return began, int(pc.min(rows["t_start_ns"]).as_py())
-    chosen = rows.filter(pc.equal(rows["phase"].cast(pa.string()), phase))
-    if not chosen.num_rows:
-        return 0, 0
-    return int(pc.min(chosen["t_start_ns"]).as_py()), int(pc.max(chosen["t_end_ns"]).as_py())
 
 
 def _peaks(samples: pa.Table, began: int, begin: int, end: int) -> list[Estimate]:
