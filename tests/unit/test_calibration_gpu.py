@@ -14,6 +14,7 @@ import pytest
 
 from aaco import roofs
 from aaco.analytics import heat
+from aaco.analytics.devices.ceilings import Identity
 from aaco.analytics.roofline import placement
 from aaco.analytics.roofline.measured import of_card
 from aaco.calibration import card, compiler, gpu, matrix, work
@@ -22,6 +23,7 @@ from aaco.core.config import resolve
 from aaco.core.errors import Missing
 from aaco.core.machine import Gpu
 from aaco.core.show import Show
+from aaco.examinations import roofline
 
 FAKES = Path(__file__).parents[1] / "fakes"
 PART_S = 0.01
@@ -210,6 +212,16 @@ def test_a_cards_ceilings_are_those_of_kernels_with_counters():
     assert found.rates == {"vector_f32": 6e13, "matrix_f16": 7e14}
     assert found.bandwidths == {"dram": 4e12, "lds": 3e13}
     assert set(found.rates) <= {*placement.RATES} and {*found.bandwidths} <= {*placement.LEVELS}
+
+
+def test_kernels_stand_under_our_card_where_the_device_is_the_same():
+    """Mutation: whatever the device: kernels of another one would be held against this one's roofs."""
+    examined = object.__new__(roofline._Examination)
+    examined.card = MachineCard(machine_id="a", device=DEVICE, ceilings=[ceiling("matrix_f16_flops", 7e14)])
+    assert examined._measured(Identity("sm_90", 132)).rates == {"matrix_f16": 7e14}
+    assert not examined._measured(Identity("sm_90", 114)).rates
+    theirs = examined._measured(Identity("sm_90", 132, facts={"roofline_HBMBw": 3000.0}))
+    assert theirs.bandwidths == {"dram": 3e12} and not theirs.rates
 
 
 def test_rounds_keep_the_best_and_every_value():

@@ -45,7 +45,7 @@ def test_no_thread_leaves_its_array(counted):
     assert {name: one["beyond"] for name, one in counted.items()} == dict.fromkeys(counted, 0)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
 def test_nvcc_takes_the_sources(arch):
     """Warnings count: an unused variable or a lost value in a kernel is a kernel that measures something else."""
     try:

@@ -87,13 +87,9 @@ class Products:
 
     def close(self) -> None:
         """Give its memory back."""
-        self.free()
-        self._gpu.call("free", self._workspace)
-
-    def free(self) -> None:
-        """Give the matrices' memory back."""
-        while self._memory:
-            self._gpu.call("free", self._memory.pop())
+        for at in (*self._memory, self._workspace):
+            self._gpu.call("free", at)
+        self._call("Destroy", self._handle)
 
     def ways(self, dtype: str, edge: int) -> list[Callable[[], None]]:
         """What queues the product of two square matrices of random numbers, one for each algorithm that the library's
