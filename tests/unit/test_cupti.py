@@ -159,6 +159,30 @@ def test_the_users_own_sitecustomize_runs_as_if_ours_were_not_there(library, tmp
     assert only(sorted((tmp_path / "made").glob("*.cupti")))[0]["kernels"].num_rows == 1
 
 
+def test_a_program_that_chooses_its_device_too_late_is_told(library, tmp_path):
+    path, = cupti.run(library, tmp_path / "made", "os.environ['CUDA_VISIBLE_DEVICES'] = '1'; work(1)")
+    assert "set it outside of the program" in read(path)[1].problems[0]
+
+
+def test_clocks_that_drift_are_followed(tmp_path):
+    """A kernel halfway is moved by half of what the clocks came apart; its length is not. Mutation: the begin alone."""
+    path = cupti.example(tmp_path / "1.cupti")
+    made = bytearray(path.read_bytes())
+    state = {"ended": "exit", "clock_end": {"cupti_ns": 1_000 + 2_000_000_000,
+                                            "realtime_ns": 1_700_000_000_000_001_000 + 2_000_000_000 + 400_000}}
+    made[16:spool.STATE] = json.dumps(state).encode().ljust(spool.STATE - 16)
+    path.write_bytes(made)
+    row = read(path)[0]["kernels"].to_pylist()[0]
+    assert row["t_start_ns"] - 1_700_000_000_000_010_010 == round((10_010 - 1_000) * 2e-4)
+    assert row["t_end_ns"] - row["t_start_ns"] == row["dur_ns"] == 100
+    state["clock_end"]["realtime_ns"] += 3_600_000_000_000
+    made[16:spool.STATE] = json.dumps(state).encode().ljust(spool.STATE - 16)
+    path.write_bytes(made)
+    tables, facts = read(path)
+    assert tables["kernels"]["t_start_ns"][0].as_py() == 1_700_000_000_000_010_010
+    assert "clock was set while it ran" in facts.problems[0]
+
+
 def test_forked_processes_are_not_traced_and_that_is_said(library, tmp_path):
     program = "child = os.fork()\nif child == 0: os._exit(0)\nos.waitpid(child, 0); work(2)"
     tables, facts = only(cupti.run(library, tmp_path / "made", program))

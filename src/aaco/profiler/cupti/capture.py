@@ -33,6 +33,9 @@ CALL_DOMAINS = {RUNTIME: "cuda_runtime", DRIVER: "cuda_driver"}
 WORDS = {KERNEL: "kernel", COPY: "copy", PEER_COPY: "copy", FILL: "fill", RUNTIME: "call", DRIVER: "call"}
 VERSION = re.compile(r"(_ptsz|_ptds)?_v\d{4,5}$")
 MOST_ERRORS = 8
+CLOCKS = {"cupti_ns", "realtime_ns"}
+LONG_NS = 1_000_000_000  # in less, what the clocks are read within is more than they drift
+MOST_DRIFT = 1e-3  # adjtimex(2) slews by 5e-4 at most
 LARGEST_SIZE = 1 << 16
 
 
@@ -67,7 +70,8 @@ class _Reader:
         self.devices: dict[int, Device] = {}
         self.problems: list[str] = []
         self.rows = {"kernels": 0, "copies": 0, "calls": 0}
-        self.offset, self.errors = 0, dict[int, int]()
+        self.origin, self.offset, self.drift = 0, 0, 0.0
+        self.errors = dict[int, int]()
 
     def tables(self) -> Iterator[pa.Table | Facts]:
         """The tables, buffer by buffer, and the account."""
@@ -106,8 +110,7 @@ class _Reader:
         document = _object(payload)
         if tag == HEAD:
             self.head = document
-            clock = _integers(document.get("clock"))
-            self.offset = clock["realtime_ns"] - clock["cupti_ns"] if {"realtime_ns", "cupti_ns"} <= clock.keys() else 0
+            self._align(_integers(document.get("clock")), _integers(self.state.get("clock_end")))
         elif tag == SIZE:
             self.sizes |= {int(kind): size for kind, size in _integers(document).items()
                            if kind.isdecimal() and 8 <= size <= LARGEST_SIZE}
@@ -117,6 +120,17 @@ class _Reader:
             self.called |= {(int(kind), int(number)): VERSION.sub("", str(name))
                             for kind, some in document.items() if kind.isdecimal() and isinstance(some, dict)
                             for number, name in some.items() if number.isdecimal()}
+
+    def _align(self, begin: Mapping[str, int], end: Mapping[str, int]) -> None:
+        """How CUPTI's time becomes the real-time clock's, by what was read of both at the begin and at the end."""
+        if not begin.keys() >= CLOCKS:
+            return
+        self.origin, self.offset = begin["cupti_ns"], begin["realtime_ns"] - begin["cupti_ns"]
+        if end.keys() >= CLOCKS and end["cupti_ns"] - self.origin >= LONG_NS:
+            drift = (end["realtime_ns"] - end["cupti_ns"] - self.offset) / (end["cupti_ns"] - self.origin)
+            self.drift = drift if abs(drift) <= MOST_DRIFT else 0.0
+            if self.drift != drift:
+                self.problems.append("the real-time clock was set while it ran: times are by the clock at the begin")
 
     def _buffer(self, payload: bytes) -> Iterator[pa.Table]:
         found, others, rest = records.split(payload, self.sizes)
@@ -196,8 +210,10 @@ class _Reader:
         return np.arange(first, first + len(rows))
 
     def _when(self, rows: np.ndarray) -> dict[str, Any]:
+        """Starts by both clocks; lengths are CUPTI's own."""
         start, end = (rows[name].view(np.int64) for name in ("start", "end"))
-        return {"t_start_ns": start + self.offset, "t_end_ns": end + self.offset, "dur_ns": end - start}
+        begin = start + self.offset + np.rint((start - self.origin) * self.drift).astype(np.int64)
+        return {"t_start_ns": begin, "t_end_ns": begin + (end - start), "dur_ns": end - start}
 
     def _where(self, rows: np.ndarray) -> dict[str, Any]:
         pid = self.head.get("pid")
@@ -235,6 +251,9 @@ class _Reader:
                    "(torch.profiler) take over in the program?")
         if counts.get("forks"):
             yield f"the program forked {counts['forks']} times: what forked processes did is not traced"
+        if state.get("chose_devices") is True:
+            yield ("the program set CUDA_VISIBLE_DEVICES itself, when the tracer had initialised CUDA: it may have "
+                   "worked on another device; set it outside of the program")
         if isinstance(state.get("error"), dict):
             yield f"the tracer met an error: {self._error()}"
         for what in _words(self.head.get("without")):

@@ -19,6 +19,7 @@ from .spool import Spool
 EVERY_S = 1.0  # a program that is killed loses no more than its last second
 ENDING = ("SIGTERM", "SIGHUP", "SIGXCPU")  # they end a program before it could say goodbye; SIGINT raises
 RTLD_NOLOAD = 4
+DEVICES = "CUDA_VISIBLE_DEVICES"  # read once, when CUDA is initialised, which the tracer does at the start
 
 
 class Traced:
@@ -27,11 +28,12 @@ class Traced:
     def __init__(self, running: tracer.Tracer) -> None:
         self._tracer: tracer.Tracer | None = running
         self._process, self._over = os.getpid(), threading.Event()
+        self._devices = os.environ.get(DEVICES)
 
     def attend(self) -> None:
         """See to every way out that there is."""
         threading.Thread(target=self._flush, name="aaco-cupti", daemon=True).start()
-        atexit.register(self.end, "exit", True)
+        atexit.register(self.end, "exit", orderly=True)
         os.register_at_fork(before=self._forking, after_in_child=self._forked)
         for name in ("_exit", "execv", "execve"):
             setattr(os, name, self._before(name, getattr(os, name)))
@@ -41,16 +43,17 @@ class Traced:
                 if signal.getsignal(number) == signal.SIG_DFL:
                     signal.signal(number, self._signalled)
 
-    def end(self, why: str, wait: bool = False) -> None:
-        """Write everything, once. wait: let the device finish first; what it has not done has no times yet."""
+    def end(self, why: str, orderly: bool = False) -> None:
+        """Write everything, once. orderly: let the device finish first, whose work has no times before, and detach."""
         running, self._tracer = self._tracer, None
         if running is None or os.getpid() != self._process:
             return
         self._over.set()
-        if wait:
+        if orderly:
             _synchronise()
+        running.spool.state["chose_devices"] = os.environ.get(DEVICES) != self._devices
         try:
-            running.stop(why)
+            running.stop(why, orderly)
         except (CuptiError, OSError, ValueError) as error:
             _complain(str(error))
 

@@ -87,8 +87,11 @@ class Tracer:
                 self.spool.state["error"] = {"what": f"cuptiActivityFlushAll: {self.library.word(code)}", "fix": ""}
             self.spool.tell()
 
-    def stop(self, why: str) -> None:
-        """Write everything, detach CUPTI (launches stay slow otherwise), and say why it ended."""
+    def stop(self, why: str, detach: bool = True) -> None:
+        """Write everything, and say why it ended; detach CUPTI, which else keeps launches slow and calls back.
+
+        detach: False where the process ends at once and its device may still work, as CUPTI asks for none to detach.
+        """
         with self._lock:
             self.flush(force=True)
             for kind in self._kinds:
@@ -97,7 +100,8 @@ class Tracer:
             self._count_dropped(None, 0)
             self.spool.state.update(ended=why, unreturned=len(self._given), clock_end=self.clock())
             self.spool.tell()
-            self.library.code("cuptiFinalize")
+            if detach:
+                self.library.code("cuptiFinalize")
 
     def clock(self) -> dict[str, int]:
         """CUPTI's time beside the real-time clock, ns: the closest of some readings, and how far off it may be."""
