@@ -17,7 +17,7 @@ from aaco.analytics import heat
 from aaco.analytics.devices.ceilings import Identity
 from aaco.analytics.roofline import placement
 from aaco.analytics.roofline.measured import of_card
-from aaco.calibration import card, compiler, gpu, matrix, work
+from aaco.calibration import bench, card, compiler, gpu, matrix, work
 from aaco.calibration.card import Ceiling, Device, MachineCard
 from aaco.core.config import resolve
 from aaco.core.errors import Missing
@@ -92,7 +92,7 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
     assert device.compiler == by
     found = {one.name: one for one in ceilings}
     assert not measured.absent
-    matrices = {f"matrix_{dtype}_flops" for dtype in gpu.MATRIX} | {f32}
+    matrices = {f"matrix_{dtype}_flops" for dtype in bench.MATRIX} | {f32}
     expected = NAMES | dict.fromkeys(matrices, MATRIX)
     if vendor == "AMD":
         expected["vector_f32_flops"] = 6e13
@@ -145,7 +145,7 @@ def test_a_ceiling_that_fails_is_absent_with_its_reason_and_the_others_are_there
     assert len(measured.ceilings) == 17
     measured = machine(fault="no blas")
     found = {one.name: one for one in measured.ceilings}
-    assert measured.absent.keys() == {f"matrix_{dtype}_flops" for dtype in gpu.MATRIX}
+    assert measured.absent.keys() == {f"matrix_{dtype}_flops" for dtype in bench.MATRIX}
     assert found["vector_f32_flops"].value == pytest.approx(6e13, rel=1e-5)
     assert "without matrix products (cublasLtCreate gave status 1)" in found["vector_f32_flops"].how
 

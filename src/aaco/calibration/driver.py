@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aaco.calibration import libraries
+from aaco.calibration.work import BLOCK
 from aaco.core.errors import AacoError, Missing
 
 Vendor = Literal["NVIDIA", "AMD"]
-BLOCK = 256  # threads of a block, as native/calibration/kernels.hip.cpp says
 # What we call it -> what CUDA and HIP call it, and the types of its arguments.
 _P, _I, _U, _Z, _H = c_void_p, c_int, c_uint, c_size_t, ctypes.c_uint64
 FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {

@@ -1,47 +1,24 @@
-"""Measures one GPU's ceilings in a fresh process: memory, caches, vector and matrix rates, launches, copies.
-
-The kernels are native/calibration, the matrix products the vendor's library; both go through the vendor's driver by
-ctypes (driver.py), with one code for NVIDIA and AMD. Times on the device are its own events', times of the host
-perf_counter's. As on the CPU a roof is the best of several kernels of different make, and a kernel beyond it is
-reported as it is, never clipped.
-"""
+"""One GPU's ceilings, measured in a process of its own (bench.py), each with the conditions that it was found in."""
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-
-from aaco.calibration import child, compiler, matrix, rounds, work
+from aaco.calibration import child, rounds
 from aaco.calibration.card import Ceiling, Conditions, Device
-from aaco.calibration.driver import FUNCTIONS, Gpu, Vendor, address, double
-from aaco.calibration.rounds import Burst, Series, ranking, repeat
-from aaco.core.errors import AacoError, Missing
+from aaco.calibration.driver import Vendor
+from aaco.core.errors import Missing
 from aaco.core.show import SILENT, Show
 
-Run = Callable[[], tuple[Series, str]]
 Row = Mapping[str, Any]  # of gpu_events, of the device
 
 LIMIT_S = 240.0  # compiling included; a device that takes longer hangs
 PART_S = 0.6  # for each ceiling at most, from when it runs
-REPEAT_S, BURSTS = 0.002, 30  # in a part
 NEAR_NS = 250_000_000  # a row this near belongs to a measurement too short to hold one
-SHORTEST_S = 1e-7  # below an event's resolution, which is 0.5 us
-EDGES, LONGEST_S = (2048, 4096, 8192), 0.02  # of matrices; no larger one where its product would take longer
-LAUNCHES, GRAPH_KERNELS, COPIED = 200, 1000, 256 << 20
-A16, B16 = 0x3BFF3BFF, 0x14191419  # two of 0.9995 and two of 0.001 in fp16
-MATRIX = ("f64", "tf32", "f16", "bf16", "f8", "i8")
 
 
 @dataclass(frozen=True)
@@ -70,7 +47,7 @@ def measure(vendor: Vendor, arch: str | None, cache: Path, show: Show = SILENT) 
     found: list[Ceiling] = []
     between: list[tuple[int, int]] = []
     absent: dict[str, str] = {}
-    told = child.run("aaco.calibration.gpu", (vendor, arch or "", str(cache), str(PART_S)),
+    told = child.run("aaco.calibration.bench", (vendor, arch or "", str(cache), str(PART_S)),
                      {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, LIMIT_S)
     for line in child.counted(told, show):
         if "device" in line:
@@ -104,290 +81,3 @@ def meanwhile(rows: Sequence[Row], start_ns: int, end_ns: int) -> Conditions:
         "device_power_w": of("power_w", max), "device_power_cap_w": of("power_cap_w", max),
         "device_temp_c": of("temp_c", max), "device_samples": len(inside) or None,
         "device_throttle_reasons": sorted({one for several in reasons for one in several}) if reasons else None})
-
-
-# The fresh process
-
-
-class Bench:
-    """The device with its compiled kernels, and what to measure on it."""
-
-    def __init__(self, gpu: Gpu, arch: str, code: bytes, part_s: float) -> None:
-        self.gpu, self.arch, self._module = gpu, arch, gpu.load(code)
-        self._part_s, self._burst_s = part_s, part_s / BURSTS
-        self.sizes = work.sizes(gpu.memory()[0], gpu.attribute("l2") or None, gpu.attribute("units"))
-        self._out = gpu.allocate(work.STEP)
-
-    def plan(self) -> dict[str, tuple[str, Run]]:
-        """Unit and measurement of each ceiling, in order."""
-        matrices = (*MATRIX, "f32") if self.gpu.vendor == "AMD" else MATRIX
-        rates: dict[str, Run] = {"vector_f64_flops": partial(self._fma, "f64"),
-                                 "vector_f32_flops": partial(self._fma, "f32"),
-                                 "vector_f16_flops": partial(self._fma, "f16"),
-                                 **{f"matrix_{dtype}_flops": partial(self._matrix, dtype) for dtype in matrices}}
-        bytes_: dict[str, Run] = {"dram_bytes_per_s": self._memory, "l2_bytes_per_s": self._l2,
-                                  "lds_bytes_per_s": self._lds,
-                                  **{f"{way}_{kind}_bytes_per_s": partial(self._copies, way, kind)
-                                     for way in ("h2d", "d2h") for kind in ("pinned", "pageable")}}
-        costs: dict[str, Run] = {"launch_ns": self._launch, "round_trip_ns": self._round_trip,
-                                 "graph_kernel_ns": self._graph}
-        return {name: (unit, run) for unit, runs in (("ns", costs), ("B/s", bytes_), ("FLOP/s", rates))
-                for name, run in runs.items()}
-
-    # Memory and caches
-
-    def _memory(self) -> tuple[Series, str]:
-        gpu, lane, blocks = self.gpu, self.sizes.lane, self.sizes.memory_blocks
-        with self._lanes(3) as (a, b, c):
-            arguments: dict[str, tuple[Any, ...]] = {
-                "memory_read": (address(a), address(self._out)), "memory_write": (address(c), 1.0),
-                "memory_copy": (address(a), address(b)), "memory_add": (address(a), address(b), address(c))}
-            bursts = {name.removeprefix("memory_"): self._kernel(name, work.memory_bytes(name, blocks), blocks, *given)
-                      for name, given in arguments.items()}
-            bursts["driver's copy"] = self._bursts(partial(gpu.call, "copy_async", b, a, lane, gpu.stream), 2.0 * lane)
-            bursts["driver's fill"] = self._bursts(partial(gpu.call, "fill_async", c, 0x3F800000, lane // 4,
-                                                           gpu.stream), float(lane))
-            series = repeat(bursts, 2 * self._part_s)
-        return series, (f"set by {series.winner}, the fastest of (GB/s) {ranking(series)}, "
-                        f"over arrays of {lane / 1e9:.2f} GB")
-
-    def _l2(self) -> tuple[Series, str]:
-        vectors, blocks = self.sizes.l2_vectors, self.sizes.units * work.BLOCKS_PER_UNIT["l2_read"]
-        if vectors is None:
-            raise Missing("the driver does not tell how large the second-level cache is")
-        with self._lanes(1, size=vectors * work.VECTOR) as (a,):
-            found = {f"{part * work.VECTOR >> 10} KiB": self._kernel(
-                "l2_read", work.l2_bytes(blocks, work.L2_TURNS), blocks, address(a), address(self._out), part,
-                work.L2_TURNS) for part in (vectors, vectors // 2) if part >= work.BLOCK * work.UNROLL}
-            series = repeat(found, self._part_s)
-        return series, f"every block reads the same array; the fastest of (GB/s) {ranking(series)}"
-
-    def _lds(self) -> tuple[Series, str]:
-        blocks = self.sizes.units * work.BLOCKS_PER_UNIT["lds_read"]
-        burst = self._kernel("lds_read", work.lds_bytes(blocks, work.LDS_TURNS), blocks, address(self._out), 1.0,
-                             work.LDS_TURNS)
-        return repeat({"read": burst}, self._part_s), "16 bytes a lane without conflicts between banks"
-
-    # Arithmetic
-
-    def _fma(self, dtype: str) -> tuple[Series, str]:
-        blocks, name = self.sizes.units * work.BLOCKS_PER_UNIT["fma"], f"fma_{dtype}"
-        a, b = {"f64": (double(0.9995), double(0.001)), "f32": (0.9995, 0.001), "f16": (A16, B16)}[dtype]
-        bursts = {"multiply-adds": self._kernel(name, work.fma_flops(name, blocks, work.FMA_TURNS), blocks,
-                                                address(self._out), a, b, work.FMA_TURNS)}
-        note = ""
-        if dtype == "f32" and self.gpu.vendor == "NVIDIA":  # whose matrix units have no fp32
-            try:
-                with self._products(dtype) as products:
-                    return self._ranked(repeat(bursts | products, self._part_s))
-            except AacoError as reason:
-                note = f"; without matrix products ({reason.what})"
-        series, how = self._ranked(repeat(bursts, self._part_s))
-        return series, how + note
-
-    def _matrix(self, dtype: str) -> tuple[Series, str]:
-        with self._products(dtype) as products:
-            return self._ranked(repeat(products, self._part_s))
-
-    def _ranked(self, series: Series) -> tuple[Series, str]:
-        return series, f"set by {series.winner}, the fastest of (TFLOP/s) {ranking(series, 1e12)}"
-
-    @contextmanager
-    def _products(self, dtype: str) -> Iterator[dict[str, Burst]]:
-        """Products of rising size, each by the fastest of the library's algorithms. Raises AacoError."""
-        library = matrix.Products(self.gpu, self.arch)
-        try:
-            found: dict[str, Burst] = {}
-            last_s = 0.0
-            for edge in EDGES:
-                if found and last_s * 8 > LONGEST_S:
-                    break
-                last_s, best = self._fastest(library.ways(dtype, edge))
-                found[f"product of {edge} x {edge}"] = self._bursts(best, matrix.flops(edge))
-            yield found
-        finally:
-            library.close()
-
-    def _fastest(self, ways: Sequence[Callable[[], None]]) -> tuple[float, Callable[[], None]]:
-        """Of several ways to do the same the fastest, and its seconds; one that is refused when it is used is left out.
-
-        Raises AacoError where all are refused.
-        """
-        took: list[tuple[float, Callable[[], None]]] = []
-        refused = AacoError("the library offers no way")
-        for way in ways:
-            try:
-                took.append((self._once(way), way))
-            except AacoError as reason:
-                refused = reason
-        if not took:
-            raise refused
-        return min(took, key=lambda one: one[0])
-
-    def _once(self, queue: Callable[[], object]) -> float:
-        queue()
-        return max(SHORTEST_S, self.gpu.seconds(queue, 1))
-
-    # Launches and copies
-
-    def _launch(self) -> tuple[Series, str]:
-        """On the host, from a call of the driver to its return, with the cost of calling from Python taken off."""
-        kernel, calls = self._empty(), self.gpu.raw("launch")
-        libc = ctypes.CDLL(None)
-        nothing = libc.abs  # takes what it is given and returns: the arguments cost what a launch's cost
-        nothing.argtypes, nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
-        python = min(_loop(nothing, kernel.arguments) for _ in range(50))
-
-        def burst() -> list[float]:
-            rates: list[float] = []
-            end = time.perf_counter() + self._burst_s
-            while not rates or time.perf_counter() < end:
-                took = _loop(calls, kernel.arguments) - python
-                self.gpu.wait()
-                if took > 0:
-                    rates.append(LAUNCHES / took)
-                elif time.perf_counter() > end:
-                    raise AacoError("a launch cost no more than Python's call of it")
-            return rates
-
-        return repeat({"launch": burst}, self._part_s), (
-            f"a kernel that does nothing, queued {LAUNCHES} times; the cost of Python's call "
-            f"({1e9 * python / LAUNCHES:.0f} ns) is taken off")
-
-    def _round_trip(self) -> tuple[Series, str]:
-        kernel = self._empty()
-
-        def once() -> float:
-            start = time.perf_counter()
-            self.gpu.launch(kernel)
-            self.gpu.wait()
-            return 1 / (time.perf_counter() - start)
-
-        return repeat({"wait": lambda: [once() for _ in range(LAUNCHES)]}, self._part_s), \
-            "a kernel that does nothing is queued and waited for, from Python"
-
-    def _graph(self) -> tuple[Series, str]:
-        kernel = self._empty()
-
-        def queue() -> None:
-            for _ in range(GRAPH_KERNELS):
-                self.gpu.launch(kernel)
-
-        burst = self._bursts(self.gpu.graph(queue), GRAPH_KERNELS)
-        return repeat({"graph": burst}, self._part_s), \
-            f"on the device, of a graph of {GRAPH_KERNELS} kernels that do nothing, one after the other"
-
-    def _empty(self) -> Any:
-        kernel = self.gpu.kernel(self._module, "empty", 1)
-        self.gpu.launch(kernel)
-        self.gpu.wait()
-        return kernel
-
-    def _copies(self, way: str, kind: str) -> tuple[Series, str]:
-        gpu, how = self.gpu, f"{COPIED >> 20} MiB of {kind} host memory"
-        with self._lanes(1, size=COPIED) as (at,):
-            if kind == "pinned":
-                host = gpu.pinned(COPIED)
-                try:
-                    ends = (at, host) if way == "h2d" else (host, at)
-                    name = "to_device_async" if way == "h2d" else "to_host_async"
-                    return repeat({how: self._bursts(partial(gpu.call, name, *ends, COPIED, gpu.stream),
-                                                     float(COPIED))}, self._part_s), how
-                finally:
-                    gpu.wait()
-                    gpu.call("unpin", host)
-            memory = np.ones(COPIED, np.uint8)  # touched, so that no page is made while it is copied
-            ends = (at, memory.ctypes.data) if way == "h2d" else (memory.ctypes.data, at)
-            copy = partial(gpu.call, "to_device" if way == "h2d" else "to_host", *ends, COPIED)
-
-            def once() -> list[float]:
-                start = time.perf_counter()
-                copy()
-                return [COPIED / (time.perf_counter() - start)]
-
-            return repeat({how: once}, self._part_s), how
-
-    # What they share
-
-    @contextmanager
-    def _lanes(self, count: int, size: int | None = None) -> Iterator[list[int]]:
-        """Arrays of ones in device memory, given back at the end of the block."""
-        gpu, size = self.gpu, size or self.sizes.lane
-        found: list[int] = []
-        try:
-            for _ in range(count):
-                found.append(gpu.allocate(size))
-                gpu.call("fill_async", found[-1], 0x3F800000, size // 4, gpu.stream)
-            gpu.wait()
-            yield found
-        finally:
-            for at in found:
-                gpu.call("free", at)
-
-    def _kernel(self, name: str, done: float, blocks: int, *arguments: Any) -> Burst:
-        kernel = self.gpu.kernel(self._module, name, blocks, *arguments)
-        return self._bursts(partial(self.gpu.launch, kernel), done)
-
-    def _bursts(self, queue: Callable[[], object], done: float) -> Burst:
-        """Bursts of what does `done` each time, by the device's clock; short ones are grouped into repeats."""
-        inner = 1 + int(REPEAT_S / self._once(queue))
-
-        def burst() -> list[float]:
-            rates: list[float] = []
-            end = time.perf_counter() + self._burst_s
-            while not rates or time.perf_counter() < end:
-                rates.append(done * inner / max(SHORTEST_S, self.gpu.seconds(queue, inner)))
-            return rates
-
-        return burst
-
-
-def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
-    """Seconds of so many calls, whose results are not looked at: the next wait tells of a failed one."""
-    start = time.perf_counter()
-    for _ in itertools.repeat(None, LAUNCHES):
-        call(*arguments)
-    return time.perf_counter() - start
-
-
-def _arch(gpu: Gpu, said: str) -> str:
-    if said:
-        return said
-    if gpu.vendor == "AMD":
-        raise Missing("the kernel's files do not tell the architecture of this AMD GPU",
-                      "ls /sys/class/kfd/kfd/topology/nodes  # is the amdgpu driver loaded, may this user read it?")
-    return f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
-
-
-def main() -> None:
-    """Measure in this process, for the arguments vendor, architecture, cache and time for a part; see child.answer.
-
-    An empty architecture is asked of the driver.
-    """
-    with child.answer() as tell:
-        vendor, said, cache = cast(Vendor, sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-        gpu = Gpu(vendor)
-        arch = _arch(gpu, said)
-        code, by = compiler.compiled(vendor, arch, cache)
-        bench = Bench(gpu, arch, code, float(sys.argv[4]))
-        tell(device=Device(vendor=vendor, name=gpu.device_name, arch=arch, compute_units=bench.sizes.units,
-                           memory_bytes=gpu.memory()[1], l2_bytes=gpu.attribute("l2") or None, bus_id=gpu.bus_id,
-                           compiler=by).model_dump())
-        plan = bench.plan()
-        tell(plan=list(plan))
-        for name, (unit, run) in plan.items():
-            start = time.monotonic_ns()
-            try:
-                series, how = run()
-            except AacoError as reason:
-                tell(absent=name, why=reason.what)
-                continue
-            found = rounds.rate(name, unit, 1, series, how)
-            tell(ceiling=(rounds.cost(found) if unit == "ns" else found).model_dump(),
-                 between_ns=[start, time.monotonic_ns()])
-        sys.stdout.flush()
-        os._exit(0)  # a driver that hangs when it is taken down has nothing left to tell
-
-
-if __name__ == "__main__":
-    main()
