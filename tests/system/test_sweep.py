@@ -18,6 +18,7 @@ from aaco.core.config import resolve
 from aaco.core.session import find
 from aaco.runner import model_file
 from aaco.tracelake import layout
+from benchmarks.gpu.twin import held_out
 
 BATCHES = (1, 2, 4)
 
@@ -142,6 +143,12 @@ def asked(carded, *words, expect=0):
     return json.loads(done.stdout) if "--json" in words and not expect else done
 
 
+def observed(carded):
+    made, ids = carded
+    return whatif.observe([find(each, made.folder / "sessions") for each in ids.values()], resolve(environment={}),
+                          str(made.folder / "card.json"))
+
+
 def test_the_twin_of_a_sweep_repeats_it_and_holds_out_each_batch(swept, carded):
     document = asked(carded, "--batch", "1,2,3,4,8", "--json")
     known = {row["batch"]: row["latency_p50_ms"] for row in swept[1]["points"]}
@@ -153,14 +160,14 @@ def test_the_twin_of_a_sweep_repeats_it_and_holds_out_each_batch(swept, carded):
             assert row["latency_ms"] == pytest.approx(known[row["batch"]])
     low, high = sorted((known[2], known[4]))
     assert low <= document["predictions"][2]["latency_ms"] <= high
-    assert all(one["held_out_error_pct"] is not None for one in document["measured"])
+    errors = [error for error, _ in held_out(observed(carded).twin)]
+    assert [one["held_out_error_pct"] / 100 for one in document["measured"]] == pytest.approx(errors)
 
 
 def test_the_work_of_any_batch_is_that_of_the_graph_at_that_batch(carded):
     """The fixed part and the part per sample, against the model described at a third batch."""
     made, ids = carded
-    found = whatif.observe([find(each, made.folder / "sessions") for each in ids.values()], resolve(environment={}),
-                           str(made.folder / "card.json")).twin.nodes.nodes
+    found = observed(carded).twin.nodes.nodes
     source = model_file.load(next(made.folder.glob(f"sessions/*/{ids[4]}")) / layout.SOURCE_GRAPH, weights=False)
     rows = graph.describe(source, bind=dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (7, 128))).nodes
     truth = {row["name"]: (row["flops"], row["bytes"]) for row in rows.to_pylist() if row["flops"] is not None}

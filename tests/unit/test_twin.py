@@ -128,6 +128,11 @@ def test_memory_and_power_are_what_was_measured_and_absent_beyond():
     assert sixteen.memory_bytes == pytest.approx(16e9)
     assert sixteen.power_w is None and "batch 1 to 4" in sixteen.absent["power_w"]
     assert found.at(Choice(2, "float16")).memory_bytes == pytest.approx(2e9)  # at most what is measured in float32
+    small = twin(NODES, [Measured(1, 9, memory_bytes=1e9), Measured(4, 20, memory_bytes=4e9)],
+                 replace(CPU, memory_bytes=8.1e9))
+    assert small.at(Choice(8)).memory_bytes == pytest.approx(8e9)
+    with pytest.raises(Absent, match=r"batch 9 would need 9.0 GB, a CPU has 8.1"):
+        small.at(Choice(9))
     one = made((1,)).at(Choice(1))
     assert one.memory_bytes is None and "needs two batches" in one.absent["memory_bytes"]
 

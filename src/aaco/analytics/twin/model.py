@@ -96,13 +96,17 @@ class Twin:
     beside: bool = False
 
     def at(self, choice: Choice) -> Prediction:
-        """The prediction. Raises Absent where the choice's roofs do not know its precision, or are of
-        another kind of device."""
+        """The prediction. Raises Absent where the choice's roofs do not know its precision, are of
+        another kind of device, or have less memory than it needs."""
         roofs, precision = choice.roofs or self.nodes.roofs, choice.precision
         if precision and not roofs.knows(precision):
             raise Absent(f"no ceiling of {precision} arithmetic is known of {roofs.name}")
         if roofs.gpu != self.nodes.roofs.gpu:
             raise Absent(f"{roofs.name}: efficiencies of a {_KIND[not roofs.gpu]} say nothing of a {_KIND[roofs.gpu]}")
+        memory, power, absent = self._beside(choice)
+        if memory is not None and roofs.memory_bytes is not None and memory > roofs.memory_bytes:
+            raise Absent(f"batch {choice.batch} would need {memory / 1e9:.1f} GB, {roofs.name} has "
+                         f"{roofs.memory_bytes / 1e9:.1f}")
         moved = bool(choice.roofs or precision)
         value = self._swapped(choice) if moved else self.latency_ms(choice.batch)
         low, high, why = (None, None, SWAPPED) if moved else self._interval(choice.batch, value)
@@ -110,7 +114,7 @@ class Twin:
         utilization = float(floor.ideal_ns.sum()) / 1e6 / value
         return Prediction(choice, Estimate(value, low, high, interval.METHOD if low else ""), why, utilization,
                           _region(utilization, float(floor.compute_ns.sum()), float(floor.memory_ns.sum())),
-                          self._shares(choice, value), *self._beside(choice), self._assumed(choice))
+                          self._shares(choice, value), memory, power, absent, self._assumed(choice))
 
     def latency_ms(self, batch: float) -> float:
         """The median latency at a batch, on the measured device and in the measured precision."""
