@@ -18,7 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from aaco.collectors import amd_library, amd_sensors, amd_tools, device_recorder, device_watch, gpu_metrics, nvml
+from aaco.collectors import (
+    amd_library,
+    amd_sensors,
+    amd_sysfs,
+    amd_tools,
+    device_recorder,
+    device_watch,
+    gpu_metrics,
+    nvml,
+)
 from aaco.collectors.device_samples import KINDS
 from aaco.core.errors import Missing
 from aaco.core.host import Host
@@ -27,6 +36,7 @@ from aaco.profiler import smi
 from benchmarks.gpu import telemetry as proof
 from tests.fakes import hosts
 
+RECORDED = Path(__file__).parents[1] / "captures/nvml_h100/nvml.bin"
 FAKE = Path(__file__).parents[1] / "fakes/nvml.c"
 CAPTURES = Path(os.environ.get("AACO_CAPTURES", "/nowhere")) / "smi"
 
@@ -200,6 +210,25 @@ def test_what_a_library_prints_is_no_answer(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     with device_watch.recorded(tmp_path / "devices", 60, ["amd"]):
         assert device_watch.events(tmp_path / "devices", smi.gpu_events)["device_id"].to_pylist() == [0]
+
+
+def test_devices_of_two_makers_have_numbers_of_their_own(tmp_path: Path) -> None:
+    """Mutation: both begin at 0: the energy of one would be that of two."""
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    shutil.copy(RECORDED, folder / "nvml-000.bin")
+    hosts.plant(tmp_path / "root", {"sys/class/drm/card0/device/vendor": "0x1002\n",
+                                    "sys/class/drm/card0/device/gpu_busy_percent": "3\n"})
+    structure = bytearray(metrics((1, 4), 250, at104=("<Q", 4)))
+    (tmp_path / "root/sys/class/drm/card0/device/gpu_metrics").write_bytes(structure)
+    sampler = amd_sysfs.Sampler(0, 60, raw=folder / "amdgpu-000.bin", host=Host(tmp_path / "root"))
+    sampler.start()
+    sampler.stop()
+    events = device_watch.events(folder, smi.gpu_events)
+    numbers = {(row["source"], row["device_id"]) for row in events.select(["source", "device_id"]).to_pylist()}
+    assert numbers == {("nvml", 0), ("nvml", 1), ("amdgpu", 2)}
+    assert {(row["name"], row["device_id"], row["value"]) for row in device_watch.samples(folder).to_pylist()} == {
+        ("xgmi_read_bytes", 2, 4096)}
 
 
 def absent(_: Host) -> list[amd_sensors.Device]:

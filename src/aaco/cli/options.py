@@ -84,7 +84,8 @@ lab_cpus = click.option("--lab-cpus", metavar="LIST", help="Its CPUs, e.g. 2-5. 
 sessions_dir = click.option("--sessions-dir", type=click.Path(path_type=Path), help="Where sessions are kept.")
 preset = click.option("--preset", type=click.Choice(list(PRESETS)), help="A named set of settings.")
 telemetry = click.option("--telemetry", is_flag=True,
-                         help="Record what the operating system does to it: /proc, and every context switch.")
+                         help="Record the devices, and what the operating system does to it: /proc, every context "
+                              "switch.")
 ebpf = click.option("--ebpf", is_flag=True, help="As --telemetry, with BPF: who preempted, waits, interrupts.")
 cool = click.option("--cool", "cool_s", type=SECONDS, metavar="SECONDS",
                     help="Before every timed pass wait until the devices are cool, at most this long.")

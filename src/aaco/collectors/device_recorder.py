@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +75,7 @@ def main(vendor: str, folder: Path, period_s: float) -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print on the way is no answer
     account = Account(folder / f"{vendor}.jsonl")
-    with nvml.kept_open():
+    with nvml.kept_open() if vendor == "nvidia" else nullcontext():
         sampler, refused = choose(vendor, folder, period_s)
         if sampler is None:
             account.note("none", vendor=vendor, why_not=refused)

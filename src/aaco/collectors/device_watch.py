@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aaco.collectors import amd_library, amd_sensors, amd_sysfs, amd_tools, device_samples, nvml
 from aaco.collectors.device_recorder import Account
@@ -103,25 +104,41 @@ class Recorder:
 def events(folder: Path, asked: Callable[[Path], pa.Table]) -> pa.Table:
     """The gpu_events of all that was recorded in a folder. Raises Absent where nothing was, BadCapture.
 
-    asked: reads an answer of amd-smi or rocm-smi into a gpu_events table without times.
+    asked: reads an answer of amd-smi or rocm-smi into a gpu_events table without times. Where a machine has devices of
+    both makers, AMD's are numbered after NVIDIA's: no number is of two devices.
     """
+    nvidia = [nvml.parse(raw) for raw in sorted(folder.glob("nvml-*.bin"))]
     readers: dict[str, Callable[[Path], pa.Table]] = {
-        "nvml": nvml.parse, "amdgpu": amd_sysfs.parse, "amdsmi": partial(amd_sysfs.parse, source=amd_library.SOURCE)}
-    found = [read(raw) for name, read in readers.items() for raw in sorted(folder.glob(f"{name}-*.bin"))]
+        "amdgpu": amd_sysfs.parse, "amdsmi": partial(amd_sysfs.parse, source=amd_library.SOURCE)}
+    amd = [read(raw) for name, read in readers.items() for raw in sorted(folder.glob(f"{name}-*.bin"))]
     for t_ns, path in amd_tools.answers(folder):
         table = asked(path)
-        found.append(table.set_column(0, table.schema.field("t_ns"), pa.array([t_ns] * table.num_rows, pa.int64())))
-    if not found:
+        amd.append(table.set_column(0, table.schema.field("t_ns"), pa.array([t_ns] * table.num_rows, pa.int64())))
+    if not nvidia and not amd:
         raise Absent("no NVIDIA or AMD device could be watched (aaco doctor)")
-    return pa.concat_tables(found)
+    return pa.concat_tables([*nvidia, *(_numbered(table, _count(nvidia)) for table in amd)])
 
 
 def samples(folder: Path) -> pa.Table:
     """The finer samples of all that was recorded in a folder. Raises Absent where there are none, BadCapture."""
-    found = [device_samples.parse(raw) for raw in sorted(folder.glob(f"{device_samples.PREFIX}*.bin"))]
-    if not found:
+    files = sorted(folder.glob(f"{device_samples.PREFIX}*.bin"))
+    if not files:
         raise Absent("no device was watched that tells more than a row ten times a second")
-    return pa.concat_tables(found).unify_dictionaries()
+    before = _count([nvml.parse(raw) for raw in sorted(folder.glob("nvml-*.bin"))])
+    found = [(path.name.startswith(f"{device_samples.PREFIX}nvml-"), device_samples.parse(path)) for path in files]
+    tables = [table if nvidia else _numbered(table, before) for nvidia, table in found]
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
+def _count(tables: list[pa.Table]) -> int:
+    """How many numbers of devices the tables take, from 0 on."""
+    return 1 + max((pc.max(table["device_id"]).as_py() for table in tables if table.num_rows), default=-1)
+
+
+def _numbered(table: pa.Table, first: int) -> pa.Table:
+    """The table with its devices numbered from `first` on."""
+    place = table.schema.get_field_index("device_id")
+    return table.set_column(place, table.schema.field(place), pc.add(table["device_id"], first))
 
 
 def said(folder: Path, gpu_events: pa.Table | None) -> Iterator[str]:
