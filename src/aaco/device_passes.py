@@ -5,7 +5,7 @@ The worker is traced like any Python program is (profiler/launchers/cupti.py): n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,23 +47,24 @@ class Device:
     account: dict[str, Any]
 
 
-def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> dict[str, Any]:
+def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterator[dict[str, Any]]:
     """The profiled pass; on an NVIDIA provider under the tracer, and followed by a pass under the tracer alone.
 
-    What it is called in ort_config.json: `profile`, and `device` where there was a second pass.
+    Yields the facts of each as it ends, as ort_config.json has them: `profile`, and `device`.
     """
     if workload.backend.provider not in PROVIDERS:
-        return {"profile": ort.profile_pass(folder, workload, plan)}
+        yield {"profile": ort.profile_pass(folder, workload, plan)}
+        return
     for name in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
         with files.storage(folder / name):
             (folder / name).mkdir(parents=True, exist_ok=True)
     options = workload.backend.options
     eager = replace(workload, backend=workload.backend.model_copy(
         update={"options": {name: value for name, value in options.items() if name not in GRAPHS}}))
-    found = {"profile": ort.profile_pass(folder, eager, plan, environment((folder / layout.CUPTI_NAMES).resolve()))}
+    yield {"profile": ort.profile_pass(folder, eager, plan, environment((folder / layout.CUPTI_NAMES).resolve()))}
     show.step(f"timing kernels on the device for {plan.profile_iterations} iterations in a separate process")
     traced = environment((folder / layout.CUPTI_TIMES).resolve(), "kernels")
-    return found | {"device": ort.traced_pass(folder / layout.CUPTI_TIMES, workload, plan, traced)}
+    yield {"device": ort.traced_pass(folder / layout.CUPTI_TIMES, workload, plan, traced)}
 
 
 def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, warmup: int) -> Device:

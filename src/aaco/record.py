@@ -169,8 +169,9 @@ def _record_model(begun: Begun, prepared: Prepared, settings: Settings, show: Sh
         session.amend(backend_ran=runtime["providers"][0])
         if prepared.plan.profile:
             show.step(f"profiling {prepared.plan.profile_iterations} iterations in a separate process")
-            runtime |= device_passes.profile(session.folder, prepared.workload, prepared.plan, show)
-            session.write_json(layout.ORT_CONFIG, runtime)
+            for facts in device_passes.profile(session.folder, prepared.workload, prepared.plan, show):
+                runtime |= facts
+                session.write_json(layout.ORT_CONFIG, runtime)
 
 
 def _keep_model(session: Session, prepared: Prepared) -> None:

@@ -221,6 +221,13 @@ def test_a_device_that_vanishes_is_named_by_its_error(library, tmp_path):
     assert facts.problems == ("2 calls returned CUDA's error 46",)
 
 
+def test_a_cupti_that_fails_later_is_told_with_what_was_there(library, tmp_path):
+    """The device is gone: what was flushed before is there. Mutation: the flush's answer is not looked at."""
+    tables, facts = only(cupti.run(library, tmp_path / "made", "work(3)", FAKE_CUPTI_ERROR="cuptiActivityFlushAll:9"))
+    assert tables["kernels"].num_rows == 3
+    assert facts.problems == ("the tracer met an error: cuptiActivityFlushAll: error 9",)
+
+
 @pytest.mark.parametrize("error, said, fix", [
     ("cuptiActivityEnable10:35", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "NVreg_RestrictProfilingToAdminUsers=0"),
     ("cuptiActivityEnable10:15", "CUPTI_ERROR_NOT_INITIALIZED", "nvidia-smi must work"),

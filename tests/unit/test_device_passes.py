@@ -160,8 +160,9 @@ def test_the_worker_is_traced_in_two_passes(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_CUPTI_LOG", str(tmp_path / "log"))
     settings = resolve()
     plan = pipeline.plan(settings, str(models.chain(tmp_path / "chain.onnx")), warmup=2, profile_iterations=3)
-    facts = device_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
-    assert facts["device"] == {"warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
+    profiled, traced = device_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
+    assert profiled.keys() == {"profile"}
+    assert traced["device"] == {"warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
     for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
         path, = (tmp_path / part).glob("*.cupti")
         *_, said = parser.parse(path)
