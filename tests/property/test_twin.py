@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco.analytics.twin.model import Choice, Measured, twin
@@ -30,21 +30,24 @@ def twins(draw, smallest=1):
         time *= rise
         times.append(time)
     return twin(draw(nodes), [Measured(batch, ms) for batch, ms in zip(batches, times, strict=True)], draw(machines),
-                draw(st.booleans()))
+                len(batches) > 1 and draw(st.booleans()))
 
 
+@settings(max_examples=40)
 @given(twins(), st.integers(1, 256), st.integers(1, 256))
 def test_a_larger_batch_is_never_faster_where_it_was_not_measured_to_be(found, one, other):
     low, high = sorted((one, other))
     assert found.latency_ms(low) <= found.latency_ms(high) * (1 + 1e-9)
 
 
+@settings(max_examples=40)
 @given(twins())
 def test_a_measured_batch_is_predicted_as_it_was_measured(found):
     for one in found.measured:
         assert abs(found.latency_ms(one.batch) / one.latency_ms - 1) < 1e-6
 
 
+@settings(max_examples=40)
 @given(twins(), st.integers(1, 128), st.floats(1, 100), st.floats(1, 100))
 def test_more_bandwidth_or_arithmetic_is_never_slower(found, batch, wider, faster):
     here = found.nodes.roofs
@@ -55,6 +58,7 @@ def test_more_bandwidth_or_arithmetic_is_never_slower(found, batch, wider, faste
     assert abs(same / found.latency_ms(batch) - 1) < 1e-6 or found.curve.overlaps
 
 
+@settings(max_examples=40)
 @given(twins(smallest=3), st.integers(1, 256))
 def test_an_interval_holds_its_point_and_shares_are_shares(found, batch):
     prediction = found.at(Choice(batch))
