@@ -2,75 +2,32 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from aaco import __version__, importing, withholding
-from aaco.analytics.roofline import formulas
-from aaco.collectors import arguments, machine
+from aaco import __version__, importing, profilers, withholding
+from aaco.collectors import arguments
 from aaco.core import files
 from aaco.core.config import Settings
-from aaco.core.errors import AacoError, BadCapture, Missing, UsageError
-from aaco.core.host import Host, ask, known
+from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.core.plan import Command
-from aaco.core.readings import Absent
 from aaco.core.secrets import redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.importing import Chosen, Found
 from aaco.pipeline import Run, outcome, seal
 from aaco.profiler import jsonstream
-from aaco.profiler import ncu as ncu_csv
-from aaco.profiler.launchers import (
-    COUNTERS,
-    Kind,
-    Launcher,
-    Pass,
-    Tool,
-    Wanted,
-    cupti,
-    migraphx_driver,
-    ncu,
-    nsys,
-    rocprof,
-    rocprofv3,
-)
+from aaco.profiler.launchers import Launcher, Pass, Wanted, ncu
+from aaco.profilers import NO_TRACE, Share
 from aaco.runner import command as program
 from aaco.tracelake import layout
 
 SCHEMA_VERSION = 2
-# In the order in which one is looked for where none is named.
-LAUNCHERS: dict[str, Launcher] = {one.NAME: one for one in (rocprofv3, rocprof, nsys, cupti, ncu, migraphx_driver)}
-ANSWER_TIMEOUT_S = 20.0  # listing counters loads the ROCm runtime
-MOST_ANSWER = 64 << 20  # bytes: an architecture has thousands of counters
 MOST_PRINTED = 64 << 20  # bytes of a profiler whose output is what it records
 MOST_TOLD = 1 << 20
-PYTHON = re.compile(r"(python|pypy)[\d.]*")
 MANY = 6  # counters that a line names
-# What ncu counts where nobody says: what a roofline takes, and how full the multiprocessors were.
-ROOFLINE = (*sorted(formulas.NVIDIA.counters), ncu_csv.OCCUPANCY)
-NO_TRACE = ("no tracer is installed: this is a session of counters only, and durations are those of kernels run alone "
-            "under ncu; with nsys on the PATH times are of a run of their own")
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one profiler is asked for: a trace and its counters may need two."""
-
-    launcher: Launcher
-    tool: Tool
-    wanted: Wanted
-
-    def passes(self, command: Command, raw: Path) -> list[Pass]:
-        """Its executions. Raises AacoError for what it cannot do."""
-        return self.launcher.passes(self.tool, self.wanted, command.argv, raw)
 
 
 def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None = None, tag: str = "",
@@ -81,10 +38,10 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     profiler wrote (profiler/rocprof_raw), without credentials, and how each execution went (profiler/executions.json).
     What fails leaves a session that says so, with all that was recorded until then.
     """
-    launcher = LAUNCHERS[name] if name else first_installed(command.argv, show)
-    refuse(launcher, wanted)
-    _there(launcher, command.argv[0])
-    shares, shown = share(launcher, wanted, command.argv, show), arguments.shown(command.argv)
+    launcher = profilers.LAUNCHERS[name] if name else profilers.first_installed(command.argv, show)
+    profilers.refuse(launcher, wanted)
+    profilers.there(launcher, command.argv[0])
+    shares, shown = profilers.share(launcher, wanted, command.argv, show), arguments.shown(command.argv)
     for one in shares:
         one.passes(command, Path())  # refuses what the tool cannot do before anything is written
     plan = {"model": redact(command.name), "imports": [], "traced": shown.words}
@@ -118,135 +75,6 @@ def _read(session: Session, made: Sequence[tuple[Share, Pass]], folder: Path, pl
         return Run(session, seal(session, settings, "failed" if failure else "complete", show))
     except AacoError as error:
         raise failure or error from error
-
-
-def first_installed(command: Sequence[str], show: Show = SILENT, host: Host | None = None) -> Launcher:
-    """The first profiler that is here and observes a device of this machine, and this command; of any device where none
-    is found.
-
-    Raises Missing.
-    """
-    gpus = [gpu for look in (machine.amd_gpus, machine.nvidia_gpus) for gpu in known(look, host or Host()) or ()]
-    fitting = [one for one in LAUNCHERS.values() if one.TAKES != "model"
-               and (one.VENDOR in {gpu.vendor for gpu in gpus} if gpus else one.TAKES == "command")]
-    launcher = next((one for one in fitting if _is_here(one, command)), None)
-    if launcher is None:
-        names = _or([one.NAME for one in fitting])
-        raise Missing(f"no profiler is installed, or none is on the PATH; looked for {names}", fitting[0].INSTALL)
-    device = next((f"{gpu.vendor} {gpu.name or 'GPU'}" for gpu in gpus if gpu.vendor == launcher.VENDOR), None)
-    show.step(f"profiler: {launcher.NAME}, the first installed for {device}" if device else
-              f"profiler: {launcher.NAME}, the first installed; no GPU was found on this machine")
-    return launcher
-
-
-def share(launcher: Launcher, wanted: Wanted, command: Sequence[str], show: Show = SILENT) -> list[Share]:
-    """What is wanted, split over the profilers that it takes, the one that traces first. Raises Missing.
-
-    Counters distort times. Where a profiler counts but does not trace, the first installed that traces its devices runs
-    too; where it traces but does not count, one that counts.
-    """
-    counter = launcher if "counters" in launcher.DOES else _alike(launcher, "counters")[0] if wanted.counters else None
-    timing = replace(wanted, counters=(), kernels=None)
-    if "trace" in launcher.DOES:
-        if counter in (launcher, None):
-            return [Share(launcher, find(launcher, wanted, command), wanted)]
-        shares = [Share(launcher, find(launcher, timing, command), timing)]
-    else:
-        shares = [found for one in _alike(launcher, "trace") if (found := _able(one, timing, command))][:1]
-        if not shares:
-            show.step(NO_TRACE)
-    assert counter is not None
-    return [*shares, _counting(counter, wanted)]
-
-
-def _able(launcher: Launcher, wanted: Wanted, command: Sequence[str]) -> Share | None:
-    """The profiler if it is here, and observes this command."""
-    if launcher.TAKES == "python" and _python(command) is None:
-        return None
-    try:
-        return Share(launcher, find(launcher, wanted, command), wanted)
-    except Missing:
-        return None
-
-
-def _counting(counter: Launcher, wanted: Wanted) -> Share:
-    """The share of a profiler that counts only: what is asked for, else what a roofline takes and the chip has."""
-    chosen = replace(wanted, counters=wanted.counters or ROOFLINE)
-    tool = find(counter, chosen)
-    return Share(counter, tool, chosen if wanted.counters else replace(chosen, counters=ncu.had(tool, ROOFLINE)))
-
-
-def _alike(launcher: Launcher, kind: Kind) -> list[Launcher]:
-    """Profilers of the same devices that do this, and take a program or a model as it does."""
-    return [one for one in LAUNCHERS.values() if kind in one.DOES and one.VENDOR == launcher.VENDOR
-            and (one.TAKES == "model") == (launcher.TAKES == "model")]
-
-
-def _is_here(launcher: Launcher, command: Sequence[str]) -> bool:
-    """Whether it is on the PATH, or the command's Python has it."""
-    if launcher.TAKES == "python":
-        return _able(launcher, Wanted(), command) is not None
-    return shutil.which(launcher.NAME) is not None
-
-
-def find(launcher: Launcher, wanted: Wanted, command: Sequence[str] = ()) -> Tool:
-    """The installed profiler, asked for its version and options, and for its counters where some are wanted.
-
-    Raises Missing.
-    """
-    path = _python(command) or sys.executable if launcher.TAKES == "python" else shutil.which(launcher.NAME)
-    if path is None:
-        raise Missing(f"{launcher.NAME} is not installed, or not on the PATH", launcher.INSTALL)
-    answers = dict[str, str]()
-    for question, words in launcher.QUESTIONS.items():
-        if not question.startswith(COUNTERS) or wanted.counters or wanted.pc_sampling:
-            with suppress(Absent):  # what it does not answer, the launcher does without
-                # rocprof prints its help and its lists and ends with 1.
-                answers[question] = ask([path, *words], ANSWER_TIMEOUT_S, MOST_ANSWER, any_code=question != "version")
-    return launcher.tool(path, answers)
-
-
-def _python(command: Sequence[str]) -> str | None:
-    """The Python that runs the command, by its name or its first line; None where neither says it."""
-    found = Path(shutil.which(command[0]) or "") if command else Path()
-    if PYTHON.fullmatch(found.name) or not found.is_file():
-        return str(found) if found.name else None
-    with files.storage(found), found.open("rb") as file:
-        words = file.readline(1000).decode(errors="replace").removeprefix("#!").split()
-    return next((path for word in words if PYTHON.fullmatch(Path(word).name) and (path := shutil.which(word))), None)
-
-
-def refuse(launcher: Launcher, wanted: Wanted) -> None:
-    """Raise Missing for what neither the profiler nor another of its devices records, with one that does.
-
-    Raises UsageError for options of what is not asked for.
-    """
-    for given, is_asked, option in ((wanted.att, wanted.thread_trace, "--att"),
-                                    (wanted.sampling, wanted.pc_sampling, "--pc-sampling")):
-        if given and not is_asked:
-            raise UsageError(f"{option}-with without {option}", f"add {option}")
-    if wanted.hsa and (launcher.VENDOR, launcher.TAKES) != ("AMD", "command"):
-        raise Missing(f"{launcher.NAME} records no calls of HSA (--hsa)", f"--tool {rocprofv3.NAME}")
-    asked: dict[Kind, tuple[bool, str]] = {
-        "counters": (bool(wanted.counters), "counters (--pmc)"),
-        "thread_trace": (wanted.thread_trace, "thread traces (--att)"),
-        "pc_sampling": (wanted.pc_sampling, "samples of program counters (--pc-sampling)")}
-    for kind, (is_asked, words) in asked.items():
-        if is_asked and kind not in launcher.DOES and not (kind == "counters" and _alike(launcher, kind)):
-            able = [one.NAME for one in LAUNCHERS.values() if kind in one.DOES]
-            raise Missing(f"{launcher.NAME} records no {words}", f"--tool {_or(able)}")
-
-
-def _there(launcher: Launcher, word: str) -> None:
-    """Raise Missing where what stands behind the profiler's options is not there."""
-    if launcher.TAKES != "model":
-        program.find(word)
-    elif not Path(word).is_file():
-        raise Missing(f"{word}: no such file; {launcher.NAME} takes a model", "check the path of the model")
-
-
-def _or(names: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _execute(session: Session, made: Sequence[tuple[Share, Pass]], command: Command, shown: arguments.Shown,

@@ -73,7 +73,10 @@ def test_the_guide(aaco, planted, tmp_path):
     """Each command as it stands there; the profiler leaves nothing for the samplings, which is said."""
     files = {"trace": [{"kernel_trace.csv": planted["trace"]}],
              "counters": [{"counter_collection.csv": planted["counted"]}]}
-    path, calls = installed(aaco, files)
+    names = ("SQ_WAVES", "TCC_HIT", "TCC_MISS", "L2CacheHit", "TCC_EA_WRREQ_sum", "TCC_EA_WRREQ_64B_sum", "TCC_REQ_sum")
+    listing = "Name:gfx90a\n" + "".join(f"Counter_Name : {name}\nBlock : {name.split('_')[0]}\n" for name in names)
+    path, calls = installed(aaco, files, listing=listing + "Method : host_trap\nUnit : time\nMin_Interval : 1\n"
+                            "Max_Interval : 9999\n")
     (aaco.folder / "app").write_text("#!/bin/sh\n")
     (aaco.folder / "app").chmod(0o755)
     (aaco.folder / "model.onnx").write_bytes(b"")
@@ -86,14 +89,15 @@ def test_the_guide(aaco, planted, tmp_path):
     lines = "".join(re.findall(r"```bash\n(.*?)```", guide, re.DOTALL)).splitlines()
     said = [aaco.inside(*shlex.split(line)[1:], PATH=path).stderr for line in lines]
     assert "profiler: rocprofv3, the first installed" in said[0]
-    assert "not imported" in said[3] and "thread-trace" in said[3]
-    assert "counters of execution 1 are left out" in said[5]  # the two were planted apart
+    assert "not imported" in said[4] and "thread-trace" in said[4]
+    assert "counters of execution 1 are left out" in said[6]  # the two were planted apart
     kinds = [(call["tool"], call["kind"]) for call in calls()]
     assert kinds == [("rocprofv3", kind) for kind in (
-        "trace", "trace", "counters", *("trace", "thread_trace", "pc_sampling") * 2)] + [
+        "trace", *("trace", "counters") * 2, *("trace", "thread_trace", "pc_sampling") * 2)] + [
         ("nsys", "trace"), ("nsys", "export"), ("nsys", "trace"), ("nsys", "export"), ("ncu", "counters"),
         ("migraphx-driver", "compile"), ("migraphx-driver", "trace")]
-    assert calls()[8]["sampling"] == "on" and calls()[8]["given"]["--pc-sampling-interval"] == "2000"
+    assert calls()[4]["given"]["--pmc"] == ["TCC_EA_WRREQ_sum", "TCC_EA_WRREQ_64B_sum", "TCC_REQ_sum"]
+    assert calls()[10]["sampling"] == "on" and calls()[10]["given"]["--pc-sampling-interval"] == "2000"
 
 
 def test_a_program_that_does_another_thing_each_time_has_no_counters(aaco, planted):

@@ -202,3 +202,25 @@ def test_whatever_a_tool_answers_is_taken(answer, question):
     """No answer is an error: what is not understood was not said."""
     for launcher in (rocprofv3, rocprof, nsys, ncu, migraphx_driver):
         assert launcher.tool("x", {question: answer + "\nCounter_Name : A\nMethod : \nBlock"}).path == "x"
+
+
+BLOCKS = st.sampled_from([f"{block}_{number}" for block in ("SQ", "TCC", "TA") for number in range(6)])
+
+
+@given(st.lists(BLOCKS, max_size=12), st.lists(st.lists(BLOCKS, min_size=2, max_size=2, unique=True), max_size=3))
+def test_what_belongs_together_is_counted_at_once(names, pairs):
+    """Every counter is in a group, and some group holds both of a pair. Broken by: pairs taken apart to fill one."""
+    together = tuple(map(tuple, pairs))
+    wanted = [*names, *(name for pair in pairs for name in pair)]
+    groups = counter_passes.plan(wanted, None, together)
+    assert {name for group in groups for name in group} == set(wanted)
+    assert all(any(set(pair) <= set(group) for group in groups) for pair in together)
+    for group in groups:
+        assert len(group) == len(set(group))
+        assert all(sum(name.startswith(f"{block}_") for name in group) <= counter_passes.LIMITS[block]
+                   for block in ("SQ", "TCC", "TA"))
+
+
+def test_what_does_not_fit_together_is_an_error_and_not_two_executions():
+    with pytest.raises(UsageError, match="TA_A with TA_B with TA_C needs 3"):
+        counter_passes.plan(["TA_A", "TA_B", "TA_C"], None, (("TA_A", "TA_B", "TA_C"),))

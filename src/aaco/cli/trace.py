@@ -14,7 +14,8 @@ from aaco.cli.talk import talk
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARGUMENTS]...")
 @click.option("--tool", metavar="PROFILER", help="Profiler to run CMD under; default: the first that is installed.")
 @click.option("--pmc", "counters", multiple=True, metavar="COUNTER[,COUNTER]...",
-              help="Hardware counters; CMD is run again for as many as the hardware cannot count at once.")
+              help="Hardware counters, or groups of them: memory, compute, cache, occupancy. CMD is run again for as "
+              "many as the hardware cannot count at once.")
 @click.option("--kernels", metavar="REGEX", help="Count and thread-trace only kernels whose name matches.")
 @click.option("--hsa", is_flag=True, help="Host calls of HSA too.")
 @click.option("--att", "thread_trace", is_flag=True, help="One more run with a thread trace.")
@@ -42,7 +43,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     first only where every dispatch is the same kernel in both. What the profiler wrote stays in the session, without
     the environment and the credentials in it.
     """
-    from aaco import tracing
+    from aaco import profilers, tracing
     from aaco.cli import import_
     from aaco.core.errors import UsageError
     from aaco.core.near import meant
@@ -50,9 +51,9 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     from aaco.profiler.launchers import Wanted
     from aaco.report import document, terminal
 
-    if tool is not None and tool not in tracing.LAUNCHERS:
-        raise UsageError(f"--tool {tool}: no such profiler{meant(tool, tracing.LAUNCHERS)}",
-                         f"known: {', '.join(tracing.LAUNCHERS)}")
+    if tool is not None and tool not in profilers.LAUNCHERS:
+        raise UsageError(f"--tool {tool}: no such profiler{meant(tool, profilers.LAUNCHERS)}",
+                         f"known: {', '.join(profilers.LAUNCHERS)}")
     named = tuple(name for each in counters for name in each.replace(",", " ").split())
     wanted = Wanted(named, kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
     with talk() as show:

@@ -21,7 +21,8 @@ class Wanted:
 
     counters: as the profiler names them. kernels: a regular expression; counters and thread traces of others are left
     out. hsa: host calls of HSA too, which are many. att, sampling: further options of a thread trace and of the
-    sampling of program counters, by their names without what they begin with (`target-cu`, `method`).
+    sampling of program counters, by their names without what they begin with (`target-cu`, `method`). together: of the
+    counters, those that one execution must count.
     """
 
     counters: tuple[str, ...] = ()
@@ -31,6 +32,7 @@ class Wanted:
     pc_sampling: bool = False
     att: Mapping[str, str] = field(default_factory=dict)
     sampling: Mapping[str, str] = field(default_factory=dict)
+    together: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Tool:
 
     counters: by name the hardware block that counts it, or the expression it is computed by; None where the tool could
     not list them. samplings: the ways in which the device can sample program counters, None where it does not say.
+    arch: of the first GPU, where it says that.
     """
 
     path: str
@@ -47,6 +50,7 @@ class Tool:
     formats: frozenset[str] = frozenset()
     counters: Mapping[str, Counter] | None = None
     samplings: tuple[Sampling, ...] | None = None
+    arch: str | None = None
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
     some = [known(tool, NAME, "--hip-trace"), known(tool, NAME, "--roctx-trace")]
     some += [known(tool, NAME, "--hsa-trace")] if wanted.hsa else []
     made = [_pass(tool, "trace", "trace", some, command, raw)]
-    for number, group in enumerate(plan(wanted.counters, tool.counters), 1):
+    for number, group in enumerate(plan(wanted.counters, tool.counters, wanted.together), 1):
         folder = f"counters-{number:02d}"
         asked = [known(tool, NAME, "-i"), str(raw / folder / INPUT)]
         made.append(_pass(tool, "counters", folder, asked, command, raw, group, {INPUT: _input(group, wanted.kernels)}))

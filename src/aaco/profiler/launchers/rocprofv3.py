@@ -45,8 +45,9 @@ def tool(path: str, answers: Mapping[str, str]) -> Tool:
     listed = re.findall(r"\w+", (formats[1] or formats[2]).lower()) if formats else []
     version = re.search(r"rocm_version:\s*(\S+)", answers.get("version", "")) or re.search(
         r"version:\s*(\S+)", answers.get("version", ""))
-    return Tool(path, version[1] if version else None, options(told), frozenset(listed),
-                _counters(answers.get(COUNTERS, "")) or None, _samplings(answers.get(COUNTERS)))
+    arch = re.search(r"^\s*Name\s*:\s*(gfx\w+)", answers.get(COUNTERS, ""), re.MULTILINE)
+    return Tool(path, version[1] if version else None, options(told), frozenset(listed), arch=arch[1] if arch else None,
+                counters=_counters(answers.get(COUNTERS, "")) or None, samplings=_samplings(answers.get(COUNTERS)))
 
 
 def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
@@ -55,7 +56,7 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
     some += [option for option in WHERE_KNOWN if option in tool.options]
     chosen = _filter(tool, wanted)
     made = [_pass(tool, "trace", "trace", some, command, raw)]
-    for number, group in enumerate(plan(wanted.counters, tool.counters), 1):
+    for number, group in enumerate(plan(wanted.counters, tool.counters, wanted.together), 1):
         asked = [*chosen, known(tool, NAME, "--pmc"), *group]
         made.append(_pass(tool, "counters", f"counters-{number:02d}", asked, command, raw, group))
     if wanted.thread_trace:
