@@ -73,12 +73,15 @@ def of_run(host: Machine, threads: int | None, on_device: bool, settings: Settin
 
 
 def guard(found: MachineCard) -> Iterator[str]:
-    """What heat or power did to each ceiling of a device, in words, by the samples taken meanwhile."""
+    """What heat or power did to ceilings of a device, in words, by the samples taken meanwhile."""
+    whose: dict[str, list[str]] = {}
     for item in found.ceilings:
         seen = item.conditions
         for said in heat.guard(seen.device_temp_c, seen.device_power_w, seen.device_power_cap_w,
                                seen.device_throttle_reasons):
-            yield f"{item.name}: {said}"
+            whose.setdefault(said, []).append(item.name)
+    for said, names in whose.items():
+        yield f"{said} ({', '.join(names)})"
 
 
 def _kept(identity: str, settings: Settings, show: Show, measure: Callable[[], MachineCard],

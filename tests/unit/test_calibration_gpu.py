@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from aaco import roofs
 from aaco.analytics import heat
@@ -19,6 +20,7 @@ from aaco.analytics.roofline import placement
 from aaco.analytics.roofline.measured import of_card
 from aaco.calibration import bench, card, compiler, gpu, matrix, work
 from aaco.calibration.card import Ceiling, Device, MachineCard
+from aaco.cli.calibrate import calibrate as command
 from aaco.core.config import resolve
 from aaco.core.errors import Missing
 from aaco.core.machine import Gpu
@@ -287,3 +289,30 @@ def test_random_operands_are_finite_and_differ():
         assert block.nbytes == matrix.SAMPLE * matrix.PRODUCTS[dtype].bytes_each and len(np.unique(block[:1000])) > 40
     exponent, mantissa = matrix.random_block("f8") >> 3 & 15, matrix.random_block("f8") & 7
     assert exponent.min() >= 1 and exponent.max() <= 6 and (mantissa & 1).all()
+
+
+# What is printed
+
+
+def test_a_line_for_each_roof_each_doubt_and_what_moved(monkeypatch, tmp_path):
+    """Mutation: SMALLEST 0: what did not move is told to have."""
+    held = gpu.rounds.UNKNOWN.model_copy(update={
+        "device_clock_mhz": 1500.0, "device_power_w": 699.0, "device_power_cap_w": 700.0,
+        "device_throttle_reasons": ["sw_power_cap"]})
+    found = MachineCard(machine_id="a", device=DEVICE, absent={"matrix_f8_flops": "no algorithm"}, ceilings=[
+        ceiling("matrix_bf16_flops", 7.3e14, rounds=[7.2e14, 7.3e14, 7.3e14]).model_copy(update={"conditions": held}),
+        ceiling("launch_ns", 2000.0, "ns").model_copy(update={"converged": False})])
+    moved = [card.Drift("matrix_bf16_flops", 1, 7.0e14, 7.3e14), card.Drift("launch_ns", 1, 2000, 2001)]
+    asked = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(roofs, "calibrate", lambda *given: asked.append(given[1:3]) or (found, moved))
+    said = CliRunner().invoke(command, ["--device", "gpu", "--rounds", "3"], catch_exceptions=False).stdout.splitlines()
+    assert asked == [("gpu", 3)]
+    assert said == [
+        "matrix_bf16_flops              7.3e+14 FLOP/s    spread 1.4 % of 3 rounds  G at 1500 MHz",
+        "launch_ns                         2000 ns        [2000, 2000]  G  (did not converge)",
+        "matrix_f8_flops         absent: no algorithm",
+        "note: the clock was held down: sw_power_cap (matrix_bf16_flops)",
+        "note: near its power limit: 699 of 700 W (matrix_bf16_flops)",
+        "moved: matrix_bf16_flops       +4.3 % since the last time",
+        "moved by less than 1 % since the last time: 1"]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aaco.calibration.card import Ceiling
 
 DEVICES = ("cpu", "gpu", "all")
+SMALLEST = 0.01  # a change that gets a line: as much as a settled ceiling may still rise
 
 
 @manual.command()
@@ -43,8 +44,11 @@ def calibrate(device: Any, rounds: int, config_file: Path | None, as_json: bool)
         say.line(f"{name:<24}absent: {why}")
     for doubt in roofs.guard(found):
         say.line(f"note: {doubt}")
-    for change in drift:
+    moved = [change for change in drift if abs(change.relative) >= SMALLEST]
+    for change in moved:
         say.line(f"moved: {change.name:<24}{100 * change.relative:+.1f} % since the last time")
+    if len(drift) > len(moved):
+        say.line(f"moved by less than {100 * SMALLEST:g} % since the last time: {len(drift) - len(moved)}")
 
 
 def _line(item: Ceiling) -> str:
