@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -152,6 +153,19 @@ def test_what_goes_wrong_under_nsys_leaves_a_session_that_says_so(aaco, traced, 
     if faults.get("trace", {}).get("code"):  # the tool exports what it wrote, whatever became of the program
         assert answer(aaco, "select count(*) from kernels") == [[3]]
     assert aaco.inside("report").stdout and "failed" in aaco.inside("ls").stdout
+
+
+def test_a_full_disk_under_the_profiler_is_said(aaco, traced, tmp_path):
+    """A limit on the size of files stands in for it: it is met at the same write calls."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    profilers.nsys(aaco.folder, [nsys.example(tmp_path / "one.sqlite")])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, before[1]))
+    try:
+        done = traced("--tool", "nsys", expect=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "nsys export" in done.stderr and "File too large" in document(aaco, "session.json")["failure"]
+    assert "failed" in aaco.inside("ls").stdout and aaco.inside("report").stdout
 
 
 BASIC = """Basic HW counters:

@@ -189,6 +189,12 @@ def test_what_rocprofs_shell_would_change_is_refused(word, tmp_path):
         rocprof.passes(known, Wanted(), ["./app", word], tmp_path)
 
 
+def test_rocprofs_script_splits_paths(tmp_path):
+    known = rocprof.tool("rocprof", {"help": profilers.help_of(profilers.ROCPROF[""])})
+    with pytest.raises(UsageError, match="cannot write to"):
+        rocprof.passes(known, Wanted(), ["./app"], tmp_path / "my sessions")
+
+
 def test_rocprof_takes_parts_of_names_only(tmp_path):
     known = rocprof.tool("rocprof", {"help": profilers.help_of(profilers.ROCPROF[""])})
     made = rocprof.passes(known, Wanted(("SQ_A",), kernels="gemm"), ["p"], tmp_path)[-1]

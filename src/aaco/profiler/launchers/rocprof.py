@@ -46,6 +46,9 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
         if _CHANGED.search(word):
             raise UsageError(f"rocprof hands the command to a shell, which would change {word!r}",
                              "put it into a script and trace that, or use rocprofv3")
+    if re.search(r"\s", str(raw)) or _CHANGED.search(str(raw)):
+        raise UsageError(f"rocprof cannot write to {str(raw)!r}: its script splits that into words",
+                         "--sessions-dir with a path of letters and digits")
     some = [known(tool, NAME, "--hip-trace"), known(tool, NAME, "--roctx-trace")]
     some += [known(tool, NAME, "--hsa-trace")] if wanted.hsa else []
     made = [_pass(tool, "trace", "trace", some, command, raw)]
