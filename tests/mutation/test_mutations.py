@@ -480,6 +480,8 @@ MUTATIONS = [
      "tests/unit/test_cupti.py::test_doctor_says_whether_cupti_traces"),
     ("profiler/cupti/capture.py", "(start - self.origin) * self.drift", "(start - self.origin) * 0",
      "tests/unit/test_cupti.py::test_clocks_that_drift_are_followed"),
+    ("profiler/cupti/records.py", "at += size\n", "at += TYPES[kind].itemsize if kind in TYPES else size\n",
+     "tests/property/test_cupti.py::test_every_record_is_found_and_every_byte_counted"),
 ]
 
 
