@@ -42,6 +42,7 @@ MUTATIONS = [
      "tests/unit/test_twin.py"),
     ("analytics/twin/model.py", "return host + (value - host) * there / here", "return value * there / here",
      "tests/unit/test_twin.py"),
+    ("analytics/twin/nodes.py", "others = self.without(batch)", "others = self", "tests/unit/test_twin.py"),
     ("analytics/twin/model.py", "memory > roofs.memory_bytes:", "False:", "tests/unit/test_twin.py"),
     ("analytics/twin/model.py", "if roofs.gpu != self.nodes.roofs.gpu:", "if False:", "tests/unit/test_twin.py"),
     ("analytics/twin/model.py", "tuple(one for one in self.measured if one.batch != batch)", "self.measured",

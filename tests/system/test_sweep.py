@@ -186,7 +186,9 @@ def test_a_card_of_a_faster_machine_and_a_limit(carded):
 
 
 def test_the_text_says_what_does_not_satisfy_and_what_is_not_known(carded):
-    text = asked(carded, "--under", "latency_ms=1e-6", "--under", "power_w=9", "--precision", "fp16").stdout
+    limits = ("--under", "latency_ms=1e-6", "--under", "power_w=9")
+    text = asked(carded, *limits, "--precision", "fp16", "--nodes", "3").stdout
+    assert "nothing tells one node's time" in " ".join(text.split())
     assert "no choice surely satisfies latency_ms <= 1e-06, power_w <= 9" in " ".join(text.split())
     assert "power_w is not known" in " ".join(text.split()) and "no ceiling of float16" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80

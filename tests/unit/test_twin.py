@@ -67,6 +67,25 @@ def test_one_profiled_batch_predicts_others_by_each_nodes_own_efficiency_and_say
     assert sum(twelve.shares.values()) == pytest.approx(1)
 
 
+def test_nodes_have_times_of_their_own_with_a_conformal_interval():
+    """Ten lookups at half their roof, of which one is a tenth slower than it should be at batch 4."""
+    off = {batch: 2e6 * ideal for batch, ideal in ((2, 2.2), (4, 2.4), (8, 2.8))}
+    nodes = [replace(LOOKUP, name=f"{at}", times_ns=off | ({4: 1.1 * off[4]} if at == 9 else {})) for at in range(10)]
+    found = twin(nodes, [Measured(batch, 50.0 + batch) for batch in (2, 4, 8)], CPU)
+    longest, second = found.nodes_at(Choice(4), 2)
+    assert longest.name == "9" and longest.time_ns.value == pytest.approx(1.1 * off[4])
+    assert second.time_ns.value == pytest.approx(off[4]) and second.bound == "memory"
+    assert second.ideal_ns == pytest.approx(off[4] / 2)
+    # Of 30 scores the 28th smallest: 27 are 0, and the bent node is off by 1.1 whichever batch is held out.
+    assert longest.time_ns.high / longest.time_ns.value == pytest.approx(1.1) and not longest.why_no_interval
+    assert longest.time_ns.low == pytest.approx(longest.time_ns.value / 1.1)
+    assert found.nodes_at(Choice(4, "float16"), 1)[0].time_ns.low is None
+    one = twin([replace(LOOKUP, times_ns={4: 5e6})], [Measured(4, 9.0)], CPU)
+    assert "needs two profiled batches, there is 1" in one.nodes_at(Choice(8), 5)[0].why_no_interval
+    with pytest.raises(Absent, match="no session has a profile"):
+        made((1, 4)).nodes_at(Choice(8), 5)
+
+
 def test_an_interval_is_that_of_students_t_over_what_was_held_out():
     found = twin(NODES, [Measured(1, 10.0), Measured(2, 12.0), Measured(4, 15.0), Measured(8, 30.0)], CPU)
     residuals = [math.log(one.latency_ms / found.without(one.batch).latency_ms(one.batch)) for one in found.measured]
@@ -144,6 +163,12 @@ def test_regions_of_the_envelope():
     assert region(ideal_ms(8) / 0.7).region == "optimal" and region(ideal_ms(8) / 0.7).gap == pytest.approx(1 / 0.7)
     assert region(ideal_ms(8) / 0.3).region == "compute_bound" and region(ideal_ms(8) / 0.05).region == "latency_bound"
     assert twin(NODES, [Measured(1, 10)], CPU).at(Choice(1)).region == "memory_bound"
+
+
+def test_where_the_work_does_not_grow_the_batch_tells_measurements_apart():
+    same = [Node("constant", "gemm", "float32", Amount(1e8, 0), Amount(0, 0))]
+    found = twin(same, [Measured(1, 5.0), Measured(2, 6.0), Measured(8, 9.0)], CPU)
+    assert [found.latency_ms(batch) for batch in (1, 2, 4, 8)] == pytest.approx([5, 6, 7.5, 9])
 
 
 def test_work_between_two_batches():

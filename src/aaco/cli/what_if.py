@@ -58,12 +58,14 @@ def _limits(context: click.Context, parameter: click.Parameter, value: Sequence[
               help=f"Find the best choice under this limit: {', '.join(LIMITS)}; may be given several times.")
 @click.option("--aim", type=click.Choice(("throughput", "latency")), default="throughput", show_default=True,
               help="What is best under the limits.")
+@click.option("--nodes", type=options.COUNT, metavar="N",
+              help="Also the N longest nodes: of the best choice, with --json of each.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
 def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...], precisions: tuple[str, ...],
             devices: tuple[str, ...], ran_on: str | None, limits: dict[str, float], aim: str,
-            config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+            nodes: int | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """What SESSIONS' model would take at another batch, in another precision, on another device.
 
     The sessions (by default the latest) are runs of one model at one or more batches. Its graph gives the work of any
@@ -82,13 +84,17 @@ def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...]
     answer = choose.answer(predictions, limits, aim)
     if as_json:
         say.document(shown.document(found.twin, found.sessions, found.model, found.backend, predictions, answer,
-                                    limits, aim, refused).model_dump(mode="json"))
+                                    limits, aim, refused, nodes or 0).model_dump(mode="json"))
         return
     from aaco.report import format
 
     say.line(f"WHAT IF  {format.name(found.model, 40)} on {format.cut(found.backend, 30)}")
     for line in shown.lines(found.twin, predictions, answer, limits, aim, refused):
         say.line(line.rstrip())
+    if nodes and (chosen := answer.best or answer.nearest):
+        say.line("")
+        for line in shown.node_lines(found.twin, chosen, nodes):
+            say.line(line.rstrip())
 
 
 def _sessions(references: Sequence[str], tag: str | None, root: Path) -> list[Session]:

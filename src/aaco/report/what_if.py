@@ -23,6 +23,18 @@ class _Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class PredictedNode(_Closed):
+    """An executed node in one of the choices."""
+
+    name: str
+    family: str
+    time_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    ideal_ns: float = Field(description="the least that the roofs allow it")
+    bound: Literal["compute", "memory"]
+
+
 class Predicted(_Closed):
     """A choice and what it would take. What is null is in `absent` with its reason."""
 
@@ -43,6 +55,7 @@ class Predicted(_Closed):
     shares: dict[str, float] = Field(description="of the latency: nodes bound by compute, by the memory, and the rest")
     kept: bool = Field(description="surely within every limit")
     pareto: bool = Field(description="no other kept choice beats it in latency, throughput and memory")
+    nodes: list[PredictedNode] = Field(description="the longest, as many as were asked for")
     absent: dict[str, str]
     assumed: list[str]
 
@@ -93,8 +106,8 @@ class WhatIf(_Closed):
 
 def document(made: Twin, sessions: Mapping[int, Sequence[str]], model: str, backend: str,
              predictions: Sequence[Prediction], found: Answer, limits: Mapping[str, float], aim: str,
-             refused: Sequence[str] = ()) -> WhatIf:
-    """The document of a twin's answer."""
+             refused: Sequence[str] = (), nodes: int = 0) -> WhatIf:
+    """The document of a twin's answer; nodes: how many of each choice are listed."""
     place = {id(one): at for at, one in enumerate(predictions)}
     errors, why = held_out(made)
     return WhatIf(
@@ -102,7 +115,7 @@ def document(made: Twin, sessions: Mapping[int, Sequence[str]], model: str, back
         interval_method=interval.METHOD, refused=list(refused),
         measured=[MeasuredBatch(batch=one.batch, sessions=list(sessions[one.batch]), latency_ms=one.latency_ms,
                                 held_out_error_pct=errors.get(one.batch)) for one in made.measured],
-        predictions=[_predicted(made, one, found) for one in predictions],
+        predictions=[_predicted(made, one, found, nodes) for one in predictions],
         solution=Solution(
             limits=dict(limits), aim="latency" if aim == "latency" else "throughput",
             best=place[id(found.best)] if found.best else None,
@@ -142,17 +155,41 @@ def where(one: Prediction) -> str:
     return " ".join(filter(None, parts)) or "as measured"
 
 
-def _predicted(made: Twin, one: Prediction, found: Answer) -> Predicted:
+def _predicted(made: Twin, one: Prediction, found: Answer, nodes: int) -> Predicted:
     choice, moved = one.choice, bool(one.choice.roofs or one.choice.precision)
     roofs = choice.roofs or made.nodes.roofs
-    absent = one.absent | ({"latency_low_ms": one.why_no_interval} if one.why_no_interval else {})
+    longest, why = _nodes(made, one, nodes)
+    reasons = {"nodes": why, "latency_low_ms": one.why_no_interval}
+    absent = one.absent | {name: reason for name, reason in reasons.items() if reason}
     return Predicted(
         batch=choice.batch, precision=choice.precision, device=choice.roofs.name if choice.roofs else None,
         device_roofs=roofs.source, measured=not moved and choice.batch in {each.batch for each in made.measured},
         latency_ms=one.latency_ms.value, latency_low_ms=one.latency_ms.low, latency_high_ms=one.latency_ms.high,
         throughput_per_s=one.throughput_per_s, memory_bytes=one.memory_bytes, power_w=one.power_w,
         utilization=one.utilization, gap=one.gap, region=one.region, shares=one.shares,
-        kept=one in found.kept, pareto=one in found.pareto, absent=absent, assumed=list(one.assumed))
+        kept=one in found.kept, pareto=one in found.pareto, nodes=longest, absent=absent, assumed=list(one.assumed))
+
+
+def _nodes(made: Twin, one: Prediction, most: int) -> tuple[list[PredictedNode], str]:
+    """The longest nodes of a choice, and why they, or their intervals, are not known."""
+    try:
+        found = made.nodes_at(one.choice, most) if most else ()
+    except Absent as reason:
+        return [], str(reason)
+    return [PredictedNode(name=node.name, family=node.family, time_ns=node.time_ns.value, low_ns=node.time_ns.low,
+                          high_ns=node.time_ns.high, ideal_ns=node.ideal_ns, bound=node.bound) for node in found], \
+        next((node.why_no_interval for node in found), "")
+
+
+def node_lines(made: Twin, one: Prediction, most: int) -> Iterator[str]:
+    """The longest nodes of a choice."""
+    longest, why = _nodes(made, one, most)
+    yield f"{'node, ' + _described(one):<44}{'time':<26}bound by"
+    for node in longest:
+        time = format.quantity(node.time_ns, "ns", node.low_ns, node.high_ns)
+        yield f"  {format.cut(node.name, 40):<42}{time:<26}{node.bound}"
+    if why:
+        yield from format.hung(f"{'':<2}", f"absent: {why}", COLUMNS)
 
 
 def _facts(made: Twin, predictions: Sequence[Prediction], found: Answer, limits: Mapping[str, float],

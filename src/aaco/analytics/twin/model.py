@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -88,6 +88,18 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class NodeTime:
+    """What a node would take, ns, with its 90 % interval or why there is none, and what bounds it."""
+
+    name: str
+    family: str
+    time_ns: Estimate
+    ideal_ns: float
+    bound: Literal["compute", "memory"]
+    why_no_interval: str
+
+
+@dataclass(frozen=True)
 class Twin:
     """A measured model; `twin` makes it. beside: its device works while the host goes on."""
 
@@ -116,6 +128,24 @@ class Twin:
                           _region(utilization, float(floor.compute_ns.sum()), float(floor.memory_ns.sum())),
                           self._shares(choice, value), memory, power, absent, self._assumed(choice))
 
+    def nodes_at(self, choice: Choice, most: int) -> tuple[NodeTime, ...]:
+        """The nodes that would take most time, the longest first. Raises Absent where no profile has times of them."""
+        if not self.nodes.batches:
+            raise Absent("no session has a profile: nothing tells one node's time from another's")
+        where = choice.batch, choice.roofs, choice.precision
+        times, floor = self.nodes.times_ns(*where), self.nodes.floor(*where)
+        reach, why = None, SWAPPED
+        if not (choice.roofs or choice.precision):
+            try:
+                reach, why = self.nodes.reach, ""
+            except Absent as reason:
+                why = str(reason)
+        return tuple(NodeTime(node.name, node.family, Estimate(ns, reach and ns / reach, reach and ns * reach),
+                              float(floor.ideal_ns[at]),
+                              "compute" if floor.compute_ns[at] >= floor.memory_ns[at] else "memory", why)
+                     for at in np.argsort(-times)[:most]
+                     for node, ns in [(self.nodes.nodes[at], float(times[at]))])
+
     def latency_ms(self, batch: float) -> float:
         """The median latency at a batch, on the measured device and in the measured precision."""
         x, trend = self._device_ms(batch), float(self.curve(self._device_ms(batch)))
@@ -126,7 +156,9 @@ class Twin:
             return trend * float(times[end] / self.curve(known[end]))
         after = int(np.searchsorted([each.batch for each in self.measured], batch))
         low, high = sorted((times[after - 1], times[after]))
-        missed = np.interp(x, known, times - self.curve(known)) if np.all(np.diff(known) > 0) else 0.0
+        grows = bool(np.all(np.diff(known) > 1e-9 * known[-1]))  # else the work does not tell the batches apart
+        along = (x, known) if grows else (math.log2(batch), np.log2([each.batch for each in self.measured]))
+        missed = np.interp(*along, times - self.curve(known))
         return float(np.clip(trend + missed, low, high))
 
     @cached_property
@@ -161,9 +193,7 @@ class Twin:
 
     def without(self, batch: int) -> Twin:
         """The same twin, had this batch never been measured or profiled."""
-        nodes = [replace(node, times_ns={at: ns for at, ns in node.times_ns.items() if at != batch})
-                 for node in self.nodes.nodes]
-        return Twin(timed(nodes, self.nodes.roofs), tuple(one for one in self.measured if one.batch != batch),
+        return Twin(self.nodes.without(batch), tuple(one for one in self.measured if one.batch != batch),
                     self.beside)
 
     def _refuse_few(self) -> None:

@@ -8,14 +8,16 @@ known where it was profiled, is interpolated in log2(batch) between, and kept be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from aaco.analytics.twin.curves import Curve, Floats, affine
+from aaco.analytics.twin.interval import conformal
 from aaco.analytics.twin.roofs import Roofs
 from aaco.analytics.twin.work import Amount, Floor, Node, floor
+from aaco.core.readings import Absent
 
 FEWEST = 4  # measured times from which a family has a curve of its own
 TOKEN = Amount(0.0, 1.0)  # what stands for work that is not modelled: it grows with the batch
@@ -45,6 +47,26 @@ class Nodes:
     def floor(self, batch: float, roofs: Roofs | None = None, precision: str | None = None) -> Floor:
         """The least times that the roofs allow."""
         return floor(self.nodes, batch, roofs or self.roofs, precision)
+
+    def without(self, batch: int) -> Nodes:
+        """The same nodes, had this batch never been profiled."""
+        return timed([replace(node, times_ns={at: ns for at, ns in node.times_ns.items() if at != batch})
+                      for node in self.nodes], self.roofs)
+
+    @cached_property
+    def reach(self) -> float:
+        """By how much a node's time may be too short or too long, in 90 of 100: the conformal factor over every node of
+        every profiled batch, as the other batches predict it. Raises Absent with fewer than two of them, or nodes."""
+        if len(self.batches) < 2:
+            raise Absent(f"an interval of a node's time needs two profiled batches, there "
+                         f"{'is' if len(self.batches) == 1 else 'are'} {len(self.batches)}")
+        return float(np.exp(conformal([score for batch in self.batches for score in self._scores(batch)])))
+
+    def _scores(self, batch: int) -> list[float]:
+        others = self.without(batch)
+        predicted = {node.name: ns for node, ns in zip(others.nodes, others.times_ns(batch), strict=True)}
+        return [abs(float(np.log(node.times_ns[batch] / predicted[node.name]))) for node in self.nodes
+                if batch in node.times_ns and node.name in predicted]
 
     def curve_of(self, family: str) -> Curve:
         """The family's curve, or where it has too few measured times that of all nodes."""
