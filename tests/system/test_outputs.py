@@ -31,13 +31,13 @@ def made(tmp_path_factory, cache):
     for name, model, backend in (("resnet", "resnet.onnx", "cpu"), 
                                  ("resnet plain", "resnet.onnx", "plain"), ("bert", "bert-tiny", "cpu"),
                                  ("bert plain", "bert-tiny", "plain")):
-        aaco("run", model, "--backend", backend, *QUICK)
+        aaco.inside("run", model, "--backend", backend, *QUICK)
         found[name] = aaco.latest
     return aaco, found
 
 
 def compared(aaco, first, second, *more, expect=0):
-    return json.loads(aaco("outputs", first, second, "--json", *more, expect=expect).stdout)
+    return json.loads(aaco.inside("outputs", first, second, "--json", *more, expect=expect).stdout)
 
 
 def test_two_runs_of_the_same_are_equal(products):
@@ -59,7 +59,7 @@ def test_without_graph_optimisation_the_outputs_are_close(made, model, computed)
             gap = np.abs(left[f"output_{index}"].astype(float) - right[f"output_{index}"])
             assert row["max_abs"] == pytest.approx(gap.max(), rel=1e-12) and row["compared"] == gap.size
     assert any(row["max_abs"] > 0 for row in answer["outputs"])
-    assert "CLOSE" in aaco("outputs", first, second).stdout
+    assert "CLOSE" in aaco.inside("outputs", first, second).stdout
     assert compared(aaco, first, second, "--rtol", 0, "--atol", 0, expect=3)["status"] == "different"
 
 
@@ -68,7 +68,7 @@ def test_graph_optimisation_off_executes_what_was_written(made):
     aaco, found = made
     counts = {}
     for name in ("resnet", "resnet plain"):
-        readings = json.loads(aaco("report", found[name], "--format", "json").stdout)["readings"]
+        readings = json.loads(aaco.inside("report", found[name], "--format", "json").stdout)["readings"]
         counts[name] = readings["source_amplification_ratio"]["value"]
         assert readings["kernel_amplification_ratio"]["value"] == 1.0
     assert counts["resnet"] < 0.7 and counts["resnet plain"] == 1.0 and readings["attributed_pct"]["value"] == 100
@@ -87,7 +87,7 @@ def products(tmp_path_factory, cache):
     aaco = Aaco(tmp_path_factory.mktemp("products"), cache)
     found = {}
     for name, factor, seed in (("right", 1.0, 0), ("wrong", 1.02, 0), ("seed 1", 1.0, 1), ("again", 1.0, 0)):
-        aaco("run", planted(aaco.folder / "m.onnx", factor), "--seed", seed, "--no-profile", *QUICK)
+        aaco.inside("run", planted(aaco.folder / "m.onnx", factor), "--seed", seed, "--no-profile", *QUICK)
         found[name] = aaco.latest
     return aaco, found
 
@@ -95,31 +95,31 @@ def products(tmp_path_factory, cache):
 def test_a_planted_wrong_output_is_found(products):
     """Mutation: only shape and type compared."""
     aaco, found = products
-    refused = aaco("outputs", found["right"], found["wrong"], expect=2).stderr
+    refused = aaco.inside("outputs", found["right"], found["wrong"], expect=2).stderr
     assert "model" in refused and "--force" in refused
     answer = compared(aaco, found["right"], found["wrong"], "--force", expect=3)
     assert answer["status"] == "different" and answer["outputs"][0]["mismatches"] > 50
-    assert "DIFFERENT" in aaco("outputs", found["right"], found["wrong"], "--force", expect=3).stdout
+    assert "DIFFERENT" in aaco.inside("outputs", found["right"], found["wrong"], "--force", expect=3).stdout
 
 
 def test_other_inputs_are_refused(products):
     aaco, found = products
-    assert "inputs x" in aaco("outputs", found["right"], found["seed 1"], expect=2).stderr
+    assert "inputs x" in aaco.inside("outputs", found["right"], found["seed 1"], expect=2).stderr
     assert compared(aaco, found["right"], found["seed 1"], "--force", expect=3)["status"] == "different"
 
 
 def test_a_baseline_stands_for_its_last_session(products):
     aaco, found = products
-    aaco("baseline", "save", "kept", found["right"])
+    aaco.inside("baseline", "save", "kept", found["right"])
     assert compared(aaco, "kept", "latest")["status"] == "equal"
-    assert "64 of 64 elements kept" in aaco("report").stdout
+    assert "64 of 64 elements kept" in aaco.inside("report").stdout
 
 
 def test_a_damaged_bundle_is_refused(products):
     aaco, found = products
     shutil.copytree(found["right"], aaco.folder / "copy")
     (aaco.folder / "copy/runtime/outputs.npz").write_bytes(b"nothing")
-    assert "changed since it was written" in aaco("outputs", found["right"], "copy", expect=2).stderr
+    assert "changed since it was written" in aaco.inside("outputs", found["right"], "copy", expect=2).stderr
 
 
 def in_half(path):
@@ -137,14 +137,14 @@ def test_float16_and_8_bit_get_the_tolerance_they_computed_in(aaco):
     planted(aaco.folder / "full.onnx", 1.0)
     in_half(aaco.folder / "half.onnx")
     for name in ("full", "half"):
-        aaco("run", f"{name}.onnx", "--no-profile", *QUICK)
+        aaco.inside("run", f"{name}.onnx", "--no-profile", *QUICK)
         aaco.latest.rename(aaco.folder / name)
     answer = compared(aaco, "full", "half", "--force")
     assert answer["status"] == "close" and answer["outputs"][0]["precision"] == "float16"
     assert answer["actual"]["computed_in"][0] == "float16" and answer["expected"]["computed_in"] == ["float32"]
     graphs.quantised(aaco.folder, QuantType.QUInt8)
     for name in ("float", "qdq"):
-        aaco("run", f"{name}.onnx", *QUICK)
+        aaco.inside("run", f"{name}.onnx", *QUICK)
         aaco.latest.rename(aaco.folder / name)
     answer = compared(aaco, "float", "qdq", "--force")
     assert answer["status"] == "close" and answer["outputs"][0]["precision"] == "int8", answer
@@ -152,8 +152,8 @@ def test_float16_and_8_bit_get_the_tolerance_they_computed_in(aaco):
 
 
 def test_what_has_no_outputs_says_so(aaco):
-    aaco("profile", "--runs", 1, "--warmup", 0, "--", "true")
-    assert "a command's" in aaco("outputs", "latest", "latest", expect=2).stderr
+    aaco.inside("profile", "--runs", 1, "--warmup", 0, "--", "true")
+    assert "a command's" in aaco.inside("outputs", "latest", "latest", expect=2).stderr
 
 
 def test_numbers_that_are_not_finite_are_said(aaco):
@@ -162,5 +162,5 @@ def test_numbers_that_are_not_finite_are_said(aaco):
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 40])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 40])]),
         opset_imports=[helper.make_opsetid("", 20)], ir_version=10), aaco.folder / "log.onnx")
-    aaco("run", "log.onnx", "--no-profile", *QUICK)
-    assert "NOT FINITE" in aaco("report").stdout
+    aaco.inside("run", "log.onnx", "--no-profile", *QUICK)
+    assert "NOT FINITE" in aaco.inside("report").stdout

@@ -42,7 +42,7 @@ def table(folder, name):
     ids=["none", "weights outside", "a trap"])
 def test_the_time_of_every_node_reaches_it(aaco, name, weights_outside):
     """Known by shape, independent of names. Mutation: the model profiled as it is."""
-    aaco("run", products(aaco.folder / "m.onnx", name, weights_outside), "--warmup", 1, "--iterations", 3)
+    aaco.inside("run", products(aaco.folder / "m.onnx", name, weights_outside), "--warmup", 1, "--iterations", 3)
     nodes = table(aaco.latest, "model/graph_nodes.parquet")
     kernels = {row["kernel_id"]: row for row in table(aaco.latest, "profiler/rocprof_kernels.parquet")}
     events = [event for event in json.loads(gzip.decompress(
@@ -81,8 +81,8 @@ def test_without_names_as_much_is_traced_as_with_them(aaco, make, name):
         if not named:
             rename(model.graph, name.format)
         onnx.save(model, aaco.folder / "m.onnx")
-        aaco("run", "m.onnx", "--warmup", 1, "--iterations", 2)
-        readings = json.loads(aaco("report", "--format", "json").stdout)["readings"]
+        aaco.inside("run", "m.onnx", "--warmup", 1, "--iterations", 2)
+        readings = json.loads(aaco.inside("report", "--format", "json").stdout)["readings"]
         kernels = table(aaco.latest, "profiler/rocprof_kernels.parquet")
         executed = {row["name"]: row["origin"] for row in table(aaco.latest, "model/executed_nodes.parquet")}
         loose = [row["executed_node"] for row in kernels if row["executed_node"] not in executed]
