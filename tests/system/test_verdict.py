@@ -53,7 +53,8 @@ def test_a_baseline_is_pins_in_the_history_and_travels_as_a_file(folder):
     folder.inside("baseline", "save", "moving", first, second)
     assert "2 sessions" in folder.inside("baseline", "export", "moving", "-o", "moving.json").stdout
     assert "moving is 1 session now" in folder.inside("baseline", "promote", "moving", second).stdout
-    listed = {item["name"]: item for item in json.loads(folder.inside("baseline", "list", "--json").stdout)["baselines"]}
+    document = json.loads(folder.inside("baseline", "list", "--json").stdout)
+    listed = {item["name"]: item for item in document["baselines"]}
     assert (listed["moving"]["version"], listed["moving"]["session_ids"]) == (2, [second])
     assert "1 session added to moving, 1 already there" in folder.inside("baseline", "import", "moving.json").stdout
     assert "1 session left" in folder.inside("baseline", "expire", "moving", first).stdout
