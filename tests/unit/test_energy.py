@@ -134,6 +134,10 @@ def test_the_drivers_history_counts_where_there_is_one_and_idle_devices_do_not()
     found = read({"gpu_events": both, "samples": history, "inference_iters": inferences(40, 1, 0.1)})
     assert found["device_power_mean_w"].value == pytest.approx(200.5, rel=0.005)
     assert "history" in found["device_power_mean_w"].method
+    holed = history.filter(pa.array((history["t_ns"].to_numpy() // S) % 2 == 0))  # then the rows do
+    found = read({"gpu_events": told(8), "samples": holed, "inference_iters": inferences(40, 1, 0.1)})
+    assert found["device_power_mean_w"].value == pytest.approx(305, rel=0.01)
+    assert "history" not in found["device_power_mean_w"].method
     asleep = read({"gpu_events": told(8, 0), "inference_iters": inferences(40, 1, 0.1)})
     assert "no device was busy" in asleep["energy_per_inference_j"].why_absent
 

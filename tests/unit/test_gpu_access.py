@@ -77,6 +77,7 @@ def test_rocm_fits_its_driver_and_the_devices(tmp_path: Path, rocm: str, driver:
     ("RmProfilingAdminOnly: 0\n", 0, ""), ("Mobile: 0\n", 0, "does not tell")])
 def test_counters_of_nvidia(tmp_path: Path, params: str, held: int, why: str) -> None:
     """Mutation: any capability opens them."""
+    assert asked(tmp_path, "NVIDIA counters").fix == gpu_access.OWN_LINE
     hosts.plant(tmp_path, {"proc/driver/nvidia/params": params, "proc/self/status": f"CapEff:\t{held:016x}\n"})
     found = asked(tmp_path, "NVIDIA counters")
     assert found.available == (not why) and why in found.why_not

@@ -51,9 +51,11 @@ class Power:
 
 
 def of_samples(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> Power:
-    """By the driver's own history of power. Raises Absent where a busy device has none."""
+    """By the driver's own history of power. Raises Absent where that of a busy device cannot carry an energy."""
     chosen = samples.filter(pc.equal(samples["name"].cast(pa.string()), SAMPLE))
     curves = {device: _curve(chosen, device, "value", LAG_NS) for device in busy(gpu_events, measured_spans)}
+    for device, curve in curves.items():
+        _require(curve, measured_spans, f"device {device}")
     return Power(curves, "the driver's history of power")
 
 

@@ -33,6 +33,7 @@ SINCE = {"gfx942": (6, 0), "gfx950": (7, 0), "gfx1200": (6, 4), "gfx1201": (6, 4
 INSTALL = {"amdgpu": "install amdgpu-dkms", "nvidia": "install the driver of the distribution, or nvidia.com's"}
 PASS = {"amdgpu": "--device /dev/kfd --device /dev/dri", "nvidia": "--gpus all (NVIDIA container toolkit)"}
 MAKE = {"amdgpu": "sudo udevadm trigger, and read dmesg", "nvidia": "sudo nvidia-modprobe -u -c=0"}
+OWN_LINE = "see the driver's own line"
 NO_DEVICE = "nothing to mend: use a machine that has one"
 
 
@@ -94,7 +95,7 @@ def open_to(host: Host, nodes: Sequence[Path], module: str) -> str:
     that he may not open.
     """
     if not nodes:
-        raise Lacking(f"the driver {module} offers no device", "see the driver's own line")
+        raise Lacking(f"the driver {module} offers no device", OWN_LINE)
     missing = [str(node) for node in nodes if not node.exists()]
     if missing:
         inside = known(environment.container, host)
@@ -153,7 +154,9 @@ def nvml(_: Host) -> str:
 
 def nvidia_counters(host: Host) -> str:
     """Whether this process may read the device's performance counters (NVIDIA, ERR_NVGPUCTRPERM)."""
-    content = text(host.proc / "driver/nvidia/params")
+    content = known(text, host.proc / "driver/nvidia/params")
+    if content is None:
+        raise Lacking("the driver nvidia is not loaded here", OWN_LINE)
     locked = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", content, re.MULTILINE)
     if locked is None:
         raise Absent(f"{host.proc / 'driver/nvidia/params'}: does not tell who may profile")
@@ -189,7 +192,7 @@ def _driver_cuda() -> int:
     try:
         code = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
     except OSError as error:
-        raise Absent(str(error)) from error
+        raise Lacking(str(error), OWN_LINE) from error
     if code or version.value <= 0:
         raise Absent(f"cuDriverGetVersion: error {code}")
     return version.value
