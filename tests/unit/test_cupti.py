@@ -125,6 +125,26 @@ def test_many_buffers_make_one_capture(library, tmp_path):
     assert facts.problems == ()
 
 
+def test_names_that_come_up_late_in_a_long_trace_are_known(library, tmp_path):
+    """They are looked for at its end. Mutation: no look back; then the 20th buffer's have none."""
+    program = "sys.modules['_aaco_cupti.tracer'].LOOKED_THROUGH = 1; work(20)"
+    path, = cupti.run(library, tmp_path / "made", program, mode="kernels", FAKE_CUPTI_ROOM="208")
+    tables, facts = read(path)
+    assert [row["kernel_name"] for row in tables["kernels"].to_pylist()] == ["alpha", "beta"] * 10
+    assert facts.problems == ()
+    content = path.read_bytes()
+    assert content.rfind(spool.NAME) > content.rfind(spool.DATA) > spool.STATE
+
+
+def test_a_hole_is_no_capture(tmp_path):
+    """Zeros are whole chunks of nothing. Mutation: any tag is one; then it takes for ever."""
+    path = cupti.example(tmp_path / "1.cupti")
+    with path.open("r+b") as file:
+        file.truncate(8 << 30)
+    tables, facts = read(path)
+    assert tables["kernels"].num_rows == 4 and "damaged or cut short" in facts.problems[0]
+
+
 @pytest.mark.parametrize("leave, code", [("os._exit(3)", 3), ("sys.exit(4)", 4), ("os.kill(os.getpid(), 15)", -15),
                                          ("os.execv('/bin/true', ['true'])", 0), ("1 / 0", 1)])
 def test_every_way_out_is_seen_to(library, tmp_path, leave, code):

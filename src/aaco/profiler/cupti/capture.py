@@ -7,6 +7,7 @@ the disk refused. Times are CUPTI's, moved to the real-time clock by what the tr
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ from aaco.profiler.ledger import Ledger
 FORMAT = "cupti"
 RECORD = "record it again: aaco trace --tool cupti -- python PROGRAM"
 MOST_PAYLOAD = 64 << 20
+REFERRED = (SIZE, NAME, CALL)
+TAGS = (HEAD, DATA, *REFERRED)
 CALL_DOMAINS = {RUNTIME: "cuda_runtime", DRIVER: "cuda_driver"}
 WORDS = {KERNEL: "kernel", COPY: "copy", PEER_COPY: "copy", FILL: "fill", RUNTIME: "call", DRIVER: "call"}
 VERSION = re.compile(r"(_ptsz|_ptds)?_v\d{4,5}$")
@@ -62,6 +65,7 @@ class _Reader:
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path, self.file, self.ledger = path, file, Ledger("kernel")
+        self.size = os.fstat(file.fileno()).st_size
         self.state = self._state()
         self.head: dict[str, Any] = {}
         self.sizes: dict[int, int] = {}
@@ -76,6 +80,7 @@ class _Reader:
     def tables(self) -> Iterator[pa.Table | Facts]:
         """The tables, buffer by buffer, and the account."""
         self.ledger.saw("kernel", 0)
+        self._foresee()
         for tag, payload in self._chunks():
             if tag == DATA:
                 yield from self._buffer(payload)
@@ -99,12 +104,35 @@ class _Reader:
                 self.problems.append(f"cut short at byte {place:,}: what follows is lost")
                 return
             tag, check, length = CHUNK.unpack(head)
-            payload = self.file.read(length) if length <= MOST_PAYLOAD else b""
-            if len(payload) != length or zlib.crc32(payload) != check:
+            payload = self.file.read(length) if tag in TAGS and length <= MOST_PAYLOAD else b""
+            if tag not in TAGS or len(payload) != length or zlib.crc32(payload) != check:
                 self.problems.append(f"damaged or cut short at byte {place:,}: what follows is not read")
                 return
             yield tag, payload
             place += CHUNK.size + length
+
+    def _foresee(self) -> None:
+        """Learn what stands behind the buffers that refer to it; of two names for one address, the first for now."""
+        place, later = STATE, list[tuple[bytes, bytes]]()
+        while len(head := self._at(place, CHUNK.size)) == CHUNK.size:
+            tag, check, length = CHUNK.unpack(head)
+            if tag not in TAGS:
+                break
+            if tag in REFERRED:
+                payload = self._at(place + CHUNK.size, min(length, MOST_PAYLOAD))
+                if zlib.crc32(payload) != check:
+                    break
+                later.append((tag, payload))
+            place += CHUNK.size + length
+        for tag, payload in reversed(later):
+            self._learn(tag, payload)
+        self.file.seek(STATE)
+
+    def _at(self, place: int, length: int) -> bytes:
+        if place > self.size:
+            return b""
+        self.file.seek(place)
+        return self.file.read(length)
 
     def _learn(self, tag: bytes, payload: bytes) -> None:
         document = _object(payload)

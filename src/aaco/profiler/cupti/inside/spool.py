@@ -3,7 +3,8 @@
 The block is rewritten in place, so that a full disk still lets it say what was lost. Layout, little-endian:
 16 bytes MAGIC; STATE - 16 bytes of JSON padded with spaces; then chunks of CHUNK (tag, CRC-32 of the payload, its
 length) and the payload. HEAD: JSON, once, first. SIZE: JSON, {kind: bytes of a record}. NAME: JSON, {address: text}.
-CALL: JSON, {kind: {number: name}}. DATA: a buffer of CUPTI's records. What a buffer refers to stands before it.
+CALL: JSON, {kind: {number: name}}. DATA: a buffer of CUPTI's records. What a buffer refers to stands before it, or, of
+a long trace, behind all of them.
 """
 
 from __future__ import annotations
@@ -36,20 +37,28 @@ class Spool:
         """Add a chunk of JSON."""
         self.add(tag, json.dumps(document).encode())
 
-    def add(self, tag: bytes, payload: bytes) -> None:
-        """Add a chunk. After the first that the disk refuses, all are counted as lost: a hole would be no capture."""
+    def add(self, tag: bytes, payload: bytes) -> int:
+        """Add a chunk; where its payload stands, 0 if nowhere. After the first that the disk refuses, all are counted
+        as lost: a hole would be no capture.
+        """
         if self.state["lost_bytes"]:
             self.state["lost_bytes"] += len(payload)
-            return
+            return 0
         chunk = CHUNK.pack(tag, zlib.crc32(payload), len(payload)) + payload
         try:
             written = 0
             while written < len(chunk):
                 written += os.pwrite(self._file, chunk[written:written + (1 << 24)], self._end + written)
-            self._end += len(chunk)
         except OSError as error:
             self.state["lost_bytes"], self.state["refused"] = max(len(payload), 1), str(error)
             os.ftruncate(self._file, self._end)
+            return 0
+        self._end += len(chunk)
+        return self._end - len(payload)
+
+    def read(self, place: int, length: int) -> bytes:
+        """What stands there. Raises OSError."""
+        return os.pread(self._file, length, place)
 
     def tell(self) -> None:
         """Bring the block at the front up to date. Raises OSError where the file is gone."""
