@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aaco import roofs
+from aaco import roofs, whatif
 from aaco.analytics import heat
 from aaco.analytics.devices.ceilings import Identity
 from aaco.analytics.roofline import placement
@@ -224,6 +224,17 @@ def test_kernels_stand_under_our_card_where_the_device_is_the_same():
     assert not examined._measured(Identity("sm_90", 114)).rates
     theirs = examined._measured(Identity("sm_90", 132, facts={"roofline_HBMBw": 3000.0}))
     assert theirs.bandwidths == {"dram": 3e12} and not theirs.rates
+
+
+def test_a_twin_takes_the_devices_roofs_of_a_card_of_both():
+    """Mutation: all ceilings of the card: the CPUs' memory, or their threads, then stand for the device's."""
+    cpus = MachineCard(machine_id="a", ceilings=[
+        ceiling("dram_bytes_per_s", 5e10, "B/s", None).model_copy(update={"threads": 64})])
+    of_device = MachineCard(machine_id="a", device=DEVICE, ceilings=[
+        ceiling("matrix_f16_flops", 7e14), ceiling("dram_bytes_per_s", 4e12, "B/s")])
+    found = whatif._of_card(card.merged(cpus, of_device), "a card")
+    assert (found.gpu, found.name, found.bytes_per_s, found.rates) == (True, "G", 4e12, {"fp16_flops": 7e14})
+    assert found.memory_bytes == DEVICE.memory_bytes
 
 
 def test_rounds_keep_the_best_and_every_value():
