@@ -12,7 +12,7 @@ import hashlib
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -131,11 +131,33 @@ def _ort_nodes(folder: Path, model: str) -> list[Node]:
 
 
 def _torch(folder: Path) -> Iterator[Claim]:
+    found = {path: _torch_nodes(path) for word in BOARDS for path in sorted(folder.glob(f"{word}_*.json.gz"))}
     for word, board in BOARDS.items():
-        traces = sorted(folder.glob(f"{word}_*.json.gz"))
-        nodes = [node for path in traces for node in _torch_nodes(path)]
+        nodes = [nodes for path, nodes in found.items() if path.name.startswith(word)]
         if nodes:
-            yield from _claims(f"{board}, {len(traces)} PyTorch traces", nodes, roofs.of_board(board))
+            yield from _claims(f"{board}, {len(nodes)} PyTorch traces", [node for each in nodes for node in each],
+                               roofs.of_board(board))
+    yield from _swapped({path.name.partition("_")[2]: nodes for path, nodes in found.items()
+                         if path.name.startswith("h100")},
+                        {path.name.partition("_")[2]: nodes for path, nodes in found.items()
+                         if path.name.startswith("mi300")})
+
+
+def _swapped(here: Mapping[str, list[Node]], there: Mapping[str, list[Node]]) -> Iterator[Claim]:
+    """The same operators of the same models on another vendor's device, by the efficiencies that they had on this one:
+    the assumption that the twin tells, measured."""
+    one, other = roofs.of_board(BOARDS["h100"]), roofs.of_board(BOARDS["mi300"])
+    errors, sums = list[float](), list[str]()
+    for model in sorted(here.keys() & there.keys()):
+        truth = {node.name: node.times_ns[1] for node in there[model]}
+        same = timed([node for node in here[model] if node.name in truth], one)
+        predicted = same.times_ns(1, other)
+        measured = np.array([truth[node.name] for node in same.nodes])
+        errors += np.abs(predicted / measured - 1).tolist()
+        sums.append(f"{100 * (predicted.sum() / measured.sum() - 1):+.0f} %")
+    if errors:
+        yield Claim(f"operators on {other.name} from their times on {one.name}: median error", "",
+                    f"{100 * median(errors):.0f} % of {len(errors)}; sums of models {', '.join(sums)}", None)
 
 
 def _torch_nodes(path: Path) -> list[Node]:
