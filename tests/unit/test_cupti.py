@@ -276,14 +276,14 @@ def test_kinds_that_are_not_needed_may_be_refused(library, tmp_path):
 def test_where_it_is_looked_for(tmp_path):
     """The named one alone; the program's own wheel before the linker's path, that before the toolkits, newest first."""
     wheel = tmp_path / "site/nvidia/cu13/lib/libcupti.so.13"
-    linked = tmp_path / "linked/libcupti.so.12"
+    linked, conda = tmp_path / "linked/libcupti.so.12", tmp_path / "conda/lib/libcupti.so.12"
     toolkits = [tmp_path / f"usr/local/cuda-{version}/extras/CUPTI/lib64/libcupti.so" for version in ("13.0", "12.4")]
-    for path in (wheel, linked, *toolkits):
+    for path in (wheel, linked, conda, *toolkits):
         path.parent.mkdir(parents=True)
         path.touch()
-    environment = {"LD_LIBRARY_PATH": f":{linked.parent}"}
+    environment = {"LD_LIBRARY_PATH": f":{linked.parent}", "CONDA_PREFIX": str(tmp_path / "conda")}
     found = list(libraries.candidates(environment, [str(tmp_path / "site")], str(tmp_path)))
-    assert found == [str(path) for path in (wheel, linked, *toolkits)]
+    assert found == [str(path) for path in (wheel, linked, conda, *toolkits)]
     assert list(libraries.candidates(environment | {"AACO_CUPTI": "x"}, [], str(tmp_path))) == ["x"]
 
 

@@ -30,11 +30,11 @@ WARMUP, RUNS, APART_NS = 2, 3, 10_000_000
 OFFSET_NS = 777  # of CUPTI's clock from the real-time one
 
 
-def planted(root: Path, extra: int | None = None, named: bool = True):
+def planted(root: Path, extra: int | None = None, named: bool = True, graph: bool = False):
     """The session of a recorded run, with captures in which every node on the GPU launches one kernel or two.
 
     Returns it with the time of each node in the three timed inferences. extra: the timed inference that has one kernel
-    more than the others. named: False leaves word of a tracer that never began.
+    more than the others. named: False leaves word of a tracer that never began. graph: the timed kernels are replayed.
     """
     session = captured.session("ort_cuda_h200/mixed", root)
     clocks = ClockOffsets(**session.record.clocks)
@@ -64,7 +64,8 @@ def planted(root: Path, extra: int | None = None, named: bool = True):
             timed.append(cupti.kernel(there + 500, 11, len(names) + 1, 1))
         for place, (node, name) in enumerate(sequence):
             lasted = 100 * place + run + 1
-            timed.append(cupti.kernel(there + 1000 + 10_000 * place, lasted, name, 2 + place))
+            replayed = {"graphId": 9, "graphNodeId": 1 + place} if graph else {}
+            timed.append(cupti.kernel(there + 1000 + 10_000 * place, lasted, name, 2 + place, **replayed))
             truth[node] += lasted if run >= WARMUP else 0
     names.append("another")
     for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
@@ -107,13 +108,16 @@ def test_time_of_one_pass_stands_at_the_nodes_of_the_other(tmp_path):
     assert "1 node of the CPU provider" in rows["On the host"]
 
 
-def test_an_inference_with_another_sequence_is_aligned_and_said(tmp_path):
-    session, truth, kernels = planted(tmp_path, extra=1)
+@pytest.mark.parametrize("graph", [False, True])
+def test_an_inference_with_another_sequence_is_aligned_and_said(tmp_path, graph):
+    """In a replayed graph the kernel's node in it says the rest, too."""
+    session, truth, kernels = planted(tmp_path, extra=1, graph=graph)
     found = derive.explanation(session, Analysis(), anew=True)
     account = found.examined["device_passes"]
     assert (account["identical"], account["aligned"], account["first_difference"]) == (RUNS - 1, 1, 0)
     assert account["named_ns"] == sum(truth.values()) == account["timed"]["ns"] - 11
-    assert account["methods"]["sequence"] == kernels
+    assert account["methods"].get("sequence", 0) == (0 if graph else kernels)
+    assert account["methods"]["exact_sequence"] >= (RUNS if graph else RUNS - 1) * kernels
 
 
 def test_a_tracer_that_never_began_leaves_the_host_times_and_the_reason(tmp_path):

@@ -39,6 +39,7 @@ def candidates(environment: Mapping[str, str], packages: Sequence[str], root: st
     toolkits = [*named, local / "cuda", *sorted(local.glob("cuda-*"))[::-1]]
     places = [(Path(folder), part + "/") for folder in packages for part in WHEELS]
     places += [(Path(folder), "") for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    places += [(Path(environment["CONDA_PREFIX"]) / "lib", "")] if environment.get("CONDA_PREFIX") else []
     places += [(folder, part + "/") for folder in toolkits for part in TOOLKITS]
     seen = set()
     for folder, part in places:
