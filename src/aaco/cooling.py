@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aaco.analytics.heat import WARM_C, throttling
@@ -88,24 +89,28 @@ def said(waited: Waited) -> str:
 def devices(host: Host | None = None, library: str = nvml.LIBRARY) -> Iterator[Read]:
     """Reads the heat of every NVIDIA and AMD device that there is."""
     try:
-        driver = nvml.Driver(library)
+        driver = nvml.answered(partial(nvml.Driver, library))
     except Absent:
         yield lambda: _amd(host or Host())
         return
     try:
         yield lambda: [*_nvidia(driver), *_amd(host or Host())]
     finally:
-        driver.close()
+        with suppress(Absent):
+            nvml.answered(driver.close)
 
 
 def _nvidia(driver: nvml.Driver) -> list[Heat]:
     try:
-        found = driver.devices()
+        facts = nvml.answered(partial(_told, driver))
     except Absent:
         return []
-    facts = [(one, dict(zip(nvml.FIELDS, driver.sample(one), strict=True))) for one in found]
     return [Heat(f"NVIDIA device {one.index}", None if told["temp_c"] < 0 else told["temp_c"],
                  None if told["reasons"] < 0 else tuple(nvml.named(told["reasons"]))) for one, told in facts]
+
+
+def _told(driver: nvml.Driver) -> list[tuple[nvml.Device, dict[str, int]]]:
+    return [(one, dict(zip(nvml.FIELDS, driver.sample(one), strict=True))) for one in driver.devices()]
 
 
 def _amd(host: Host) -> list[Heat]:

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco import cooling, telemetry
 from aaco.collectors import (
     amd_library,
     amd_sensors,
@@ -120,6 +121,17 @@ def test_a_driver_that_hangs_is_left_behind(machine: Path, monkeypatch: pytest.M
         pass
     [told] = device_watch.said(machine / "second", None)
     assert told.startswith("nvidia: did not begin within 0.3 s")
+
+
+def test_whoever_asks_once_does_not_hang_either(machine: Path, driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exporters, and the wait until devices are cool. Mutation: asked in the thread that waits."""
+    (machine / "hangs").touch()
+    monkeypatch.setattr(nvml, "ANSWER_S", 0.2)
+    library = str(driver / nvml.LIBRARY)
+    told = telemetry.now(Host(machine / "root"), library)
+    assert not told.devices and "NVML gives no answer in 0.2 s: a call of the driver hangs" in told.absent
+    with cooling.devices(Host(machine / "root"), library) as read:
+        assert read() == []
 
 
 def test_a_killed_recorder_leaves_what_it_read(machine: Path) -> None:

@@ -8,13 +8,15 @@ at the begin and once at the end of a recording, the others at every sample. Wha
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +30,9 @@ from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.core.tables import GPU_EVENTS
 
+T = TypeVar("T")
 LIBRARY = "libnvidia-ml.so.1"
+ANSWER_S = 20.0  # to open the library starts devices that nobody else uses, which takes up to seconds
 SUCCESS, INSUFFICIENT_SIZE = 0, 7
 # nvml.h: the device is gone, or has to be reset, or its driver was unloaded.
 GONE = (9, 15, 16, 28)
@@ -164,6 +168,26 @@ def kept_open(library: str = LIBRARY) -> Iterator[None]:
         with suppress(Absent):
             held.callback(Driver(library).close)
         yield
+
+
+def answered(ask: Callable[[], T]) -> T:
+    """What a call of the driver returns. One that hangs is left behind in its thread: raises Absent."""
+    answers: SimpleQueue[T | Absent] = SimpleQueue()
+
+    def call() -> None:
+        try:
+            answers.put(ask())
+        except Absent as reason:
+            answers.put(reason)
+
+    threading.Thread(target=call, name="aaco-nvml", daemon=True).start()
+    try:
+        answer = answers.get(timeout=ANSWER_S)
+    except Empty:
+        raise Absent(f"NVML gives no answer in {ANSWER_S:g} s: a call of the driver hangs") from None
+    if isinstance(answer, Absent):
+        raise answer
+    return answer
 
 
 def why_not(host: Host | None = None, library: str = LIBRARY) -> str | None:

@@ -21,7 +21,7 @@ class Now(NamedTuple):
 def now(host: Host | None = None, library: str = nvml.LIBRARY) -> Now:
     """Ask every NVIDIA and AMD device of this machine once."""
     told = Now([], [])
-    for ask in (partial(_nvidia, library), partial(_amd, host or Host())):
+    for ask in (partial(nvml.answered, partial(_nvidia, library)), partial(_amd, host or Host())):
         try:
             told.devices.extend(ask())
         except Absent as reason:
