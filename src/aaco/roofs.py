@@ -12,13 +12,14 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from aaco import cooling
 from aaco.analytics import heat
 from aaco.analytics.roofline.nodes import PEAK
 from aaco.calibration import card, cpu, gpu
 from aaco.calibration.card import MachineCard
+from aaco.calibration.driver import Vendor
 from aaco.collectors import amd_sensors, device_watch, machine, nvml
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
@@ -36,22 +37,33 @@ def calibrate(settings: Settings, devices: Devices = "all", rounds: int = 1, sho
               ) -> tuple[MachineCard, list[card.Drift]]:
     """Measure now, and keep it; also what moved since the cards in the cache, however old.
 
-    devices: "all" measures the GPU where there is one. The card of both is merged. Raises Missing.
+    devices: "all" measures the GPU where there is one; where that fails, the CPUs' card says why. The card of both is
+    merged. Raises AacoError.
     """
     cache, host = settings.config.storage.cache_dir.expanduser(), machine.identify()
-    found, moved = [], list[card.Drift]()
-    if devices != "gpu":
-        found.append(card.over_rounds([_cpus(host, None, show, number, rounds) for number in range(rounds)]))
-    if devices == "gpu" or (devices == "all" and host.gpus):
+    moved: list[card.Drift] = []
+
+    def keep(made: list[MachineCard]) -> MachineCard:
+        found = card.over_rounds(made)
+        before = card.load(cache, found.machine_id, max_age_s=float("inf"))
+        moved.extend(card.drift(before, found) if before else ())
+        card.save(found, cache)
+        return found
+
+    def of_device() -> MachineCard:
         device = _first(host)
         cooling.before(COOL_S, show)
-        found.append(card.over_rounds([_device(host, device, settings, show, number, rounds)
-                                       for number in range(rounds)]))
-    for one in found:
-        before = card.load(cache, one.machine_id, max_age_s=float("inf"))
-        moved += card.drift(before, one) if before else []
-        card.save(one, cache)
-    return (card.merged(*found) if len(found) == 2 else found[0]), moved
+        return keep([_device(host, device, settings, show, number, rounds) for number in range(rounds)])
+
+    if devices == "gpu":
+        return of_device(), moved
+    cpus = keep([_cpus(host, None, show, number, rounds) for number in range(rounds)])
+    if devices == "cpu" or not host.gpus:
+        return cpus, moved
+    try:
+        return card.merged(cpus, of_device()), moved
+    except AacoError as reason:
+        return cpus.model_copy(update={"absent": {host.gpus[0].name: reason.what}}), moved
 
 
 def of_run(host: Machine, threads: int | None, on_device: bool, settings: Settings, show: Show) -> MachineCard | None:
@@ -112,17 +124,10 @@ def _device(host: Machine, device: Gpu, settings: Settings, show: Show, number: 
     cache = settings.config.storage.cache_dir.expanduser() / "kernels"
     with tempfile.TemporaryDirectory() as folder:
         with device_watch.recorded(Path(folder), wanted=[device.vendor.lower()]):
-            found = gpu.measure(gpu_vendor(device), device.arch, cache, show)
+            found = gpu.measure(cast(Vendor, device.vendor), device.arch, cache, show)
         rows = _rows(Path(folder))
     return MachineCard(machine_id=_identity(host, device), ceilings=found.watched(rows), device=found.device,
                        absent=found.absent)
-
-
-def gpu_vendor(device: Gpu) -> Literal["NVIDIA", "AMD"]:
-    """The vendor as the driver binding names it. Raises Missing for another one."""
-    if device.vendor == "NVIDIA" or device.vendor == "AMD":
-        return "NVIDIA" if device.vendor == "NVIDIA" else "AMD"
-    raise Missing(f"no calibration for GPUs of {device.vendor}")
 
 
 def _first(host: Machine) -> Gpu:

@@ -264,6 +264,7 @@ def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine
     the samples before."""
     monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
     monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
+    monkeypatch.setattr(roofs, "COOL_S", 0.0)
     library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run([GCC, "-shared", "-fPIC", "-w", "-DCOUNT=1", "-DINIT=0", "-o", library, FAKES / "nvml.c"],
                    check=True, env={"PATH": os.environ["REAL_PATH"]})
@@ -280,6 +281,22 @@ def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine
     assert by_name["lds_bytes_per_s"].spread < 1e-6 and len(by_name["lds_bytes_per_s"].rounds) == 2
     run = roofs.of_run(roofs.machine.identify(), None, True, settings, Show())
     assert {item.name: item.value for item in run.ceilings}["fp16_flops"] == pytest.approx(MATRIX, rel=1e-5)
+
+
+def test_a_gpu_that_cannot_be_measured_does_not_cost_the_cpus_their_card(machine, tmp_path, monkeypatch, drivers):
+    """Mutation: the error goes on; what was measured of the CPUs is lost."""
+    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
+    monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
+    monkeypatch.setattr(roofs, "COOL_S", 0.0)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(drivers["NVIDIA"]))
+    monkeypatch.setenv("FAKE_GPU_FAULT", "die")
+    settings = resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
+    found, _ = roofs.calibrate(settings)
+    assert found.absent == {"H200": "the calibration was killed by SIGABRT"} and len(found.ceilings) == 1
+    kept = card.load(tmp_path, found.machine_id)
+    assert kept.ceilings == found.ceilings and not kept.absent
+    with pytest.raises(Missing, match="SIGABRT"):
+        roofs.calibrate(settings, "gpu")
 
 
 # Sizes
