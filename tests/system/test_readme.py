@@ -68,7 +68,7 @@ def test_the_demo_on_a_fresh_copy(tmp_path):
     """What git would give a newcomer, with nothing installed."""
     installed.tree(tmp_path)
     done = subprocess.run(["./scripts/run_demo.sh"], cwd=tmp_path, text=True, capture_output=True,
-                          env=quick(Aaco(tmp_path, tmp_path / "cache")).environment())
+                          env=quick(Aaco(tmp_path, tmp_path / "cache")).environment(PYTHONDONTWRITEBYTECODE=""))
     assert done.returncode == 0, done.stderr[-3000:]
     named = ("bundle:", "report:", "verdict:")
     places = dict(line.split(":", 1) for line in done.stdout.splitlines() if line.startswith(named))
