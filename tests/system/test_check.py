@@ -19,9 +19,9 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_healthy_trace(aaco: Aaco, trace: Path):
-    report = aaco("import", trace, "--quiet").stdout
+    report = aaco.inside("import", trace, "--quiet").stdout
     assert "TRACE TRUTH" in report and "nothing speaks against it" in report
-    document = json.loads(aaco("check", "--json", "--strict").stdout)
+    document = json.loads(aaco.inside("check", "--json", "--strict").stdout)
     assert document["trusted"] and document["captures"][0]["account"]["used"] == {"count": 60, "ns": 1_200_000}
     kept = json.loads((aaco.latest / "metrics" / "trace_check.json").read_text())
     assert kept == document
@@ -33,9 +33,9 @@ def test_a_trace_that_lost_kernels(aaco: Aaco, trace: Path):
     kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
     document["traceEvents"].remove(kernels[17])
     trace.write_text(json.dumps(document))
-    report = aaco("import", trace, "--quiet").stdout
+    report = aaco.inside("import", trace, "--quiet").stdout
     assert "NOT TO BE TRUSTED" in report
-    done = aaco("check", "--strict", expect=4)
+    done = aaco.inside("check", "--strict", expect=4)
     assert "LOST" in done.stdout and "1 of 60 kernel launches have no record" in " ".join(done.stdout.split())
 
 
@@ -44,12 +44,12 @@ def test_kernels_that_were_counted_but_not_timed_are_not_dropped(aaco: Aaco, tmp
     path = csvs.write(tmp_path / "results.csv", [
         ["Index", "KernelName", "gpu-id", "queue-id", "grd", "wgr", "SQ_WAVES"], [0, "a", 1, 0, 64, 64, 1],
         [1, "b", 1, 0, 64, 64, 1]])
-    aaco("import", path, "--quiet")
-    capture, = json.loads(aaco("check", "--json", "--strict").stdout)["captures"]
+    aaco.inside("import", path, "--quiet")
+    capture, = json.loads(aaco.inside("check", "--json", "--strict").stdout)["captures"]
     assert capture["account"]["used"] == capture["account"]["in_file"] == {"count": 2, "ns": 0}
     assert [finding["check"] for finding in capture["findings"]] == ["kernels_without_times"]
 
 
 def test_a_run_of_our_own_can_be_checked(recorded: Aaco):
-    document = json.loads(recorded("check", "--json").stdout)
+    document = json.loads(recorded.inside("check", "--json").stdout)
     assert document["captures"][0]["file"] == "recorded by aaco"

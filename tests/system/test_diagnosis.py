@@ -16,7 +16,7 @@ OWN = ROOT / "tests" / "captures" / "torch_scenarios"
     ("cpu_allocation_churn", "cpu_bound", "keep_memory"), ("transfer_upload_pageable", "transfer_bound", "pin_memory")])
 def test_a_planted_bottleneck_is_named_with_what_to_do(aaco, name, label, first):
     """Mutation: HOST parts without `pause` call cpu_allocation_churn launch_bound."""
-    aaco("import", OWN / f"{name}.trace.json.gz", "--latency", OWN / f"{name}.lat.csv")
+    aaco.inside("import", OWN / f"{name}.trace.json.gz", "--latency", OWN / f"{name}.lat.csv")
     found = json.loads(next((aaco.folder / "sessions").glob("latest/metrics/bottleneck.json")).read_text())
     assert found["bottleneck_class"] == label and found["confidence"] > 0.6
     best = found["optimization_priority"][0]
@@ -24,26 +24,26 @@ def test_a_planted_bottleneck_is_named_with_what_to_do(aaco, name, label, first)
 
 
 def test_a_latency_that_is_none_leaves_no_session(aaco):
-    refused = aaco("import", OWN / "memory_softmax.trace.json.gz", "--latency", "-3", expect=2)
+    refused = aaco.inside("import", OWN / "memory_softmax.trace.json.gz", "--latency", "-3", expect=2)
     assert "no time that a step takes" in refused.stderr and not (aaco.folder / "sessions").exists()
 
 
 def test_a_damaged_verdict_is_said_and_mended(aaco):
-    aaco("import", OWN / "launch_tiny_mlp.trace.json.gz")
+    aaco.inside("import", OWN / "launch_tiny_mlp.trace.json.gz")
     verdict = next((aaco.folder / "sessions").glob("latest/metrics/bottleneck.json"))
     whole = verdict.read_text()
     verdict.write_text(whole[:100])
-    said = aaco("report", "--format", "markdown").stdout
+    said = aaco.inside("report", "--format", "markdown").stdout
     assert "metrics/bottleneck.json is damaged (not valid JSON" in said and "aaco analyze" in said
-    aaco("analyze")
+    aaco.inside("analyze")
     assert verdict.read_text() == whole
 
 
 def test_a_missing_part_of_the_examination_is_named(aaco):
-    aaco("import", OWN / "launch_tiny_mlp.trace.json.gz")
+    aaco.inside("import", OWN / "launch_tiny_mlp.trace.json.gz")
     part = next((aaco.folder / "sessions").glob("latest/metrics/idle.json"))
     part.unlink()
-    refused = aaco("report", expect=2).stderr
+    refused = aaco.inside("report", expect=2).stderr
     assert "metrics/idle.json: missing" in refused and "try: aaco analyze" in refused
-    aaco("analyze")
+    aaco.inside("analyze")
     assert part.exists()

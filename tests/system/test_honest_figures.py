@@ -28,7 +28,7 @@ def fixed_batch(path, batch=8):
 
 
 def report(aaco, *more):
-    return json.loads(aaco("report", "--format", "json", *more).stdout)
+    return json.loads(aaco.inside("report", "--format", "json", *more).stdout)
 
 
 def with_a_card(folder):
@@ -46,7 +46,7 @@ def with_a_card(folder):
 @pytest.fixture(scope="module")
 def eight_bit(tmp_path_factory):
     made = with_a_card(tmp_path_factory.mktemp("eight-bit"))
-    made("run", models.eight_bit(made.folder / "q.onnx"), "--batch", 64, "--warmup", 2, "--iterations", 30)
+    made.inside("run", models.eight_bit(made.folder / "q.onnx"), "--batch", 64, "--warmup", 2, "--iterations", 30)
     return made
 
 
@@ -55,15 +55,15 @@ def test_an_8_bit_product_has_no_fp32_roof(eight_bit):
     rows = {row["name"]: row for row in report(eight_bit)["roofline"]["executed_nodes"]}
     product = rows.pop("product") if "product" in rows else next(row for row in rows.values() if row["dtype"] == "int8")
     assert product["utilization"] is None and product["why_absent"] == "no ceiling of int8 arithmetic was measured"
-    assert "no ceiling of int8 arithmetic was measured" in " ".join(eight_bit("report").stdout.split())
+    assert "no ceiling of int8 arithmetic was measured" in " ".join(eight_bit.inside("report").stdout.split())
 
 
 def test_the_ceilings_are_shown_as_they_were_measured(eight_bit):
-    text = " ".join(eight_bit("report").stdout.split())
+    text = " ".join(eight_bit.inside("report").stdout.split())
     assert "100 GFLOP/s, did NOT converge, others used 2.5 % of the CPUs" in text
     assert "10.0 GB/s, converged, others used 2.5 % of the CPUs" in text
     for form in ("terminal", "markdown", "html"):
-        assert "fp32" in eight_bit("report", "--format", form).stdout
+        assert "fp32" in eight_bit.inside("report", "--format", form).stdout
     reading = report(eight_bit)["readings"]["hardware_envelope_utilization"]
     assert reading["caveat"] == "roofs in doubt: fp32_flops not converged"
 
@@ -71,15 +71,15 @@ def test_the_ceilings_are_shown_as_they_were_measured(eight_bit):
 def test_a_fixed_batch_is_the_batch_that_is_reported(aaco):
     """Mutation: the plan's 1; the throughput is then too low by 8."""
     model = fixed_batch(aaco.folder / "eight.onnx")
-    aaco("run", model, "--warmup", 1, "--iterations", 20, "--no-profile")
+    aaco.inside("run", model, "--warmup", 1, "--iterations", 20, "--no-profile")
     rows = pq.read_table(aaco.latest / "metrics/inference_iters.parquet").to_pylist()
     assert {row["batch"] for row in rows} == {8}
     seconds = sum(row["latency_ms"] for row in rows if row["phase"] == "measurement") / 1e3
     found = report(aaco)
     assert found["readings"]["throughput_per_s"]["value"] == pytest.approx(8 * 20 / seconds)
     assert found["record"]["plan"]["batch"] == found["summary"]["batch"] == 8
-    assert "8 samples per inference, as the model fixes it" in aaco("report").stdout
-    refused = aaco("run", model, "--batch", 1, expect=2).stderr
+    assert "8 samples per inference, as the model fixes it" in aaco.inside("report").stdout
+    refused = aaco.inside("run", model, "--batch", 1, expect=2).stderr
     assert "the model fixes it at 8" in refused and "leave --batch out" in refused
 
 
@@ -111,7 +111,7 @@ def counted_loop(path, counted):
 def test_a_loops_body_is_counted_as_often_as_it_is_timed(tmp_path, counted):
     """Mutation: flops of one trip against the time of forty."""
     aaco = with_a_card(tmp_path)
-    aaco("run", counted_loop(aaco.folder / "loop.onnx", counted), "--warmup", 1, "--iterations", 5)
+    aaco.inside("run", counted_loop(aaco.folder / "loop.onnx", counted), "--warmup", 1, "--iterations", 5)
     product = next(row for row in pq.read_table(aaco.latest / "model/graph_nodes.parquet").to_pylist()
                    if row["name"] == "product")
     found = report(aaco)
@@ -125,4 +125,4 @@ def test_a_loops_body_is_counted_as_often_as_it_is_timed(tmp_path, counted):
     else:
         assert product["flops"] is None and "inside a loop" in product["why_no_cost"]
         assert found["model_facts"]["unknown_trips"] == 2
-        assert "how often that runs its body is not in the model" in " ".join(aaco("report").stdout.split())
+        assert "how often that runs its body is not in the model" in " ".join(aaco.inside("report").stdout.split())

@@ -18,8 +18,8 @@ OF_WAVES = ("att", "att_stats", "pc_sampling")
 
 
 def inside(aaco, path):
-    aaco("import", path)
-    (kernel,) = json.loads(aaco("instructions", "--json").stdout)["kernels"]
+    aaco.inside("import", path)
+    (kernel,) = json.loads(aaco.inside("instructions", "--json").stdout)["kernels"]
     return kernel
 
 
@@ -76,21 +76,21 @@ def test_waits_are_laid_to_the_loads_they_waited_for(aaco, tmp_path):
 
 def test_reports_say_it_and_sessions_without_say_why(aaco, tmp_path):
     thread_trace.write(tmp_path / "trace", ROCM7)
-    assert "INSIDE KERNELS" in aaco("import", tmp_path / "trace").stdout
-    assert "## Inside kernels" in aaco("report", "--format", "markdown").stdout
-    aaco("report", "--format", "html", "-o", tmp_path / "r.html")
+    assert "INSIDE KERNELS" in aaco.inside("import", tmp_path / "trace").stdout
+    assert "## Inside kernels" in aaco.inside("report", "--format", "markdown").stdout
+    aaco.inside("report", "--format", "html", "-o", tmp_path / "r.html")
     assert "Inside kernels" in (tmp_path / "r.html").read_text()
     for by in ("line", "instruction", "category"):
-        assert f"samples  {by}" in aaco("instructions", "--by", by).stdout
+        assert f"samples  {by}" in aaco.inside("instructions", "--by", by).stdout
     (aaco.latest / "metrics/instructions.json").write_text('{"schema_version": 1, "kernels": [{"capture": "x"}]}')
-    assert "instructions.json" in aaco("report", expect=2).stderr
+    assert "instructions.json" in aaco.inside("report", expect=2).stderr
 
 
 def test_a_session_without_is_refused(aaco, tmp_path):
     header = "Name,Calls,TotalDurationNs,AverageNs,Percentage,MinNs,MaxNs,StdDev"
     (tmp_path / "s.csv").write_text(f"{header}\nk,2,20,10,100,9,11,1\n")
-    aaco("import", tmp_path / "s.csv")
-    assert "rocprofv3 --att" in aaco("instructions", expect=2).stderr
+    aaco.inside("import", tmp_path / "s.csv")
+    assert "rocprofv3 --att" in aaco.inside("instructions", expect=2).stderr
 
 
 @pytest.mark.captures
@@ -142,8 +142,8 @@ def test_no_run_time_comes_from_them(captures, tmp_path):
 
 @pytest.mark.captures
 def test_metrics_of_time_stay_absent_with_them_alone(aaco, captures):
-    aaco("import", captures / GEMM)
-    found = json.loads(aaco("report", "--format", "json").stdout)
+    aaco.inside("import", captures / GEMM)
+    found = json.loads(aaco.inside("report", "--format", "json").stdout)
     timed = [name for name, reading in found["readings"].items()
              if reading["unit"] in ("ns", "us", "ms", "s") and reading["value"] is not None]
     assert timed == []

@@ -22,7 +22,7 @@ def resnet(tmp_path_factory, cache):
     from tests.system.conftest import Aaco
 
     made = Aaco(tmp_path_factory.mktemp("resnet"), cache)
-    made("run", "--model", "resnet50", "--backend", "cpu", "--batch", 1, "--warmup", 3, "--iterations", 12,
+    made.inside("run", "--model", "resnet50", "--backend", "cpu", "--batch", 1, "--warmup", 3, "--iterations", 12,
          "--processes", 2)
     return made
 
@@ -115,13 +115,13 @@ def test_the_kept_graph_is_the_graph_without_its_weights(resnet):
 def test_the_bundle_says_synthetic_weights_everywhere(resnet):
     assert json.loads((resnet.latest / "session.json").read_text())["synthetic_weights"] is True
     for form in ("terminal", "markdown", "html", "json"):
-        assert "synthetic" in resnet("report", "--format", form).stdout
+        assert "synthetic" in resnet.inside("report", "--format", form).stdout
 
 
 def test_baseline_second_run_and_diff_agree_with_the_medians(resnet):
     first = resnet.latest
-    resnet("baseline", "save", "r50")
-    resnet("run", "resnet50", "--warmup", 3, "--iterations", 12, "--processes", 2)
+    resnet.inside("baseline", "save", "r50")
+    resnet.inside("run", "resnet50", "--warmup", 3, "--iterations", 12, "--processes", 2)
     second = resnet.latest
     command = resnet.command("diff", "--baseline", "r50", "--session", "latest", "--threshold", "5%", "--json")
     done = subprocess.run(command, cwd=resnet.folder, env=resnet.environment(), text=True, capture_output=True)
@@ -130,7 +130,7 @@ def test_baseline_second_run_and_diff_agree_with_the_medians(resnet):
     expected = np.exp(np.mean(np.log(medians(second))) - np.mean(np.log(medians(first)))) - 1
     assert verdict["effect_pct"] == pytest.approx(100 * expected)
     assert json.loads((second / "regress/verdict.json").read_text()) == verdict
-    assert json.loads(resnet("info", "latest", "--json").stdout)["damaged"] == {}
+    assert json.loads(resnet.inside("info", "latest", "--json").stdout)["damaged"] == {}
 
 
 def medians(folder):

@@ -21,7 +21,7 @@ def profiled(tmp_path_factory, cache):
     from tests.system.conftest import Aaco
 
     made = Aaco(tmp_path_factory.mktemp("profiled"), cache)
-    made("profile", "--runs", 6, "--telemetry", "--tag", "mine", "--", sys.executable, "-c",
+    made.inside("profile", "--runs", 6, "--telemetry", "--tag", "mine", "--", sys.executable, "-c",
          "import time, sys; time.sleep(0.12); print('said'); print('<b>|`', file=sys.stderr)")
     return made
 
@@ -56,21 +56,21 @@ def test_every_expected_file_is_there_or_explained(profiled):
 
 
 def test_the_report_in_every_form(profiled):
-    terminal = profiled("report").stdout
+    terminal = profiled.inside("report").stdout
     assert "Command: python" in terminal and "time.sleep(0.12)" in terminal and "a command was run" in terminal
     assert max(map(len, terminal.splitlines())) <= 80
-    found = json.loads(profiled("report", "--format", "json").stdout)
+    found = json.loads(profiled.inside("report", "--format", "json").stdout)
     assert found["backend"] == "host" and found["readings"]["latency_cov_pct"]["value"] > 0
     assert found["readings"]["scheduler_interference"]["value"] is not None
     assert {"runtime/command.json", "metrics/inference_iters.parquet"} <= {file["name"] for file in found["files"]}
-    assert "a command was run, not a model" in profiled("report", "--format", "markdown").stdout
-    assert "a command was run, not a model" in profiled("report", "--format", "html").stdout
-    assert "mine" in profiled("ls").stdout
+    assert "a command was run, not a model" in profiled.inside("report", "--format", "markdown").stdout
+    assert "a command was run, not a model" in profiled.inside("report", "--format", "html").stdout
+    assert "mine" in profiled.inside("ls").stdout
 
 
 def test_analyze_gives_the_same_answers(profiled):
     before = document(profiled, "metrics/derived_metrics.json")
-    profiled("analyze")
+    profiled.inside("analyze")
     assert document(profiled, "metrics/derived_metrics.json") == before
 
 
@@ -83,7 +83,7 @@ def test_a_command_twice_as_slow_is_a_regression(aaco):
     aaco.inside("baseline", "save", "before")
     script.write_text("sleep 0.6\n")
     aaco.inside(*words)
-    aaco("diff", "before", expect=3)
+    aaco.inside("diff", "before", expect=3)
     verdict = document(aaco, "regress/verdict.json")
     assert verdict["status"] == "regressed" and verdict["n_sessions"] == {"baseline": 6, "current": 6}
     aaco.inside("profile", "--runs", 2, "--", "sh", script, "other")
@@ -93,29 +93,29 @@ def test_a_command_twice_as_slow_is_a_regression(aaco):
 def test_hostile_words(aaco):
     words = ["$(touch pwned)", "`touch pwned`", "; touch pwned", "<script>alert(1)</script>", "\x1b[31m", "\n# h", "|",
              "", "x " * 2500, os.fsdecode(b"\xff\xfe")]
-    aaco("profile", "--runs", 2, "--warmup", 0, "--", "echo", *words)
+    aaco.inside("profile", "--runs", 2, "--warmup", 0, "--", "echo", *words)
     assert not list(aaco.folder.rglob("pwned"))
     kept = (aaco.latest / "runtime/command-000.out").read_bytes()
     assert kept == b" ".join(map(os.fsencode, words)) + b"\n"
-    assert "\x1b" not in aaco("report").stdout
-    assert "<script>alert" not in aaco("report", "--format", "html").stdout
+    assert "\x1b" not in aaco.inside("report").stdout
+    assert "<script>alert" not in aaco.inside("report", "--format", "html").stdout
 
 
 def test_the_commands_own_options_are_its_own(aaco):
-    aaco("profile", "-n", 1, "--warmup", 0, "--", "echo", "--json", "-n", "--", "--help")
+    aaco.inside("profile", "-n", 1, "--warmup", 0, "--", "echo", "--json", "-n", "--", "--help")
     assert (aaco.latest / "runtime/command-000.out").read_text() == "--json -n -- --help\n"
 
 
 def test_a_secret_in_the_command_is_not_in_the_bundle(aaco):
     text = "import sys; print(sys.argv); print('cannot log in with', sys.argv[2], file=sys.stderr); sys.exit(1)"
     words = ("profile", "--runs", 2, "--", sys.executable, "-c", text, "--password", SECRET, f"--api-key={SECRET}")
-    assert SECRET not in aaco(*words, expect=1).stderr
+    assert SECRET not in aaco.inside(*words, expect=1).stderr
     failed = aaco.latest
-    aaco(*words[:3], "--ignore-failure", *words[3:])
+    aaco.inside(*words[:3], "--ignore-failure", *words[3:])
     for folder in (failed, aaco.latest):
         for path in folder.rglob("*"):
             assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
-    assert "3 of 3 runs failed" in aaco("report").stdout
+    assert "3 of 3 runs failed" in aaco.inside("report").stdout
 
 
 def test_secrets_of_unusual_form_are_not_in_the_bundle(aaco):
@@ -126,7 +126,7 @@ def test_secrets_of_unusual_form_are_not_in_the_bundle(aaco):
              f"Authorization: Bearer {SECRET}", f"--token={SECRET}",
              f"AWS_SECRET_ACCESS_KEY={SECRET}", f"https://me:{SECRET}@host/x",
              "mysql", f"-p{SECRET}", f"sh -c 'mysqldump -uroot -p{SECRET}'")
-    aaco("profile", "--runs", 1, "--warmup", 0, "--", sys.executable, "-c", text, *words)
+    aaco.inside("profile", "--runs", 1, "--warmup", 0, "--", sys.executable, "-c", text, *words)
     for path in aaco.latest.rglob("*"):
         assert path.is_dir() or not any(word in path.read_bytes() for word in (SECRET.encode(), b"eyJhb")), path
     kept = document(aaco, "runtime/command.json")["argv"]
@@ -136,21 +136,21 @@ def test_secrets_of_unusual_form_are_not_in_the_bundle(aaco):
 @pytest.mark.parametrize(("script", "words"), [
     ("echo one >&2; echo two >&2; exit 7", ("exit code 7", "two")), ("kill -SEGV $$", ("SIGSEGV",))])
 def test_a_failing_run_fails_the_session(aaco, script, words):
-    said = aaco("profile", "--", "sh", "-c", script, expect=1).stderr
+    said = aaco.inside("profile", "--", "sh", "-c", script, expect=1).stderr
     assert all(word in said for word in (*words, "run 1 of 11", "--ignore-failure"))
     session = document(aaco, "session.json")
     assert session["status"] == "failed" and words[0] in session["failure"]
-    assert "INCOMPLETE RUN" in aaco("report").stdout
+    assert "INCOMPLETE RUN" in aaco.inside("report").stdout
 
 
 def test_timeout_missing_and_usage(aaco):
-    assert "0.2 s" in aaco("profile", "--timeout", 0.2, "--", "sleep", 60, expect=1).stderr
+    assert "0.2 s" in aaco.inside("profile", "--timeout", 0.2, "--", "sleep", 60, expect=1).stderr
     assert document(aaco, "session.json")["status"] == "failed"
     before = aaco.latest
-    assert "frobnicate-7" in aaco("profile", "--", "frobnicate-7", expect=6).stderr
-    aaco("profile", expect=2)
-    aaco("profile", "--runs", 0, "--", "true", expect=2)
-    aaco("profile", "--timeout", 0, "--", "true", expect=2)
+    assert "frobnicate-7" in aaco.inside("profile", "--", "frobnicate-7", expect=6).stderr
+    aaco.inside("profile", expect=2)
+    aaco.inside("profile", "--runs", 0, "--", "true", expect=2)
+    aaco.inside("profile", "--timeout", 0, "--", "true", expect=2)
     assert aaco.latest == before
 
 
@@ -170,7 +170,7 @@ def test_nothing_of_the_command_outlives_aaco(aaco, how):
     while any(map(_alive, left)) and time.monotonic() < end:
         time.sleep(0.02)
     assert not any(map(_alive, left))
-    assert "incomplete" in aaco("ls").stdout
+    assert "incomplete" in aaco.inside("ls").stdout
 
 
 def _alive(process):

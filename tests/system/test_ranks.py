@@ -15,7 +15,7 @@ STEPS, BYTES = 12, 64 << 20
 @pytest.fixture
 def collectives(aaco):
     def imported(case):
-        aaco("import", *(RECORDED / f"{case}_rank{rank}.json.gz" for rank in range(2)), "--as", case, "--quiet")
+        aaco.inside("import", *(RECORDED / f"{case}_rank{rank}.json.gz" for rank in range(2)), "--as", case, "--quiet")
         return json.loads((aaco.latest / "metrics/collectives.json").read_text())
     return imported
 
@@ -39,8 +39,8 @@ def test_the_straggler_is_the_rank_that_was_made_late(aaco, collectives):
     """By as much as its device spun, which the spin's own kernel tells. Mutation: straggler = the first to start."""
     found = collectives("late")
     assert [one["last"] for one in found["participants"]] == [0, STEPS]
-    spun = json.loads(aaco("sql", "select median(dur_ns) from kernels where kernel_name like '%spin%'", "--format",
-                           "json").stdout)["rows"][0][0]
+    spun = json.loads(aaco.inside("sql", "select median(dur_ns) from kernels where kernel_name like '%spin%'",
+                                  "--format", "json").stdout)["rows"][0][0]
     assert found["operations"][0]["start_skew_p50_ns"] == pytest.approx(spun, rel=0.02)
     waited = truth("late")[0] - truth("late")[1]
     assert found["operations"][0]["start_skew_p50_ns"] == pytest.approx(waited, rel=0.02)
@@ -50,7 +50,7 @@ def test_the_straggler_is_the_rank_that_was_made_late(aaco, collectives):
 def test_nothing_speaks_against_real_traces(aaco, collectives, case):
     """An all-reduce that waits a second for its peer is no error of units. Mutation: see test_truth."""
     collectives(case)
-    check = json.loads(aaco("check", "--json").stdout)
+    check = json.loads(aaco.inside("check", "--json").stdout)
     assert all(one["trusted"] for one in check["captures"])
 
 

@@ -16,9 +16,9 @@ RECORDED = Path(__file__).parents[1] / "captures" / "ncu_h200"
 
 
 def test_kernels_of_an_h200(aaco: Aaco, tmp_path: Path, golden):
-    report = aaco("import", RECORDED / "roofline.csv.gz", "--quiet").stdout
+    report = aaco.inside("import", RECORDED / "roofline.csv.gz", "--quiet").stdout
     assert "KERNELS UNDER THEIR CEILINGS" in report and "ran on the host CPU" not in report
-    document = json.loads(aaco("roofline", "--json", "--svg", tmp_path / "roofline.svg").stdout)
+    document = json.loads(aaco.inside("roofline", "--json", "--svg", tmp_path / "roofline.svg").stdout)
     found = document["roofline"]
     (device,) = found["devices"]
     assert device["board"] == "H200" and not device["impossible"] and not device["problems"]
@@ -30,18 +30,18 @@ def test_kernels_of_an_h200(aaco: Aaco, tmp_path: Path, golden):
     svg = (tmp_path / "roofline.svg").read_text()
     golden("report/roofline.svg", svg)
     assert svg.startswith("<svg") and "matrix bf16 989 TFLOP/s, theoretical" in svg and "nvjet" in svg
-    text = aaco("roofline", "--top", "3").stdout
+    text = aaco.inside("roofline", "--top", "3").stdout
     assert "NVIDIA H200" in text and f"{len(by_name) - 3} more; --top" in text
-    assert "hardware_envelope_utilization" in aaco("explain", "HEU").stdout
+    assert "hardware_envelope_utilization" in aaco.inside("explain", "HEU").stdout
 
 
 def test_a_page_of_the_report_shows_it(aaco: Aaco, tmp_path: Path):
-    aaco("import", RECORDED / "roofline.csv.gz", "--quiet")
-    aaco("report", "--format", "html", "-o", tmp_path / "report.html")
+    aaco.inside("import", RECORDED / "roofline.csv.gz", "--quiet")
+    aaco.inside("report", "--format", "html", "-o", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Roofline by counters" in page and "Kernels under their ceilings" in page
-    assert "Kernels under their ceilings" in aaco("report", "--format", "markdown").stdout
-    assert json.loads(aaco("report", "--format", "json").stdout)["kernel_roofline"]["placed"] == 14
+    assert "Kernels under their ceilings" in aaco.inside("report", "--format", "markdown").stdout
+    assert json.loads(aaco.inside("report", "--format", "json").stdout)["kernel_roofline"]["placed"] == 14
 
 
 def test_a_kernel_beyond_its_device_is_an_error_that_is_told(aaco: Aaco, tmp_path: Path):
@@ -52,44 +52,44 @@ def test_a_kernel_beyond_its_device_is_an_error_that_is_told(aaco: Aaco, tmp_pat
                **{f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": ("inst", "0") for op in VECTOR}}
     path = tmp_path / "page.csv"
     path.write_text(ncu.page([("gemm", metrics)]))
-    aaco("import", path, "--quiet")
-    found = json.loads(aaco("roofline", "--json").stdout)["roofline"]
+    aaco.inside("import", path, "--quiet")
+    found = json.loads(aaco.inside("roofline", "--json").stdout)["roofline"]
     assert found["placed"] == 0 and found["devices"][0]["impossible"][0]["ceiling"] == "compute"
     assert found["symbols"][0]["roof_share"] is None and found["symbols"][0]["flops_per_s"] is None
-    text = aaco("roofline").stdout
+    text = aaco.inside("roofline").stdout
     assert "IMPOSSIBLE" in text and "matrix_bf16" in text
-    aaco("roofline", "--svg", tmp_path / "none.svg", expect=2)
+    aaco.inside("roofline", "--svg", tmp_path / "none.svg", expect=2)
 
 
 def test_without_counters_there_is_none_and_the_reason(aaco: Aaco, tmp_path: Path):
     layers = [("aten::linear", [("gemm", 30.0)])]
-    aaco("import", kineto_files.write(tmp_path / "trace.json", layers, steps=2), "--quiet")
-    assert json.loads(aaco("roofline", "--json").stdout)["roofline"] is None
-    assert "no hardware counters" in aaco("roofline").stdout
-    readings = json.loads(aaco("report", "--format", "json").stdout)["readings"]
+    aaco.inside("import", kineto_files.write(tmp_path / "trace.json", layers, steps=2), "--quiet")
+    assert json.loads(aaco.inside("roofline", "--json").stdout)["roofline"] is None
+    assert "no hardware counters" in aaco.inside("roofline").stdout
+    readings = json.loads(aaco.inside("report", "--format", "json").stdout)["readings"]
     assert "no hardware counters" in readings["theoretical_envelope_utilization"]["why_absent"]
 
 
 def test_a_code_object_and_its_text(aaco: Aaco, tmp_path: Path):
     (tmp_path / "k.hsaco").write_bytes(code_objects.code_object())
     (tmp_path / "k.amdgcn").write_text(code_objects.TEXT)
-    text = aaco("isa", tmp_path / "k.hsaco").stdout
+    text = aaco.inside("isa", tmp_path / "k.hsaco").stdout
     assert "178 vector (50 of accumulation), 46 scalar, 3 vector spilt" in text
     assert "2 waves per SIMD by registers; 8 of 32 waves" in text and "not disassembled" in text
-    (found,) = json.loads(aaco("isa", tmp_path / "k.amdgcn", "--json").stdout)["code_objects"]
+    (found,) = json.loads(aaco.inside("isa", tmp_path / "k.amdgcn", "--json").stdout)["code_objects"]
     assert found["kernels"][0]["instructions"]["mfma"] == 1
     assert found["kernels"][0]["occupancy"]["limited_by"] == ["vector registers"]
     (tmp_path / "other").write_text("nothing of the kind")
-    assert "neither" in aaco("isa", tmp_path / "other", expect=2).stderr
-    refused = aaco("isa", tmp_path / "missing.co", expect=2).stderr
+    assert "neither" in aaco.inside("isa", tmp_path / "other", expect=2).stderr
+    refused = aaco.inside("isa", tmp_path / "missing.co", expect=2).stderr
     assert f"{tmp_path / 'missing.co'}: no such file" in refused and "try: check the path" in refused
 
 
 def test_a_document_of_a_stranger_is_held_against_its_form(aaco: Aaco):
     """Mutation: leave the form of symbols open."""
-    aaco("import", RECORDED / "roofline.csv.gz", "--quiet")
+    aaco.inside("import", RECORDED / "roofline.csv.gz", "--quiet")
     path = aaco.latest / "metrics" / "roofline.json"
     whole = json.loads(path.read_text())
     for change in ({"symbols": [{}]}, {"devices": [{"name": 3}]}, {"region_ns": {"elsewhere": 1}}, {"placed": -1}):
         path.write_text(json.dumps(whole | change))
-        assert "not a roofline" in aaco("roofline", expect=2).stderr
+        assert "not a roofline" in aaco.inside("roofline", expect=2).stderr

@@ -18,7 +18,7 @@ def test_the_documented_commands_answer_and_rest_on_what_was_fed(folder):
     """Four times as much was fed: whatever else a busy machine does, that speaks for the batch, and the sums are whole.
     """
     aaco, said = folder
-    document = json.loads(aaco("root-cause", "after", "--baseline", "before", "--json").stdout)
+    document = json.loads(aaco.inside("root-cause", "after", "--baseline", "before", "--json").stdout)
     answers = {one["cause"]: one for one in document["answers"]}
     assert answers["batch"]["parts"]["elements"] > 5
     for one in answers.values():
@@ -36,8 +36,8 @@ def test_the_documented_commands_answer_and_rest_on_what_was_fed(folder):
 
 def test_without_telemetry_the_evidence_is_missing_and_said_so(folder):
     aaco, _ = folder
-    aaco("run", "bert-tiny", "--iterations", 20, "--no-profile", "--quiet", "--tag", "blind")
-    document = json.loads(aaco("root-cause", "blind", "--baseline", "before", "--json").stdout)
+    aaco.inside("run", "bert-tiny", "--iterations", 20, "--no-profile", "--quiet", "--tag", "blind")
+    document = json.loads(aaco.inside("root-cause", "blind", "--baseline", "before", "--json").stdout)
     evidence = {item["name"]: item for item in document["evidence"]}
     for name in ("parallelism", "interrupts", "memory_copy", "operators_executed"):
         assert evidence[name]["missing"] and evidence[name]["value"] is None and evidence[name]["why_missing"]
@@ -48,6 +48,7 @@ def test_without_telemetry_the_evidence_is_missing_and_said_so(folder):
 
 def test_what_cannot_be_answered_is_refused(folder):
     aaco, _ = folder
-    assert "name a baseline" in aaco("root-cause", "after", expect=2).stderr
-    assert "neither a baseline" in aaco("root-cause", "after", "--baseline", "nothing", expect=2).stderr
-    assert "no cause that can be answered" in aaco("root-cause", "after", "--confirm", "gremlins", expect=2).stderr
+    assert "name a baseline" in aaco.inside("root-cause", "after", expect=2).stderr
+    assert "neither a baseline" in aaco.inside("root-cause", "after", "--baseline", "nothing", expect=2).stderr
+    refused = aaco.inside("root-cause", "after", "--confirm", "gremlins", expect=2)
+    assert "no cause that can be answered" in refused.stderr
