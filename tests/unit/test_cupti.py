@@ -154,16 +154,6 @@ def test_every_way_out_is_seen_to(library, tmp_path, leave, code):
     assert facts.problems == ()
 
 
-def test_what_is_killed_leaves_what_was_flushed(library, tmp_path):
-    folder = tmp_path / "made"
-    program = (f"work(3); made = os.path.join({str(folder)!r}, os.listdir({str(folder)!r})[0])\n"
-               "while os.path.getsize(made) < 5000: time.sleep(0.01)\n"
-               "work(2); os.kill(os.getpid(), 9)")
-    tables, facts = only(cupti.run(library, folder, program, code=-9))
-    assert tables["kernels"].num_rows == 3
-    assert "was killed, or never ended itself" in facts.problems[0]
-
-
 def test_the_users_own_sitecustomize_runs_as_if_ours_were_not_there(library, tmp_path):
     """Mutation: give_way not called."""
     own = tmp_path / "own"
