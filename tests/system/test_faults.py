@@ -35,19 +35,19 @@ def test_unknown_model(aaco):
 
 
 def test_missing_model_file(aaco):
-    says(aaco("run", "--model", "nowhere.onnx", expect=5), "nowhere.onnx")
+    says(aaco.inside("run", "--model", "nowhere.onnx", expect=5), "nowhere.onnx")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" + b"x" * 500, b"hello"])
 def test_not_onnx(aaco, content):
     (aaco.folder / "bad.onnx").write_bytes(content)
-    says(aaco("run", "bad.onnx", expect=5), "bad.onnx")
+    says(aaco.inside("run", "bad.onnx", expect=5), "bad.onnx")
 
 
 def test_truncated_model(aaco):
     path = models.chain(aaco.folder / "chain.onnx")
     path.write_bytes(path.read_bytes()[:-1000])
-    says(aaco("run", "chain.onnx", expect=5), "chain.onnx")
+    says(aaco.inside("run", "chain.onnx", expect=5), "chain.onnx")
 
 
 def test_opset_of_the_future(aaco):
@@ -57,7 +57,7 @@ def test_opset_of_the_future(aaco):
                               [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 999)]), aaco.folder / "future.onnx")
-    says(aaco("run", "future.onnx", expect=5), "future.onnx")
+    says(aaco.inside("run", "future.onnx", expect=5), "future.onnx")
 
 
 def test_operator_nobody_has(aaco):
@@ -79,25 +79,25 @@ def test_wrong_inputs(aaco):
     np.savez(aaco.folder / "type.npz", x=np.ones((1, 64), np.int64))
     (aaco.folder / "not.npz").write_text("x")
     for name in ("name", "shape", "type", "not", "missing"):
-        says(aaco("run", "chain.onnx", "--inputs", f"{name}.npz", expect=2))
-    says(aaco("run", "chain.onnx", "--shape", "x=2by64", expect=2), "--shape")
+        says(aaco.inside("run", "chain.onnx", "--inputs", f"{name}.npz", expect=2))
+    says(aaco.inside("run", "chain.onnx", "--shape", "x=2by64", expect=2), "--shape")
 
 
 def test_pickled_inputs_are_not_loaded(aaco):
     models.chain(aaco.folder / "chain.onnx")
     np.savez(aaco.folder / "evil.npz", x=np.array([{"a": 1}], dtype=object))
-    says(aaco("run", "chain.onnx", "--inputs", "evil.npz", expect=2))
+    says(aaco.inside("run", "chain.onnx", "--inputs", "evil.npz", expect=2))
 
 
 def test_unknown_backend(aaco):
-    says(aaco("run", "gpt2-tiny", "--backend", "cpux", expect=2), "cpux", "cpu")
+    says(aaco.inside("run", "gpt2-tiny", "--backend", "cpux", expect=2), "cpux", "cpu")
     assert no_session(aaco)
 
 
 @pytest.mark.parametrize("backend", ["cuda", "migraphx", "openvino", "rocm"])
 def test_a_backend_that_is_not_here_is_an_error_never_a_cpu_run(aaco, backend):
-    says(aaco("run", "gpt2-tiny", "--backend", backend, "--iterations", 3, expect=6))
-    statuses = [row["status"] for row in json.loads(aaco("ls", "--json").stdout)["sessions"]]
+    says(aaco.inside("run", "gpt2-tiny", "--backend", backend, "--iterations", 3, expect=6))
+    statuses = [row["status"] for row in json.loads(aaco.inside("ls", "--json").stdout)["sessions"]]
     assert statuses in ([], ["failed"])
 
 
@@ -115,7 +115,7 @@ def test_a_tier_that_is_not_to_be_had_is_told_not_silent(aaco, monkeypatch):
     told = json.loads((aaco.latest / "runtime/ort_config.json").read_text())["passes"][0]["telemetry"]
     assert told["asked"] == "T3" and told["achieved"] in ("T2", "T1") and "no such blob" in told["why_not"]["T3"]
     assert "T3 was asked for" in " ".join(ran.stdout.split())
-    assert "T3 was asked for" in " ".join(aaco("report").stdout.split())
+    assert "T3 was asked for" in " ".join(aaco.inside("report").stdout.split())
 
 
 def test_usage(aaco):
@@ -157,7 +157,7 @@ def copy_of(recorded, aaco):
 def test_a_damaged_file_is_named(recorded, aaco, name, code):
     folder = copy_of(recorded, aaco)
     (folder / name).write_bytes((folder / name).read_bytes()[:-40])
-    says(aaco("report", expect=code), name.rpartition("/")[2])
+    says(aaco.inside("report", expect=code), name.rpartition("/")[2])
 
 
 def test_info_finds_a_silent_change(recorded, aaco):
@@ -167,46 +167,46 @@ def test_info_finds_a_silent_change(recorded, aaco):
     (folder / "model/source.onnx").write_bytes(raw)
     (folder / "model/optimized_all.onnx").unlink()
     (folder / "stray.txt").write_text("x")
-    damaged = json.loads(aaco("info", "latest", "--json").stdout)["damaged"]
+    damaged = json.loads(aaco.inside("info", "latest", "--json").stdout)["damaged"]
     assert damaged == {"model/source.onnx": "changed since it was written", "model/optimized_all.onnx": "missing",
                        "stray.txt": "not in the manifest"}
 
 
 def test_a_changed_capture_cannot_be_sealed_as_if_it_were_original(recorded, aaco):
     folder = copy_of(recorded, aaco)
-    aaco("baseline", "save", "one")
+    aaco.inside("baseline", "save", "one")
     raw = next(folder.glob("runtime/iterations-*.i64"))
     raw.write_bytes(raw.read_bytes()[:-32])
     for command in (("diff", "one"), ("analyze",)):
-        says(aaco(*command, expect=2), raw.name)
-    assert raw.name in aaco("info", "latest", "--json").stdout
+        says(aaco.inside(*command, expect=2), raw.name)
+    assert raw.name in aaco.inside("info", "latest", "--json").stdout
 
 
 def test_a_newer_bundle_is_refused(recorded, aaco):
     folder = copy_of(recorded, aaco)
     record = json.loads((folder / "session.json").read_text()) | {"schema_version": 99}
     (folder / "session.json").write_text(json.dumps(record))
-    says(aaco("report", expect=2), "99", "upgrade")
-    assert "unreadable" in aaco("ls").stdout
+    says(aaco.inside("report", expect=2), "99", "upgrade")
+    assert "unreadable" in aaco.inside("ls").stdout
 
 
 def test_another_machine_or_config_is_refused_unless_forced(recorded, aaco):
     folder = copy_of(recorded, aaco)
-    aaco("baseline", "save", "here")
+    aaco.inside("baseline", "save", "here")
     record = json.loads((folder / "session.json").read_text()) | {"machine_id": "another"}
     (folder / "session.json").write_text(json.dumps(record))
-    says(aaco("diff", "here", "latest", expect=2), "machine_id", "--force")
-    verdict = json.loads(aaco("diff", "here", "latest", "--force", "--json").stdout)
+    says(aaco.inside("diff", "here", "latest", expect=2), "machine_id", "--force")
+    verdict = json.loads(aaco.inside("diff", "here", "latest", "--force", "--json").stdout)
     assert any(item["fact"] == "machine_id" for item in verdict["env_diff"])
 
 
 def test_one_process_each_is_inconclusive_and_strict_says_so(recorded, aaco):
     copy_of(recorded, aaco)
-    aaco("baseline", "save", "one")
-    assert json.loads(aaco("diff", "one", "--json").stdout)["status"] == "inconclusive"
-    aaco("diff", "one", "--strict", expect=4)
-    says(aaco("diff", "none-such", expect=2), "aaco baseline list")
-    says(aaco("diff", "none-such", "--strict", expect=4), "aaco baseline list")
+    aaco.inside("baseline", "save", "one")
+    assert json.loads(aaco.inside("diff", "one", "--json").stdout)["status"] == "inconclusive"
+    aaco.inside("diff", "one", "--strict", expect=4)
+    says(aaco.inside("diff", "none-such", expect=2), "aaco baseline list")
+    says(aaco.inside("diff", "none-such", "--strict", expect=4), "aaco baseline list")
 
 
 def test_ctrl_c_leaves_an_incomplete_session(aaco):
@@ -243,7 +243,7 @@ def test_kill_9_at_twenty_random_moments(aaco):
         process.kill()
         process.wait()
     wait_for(lambda: not workers_of(aaco.folder))  # the measured process dies with its parent
-    rows = json.loads(aaco("ls", "--json", "--limit", 100).stdout)["sessions"]
+    rows = json.loads(aaco.inside("ls", "--json", "--limit", 100).stdout)["sessions"]
     assert len(rows) >= 5
     assert {row["status"] for row in rows} <= {"incomplete", "complete"}
     assert sum(row["status"] == "incomplete" for row in rows) >= 5
@@ -264,12 +264,12 @@ def test_an_incomplete_session_can_be_analyzed(aaco):
     wait_for(lambda: any(path.stat().st_size > 32 * 50 for path in aaco.folder.glob(rows)))
     process.kill()
     process.wait()
-    assert "INCOMPLETE" in aaco("report").stdout
-    aaco("analyze")
-    facts = json.loads(aaco("info", "latest", "--json").stdout)
+    assert "INCOMPLETE" in aaco.inside("report").stdout
+    aaco.inside("analyze")
+    facts = json.loads(aaco.inside("info", "latest", "--json").stdout)
     assert facts["session"]["status"] == "incomplete"
     assert facts["damaged"] == {}
-    says(aaco("baseline", "save", "b", expect=2), "incomplete")
+    says(aaco.inside("baseline", "save", "b", expect=2), "incomplete")
 
 
 def written(folder):
