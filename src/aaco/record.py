@@ -28,7 +28,8 @@ from aaco.core.plan import HOST, Command, Plan
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
-from aaco.runner import inputs, iterations, model_file, ort, provider, registry, witness
+from aaco.runner import inputs, iterations, model_file, ort, registry, witness
+from aaco.runner.job import ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout, outputs
 
@@ -36,7 +37,7 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 SCHEMA_VERSION = 1
 MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations
-ON_DEVICE = provider.ON_CUDA | {"MIGraphXExecutionProvider"}
+ON_DEVICE = ON_CUDA | {"MIGraphXExecutionProvider"}
 OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "witness", "probes", "telemetry", "cooling")
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
+ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
+
 
 @dataclass(frozen=True)
 class Job:

@@ -18,12 +18,10 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from aaco.core.errors import AacoError, Missing, ModelError, UsageError
-from aaco.runner.job import Job
+from aaco.runner.job import ON_CUDA, Job
 from aaco.tracelake.outputs import Produced
 
 CPU = "CPUExecutionProvider"
-# These load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
-ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
 NO_TENSOR = "it is no tensor"
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 OFFERED = "basic"
