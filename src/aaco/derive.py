@@ -196,17 +196,20 @@ class _Ingest:
         try:
             return ladder.parse(folder)
         except Absent:
-            asked = self.plan.watched_by or not self.session.record.plan
-            raise Absent(self.not_reached if asked else "the run was made without --telemetry") from None
+            raise Absent(self._why_unwatched()) from None
+
+    def _why_unwatched(self) -> str:
+        asked = self.plan.watched_by or not self.session.record.plan
+        return self.not_reached if asked else "the run was made without --telemetry"
 
     def _gpu_events(self) -> pa.Table:
         if not self.plan.watched_by and not (self.session.folder / layout.DEVICE_RAW).is_dir():
-            raise Absent("the run was made without --telemetry")
+            raise Absent(self._why_unwatched())
         return device_watch.events(self.session.folder / layout.DEVICE_RAW, smi.gpu_events)
 
     def _samples(self) -> pa.Table:
         if not self.plan.watched_by:
-            raise Absent("the run was made without --telemetry")
+            raise Absent(self._why_unwatched())
         return device_watch.samples(self.session.folder / layout.DEVICE_RAW)
 
     def _features(self) -> pa.Table:
