@@ -87,16 +87,16 @@ def share(launcher: Launcher, wanted: Wanted, command: Sequence[str], show: Show
     counter = launcher if "counters" in launcher.DOES else _alike(launcher, "counters")[0] if wanted.counters else None
     timing = replace(wanted, counters=(), kernels=None)
     if "trace" in launcher.DOES:
-        if counter in (launcher, None):
+        if counter is None or counter is launcher:
             tool = find(launcher, wanted, command)
             return [Share(launcher, tool, named(launcher, tool, wanted))]
-        shares = [Share(launcher, find(launcher, timing, command), timing)]
-    else:
-        shares = [found for one in _alike(launcher, "trace") if (found := _able(one, timing, command))][:1]
-        if not shares:
-            show.step(NO_TRACE)
+        return [Share(launcher, find(launcher, timing, command), timing), _counting(counter, wanted)]
     assert counter is not None
-    return [*shares, _counting(counter, wanted)]
+    counting = _counting(counter, wanted)
+    shares = [found for one in _alike(launcher, "trace") if (found := _able(one, timing, command))][:1]
+    if not shares:
+        show.step(NO_TRACE)
+    return [*shares, counting]
 
 
 def _able(launcher: Launcher, wanted: Wanted, command: Sequence[str]) -> Share | None:

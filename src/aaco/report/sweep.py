@@ -81,7 +81,7 @@ def _draw(drawing: Drawing, panel: _Panel, across: Scale, top: float, curve: Cur
             if reading.value is not None:
                 x = across(reading.value)
                 drawing.line(x, up.start, x, up.end, "rule")
-                drawing.text(across.end + 8, top + 14 + 16 * at, f"{label}: batch {reading.value:g}", "ink small")
+                drawing.text(x + 6, top + PANEL - 8 - 16 * at, f"{label}: batch {reading.value:g}", "ink small")
 
 
 def _batches(drawing: Drawing, across: Scale, bottom: float, batches: Sequence[int]) -> None:
