@@ -53,9 +53,10 @@ def host(tmp_path: Path) -> Host:
 
 
 def record(host: Host, raw: Path) -> pa.Table:
-    sampler = amd_sysfs.Sampler(1, 60, raw=raw, host=host)
+    sampler = amd_sysfs.Sampler(60, raw=raw, host=host)
     sampler.start()
-    return sampler.stop()
+    sampler.stop()
+    return amd_sysfs.parse(raw)
 
 
 def test_units_are_the_kernels_and_nonsense_is_null(host: Host, tmp_path: Path) -> None:
@@ -73,13 +74,14 @@ def test_units_are_the_kernels_and_nonsense_is_null(host: Host, tmp_path: Path) 
 
 def test_a_device_that_vanishes_leaves_no_more_rows(host: Host, tmp_path: Path) -> None:
     """Mutation: a row of nulls for it."""
-    sampler = amd_sysfs.Sampler(1, 0.01, raw=tmp_path / "raw.bin", host=host)
+    sampler = amd_sysfs.Sampler(0.01, raw=tmp_path / "raw.bin", host=host)
     sampler.start()
     shutil.rmtree(host.sys / "class/drm/card10")
     before = sampler.overhead["samples"]
     while sampler.overhead["samples"] < before + 3:
         time.sleep(0.01)
-    devices = sampler.stop()["device_id"].to_pylist()
+    sampler.stop()
+    devices = amd_sysfs.parse(sampler.raw)["device_id"].to_pylist()
     assert devices[:2] == [0, 1] and devices[-2:] == [0, 0]
 
 
@@ -94,11 +96,12 @@ def test_energy_reasons_and_processes(host: Host, tmp_path: Path) -> None:
     struct.pack_into("<Q", structure, 16, 5 << 16)
     struct.pack_into("<5I", structure, 36, 0, 3, 0, 0, 0)
     (folder / "gpu_metrics").write_bytes(structure)
-    sampler = amd_sysfs.Sampler(1, 60, raw=tmp_path / "raw.bin", host=host)
+    sampler = amd_sysfs.Sampler(60, raw=tmp_path / "raw.bin", host=host)
     sampler.start()
     struct.pack_into("<5I", structure, 36, 0, 4, 0, 0, 0)
     (folder / "gpu_metrics").write_bytes(structure)
-    rows = [row for row in sampler.stop().to_pylist() if row["device_id"] == 0]
+    sampler.stop()
+    rows = [row for row in amd_sysfs.parse(sampler.raw).to_pylist() if row["device_id"] == 0]
     assert [(row["energy_j"], row["throttle_reasons"], row["processes"]) for row in rows] == [
         (5, None, 1), (5, ["ppt"], 1)]
 
@@ -108,7 +111,7 @@ def test_why_none_can_be_watched_is_said(host: Host, tmp_path: Path) -> None:
     assert amd_sensors.why_not(host) is None
     assert "no card of AMD's" in str(amd_sensors.why_not(Host(tmp_path / "nowhere")))
     with pytest.raises(Absent, match="no card of AMD's"):
-        amd_sysfs.Sampler(1, raw=tmp_path / "raw.bin", host=Host(tmp_path / "nowhere"))
+        amd_sysfs.Sampler(raw=tmp_path / "raw.bin", host=Host(tmp_path / "nowhere"))
     card(tmp_path / "mute", 0, {"vendor": "0x1002\n"})
     assert "neither its use nor a sensor" in str(amd_sensors.why_not(Host(tmp_path / "mute")))
     question = next(one for one in QUESTIONS if one.name == "amdgpu sensors")

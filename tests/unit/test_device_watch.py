@@ -199,7 +199,8 @@ def test_the_amd_sources_are_tried_in_order_and_the_choice_is_told(tmp_path: Pat
     assert sampler and list(refused) == ["amdgpu", "amdsmi", "amd-smi"]
     assert "amd-smi is not on PATH" in refused["amd-smi"] and "no card" in refused["amdgpu"]
     sampler.start()
-    assert sampler.stop().num_rows == 0
+    sampler.stop()
+    assert amd_sysfs.parse(sampler.raw).num_rows == 0
     events = device_watch.events(tmp_path / "tool", smi.gpu_events)
     printed = smi.gpu_events(answer)
     assert events.num_rows == 2 * printed.num_rows > 0 and events["t_ns"].null_count == 0
@@ -211,7 +212,8 @@ def test_the_amd_sources_are_tried_in_order_and_the_choice_is_told(tmp_path: Pat
     sampler, refused = device_recorder.choose("amd", tmp_path / "library", 60)
     assert sampler and (sampler.source, list(refused)) == ("amdsmi", ["amdgpu"])
     sampler.start()
-    [row, *_] = sampler.stop().to_pylist()
+    sampler.stop()
+    [row, *_] = amd_sysfs.parse(sampler.raw, amd_library.SOURCE).to_pylist()
     expected = {"device_id": 0, "gpu_util_pct": 87, "mem_util_pct": None, "temp_c": None, "hotspot_c": 83,
                 "power_w": 245, "sclk_mhz": 2100, "throttle_reasons": ["temp_hotspot"], "vram_used_bytes": 3 << 30,
                 "vram_total_bytes": 16 << 30, "source": "amdsmi", "energy_j": None}
@@ -238,7 +240,7 @@ def test_devices_of_two_makers_have_numbers_of_their_own(tmp_path: Path) -> None
                                     "sys/class/drm/card0/device/gpu_busy_percent": "3\n"})
     structure = bytearray(metrics((1, 4), 250, at104=("<Q", 4)))
     (tmp_path / "root/sys/class/drm/card0/device/gpu_metrics").write_bytes(structure)
-    sampler = amd_sysfs.Sampler(0, 60, raw=folder / "amdgpu-000.bin", host=Host(tmp_path / "root"))
+    sampler = amd_sysfs.Sampler(60, raw=folder / "amdgpu-000.bin", host=Host(tmp_path / "root"))
     sampler.start()
     sampler.stop()
     events = device_watch.events(folder, smi.gpu_events)

@@ -32,10 +32,11 @@ def build(tmp_path_factory):
 
 def test_a_device_is_read_and_what_it_does_not_tell_is_null(build, tmp_path):
     """Mutation: `SUCCESS` not checked: a device that tells nothing has a power of 345 W."""
-    sampler = nvml.Sampler(1, 0.01, raw=tmp_path / "nvml.bin", library=build())
+    sampler = nvml.Sampler(0.01, raw=tmp_path / "nvml.bin", library=build())
     sampler.start()
     time.sleep(0.05)
-    rows = sampler.stop().to_pylist()
+    sampler.stop()
+    rows = nvml.parse(sampler.raw).to_pylist()
     first, second = rows[0], rows[1]
     assert (first["device_id"], second["device_id"]) == (0, 1)
     assert first["power_w"] == pytest.approx(345.678) and first["power_cap_w"] == 700
@@ -73,15 +74,16 @@ def test_a_run_opens_the_library_once(build, tmp_path):
 
 def test_a_sampler_without_a_device_is_absent(build, tmp_path):
     with pytest.raises(Absent, match="no device"):
-        nvml.Sampler(1, raw=tmp_path / "nvml.bin", library=build(count=0))
+        nvml.Sampler(raw=tmp_path / "nvml.bin", library=build(count=0))
 
 
 def test_a_killed_recording_is_read_to_its_last_whole_row(build, tmp_path):
     """Mutation: the torn row read with zeros."""
     raw = tmp_path / "nvml.bin"
-    sampler = nvml.Sampler(1, 10, raw=raw, library=build())
+    sampler = nvml.Sampler(10, raw=raw, library=build())
     sampler.start()
-    whole = sampler.stop().num_rows
+    sampler.stop()
+    whole = nvml.parse(raw).num_rows
     raw.write_bytes(raw.read_bytes()[:-5])
     assert nvml.parse(raw).num_rows == whole - 1
     raw.write_bytes(b"something else entirely")

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
-
 from aaco.collectors import amd_sysfs
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.core.readings import Absent
@@ -78,10 +76,6 @@ class Sampler(DeviceSampler):
                 continue
             found.append((at, index, *(told.get(field, amd_sysfs.NULL) for field in amd_sysfs.FIELDS)))
         return found
-
-    def table(self) -> pa.Table:
-        """As amd_sysfs's, by its own name."""
-        return amd_sysfs.parse(self.raw, SOURCE)
 
     def close(self) -> None:
         """Shut the library down."""

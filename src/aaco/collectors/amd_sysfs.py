@@ -44,12 +44,12 @@ def columns(told: Mapping[str, int]) -> dict[str, Any]:
 class Sampler(DeviceSampler):
     """Samples every device until `stop`; one whose files vanish is lost.
 
-    pid is taken as the other samplers take it; a device is watched whole. Raises Absent where there is none.
+    Raises Absent where there is none.
     """
 
-    def __init__(self, pid: int, period_s: float = 0.1, *, raw: Path, host: Host | None = None) -> None:
+    def __init__(self, period_s: float = 0.1, *, raw: Path, host: Host | None = None) -> None:
         super().__init__(SOURCE, FORMAT, period_s, raw)
-        self.pid, self._devices = pid, devices(host or Host())
+        self._devices = devices(host or Host())
         self._told: dict[int, dict[str, int]] = {}
 
     def rows(self) -> list[tuple[int, ...]]:
@@ -72,10 +72,6 @@ class Sampler(DeviceSampler):
         at = time.monotonic_ns()
         return [(at, index, device_samples.CODES[name], float(facts[name])) for index, facts in self._told.items()
                 if index not in self.lost for name in _FINER if name in facts]
-
-    def table(self) -> pa.Table:
-        """See parse."""
-        return parse(self.raw)
 
     def close(self) -> None:
         """Nothing is held open."""

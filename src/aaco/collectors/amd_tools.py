@@ -11,14 +11,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from aaco.collectors import amd_sysfs
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.core import files
 from aaco.core.host import ask
 from aaco.core.readings import Absent
-from aaco.core.tables import GPU_EVENTS
 
 PERIOD_S, TIMEOUT_S = 1.0, 5.0
 MOST_BYTES = 4 << 20
@@ -56,10 +53,6 @@ class Sampler(DeviceSampler):
         files.write_atomically(self.raw.with_name(f"{self.source}-{middle}.json"),
                                lambda file: file.write(answer.encode()))
         return ()
-
-    def table(self) -> pa.Table:
-        """Of its own it has none; see answers."""
-        return GPU_EVENTS.build()
 
     def close(self) -> None:
         """Nothing is held open."""

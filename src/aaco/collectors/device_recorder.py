@@ -34,9 +34,9 @@ class Source(NamedTuple):
 
 # The better first: what costs least and tells most.
 SOURCES: dict[str, tuple[Source, ...]] = {
-    "nvidia": (Source("nvml", nvml.why_not, lambda period, raw: nvml.Sampler(0, period, raw=raw)),),
+    "nvidia": (Source("nvml", nvml.why_not, lambda period, raw: nvml.Sampler(period, raw=raw)),),
     "amd": (
-        Source("amdgpu", amd_sensors.why_not, lambda period, raw: amd_sysfs.Sampler(0, period, raw=raw)),
+        Source("amdgpu", amd_sensors.why_not, lambda period, raw: amd_sysfs.Sampler(period, raw=raw)),
         Source("amdsmi", amd_library.why_not, lambda period, raw: amd_library.Sampler(period, raw=raw)),
         *(Source(tool, partial(amd_tools.why_not, tool),
                  lambda period, raw, tool=tool: amd_tools.Sampler(tool, raw=raw))  # type: ignore[misc]

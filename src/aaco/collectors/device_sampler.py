@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import pyarrow as pa
 
 from aaco.collectors import device_samples
 from aaco.collectors.recording import Format, append
@@ -51,10 +50,6 @@ class Sampler(ABC):
         return ()
 
     @abstractmethod
-    def table(self) -> pa.Table:
-        """The gpu_events of the file so far."""
-
-    @abstractmethod
     def close(self) -> None:
         """Let go of what the devices are read through."""
 
@@ -67,8 +62,8 @@ class Sampler(ABC):
             self._sample()
         self._thread.start()
 
-    def stop(self) -> pa.Table:
-        """Return the whole table. Raises StorageError if the disk refused a sample."""
+    def stop(self) -> None:
+        """Take the last sample. Raises StorageError if the disk refused one."""
         self._stopped.set()
         self._thread.join()
         for file in self._files.values():
@@ -76,7 +71,6 @@ class Sampler(ABC):
         self.close()
         if self._failure:
             raise self._failure
-        return self.table()
 
     def lose(self, device: int, why: str) -> None:
         """A device is gone: no more rows of it."""

@@ -207,12 +207,12 @@ def why_not(host: Host | None = None, library: str = LIBRARY) -> str | None:
 class Sampler(DeviceSampler):
     """Samples every device until `stop`; `raw` is written as it goes. Times are CLOCK_MONOTONIC.
 
-    pid is taken as the other samplers take it; a device is watched whole. Raises Absent where there is none.
+    Raises Absent where there is none.
     """
 
-    def __init__(self, pid: int, period_s: float = 0.1, *, raw: Path, library: str = LIBRARY) -> None:
+    def __init__(self, period_s: float = 0.1, *, raw: Path, library: str = LIBRARY) -> None:
         super().__init__(SOURCE, FORMAT, period_s, raw)
-        self.pid, self._driver = pid, Driver(library)
+        self._driver = Driver(library)
         self._devices = self._driver.devices()
         if not self._devices:
             self._driver.close()
@@ -240,10 +240,6 @@ class Sampler(DeviceSampler):
         """The driver's history of power, and GPM's shares."""
         return [one for index, (history, shares) in self._streams.items() if index not in self.lost
                 for one in (*history.samples(self.last), *shares.samples())]
-
-    def table(self) -> pa.Table:
-        """See parse."""
-        return parse(self.raw)
 
     def close(self) -> None:
         """Shut the library down."""
