@@ -37,6 +37,7 @@ from aaco.core.clocks import ClockOffsets
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Record, Session
+from aaco.core.tables import replaced
 from aaco.governance.verdict import RegressionVerdict
 from aaco.profiler import ort as ort_profile
 from aaco.profiler import smi
@@ -335,11 +336,10 @@ def _placed(nodes: pa.Table, found: Placement) -> pa.Table:
 
 
 def _set(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
-    position = table.schema.get_field_index(name)
-    kind = table.schema.field(position).type
+    kind = table.schema.field(name).type
     plain = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
     column = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain
-    return table.set_column(position, table.schema.field(position), column)
+    return replaced(table, name, column)
 
 
 def _notes(record: Record, found: Mapping[str, pa.Table], runtime: Mapping[str, Any]) -> Iterator[str]:

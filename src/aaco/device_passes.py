@@ -22,7 +22,7 @@ from aaco.core.clocks import ClockOffsets
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent
 from aaco.core.show import Show
-from aaco.core.tables import API_CALLS, COPIES, KERNELS
+from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
 from aaco.profiler import cupti
 from aaco.profiler.capture import Facts
 from aaco.profiler.launchers.cupti import environment
@@ -79,8 +79,9 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, warm
     profiled = _in_runs(named["kernels"], named["api_calls"], *_runs(found["api_calls"], warmup))
     rows = iterations.measured(folder / layout.CUPTI_TIMES / iterations.TRACED)
     begins, ends = rows[:, 2], rows[:, 3]
-    kernels, copies = (_set(timed[name], "iteration", passes.inside(integers(timed[name]["t_start_ns"]), begins, ends))
-                       for name in ("kernels", "copies"))
+    kernels, copies = (
+        replaced(timed[name], "iteration", passes.inside(integers(timed[name]["t_start_ns"]), begins, ends))
+        for name in ("kernels", "copies"))
     nodes = found["kernels"].filter(pc.not_equal(found["kernels"]["provider"].cast(pa.string()), ON_HOST))
     joined = passes.join(profiled, pa.concat_tables([named["api_calls"], _ranges(nodes)]),
                          set(nodes["executed_node"].to_pylist()), kernels)
@@ -118,7 +119,7 @@ def _capture(folder: Path, shift: int) -> tuple[dict[str, pa.Table], list[str]]:
 
 def _moved(table: pa.Table, shift: int) -> pa.Table:
     for name in ("t_start_ns", "t_end_ns"):
-        table = _set(table, name, pc.add(table[name], shift))
+        table = replaced(table, name, pc.add(table[name], shift))
     return table.unify_dictionaries().sort_by("t_start_ns")
 
 
@@ -129,7 +130,7 @@ def _runs(api_calls: pa.Table, warmup: int) -> tuple[Ints, Ints]:
 
 
 def _in_runs(kernels: pa.Table, api_calls: pa.Table, begins: Ints, ends: Ints) -> pa.Table:
-    return _set(kernels, "iteration", passes.of_launches(kernels, api_calls, begins, ends))
+    return replaced(kernels, "iteration", passes.of_launches(kernels, api_calls, begins, ends))
 
 
 def _ranges(nodes: pa.Table) -> pa.Table:
@@ -151,18 +152,14 @@ def _described(kernels: pa.Table, nodes: pa.Table) -> pa.Table:
     said = [known.get(node, (None, None)) for node in kernels["executed_node"].to_pylist()]
     names = kernels["kernel_name"].combine_chunks()
     families = families_of(names.dictionary).take(names.indices)
-    kernels = _set(kernels, "family", families.cast(pa.string()).dictionary_encode())
-    kernels = _set(kernels, "provider", pa.array([provider for provider, _ in said], pa.string()).dictionary_encode())
-    kernels = _set(kernels, "dtypes", pa.array([dtypes for _, dtypes in said], pa.list_(pa.string())))
+    kernels = replaced(kernels, "family", families.cast(pa.string()).dictionary_encode())
+    providers = pa.array([provider for provider, _ in said], pa.string())
+    kernels = replaced(kernels, "provider", providers.dictionary_encode())
+    kernels = replaced(kernels, "dtypes", pa.array([dtypes for _, dtypes in said], pa.list_(pa.string())))
     return _without_links(kernels, "kernel_id")
 
 
 def _without_links(table: pa.Table, key: str) -> pa.Table:
     """Numbered in start order. Which call launched it is not recorded in this pass, so nothing is to be linked."""
-    table = _set(table, "correlation_id", pa.nulls(table.num_rows, pa.int64()))
-    return _set(table, key, pa.array(np.arange(table.num_rows)))
-
-
-def _set(table: pa.Table, name: str, column: Any) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(place), column)
+    table = replaced(table, "correlation_id", pa.nulls(table.num_rows, pa.int64()))
+    return replaced(table, key, pa.array(np.arange(table.num_rows)))

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics.lowering import NAMELESS, Lowering
-from aaco.core.tables import EXECUTED_NODES
+from aaco.core.tables import EXECUTED_NODES, replaced
 
 Assignment = Sequence[Mapping[str, Any]]
 Seen = Mapping[str, tuple[str, str | None]]  # executed node -> its operator and provider
@@ -60,8 +60,7 @@ def of_lowered(lowered: Lowering, assignment: Assignment, ran: Seen) -> Placemen
 
 
 def _set(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    position = table.schema.get_field_index(name)
-    return table.set_column(position, table.schema.field(position), column.cast(table.schema.field(position).type))
+    return replaced(table, name, column.cast(table.schema.field(name).type))
 
 
 def _called(executed: pa.Table, ran: Seen) -> dict[str, str]:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.statistics import mad_sigma
+from aaco.core.tables import replaced
 
 Reals = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -119,8 +120,7 @@ def tag(inference_iters: pa.Table, features: pa.Table, only_clean: bool = False)
                "counted": pc.or_(pc.invert(measured), pc.fill_null(found.clean, True)) if only_clean else
                pa.nulls(inference_iters.num_rows, pa.bool_())}
     for name, values in columns.items():
-        place = inference_iters.schema.get_field_index(name)
-        inference_iters = inference_iters.set_column(place, inference_iters.schema.field(place), values)
+        inference_iters = replaced(inference_iters, name, values)
     return inference_iters
 
 

@@ -27,6 +27,7 @@ from aaco.collectors import amd_library, amd_sensors, amd_sysfs, amd_tools, devi
 from aaco.collectors.device_recorder import Account
 from aaco.core.host import Host, known, number
 from aaco.core.readings import Absent
+from aaco.core.tables import replaced
 
 PERIOD_S = 0.1
 READY_S, END_S = 20.0, 5.0  # to open a library starts devices that nobody else uses, which takes up to seconds
@@ -113,7 +114,7 @@ def events(folder: Path, asked: Callable[[Path], pa.Table]) -> pa.Table:
     amd = [read(raw) for name, read in readers.items() for raw in sorted(folder.glob(f"{name}-*.bin"))]
     for t_ns, path in amd_tools.answers(folder):
         table = asked(path)
-        amd.append(table.set_column(0, table.schema.field("t_ns"), pa.array([t_ns] * table.num_rows, pa.int64())))
+        amd.append(replaced(table, "t_ns", pa.array([t_ns] * table.num_rows, pa.int64())))
     if not nvidia and not amd:
         raise Absent("no NVIDIA or AMD device could be watched (aaco doctor)")
     return pa.concat_tables([*nvidia, *(_numbered(table, _count(nvidia)) for table in amd)])
@@ -137,8 +138,7 @@ def _count(tables: list[pa.Table]) -> int:
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:
     """The table with its devices numbered from `first` on."""
-    place = table.schema.get_field_index("device_id")
-    return table.set_column(place, table.schema.field(place), pc.add(table["device_id"], first))
+    return replaced(table, "device_id", pc.add(table["device_id"], first))
 
 
 def said(folder: Path, gpu_events: pa.Table | None) -> Iterator[str]:

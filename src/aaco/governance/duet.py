@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from aaco.core import statistics
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
+from aaco.core.tables import replaced
 from aaco.governance import compare
 from aaco.governance.calibrate import probability
 from aaco.governance.compare import Comparison
@@ -134,8 +135,7 @@ def disturbed(spins_ns: Reals) -> NDArray[np.bool_]:
 
 def marked(pairs: pa.Table) -> pa.Table:
     """The pairs table with its column `disturbed` filled in."""
-    at = pairs.schema.get_field_index("disturbed")
-    return pairs.set_column(at, pairs.schema.field(at), pa.array(disturbed(pairs["spin_ns"].to_numpy())))
+    return replaced(pairs, "disturbed", pa.array(disturbed(pairs["spin_ns"].to_numpy())))
 
 
 def prior(history: Sequence[Sequence[float]]) -> Prior:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from aaco.analytics.attribution.nodes import UNATTRIBUTED
 from aaco.analytics.attribution.operators import NO_COST
 from aaco.analytics.lanes import Ints, integers
-from aaco.core.tables import OP_TO_KERNEL_MAP, OPERATORS
+from aaco.core.tables import OPERATORS, replaced
 
 NO_NODE = "it serves no node of the model: the runtime inserted it, or does not name it"
 SEVERAL_KERNELS = "how often its nodes ran is not known where one may launch several kernels"
@@ -39,8 +39,7 @@ def of_graph(kernels: pa.Table, mapped: pa.Table, graph_nodes: pa.Table) -> tupl
               "operator_id": at, "kernels": int(ran[at]), "device_ns": int(spent[at]), "method": methods[at]}
              for at in order]
     table = OPERATORS.build(**{name: [one.get(name) for one in known] for name in OPERATORS.columns})
-    position = OP_TO_KERNEL_MAP.schema.get_field_index("operator_id")
-    return table, mapped.set_column(position, mapped.schema.field(position), pa.array(row))
+    return table, replaced(mapped, "operator_id", pa.array(row))
 
 
 def module_of(name: str) -> str | None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics import kernel_groups
 from aaco.analytics.operators import family
-from aaco.core.tables import OP_TO_KERNEL_MAP
+from aaco.core.tables import OP_TO_KERNEL_MAP, replaced
 
 
 def label_families(kernels: pa.Table, executed_nodes: pa.Table | None) -> pa.Table:
@@ -22,8 +22,7 @@ def label_families(kernels: pa.Table, executed_nodes: pa.Table | None) -> pa.Tab
     names = kernels["kernel_name"].to_pylist()
     known = {pair: family(pair[0], domains.get(pair[1], "")) for pair in set(zip(names, executed, strict=True))}
     column = pa.array([known[pair] for pair in zip(names, executed, strict=True)], pa.string())
-    position = kernels.schema.get_field_index("family")
-    return kernels.set_column(position, kernels.schema.field(position), column.dictionary_encode())
+    return replaced(kernels, "family", column.dictionary_encode())
 
 
 def map_nodes(kernels: pa.Table, executed_nodes: pa.Table, graph_nodes: pa.Table,

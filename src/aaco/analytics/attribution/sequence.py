@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from aaco.analytics.families import decode
 from aaco.analytics.operators import family
 from aaco.core.readings import Absent
+from aaco.core.tables import replaced
 
 Reals = NDArray[np.float64]
 MOST_CELLS = 8_000_000  # kernels x nodes: a gigabyte while it works
@@ -109,8 +110,7 @@ def lay_kernels(kernels: pa.Table, executed_nodes: pa.Table, modelled_ns: Mappin
             for row, node, known in zip(rows, laid.node.tolist(), laid.confidence.tolist(), strict=True):
                 chosen[row], confidence[row] = node, known
     column = pa.array([None if node == OUTSIDE else names[node] for node in chosen], pa.string()).dictionary_encode()
-    place = kernels.schema.get_field_index("executed_node")
-    return ByOrder(kernels.set_column(place, kernels.schema.field(place), column), confidence)
+    return ByOrder(replaced(kernels, "executed_node", column), confidence)
 
 
 def _node(row: Mapping[str, Any], modelled_ns: Mapping[str, float]) -> Node:

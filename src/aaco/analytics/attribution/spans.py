@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from aaco.analytics.calls import Does, parts
 from aaco.analytics.lanes import NONE, Ints, integers
 from aaco.analytics.linking import DOMAINS
+from aaco.core.tables import replaced
 
 TOLERANCE_NS = 1000
 RANGES = ("ort", "marker")  # domains in which runtimes write the ranges of their nodes
@@ -53,9 +54,7 @@ def launched_in(kernels: pa.Table, api_calls: pa.Table, nodes: Collection[str], 
     found[~known] = -1
     executed = ranges["name"].cast(pa.string()).take(pa.array(np.maximum(found, 0), mask=found < 0))
     why = np.select([~known, several, found < 0], [NO_LAUNCH, SEVERAL, NO_NODE], "")
-    position = kernels.schema.get_field_index("executed_node")
-    column = executed.combine_chunks().dictionary_encode()
-    return Spans(kernels.set_column(position, kernels.schema.field(position), column),
+    return Spans(replaced(kernels, "executed_node", executed.combine_chunks().dictionary_encode()),
                  pa.array(why.tolist(), mask=why == ""))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from aaco.core.tables import EXECUTED_NODES
+from aaco.core.tables import EXECUTED_NODES, replaced
 
 _SUFFIXES = (".kd", " [clone .kd]")
 
@@ -53,9 +53,8 @@ def by_symbol(kernels: pa.Table, executed_nodes: pa.Table) -> BySymbol:
         else:
             chosen[row], methods[row] = _any_of(names[row]), "name"
     column = pa.array(chosen, pa.string()).dictionary_encode()
-    at = kernels.schema.get_field_index("executed_node")
     untold = sorted({name for name in seen if len(owners[name]) > 1}) if not rounds else []
-    return BySymbol(kernels.set_column(at, kernels.schema.field(at), column),
+    return BySymbol(replaced(kernels, "executed_node", column),
                     pa.concat_tables([executed_nodes, _shared(untold, owners, executed_nodes)]), methods)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from aaco.analytics.alignment import align
 from aaco.analytics.lanes import NONE, Ints, Names, integers
 from aaco.core.readings import Absent
+from aaco.core.tables import replaced
 
 EXACT, ALIGNED = "exact_sequence", "sequence"
 
@@ -62,8 +63,7 @@ def by_position(profiled: pa.Table, clean: pa.Table) -> Transferred:
     _by_graph_node(clean, found, how)
     how[found == NONE] = 0
     column = pa.array(nodes.known, pa.string()).take(pa.array(np.maximum(found, 0), mask=found == NONE))
-    position = clean.schema.get_field_index("executed_node")
-    return Transferred(clean.set_column(position, clean.schema.field(position), column.dictionary_encode()),
+    return Transferred(replaced(clean, "executed_node", column.dictionary_encode()),
                        pa.array([None, EXACT, ALIGNED]).take(pa.array(how)), identical, len(differences), differences)
 
 

@@ -17,7 +17,7 @@ from aaco.core.tables.attribution import (
 from aaco.core.tables.critical_path import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
 from aaco.core.tables.inference import ACCOUNT, INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP, PAIRS
 from aaco.core.tables.model import EXECUTED_NODES, GRAPH_EDGES, GRAPH_NODES
-from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec
+from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec, replaced
 from aaco.core.tables.telemetry import DEVICE_FACTS, DEVICE_LINKS, GPU_EVENTS, SAMPLES, SYSTEM_EVENTS
 from aaco.core.tables.trace import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COLLECTIVES, COPIES, COUNTERS, KERNELS
 from aaco.core.tables.waves import (
@@ -77,6 +77,7 @@ __all__ = [
     "WAVE_TRACE",
     "WAVE_WAITS",
     "TableSpec",
+    "replaced",
 ]
 
 ALL = {spec.name: spec for spec in (

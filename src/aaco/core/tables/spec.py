@@ -109,6 +109,12 @@ def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:
     return pa.array(values, kind)
 
 
+def replaced(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The table with this column in place of its own of that name, as the field says it is."""
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), column)
+
+
 WHEN = {
     "t_start_ns": (INT, "start"),
     "t_end_ns": (INT, "end"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 from aaco.analytics.operators.terms import UnknownShape
 from aaco.analytics.operators.torch import Price, price
 from aaco.analytics.operators.torch.arguments import Arguments, recorded
+from aaco.core.tables import replaced
 
 LARGEST = 2**63 - 1
 NO_OPERATOR = "no operator launched it"
@@ -27,8 +28,7 @@ def priced(operators: pa.Table) -> pa.Table:
               "bytes": pa.array([one.bytes for one in found], pa.int64()),
               "why_no_cost": pa.array([one.why or None for one in found], pa.string())}
     for name, column in filled.items():
-        at = operators.schema.get_field_index(name)
-        operators = operators.set_column(at, operators.schema.field(at), column)
+        operators = replaced(operators, name, column)
     return operators
 
 
