@@ -10,6 +10,9 @@ import importlib
 import json
 import os
 import pkgutil
+import sys
+import time
+import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,14 +28,27 @@ class Claim:
     met: bool | None
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a part found, and how long that took."""
+
+    claims: list[Claim]
+    seconds: float
+
+    def count(self, met: bool | None) -> int:
+        """Claims with this verdict."""
+        return sum(claim.met is met for claim in self.claims)
+
+
 RESULTS = Path(__file__).with_name("results")
 
 
 def main(package: ModuleType, about: dict[str, str] | None = None) -> int:
     """Print the claims of the package's parts, or of those asked for; 1 where one misses its bar.
 
-    about: what they ran on, with its `date`, where that decides the figures: then they are kept in benchmarks/results,
-    beside it.
+    A part that fails has missed, and the others go on. What was found is written after each part, so that a run that is
+    cut keeps it. about: what they ran on, with its `date`, where that decides the figures: then they are kept in
+    benchmarks/results, beside it.
     """
     parts = sorted(info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_"))
     parser = argparse.ArgumentParser(prog=f"python -m {package.__name__}", description=package.__doc__)
@@ -40,18 +56,47 @@ def main(package: ModuleType, about: dict[str, str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the claims here too")
     chosen = parser.parse_args()
     captures = Path(os.environ.get("AACO_CAPTURES", "../shared/data"))
-    found: dict[str, list[Claim]] = {}
-    for part in chosen.only or parts:
-        found[part] = importlib.import_module(f"{package.__name__}.{part}").claims(captures)
-        for claim in found[part]:
+    found: dict[str, Part] = {}
+    for name in chosen.only or parts:
+        found[name] = _measured(f"{package.__name__}.{name}", captures)
+        for claim in found[name].claims:
             verdict = {True: "met", False: "MISSED", None: ""}[claim.met]
-            print(f"{part:<14} {claim.claim:<64} {claim.bar:<28} {claim.measured:<44} {verdict}", flush=True)
-    document = {part: [asdict(claim) for claim in claims] for part, claims in found.items()}
-    if chosen.json:
-        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+            print(f"{name:<14} {claim.claim:<64} {claim.bar:<28} {claim.measured:<44} {verdict}", flush=True)
+        print(f"{name:<14} took {found[name].seconds:.1f} s", flush=True)
+        _keep(package, found, chosen.json, about)
+    _sum_up(found)
+    return int(any(part.count(False) for part in found.values()))
+
+
+def _measured(module: str, captures: Path) -> Part:
+    """The part's claims; whatever stops it is a claim that is missed, in its own last line."""
+    begin = time.monotonic()
+    try:
+        claims = list(importlib.import_module(module).claims(captures))
+    except Exception as error:  # noqa: BLE001  the other parts are worth having, and this one says what it met
+        traceback.print_exc(file=sys.stderr)
+        said = (getattr(error, "what", "") or str(error)).strip().splitlines()
+        claims = [Claim("the part runs to its end", "no error", f"{type(error).__name__}: {said[-1] if said else ''}",
+                        False)]
+    return Part(claims, time.monotonic() - begin)
+
+
+def _keep(package: ModuleType, found: dict[str, Part], given: Path | None, about: dict[str, str] | None) -> None:
+    document = {"parts": {name: [asdict(claim) for claim in part.claims] for name, part in found.items()},
+                "seconds": {name: round(part.seconds, 1) for name, part in found.items()}}
+    if given:
+        given.write_text(json.dumps(document, indent=1) + "\n")
     if about:
         day = about["date"].replace(":", "").replace("+0000", "Z")
         RESULTS.mkdir(exist_ok=True)
         kept = RESULTS / f"{package.__name__.rpartition('.')[2]}-{day}.json"
-        kept.write_text(json.dumps({"about": about, "parts": document}, indent=1) + "\n")
-    return int(any(claim.met is False for claims in found.values() for claim in claims))
+        kept.write_text(json.dumps({"about": about, **document}, indent=1) + "\n")
+
+
+def _sum_up(found: dict[str, Part]) -> None:
+    """A line for each part, and one for all."""
+    everything = Part([claim for part in found.values() for claim in part.claims],
+                      sum(part.seconds for part in found.values()))
+    print(f"\n{'part':<14} {'seconds':>8} {'met':>6} {'missed':>7} {'no bar':>7}")
+    for name, part in {**found, "all": everything}.items():
+        print(f"{name:<14} {part.seconds:>8.1f} {part.count(True):>6} {part.count(False):>7} {part.count(None):>7}")
