@@ -1,13 +1,14 @@
 """What recording a device costs the program on it, what the recording is worth, and whether it sees a power cap.
 
 A program in another process multiplies matrices, or launches many tiny kernels, and tells when each step began and
-ended. Blocks of steps with the recorder and without it take turns (on, off, off, on); the cost is the mean of the
-logarithms of their ratios, with its 95 % interval.
+ended. Short blocks of steps with the recorder and while it stands still take turns (on, off, off, on); the cost is
+the median of their ratios, with its 95 % interval.
 """
 
 from __future__ import annotations
 
-import math
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from aaco.collectors import device_watch
 from aaco.core.config import Analysis
 from aaco.core.errors import Missing
 from aaco.core.readings import Absent, Estimate, Reading
-from aaco.core.statistics import mean_interval
+from aaco.core.statistics import quantile
 from aaco.core.tables import INFERENCE_ITERS
 from aaco.profiler import smi
 from benchmarks.claims import Claim
@@ -47,7 +48,7 @@ for line in sys.stdin:
         begin = time.monotonic_ns(); step(); torch.cuda.synchronize(); rows.append((begin, time.monotonic_ns()))
     print(*(f"{begin},{end}" for begin, end in rows), flush=True)
 """
-PAIRS, BLOCK_S, LONG_S, REST_S = 12, 0.8, 6.0, 3.0
+PAIRS, BLOCK_S, LONG_S, REST_S = 48, 0.2, 6.0, 3.0
 FREE_PCT = 1.0
 
 
@@ -85,21 +86,34 @@ def running(argv: Sequence[str]) -> Iterator[Program]:
         program.end()
 
 
-def cost(program: Program, kind: str, folder: Path, pairs: int = PAIRS, block_s: float = BLOCK_S) -> Estimate:
-    """By how many percent the median step is slower while the devices are recorded ten times a second."""
+def cost(program: Program, kind: str, recorder: int, pairs: int = PAIRS, block_s: float = BLOCK_S) -> Estimate:
+    """By how many percent the median step is slower while the devices are recorded ten times a second.
+
+    recorder: the process that records, which stands still in every other block: beginning it anew would take longer
+    than a block, in which the machine drifts. The median of the pairs, with its order-statistic interval.
+    """
     ratios = []
     for pair in range(pairs):
-        order = (True, False) if pair % 2 else (False, True)
-        found = {on: _block(program, kind, block_s, folder / str(pair) if on else None) for on in order}
-        ratios.append(math.log(found[True] / found[False]))
-    mean = mean_interval(np.array(ratios))
-    assert mean.low is not None and mean.high is not None
-    return Estimate(*(100 * math.expm1(each) for each in (mean.value, mean.low, mean.high)))
+        found = {}
+        for on in (True, False) if pair % 2 else (False, True):
+            with nullcontext() if on else paused(recorder):
+                found[on] = _block(program, kind, block_s)
+        ratios.append(100 * (found[True] / found[False] - 1))
+    return quantile(np.array(ratios), 0.5)
 
 
-def _block(program: Program, kind: str, seconds: float, folder: Path | None) -> float:
-    with device_watch.recorded(folder) if folder else nullcontext():
-        steps = program.steps(kind, seconds)
+@contextmanager
+def paused(process: int) -> Iterator[None]:
+    """The process stands still until the end of the block."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def _block(program: Program, kind: str, seconds: float) -> float:
+    steps = program.steps(kind, seconds)
     return float(np.median(steps[:, 1] - steps[:, 0]))
 
 
@@ -126,7 +140,10 @@ def claims(_: Path, argv: Sequence[str] = (sys.executable, "-c", PROGRAM)) -> li
     """Cost, throttling seen and not seen, energy against the counter, rate."""
     with tempfile.TemporaryDirectory() as scratch, running(argv) as program:
         folder = Path(scratch)
-        costs = {kind: cost(program, kind, folder / kind) for kind in ("launch", "gemm")}
+        recorder = device_watch.Recorder("nvidia", folder / "cost", device_watch.PERIOD_S)
+        recorder.wait()
+        costs = {kind: cost(program, kind, recorder.pid) for kind in ("launch", "gemm")}
+        recorder.stop()
         held, told = watched(program, "gemm", folder / "held")
         program.steps("launch", REST_S)
         free, _ = watched(program, "launch", folder / "free")

@@ -356,15 +356,15 @@ def test_the_proof_on_a_device_reads_what_the_recorder_left(machine: Path, monke
         pass
 
 
-def test_the_cost_of_recording_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_recording_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is 3 % slower while it is recorded, on a machine that slows down. Mutation: always one order."""
-    state = {"on": False, "base": 1000.0}
+    state = {"on": True, "base": 1000.0}
 
     @contextmanager
-    def recorded(_: Path) -> Iterator[None]:
-        state["on"] = True
-        yield
+    def paused(_: int) -> Iterator[None]:
         state["on"] = False
+        yield
+        state["on"] = True
 
     class Steps:
         def steps(self, kind: str, seconds: float) -> np.ndarray:
@@ -372,7 +372,19 @@ def test_the_cost_of_recording_is_told(tmp_path: Path, monkeypatch: pytest.Monke
             took = state["base"] * (1.03 if state["on"] else 1) * 1000
             return np.array([[0, int(took)]] * 5)
 
-    monkeypatch.setattr(device_watch, "recorded", recorded)
-    found = proof.cost(Steps(), "launch", tmp_path, 8)  # type: ignore[arg-type]
-    assert found.value == pytest.approx(3, abs=0.1) and found.low is not None and found.low < 3
+    monkeypatch.setattr(proof, "paused", paused)
+    found = proof.cost(Steps(), "launch", 0, 8)  # type: ignore[arg-type]
+    assert found.value == pytest.approx(3, abs=0.1) and found.low is not None and found.low > 0
     assert proof._cost_claim("launch", found).met is False
+
+
+def test_a_paused_process_stands_still_and_goes_on() -> None:
+    """By the kernel's word. Mutation: no SIGCONT."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        state = Path(f"/proc/{process.pid}/status")
+        with proof.paused(process.pid):
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            assert "State:\tT" in state.read_text()
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+        assert "State:\tT" not in state.read_text()
+        process.kill()

@@ -71,6 +71,11 @@ class Recorder:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=subprocess.DEVNULL, start_new_session=True)
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def wait(self) -> None:
         """Until it records, or has said that there is nothing to record, or is given up."""
         assert self._process.stdout
