@@ -7,11 +7,12 @@ import pytest
 
 from aaco.analytics import features
 from aaco.analytics import metrics as every
+from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.inputs import Spans
 from aaco.collectors import nvml
 from aaco.core import registry
-from aaco.core.readings import Absent
-from aaco.core.tables import INFERENCE_ITERS
+from aaco.core.readings import Absent, Reading
+from aaco.core.tables import INFERENCE_ITERS, SAMPLES
 
 registry.load(every, "aaco.metrics")  # in their usual order, whichever test comes first
 EVENTS = nvml.parse(Path(__file__).parents[1] / "captures/nvml_h100/nvml.bin")
@@ -41,6 +42,42 @@ def test_each_iteration_has_its_throttling_and_its_sharing():
     assert [row["throttled"] for row in rows] == [0, 1, 0]
     assert rows[1]["gpu_util_pct"] > 95 and rows[1]["power_w"] > 600 and rows[0]["power_w"] < 200
     assert [row["device_processes"] for row in rows] == [2, 2, 2]
+
+
+def conditions(**values):
+    """Those that stand where these readings alone are known."""
+    readings = {name: Reading(name, metric.unit, values.get(name), "" if name in values else "not asked")
+                for name, metric in registry.METRICS.items()}
+    return [one.label for one in diagnose(readings).conditions]
+
+
+def shared(own, others):
+    """The reading, and whether the condition stands, of shares every 200 ms."""
+    at = np.arange(AT[0] + 8_000_000_000, AT[0] + 16_000_000_000, 200_000_000)
+    rows = [(time, name, value) for time, mine, theirs in zip(at, own, others, strict=False)
+            for name, value in (("own_sm_pct", mine), ("others_sm_pct", theirs))]
+    samples = SAMPLES.build(device_id=[0] * len(rows), **dict(zip(("t_ns", "name", "value"), zip(*rows, strict=True),
+                                                                  strict=True)))
+    spans = Spans(np.array([at[0]]), np.array([at[0] + 8_000_000_000]))
+    value = registry.METRICS["device_others_sm_pct"].compute(samples, EVENTS, spans)
+    return value, conditions(device_others_sm_pct=value)
+
+
+def test_a_device_is_shared_where_others_compute_on_it():
+    """What they had before is not of the measured time. Mutations: the first second counts; the rule from 50 on."""
+    assert shared([60] * 40, [90] * 5 + [8] * 35) == (8, ["shared_device"])
+    assert shared([60] * 40, [90] * 5 + [0] * 35) == (0, [])
+    with pytest.raises(Absent, match=r"none of the processes .* is seen to be ours"):
+        shared([0] * 40, [30] * 40)
+    with pytest.raises(Absent, match="2 shares of others_sm_pct"):
+        shared([60] * 7, [30] * 7)
+
+
+def test_a_trace_has_no_cost_of_noise_but_waits():
+    """Mutation: waits speak where the cost of noise is known, too."""
+    assert conditions(scheduler_interference=0.06) == ["interference"]
+    assert conditions(scheduler_interference=0.04) == []
+    assert conditions(scheduler_interference=0.06, noise_impact_pct=1) == []
 
 
 def test_only_what_was_sampled_while_measuring_counts():

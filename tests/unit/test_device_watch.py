@@ -33,6 +33,7 @@ from aaco.collectors import (
     device_watch,
     gpu_metrics,
     nvml,
+    nvml_users,
 )
 from aaco.collectors.device_samples import KINDS
 from aaco.core.errors import Missing
@@ -104,6 +105,42 @@ def test_a_lost_device_ends_with_its_reason_and_the_other_goes_on(machine: Path)
     told = list(device_watch.said(folder, events))
     assert any("of one CPU" in one and "with news" in one for one in told)
     assert any(one.startswith("device 1 was lost to NVML") and "GPU is lost" in one for one in told)
+
+
+def test_of_processes_only_two_sums_are_kept(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What descends from whoever has it recorded is ours. Mutations: all are others; the recorder's own descendants."""
+    monkeypatch.setenv("FAKE_NVML_USERS", f"{os.getpid()}:40,1:25,{os.getppid()}:5")
+    folder = machine / "devices"
+    with device_watch.recorded(folder, 0.03, ["nvidia"]):
+        until(lambda: rows(folder) >= 20, "twenty rows")
+    finer = device_watch.samples(folder).to_pylist()
+    told = {name: {row["value"] for row in finer if row["name"] == name} for name in ("own_sm_pct", "others_sm_pct")}
+    assert told == {"own_sm_pct": {40.0}, "others_sm_pct": {30.0}}
+    assert {row["process_id"] for row in finer} == {None}
+
+
+def users(driver: Path, proc: Path) -> dict[str, float]:
+    """What is told of the first device where process 42 is the one that measures."""
+    library = nvml.Driver(str(driver / nvml.LIBRARY))
+    device = library.devices()[0]
+    found = nvml_users.Users(library._nvml, device.index, device.handle, 42, proc)
+    told = {list(KINDS)[kind]: value for _, _, kind, value in found.samples()}
+    assert not list(found.samples()), "not so soon again"
+    library.close()
+    return told
+
+
+def test_whose_work_it_is_where_some_cannot_be_seen(driver: Path, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutations: whoever is not seen is another; a name with a bracket in it; nobody at work is not told."""
+    for pid, name, parent in ((50, "python", 42), (60, "a) S 42 (b", 1), (1, "init", 0)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} 7 7")
+    for said, told in (("50:30,60:20", (30, 20)), ("50:30,70:20", None), ("", (0, 0)), ("60:101", (0, 0)), (None, None),
+                       (",".join(f"60:{share}" for share in range(40)), (0, 39))):
+        monkeypatch.setenv("FAKE_NVML_USERS", said) if said is not None else monkeypatch.delenv("FAKE_NVML_USERS")
+        expected = dict(zip(("own_sm_pct", "others_sm_pct"), told, strict=True)) if told else {}
+        assert users(driver, tmp_path) == expected
 
 
 def test_a_driver_that_hangs_is_left_behind(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from aaco.collectors import device_samples
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.collectors.nvml_streams import PowerHistory, Shares
+from aaco.collectors.nvml_users import Users
 from aaco.collectors.recording import Format
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
@@ -114,9 +115,10 @@ class Driver:
         """Why the device that was sampled last can be read no more; None where it can."""
         return self._said(self._refused) if self._refused in GONE else None
 
-    def streams(self, device: Device) -> tuple[PowerHistory, Shares]:
+    def streams(self, device: Device) -> tuple[PowerHistory, Shares, Users]:
         """What the device tells beside single values."""
-        return (PowerHistory(self._nvml, device.index, device.handle), Shares(self._nvml, device.index, device.handle))
+        told = self._nvml, device.index, device.handle
+        return PowerHistory(*told), Shares(*told), Users(*told)
 
     def _device(self, index: int) -> Device:
         handle, name = c_void_p(), ctypes.create_string_buffer(96)  # NVML_DEVICE_NAME_V2_BUFFER_SIZE
@@ -237,13 +239,13 @@ class Sampler(DeviceSampler):
         return found
 
     def samples(self) -> Sequence[device_samples.Record]:
-        """The driver's history of power, and GPM's shares."""
-        return [one for index, (history, shares) in self._streams.items() if index not in self.lost
-                for one in (*history.samples(self.last), *shares.samples())]
+        """The driver's history of power, GPM's shares, and whose work it was."""
+        return [one for index, (history, shares, users) in self._streams.items() if index not in self.lost
+                for one in (*history.samples(self.last), *shares.samples(), *users.samples())]
 
     def close(self) -> None:
         """Shut the library down."""
-        for index, (_, shares) in self._streams.items():
+        for index, (_, shares, _) in self._streams.items():
             if index not in self.lost:
                 shares.close()
         self._driver.close()

@@ -13,7 +13,7 @@ from aaco.core.registry import metric
 
 GPM = "NVML GPM (nvmlGpmMetricsGet), shares over 100 ms and more"
 DRIVER = "the driver's telemetry"
-PERIOD_NS = 100_000_000  # a share is of the time before it
+PERIOD_NS, USERS_NS = 100_000_000, 1_000_000_000  # a share is of the time before it; that of processes may be so old
 FEWEST = 3
 
 
@@ -40,6 +40,19 @@ def device_tensor_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: S
 def device_dram_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
     """How much of the memory's bandwidth was used, while inferences were measured."""
     return _share(samples, gpu_events, measured_spans, "dram_pct")
+
+
+@metric(unit="pct", better="lower", formula="mean share of the time in which kernels of others ran, of busy devices",
+        source="NVML process utilization (nvmlDeviceGetProcessUtilization)", bands=("<5 ours alone", ">=5 shared"))
+def device_others_sm_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
+    """How much of the device's multiprocessors processes had that are not ours, while inferences were measured."""
+    own = samples.filter(pc.equal(samples["name"].cast(pa.string()), "own_sm_pct"))
+    if not own.num_rows:
+        raise Absent("the driver does not tell whose work the device does")
+    if not (pc.max(own["value"]).as_py() or 0) > 0:
+        raise Absent("none of the processes that the driver tells of is seen to be ours: it was too short, or this "
+                     "container has process numbers of its own")
+    return _share(samples, gpu_events, measured_spans, "others_sm_pct", USERS_NS)
 
 
 @metric(unit="1", better="lower", formula="most processes that held a busy device at one sample", source=DRIVER)
@@ -73,15 +86,15 @@ def measured_peak_vram_bytes(gpu_events: pa.Table, inference_iters: pa.Table, me
     return _memory(gpu_events, inference_iters, measured_spans, "measurement")
 
 
-def _share(samples: pa.Table, gpu_events: pa.Table, spans: Spans, name: str) -> float:
+def _share(samples: pa.Table, gpu_events: pa.Table, spans: Spans, name: str, period_ns: int = PERIOD_NS) -> float:
     """Mean of the shares that are wholly of the measured time."""
-    whole = Spans(spans.start + PERIOD_NS, spans.end)
+    whole = Spans(spans.start + period_ns, spans.end)
     rows = samples.filter(pc.equal(samples["name"].cast(pa.string()), name))
     rows = rows.filter(pc.is_in(rows["device_id"], pa.array(busy(gpu_events, spans))))
     values = rows.filter(pa.array(inside(rows["t_ns"].to_numpy(), whole)))["value"].to_numpy()
     if len(values) < FEWEST:
-        raise Absent(f"{len(values)} shares of {name} in the measured time, fewer than {FEWEST}: the device has no "
-                     "GPM, or was measured too shortly")
+        raise Absent(f"{len(values)} shares of {name} in the measured time, fewer than {FEWEST}: the device does not "
+                     "tell them, or was measured too shortly")
     return float(values.mean())
 
 

@@ -49,9 +49,23 @@ def throttled_clock(device_throttled_pct: Reading) -> Iterator[Evidence]:
     yield device_throttled_pct.above(5, "samples with a throttle reason", essential=True)
 
 
+@rule(label="shared_device", kind="condition", source=SOURCE,
+      advice=("find who else computes on it: nvidia-smi pmon -c 5",
+              "have the device to yourself (CUDA_VISIBLE_DEVICES), or an instance of it (MIG); what must share it "
+              "shares it better under MPS",
+              "until then compare runs that take turns, so that both meet the same neighbour"))
+def shared_device(device_others_sm_pct: Reading, device_processes_max: Reading) -> Iterator[Evidence]:
+    """Another process computed on the device while it was measured."""
+    yield device_others_sm_pct.above(5, "the device's time that others had", 0.7, essential=True)
+    yield device_processes_max.above(2, "processes that hold the device", 0.3)
+
+
 @rule(label="interference", kind="condition", source=SOURCE,
       advice=("find the other load with top, pin the run to idle cores, or stop what competes; aaco run --noise repeat "
               "measures until enough inferences are clean",))
-def interference(noise_impact_pct: Reading) -> Iterator[Evidence]:
-    """What else ran on the machine slowed the measured inferences."""
+def interference(noise_impact_pct: Reading, scheduler_interference: Reading) -> Iterator[Evidence]:
+    """What else ran on the machine slowed the measured inferences, or kept a traced program's threads from a CPU."""
+    if noise_impact_pct.value is None and scheduler_interference.value is not None:
+        yield scheduler_interference.above(0.05, "waits for a CPU, per time of the trace", essential=True)
+        return
     yield noise_impact_pct.above(5, "cost of recorded interference", essential=True)

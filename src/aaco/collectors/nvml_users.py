@@ -1,0 +1,91 @@
+"""How much of a device's multiprocessors the measured processes have, and how much all others: by NVML, two sums.
+
+nvmlDeviceGetProcessUtilization (nvml.h) tells of each process that worked lately the share of the time in which a
+kernel of it ran. Ours are the descendants of the process that has the devices recorded; of the others neither a number
+nor a name is kept. Where one of them is not to be seen from here (it has ended, or this is a container with process
+numbers of its own) nothing is told of that moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from ctypes import byref, c_uint, c_ulonglong, c_void_p
+from pathlib import Path
+
+from aaco.collectors.device_samples import CODES, Record
+
+SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE = 0, 6, 7  # nvml.h; NOT_FOUND: nobody worked
+EVERY_NS = 200_000_000
+WINDOW_US = 1_000_000  # an H200's driver samples a process every 0.2 to 0.8 s: what is older is over
+MORE = 16  # processes that may begin between two calls
+
+
+class _Use(ctypes.Structure):
+    """nvml.h: nvmlProcessUtilizationSample_t."""
+
+    _fields_ = (("pid", c_uint), ("time_us", c_ulonglong), ("sm", c_uint), ("memory", c_uint), ("encoder", c_uint),
+                ("decoder", c_uint))
+
+
+class Users:
+    """The shares of one device. root: whose descendants the measured processes are."""
+
+    def __init__(self, nvml: ctypes.CDLL, index: int, handle: c_void_p, root: int | None = None,
+                 proc: Path = Path("/proc")) -> None:
+        self._get = getattr(nvml, "nvmlDeviceGetProcessUtilization", None)
+        self.index, self.handle, self._at = index, handle, 0
+        self._root, self._proc, self._known = root or os.getppid(), proc, dict[int, bool]()
+
+    def samples(self) -> Iterator[Record]:
+        """Our share and that of others, %, about five times a second."""
+        now = time.monotonic_ns()
+        if self._get is None or now - self._at < EVERY_NS:
+            return
+        self._at, shares = now, {True: 0, False: 0}
+        worked = self._worked()
+        for pid, share in worked.items() if worked is not None else ():
+            if (ours := self._ours(pid)) is None:
+                return
+            shares[ours] += share
+        if worked is not None:
+            yield now, self.index, CODES["own_sm_pct"], float(shares[True])
+            yield now, self.index, CODES["others_sm_pct"], float(shares[False])
+
+    def _worked(self) -> dict[int, int] | None:
+        """The latest share of each process that worked; None where the driver does not tell."""
+        since, count = time.time_ns() // 1000 - WINDOW_US, c_uint(0)
+        code = self._get(self.handle, None, byref(count), c_ulonglong(since))  # type: ignore[misc]
+        if code == INSUFFICIENT_SIZE:
+            count = c_uint(count.value + MORE)
+            room = (_Use * count.value)()
+            code = self._get(self.handle, room, byref(count), c_ulonglong(since))  # type: ignore[misc]
+            if code == SUCCESS:
+                told = sorted((one.time_us, one.pid, one.sm) for one in room if one.pid and one.time_us > since)
+                return {pid: share for _, pid, share in told if share <= 100}
+        if code in (SUCCESS, NOT_FOUND):
+            return {}
+        if code != INSUFFICIENT_SIZE:
+            self._get = None  # not of this device, or not for this user
+        return None
+
+    def _ours(self, pid: int) -> bool | None:
+        """Whether the process descends from the root, as it was first seen; None where it is not to be seen."""
+        if pid not in self._known:
+            above: int | None = pid
+            while above not in (None, 0, self._root):
+                above = _parent(self._proc / str(above) / "stat")
+            if above is None:
+                return None
+            self._known[pid] = above == self._root
+        return self._known[pid]
+
+
+def _parent(stat: Path) -> int | None:
+    """proc_pid_stat(5): the number after the name, which may hold anything, and the state."""
+    try:
+        return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
