@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco import device_passes
+from aaco import device_passes, watching
 from aaco.analytics import (
     attribution,
     features,
@@ -351,7 +351,8 @@ def _notes(record: Record, found: Mapping[str, pa.Table], runtime: Mapping[str, 
         yield f"command: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE - 1] + '…'}"
     if failed := sum(run["code"] != 0 for run in runtime.get("runs", [])):
         yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
-    yield from _watched(runtime)
+    runs = (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))
+    yield from watching.said(run.get("telemetry") for run in runs)
     kernels = found.get("kernels")
     if kernels is not None and "dispatch" in pc.unique(kernels["timed"].cast(pa.string())).to_pylist():
         yield ("kernel times are the host's part of each node, as ONNX Runtime's profile has them: a GPU may work on "
@@ -368,20 +369,6 @@ def _beyond(readings: Mapping[str, Reading], settings: Analysis) -> Iterator[str
         if one.level != "ok":
             name = one.reading.metric
             yield f"{name} {format.reading(one.reading)}: {one.level} from {one.limit:g} on (analysis.{name})."
-
-
-def _watched(runtime: Mapping[str, Any]) -> Iterator[str]:
-    """By which tiers the operating system was recorded, why not by a better one, and what was lost."""
-    told = [run.get("telemetry") for run in (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))]
-    told = [one for one in told if one and "achieved" in one]
-    if not told:
-        return
-    tiers = dict.fromkeys(tier for one in told for tier in one["tiers"])
-    best = " and ".join(f"{tier} ({ladder.NAMES.get(tier, tier)})" for tier in tiers)
-    reasons = dict.fromkeys(f"{tier} was asked for: {why}" for one in told for tier, why in one["why_not"].items())
-    lost = sum(tier.get("lost") or 0 for one in told for tier in one["tiers"].values())
-    yield "; ".join((f"the operating system was recorded by {best}", *reasons,
-                     *([f"{lost:,} events were lost"] if lost else []))) + "."
 
 
 def _tokens(runtime: Mapping[str, Any]) -> int | None:

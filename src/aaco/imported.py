@@ -5,8 +5,10 @@ The counterpart of derive.py, which answers for what this tool ran itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from aaco.analytics import metrics
 from aaco.analytics.bottleneck.budget import Unprofiled
@@ -14,6 +16,7 @@ from aaco.analytics.bottleneck.work import DeviceWork
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.explanation import Coverage, Explanation, summarise
+from aaco.analytics.inputs import Spans
 from aaco.analytics.measure import measure
 from aaco.analytics.roofline import summary
 from aaco.analytics.trace import NO_GPU, Trace
@@ -36,8 +39,11 @@ NOTHING_TO_PLOT = "imported capture: it has no kernels to plot"
 SEALED_BEFORE = "the session was sealed by a version without this metric: aaco analyze SESSION"
 NEVER_BEGAN = "imported capture: no kernel of it has a time at which it began"
 NO_DEVICE = "imported capture: it holds no work of a device"
+NOT_WATCHED = "the program was traced without --telemetry"
+NO_CLOCK = "nothing was recorded beside the program, or the trace is on no clock of this host to place it by"
 NOT_COMPARED = "not compared with another session: aaco diff OTHER SESSION"
 CUT_SHORT: dict[str, Any] = {"captures": [], "kernels_ran_on": ""}  # captures.json is written when all is read
+OF_TELEMETRY = ("gpu_events", "samples", "system_events")
 MOST_PROBLEMS = 6  # of captures that a report begins with
 SUMMED = ("operators",)  # tables that do not grow with the time a trace is long
 OF_DEVICES = ("trace", "device_work", "critical_paths")  # what examinations of the devices' work find
@@ -55,10 +61,10 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
     Readings are those that were sealed with it; `anew`, and where there are none, they are computed.
     """
     captures, found = documents.read(session, layout.CAPTURES) or CUT_SHORT, Tables(session)
-    missing = {name: NOT_TIMED if name == "inference_iters" else NOT_IN_IT for name in tables.ALL if name not in found}
+    missing = {name: _why(session, name) for name in tables.ALL if name not in found}
     stored = {} if anew else documents.read(session, layout.DERIVED_METRICS)
     trace = _trace(session)
-    readings = _stored(stored) if stored else _measured(session, found, settings, missing, trace)
+    readings = _stored(stored) if stored else _measured(session, found, settings, missing, trace, captures)
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model={}, runtime={}, environment={}, machine={}, tables=found, readings=readings,
@@ -66,7 +72,8 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
         absent=_absent_files(session, missing), coverage=_coverage(captures),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=captures,
         truth=documents.read(session, layout.TRACE_CHECK),
-        notes=(*_notes(captures), *(() if anew else documents.damage(session, layout.BOTTLENECK))),
+        notes=(*_notes(captures), *_watched(session, found),
+               *(() if anew else documents.damage(session, layout.BOTTLENECK))),
         examined={name: known for name, file in layout.EXAMINED.items() if (known := documents.read(session, file))},
         trace=trace)
 
@@ -84,20 +91,38 @@ def _trace(session: Session) -> Trace | None:
     return Trace.of({name: document for name, document in found.items() if document}) if any(found.values()) else None
 
 
+def _why(session: Session, table: str) -> str:
+    """Why the session lacks a table."""
+    if table in OF_TELEMETRY and "traced" in session.record.plan:
+        return NO_CLOCK if session.record.planned.watched_by else NOT_WATCHED
+    return NOT_TIMED if table == "inference_iters" else NOT_IN_IT
+
+
 def _measured(session: Session, found: Tables, settings: Analysis, missing: Mapping[str, str],
-              trace: Trace | None) -> dict[str, Reading]:
+              trace: Trace | None, captures: Mapping[str, Any]) -> dict[str, Reading]:
     """Every metric's reading. Kernels and calls are read whole only for a capture that knows its inferences."""
-    knows = queries.has_values(session, KERNELS, "iteration")
-    given = {name: found[name] for name in (*SUMMED, *(OF_AN_INFERENCE if knows else ())) if name in found}
+    knows, watched = queries.has_values(session, KERNELS, "iteration"), session.record.planned.watched_by
+    wanted = (*SUMMED, *(OF_AN_INFERENCE if knows else ()), *(OF_TELEMETRY if watched else ()))
+    given = {name: found[name] for name in wanted if name in found}
     why = {name: NOT_TIMED for name in OF_AN_INFERENCE if name not in given} | dict(missing)
     why |= dict.fromkeys(OF_DEVICES, NO_GPU if KERNELS.name in found else NO_DEVICE)
     if queries.has_values(session, KERNELS, "device_id"):
         why |= dict.fromkeys(OF_DEVICES, NEVER_BEGAN)
     envelopes, why_none = summary.envelopes(documents.read(session, layout.EXAMINED["roofline"]))
     examined = {"trace": trace, "device_work": _work(session), "unprofiled": unprofiled(session),
-                "critical_paths": _paths(session), **envelopes}
+                "critical_paths": _paths(session), "measured_spans": _at_work(captures) if watched else None,
+                **envelopes}
     why |= why_none
     return measure(given, None, settings, why, examined=examined)
+
+
+def _at_work(captures: Mapping[str, Any]) -> Spans | None:
+    """From the first work of a device to the end of the last: what was recorded beside the program is read there."""
+    tallies = [one["tables"][name] for one in captures["captures"] for name in ("kernels", "copies")
+               if name in one["tables"]]
+    known = [(one["start_ns"], one["end_ns"]) for one in tallies if None not in (one["start_ns"], one["end_ns"])]
+    starts, ends = zip(*known, strict=True) if known else ((), ())
+    return Spans(np.array([min(starts)]), np.array([max(ends)])) if known else None
 
 
 def _work(session: Session) -> DeviceWork | None:
@@ -149,6 +174,15 @@ def _coverage(captures: Mapping[str, Any]) -> Coverage | None:
 def _sum(parts: Any) -> tuple[int, int]:
     listed = list(parts)
     return sum(part["count"] for part in listed), sum(part["ns"] for part in listed)
+
+
+def _watched(session: Session, found: Tables) -> Iterator[str]:
+    """By what the devices were recorded beside a traced program, and what was lost."""
+    if session.record.planned.watched_by:
+        from aaco.collectors import device_watch  # loaded where some were recorded
+
+        told = device_watch.said(session.folder / layout.DEVICE_RAW, found.get("gpu_events"))
+        yield from (f"{one}." for one in told)
 
 
 def _notes(captures: Mapping[str, Any]) -> list[str]:

@@ -235,15 +235,26 @@ def fill(session: Session, reading: Reading, show: Show = SILENT, keep: bool = F
     with Writer(session, families_of) as writer:
         for index, piece in reading.pieces():
             writer.add(piece, index)
-        show.step("sorting and writing the tables")
         ranks = [_rank(found, facts) for found, facts in zip(reading.chosen.captures, reading.facts, strict=True)]
-        rows = writer.write(ranks, show.progress)
+        for table in _beside(session, reading.facts):
+            writer.add(table, len(ranks))
+        show.step("sorting and writing the tables")
+        rows = writer.write([*ranks, None], show.progress)
         document = _document(reading, writer, ranks, rows)
     if keep:
         _keep(session, reading.chosen, document, show)
     _partition(session)
     session.write_json(layout.CAPTURES, document)
     session.amend(backend_ran=_origin(reading.facts))
+
+
+def _beside(session: Session, facts: Sequence[Facts]) -> Iterator[pa.Table]:
+    """What was recorded beside a program that was traced here, on the one clock of all captures, if it is one."""
+    if session.record.planned.watched_by:
+        from aaco import watching  # what reads devices is loaded where some were read
+
+        clocks = {one.clock for one in facts}
+        yield from watching.beside(session, clocks.pop() if len(clocks) == 1 else None)
 
 
 def _partition(session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from aaco import __version__, cooling, device_passes, markers, roofs
+from aaco import __version__, cooling, device_passes, roofs, watching
 from aaco.analytics import features, sentinel
 from aaco.calibration import card
-from aaco.collectors import arguments, device_watch, environment, ladder, machine
+from aaco.collectors import arguments, environment, machine
 from aaco.collectors.arguments import Shown
-from aaco.collectors.ladder import Recording
 from aaco.core import clocks, files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, UsageError, first_problem
@@ -154,7 +153,7 @@ def record(begun: Begun, prepared: Prepared | PreparedCommand, settings: Setting
     """
     if isinstance(prepared, PreparedCommand):
         _keep_environment(begun, None, show)
-        with quiet(), _devices(begun.session, prepared.plan):
+        with quiet(), watching.devices(begun.session, prepared.plan.watched_by):
             _run_command(begun.session, prepared, show)
     else:
         _record_model(begun, prepared, settings, show, quiet)
@@ -165,7 +164,7 @@ def _record_model(begun: Begun, prepared: Prepared, settings: Settings, show: Sh
     session = begun.session
     _keep_model(session, prepared)
     _keep_environment(begun, _ceilings(begun.host, prepared, settings, show), show)
-    with quiet(), _devices(session, prepared.plan):
+    with quiet(), watching.devices(session, prepared.plan.watched_by):
         runtime = _time(session, prepared, show)
         session.amend(backend_ran=runtime["providers"][0])
         if prepared.plan.profile:
@@ -244,45 +243,11 @@ def _made(session: Session, processes: int) -> tuple[int, int]:
 def _time_once(session: Session, prepared: Prepared, process: int, progress: Callable[[int], None],
                show: Show) -> dict[str, Any]:
     cooled = cooling.before(prepared.plan.cool_s, show)
-    with _telemetry(session, prepared.plan, process, show) as (watch, recordings):
-        facts = ort.time_pass(session.folder, prepared.workload, prepared.plan, process, progress=progress,
-                              started=watch, environment=_marks(session, process) if prepared.plan.watched_by else {})
-    return facts | {"telemetry": _told(recordings), "cooling": cooled}
-
-
-@contextmanager
-def _telemetry(session: Session, plan: Plan, process: int,
-               show: Show) -> Iterator[tuple[Callable[[int], None], list[Recording]]]:
-    """What to call with a process's id so that it is recorded until the end of the block, and the recording, if any."""
-    recordings: list[Recording] = []
-
-    def watch(pid: int) -> None:
-        if plan.watched_by:
-            begun = ladder.climb(pid, session.folder / layout.SYSTEM_RAW, process, plan.watched_by)
-            recordings.append(begun)
-            if begun.shortfall and not process:
-                show.step(f"operating system: {begun.shortfall}")
-
-    try:
-        yield watch, recordings
-    finally:
-        for running in recordings:
-            running.stop()
-
-
-def _marks(session: Session, process: int) -> dict[str, str]:
-    """What tells a process where its marks go (aaco.markers)."""
-    path = session.folder / layout.SYSTEM_RAW / f"{ladder.MARKERS}-{process:03d}.bin"
-    return {markers.PATH: str(path.resolve())}
-
-
-def _devices(session: Session, plan: Plan) -> AbstractContextManager[None]:
-    """A block in which the devices that there are get recorded, where that was asked for."""
-    return device_watch.recorded(session.folder / layout.DEVICE_RAW) if plan.watched_by else nullcontext()
-
-
-def _told(recordings: list[Recording]) -> dict[str, Any] | None:
-    return recordings[0].document() if recordings else None
+    with watching.system(session, prepared.plan.watched_by, process, show) as watch:
+        facts = ort.time_pass(
+            session.folder, prepared.workload, prepared.plan, process, progress=progress, started=watch.begin,
+            environment=watching.marks(session, process) if prepared.plan.watched_by else {})
+    return facts | {"telemetry": watch.told, "cooling": cooled}
 
 
 def _run_command(session: Session, prepared: PreparedCommand, show: Show) -> None:
@@ -312,13 +277,12 @@ def _run_once(session: Session, prepared: PreparedCommand, process: int, phase: 
     """One run and its facts, what it said freed of what is withheld from its words."""
     command, hide = prepared.command, prepared.shown.hide
     cooled = cooling.before(prepared.plan.cool_s, show)
-    with _telemetry(session, prepared.plan, process, show) as (watch, recordings):
-        ran = program.run(command.argv, command.timeout_s, watch, _marks(session, process))
+    with watching.system(session, prepared.plan.watched_by, process, show) as watch:
+        ran = program.run(command.argv, command.timeout_s, watch.begin, watching.marks(session, process))
     ran = replace(ran, stdout=hide(ran.stdout), stderr=hide(ran.stderr))
     program.keep(session.folder, process, phase, ran)
     facts = {name: value for name, value in asdict(ran).items() if name not in ("stdout", "stderr")}
-    return ran, {"process": process, "phase": phase, **facts, "telemetry": _told(recordings),
-                 "cooling": cooled}
+    return ran, {"process": process, "phase": phase, **facts, "telemetry": watch.told, "cooling": cooled}
 
 
 def _config_hash(prepared: Prepared) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from aaco import __version__, importing, profilers, withholding
+from aaco import __version__, importing, profilers, watching, withholding
 from aaco.collectors import arguments
-from aaco.core import files
+from aaco.core import clocks, files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.core.plan import Command
@@ -31,11 +32,13 @@ MANY = 6  # counters that a line names
 
 
 def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None = None, tag: str = "",
-          show: Show = SILENT) -> Run:
+          show: Show = SILENT, telemetry: bool = False) -> Run:
     """Run the command under a profiler, and explain what it recorded. Raises AacoError.
 
     name: of the profiler; None for the first that is installed for a device of this machine. The session keeps what the
     profiler wrote (profiler/rocprof_raw), without credentials, and how each execution went (profiler/executions.json).
+    telemetry: record devices and operating system beside the execution that tells the times; times that are on none of
+    this host's clocks leave that in the session's raw files only.
     What fails leaves a session that says so, with all that was recorded until then.
     """
     launcher = profilers.LAUNCHERS[name] if name else profilers.first_installed(command.argv, show)
@@ -44,20 +47,23 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     shares, shown = profilers.share(launcher, wanted, command.argv, show), arguments.shown(command.argv)
     for one in shares:
         one.passes(command, Path())  # refuses what the tool cannot do before anything is written
-    plan = {"model": redact(command.name), "imports": [], "traced": shown.words}
+    plan = {"model": redact(command.name), "imports": [], "traced": shown.words, "telemetry": telemetry}
     session = Session.create(settings.config.storage.sessions_dir, plan, redact(tag), __version__)
     with outcome(session):
+        session.amend(clocks=asdict(clocks.snapshot()))
         folder = (session.folder / layout.ROCPROF_RAW).resolve()
         made = [(one, each) for one in shares for each in one.passes(command, folder)]
         failure: AacoError | None = None
+        accounts: list[dict[str, Any]] = []
         try:
-            _execute(session, made, command, shown, folder, show)
+            _execute(session, made, command, shown, folder, accounts, show)
         except AacoError as error:
             failure = error  # what was recorded until then is read all the same
         finally:
             closed = [folder / each.folder / name for _, each in made for name in each.closed]
             notes = withholding.withhold(folder, closed, shown)
         notes += [f"not all was recorded: {failure.what}"] if failure else []
+        notes += watching.said(one["telemetry"] for one in accounts)
         run = _read(session, made, folder, plan, settings, failure, notes, show)
         if failure:
             raise failure
@@ -78,10 +84,13 @@ def _read(session: Session, made: Sequence[tuple[Share, Pass]], folder: Path, pl
 
 
 def _execute(session: Session, made: Sequence[tuple[Share, Pass]], command: Command, shown: arguments.Shown,
-             folder: Path, show: Show) -> None:
-    """Every execution, one after the other; how each went is kept before the next begins. Raises AacoError."""
+             folder: Path, accounts: list[dict[str, Any]], show: Show) -> None:
+    """Every execution, one after the other; how each went is kept, and in `accounts`, before the next begins.
+
+    Raises AacoError.
+    """
     tools = {one.launcher.NAME: {"path": one.tool.path, "version": one.tool.version} for one, _ in made}
-    document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "tools": tools, "executions": []}
+    document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "tools": tools, "executions": accounts}
     for number, (one, each) in enumerate(made, 1):
         what = f" of {len(each.counters)} counters" if len(each.counters) > MANY else \
             f" of {', '.join(each.counters)}" if each.counters else ""
@@ -94,21 +103,24 @@ def _execute(session: Session, made: Sequence[tuple[Share, Pass]], command: Comm
         account: dict[str, Any] = {
             "kind": each.kind, "tool": one.launcher.NAME, "folder": each.folder,
             "argv": [*each.argv[:own], *shown.words], "counters": list(each.counters), "code": None, "wall_ns": None,
-            "said": ""}
-        document["executions"].append(account)
+            "said": "", "telemetry": None}
+        accounts.append(account)
         session.write_json(layout.EXECUTIONS, document)
         try:
-            _run(one.launcher, each, command, shown, folder / each.folder, account)
+            tier = session.record.planned.watched_by if each.kind == "trace" else None
+            with watching.devices(session, tier), watching.system(session, tier, show=show) as watch:
+                _run(one.launcher, each, command, shown, folder / each.folder, account, watch.begin)
+            account["telemetry"] = watch.told
         finally:
             session.write_json(layout.EXECUTIONS, document)
         show.progress(number, len(made))
 
 
 def _run(launcher: Launcher, one: Pass, command: Command, shown: arguments.Shown, folder: Path,
-         account: dict[str, Any]) -> None:
+         account: dict[str, Any], started: Callable[[int], None]) -> None:
     """One execution, and what makes its files readable; into the account goes how each went. Raises AacoError."""
     what = f"{_named(one)}: {command.name} under {launcher.NAME}"
-    ran = program.run(one.argv, command.timeout_s, environment=one.environment,
+    ran = program.run(one.argv, command.timeout_s, started, one.environment,
                       keep_bytes=MOST_PRINTED if one.prints else program.KEEP_BYTES)
     account |= {"code": ran.code, "wall_ns": ran.wall_ns,
                 "said": shown.hide((ran.stderr or ran.stdout * (not one.prints))[-2000:]).decode(errors="replace")}

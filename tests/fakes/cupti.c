@@ -4,6 +4,7 @@
  * call, and one copy. Records are laid out as in cupti_activity.h: only the fields that are read, at their offsets
  * (tests/captures/cupti_layouts), in records that are longer by FAKE_CUPTI_LONGER bytes.
  * FAKE_CUPTI_ERROR=FUNCTION:CODE makes a function return an error. FAKE_CUPTI_LOG names a file of the calls made.
+ * FAKE_CUPTI_LIVE: work begins when it is asked for.
  * FAKE_CUPTI_ROOM: bytes that are used of each buffer. FAKE_CUPTI_KEEPS: buffers are never handed back.
  */
 #include <stddef.h>
@@ -102,8 +103,12 @@ static void copy(void)
 	PUT(uint8_t, 4, 1); PUT(uint8_t, 5, 2); PUT(uint8_t, 6, 3); PUT(uint64_t, 8, 4096); PUT(uint64_t, 16, now + 20);
 	PUT(uint64_t, 24, now + 50); PUT(uint32_t, 32, 0); PUT(uint32_t, 36, 1); PUT(uint32_t, 40, 7); PUT(uint32_t, 44, correlation);
 }
+int cuptiGetTimestamp(uint64_t *found);
 void fake_work(int kernels)
 {
+	uint64_t found = 0;
+	if (getenv("FAKE_CUPTI_LIVE") && !cuptiGetTimestamp(&found) && found > now)
+		now = found;
 	for (int each = 0; each < kernels; each++, now += 1000) {
 		correlation++;
 		call(RUNTIME, 4, 0);

@@ -20,6 +20,16 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("collectors/nvml_users.py", "self._known[pid] = above == self._root", "self._known[pid] = False",
+     "tests/unit/test_device_watch.py::test_of_processes_only_two_sums_are_kept"),
+    ("collectors/nvml_users.py", "            if above is None:\n                return None", "            if False:\n"
+     "                return None", "tests/unit/test_device_watch.py::test_whose_work_it_is_where_some_cannot_be_seen"),
+    ("analytics/metrics/use.py", '"others_sm_pct", USERS_NS)', '"others_sm_pct")',
+     "tests/unit/test_device_guards.py::test_a_device_is_shared_where_others_compute_on_it"),
+    ("analytics/rules/quality.py", "if noise_impact_pct.value is None and", "if",
+     "tests/unit/test_device_guards.py::test_a_trace_has_no_cost_of_noise_but_waits"),
+    ("watching.py", 'pc.add(table["t_ns"], ahead_ns)', 'table["t_ns"]',
+     "tests/system/test_trace_cupti.py::test_what_is_recorded_beside_a_trace_is_on_its_clock"),
     ("calibration/work.py", "STEP = BLOCK * UNROLL * VECTOR", "STEP = BLOCK * VECTOR",
      "tests/unit/test_calibration_kernels.py::test_bytes_and_operations_are_those_of_the_formulas"),
     ("calibration/gpu.py", 'start_ns <= row["t_ns"] <= end_ns', "True",

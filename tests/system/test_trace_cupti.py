@@ -1,8 +1,10 @@
 """`aaco trace --tool cupti`: Python programs that work on the device of a libcupti of our own."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,6 +41,36 @@ def test_the_guide(aaco, library):
     executions = json.loads((aaco.latest / "profiler/executions.json").read_text())
     assert executions["tools"] == {"cupti": {"path": library, "version": "130001"}}
     assert "tiger" not in (aaco.latest / "profiler/executions.json").read_text()
+
+
+def test_what_is_recorded_beside_a_trace_is_on_its_clock(aaco, library, tmp_path):
+    """A throttled device that another process works on. Mutations: the times not moved; read where nothing worked; a
+    further execution watched; `analyze` without it.
+    """
+    nvml = tmp_path / "driver/libnvidia-ml.so.1"
+    nvml.parent.mkdir()
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-DCOUNT=1", "-DINIT=0", "-o", nvml,
+                    cupti.SOURCE.with_name("nvml.c")], check=True)
+    program = "time.sleep(0.3); work(2); time.sleep(2.2); work(2); time.sleep(1)\n"
+    (aaco.folder / "app.py").write_text(cupti.WORK + program)
+    aaco("trace", "--tool", "cupti", "--telemetry", "--", sys.executable, "app.py", AACO_CUPTI=library,
+         FAKE_CUPTI_LIVE="1", LD_LIBRARY_PATH=str(nvml.parent), FAKE_NVML_USERS=f"{os.getpid()}:25,1:5")
+    for _ in range(2):
+        readings = json.loads((aaco.latest / "metrics/derived_metrics.json").read_text())
+        assert readings["device_throttled_pct"]["value"] == 100, readings["device_throttled_pct"]
+        assert "is seen to be ours" in readings["device_others_sm_pct"]["why_absent"]  # the fake knows no child of ours
+        found = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
+        assert "throttled_clock" in [one["label"] for one in found["conditions"]]
+        inside = ("select count(*) from {} where t_ns between (select min(t_start_ns) from kernels) "
+                  "and (select max(t_end_ns) from kernels)")
+        [[watched]], [[every]] = (rows(aaco, query) for query in (inside.format("gpu_events"),
+                                                                  "select count(*) from gpu_events"))
+        assert 10 <= watched < every
+        assert rows(aaco, inside.format("system_events"))[0][0] > 0
+        assert rows(aaco, "select distinct clock from system_events where tier is not null") == [["realtime"]]
+        said = " ".join(aaco.inside("report", "latest").stdout.split())
+        assert "devices were read by NVML" in said and "the operating system was recorded by" in said
+        aaco.inside("analyze")
 
 
 def test_a_program_that_is_killed_leaves_what_was_flushed_and_the_session_says_so(aaco, library):

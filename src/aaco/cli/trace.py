@@ -24,6 +24,7 @@ from aaco.cli.talk import talk
               "target-cu=1, buffer-size=0x6000000, and whatever else rocprofv3 calls --att-NAME.")
 @click.option("--pc-sampling-with", "sampling", multiple=True, metavar="NAME=VALUE",
               help="method, unit or interval of the sampling; else what the GPU can, by time where it can.")
+@options.telemetry
 @click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run may take.")
 @click.option("--ignore-failure", is_flag=True, help="Go on when a run fails, and read what was recorded.")
 @click.option("--tag", default="", help="A label to find the session by.")
@@ -32,8 +33,8 @@ from aaco.cli.talk import talk
 @options.as_json
 def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...], kernels: str | None, hsa: bool,
           thread_trace: bool, pc_sampling: bool, att: tuple[str, ...], sampling: tuple[str, ...],
-          timeout_s: float | None, ignore_failure: bool, tag: str, config_file: Path | None, sessions_dir: Path | None,
-          as_json: bool) -> None:
+          telemetry: bool, timeout_s: float | None, ignore_failure: bool, tag: str, config_file: Path | None,
+          sessions_dir: Path | None, as_json: bool) -> None:
     """Run CMD under a profiler of the device, and explain what it did.
 
     Profilers: rocprofv3 and rocprof for AMD; nsys, ncu (counters, beside one that tells times) and cupti, which is our
@@ -58,7 +59,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     wanted = Wanted(named, kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
     with talk() as show:
         run = tracing.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), wanted,
-                            options.settings(config_file, sessions_dir), tool, tag, show)
+                            options.settings(config_file, sessions_dir), tool, tag, show, telemetry)
     import_.say_what_was_left(run.explanation.captures)
     for one in run.explanation.captures["counted"]:
         if one["why_not"]:

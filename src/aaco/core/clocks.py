@@ -22,6 +22,11 @@ class ClockOffsets:
         """A CLOCK_REALTIME instant on CLOCK_MONOTONIC, assuming no step since the snapshot."""
         return realtime_ns - self.realtime_ns + self.monotonic_ns
 
+    def ahead_ns(self, clock: str | None) -> int | None:
+        """How far the clock ("monotonic", "boottime", "realtime") is ahead of CLOCK_MONOTONIC; None for any other."""
+        reads = {"monotonic": self.monotonic_ns, "boottime": self.boottime_ns, "realtime": self.realtime_ns}
+        return reads[clock] - self.monotonic_ns if clock in reads else None
+
 
 def snapshot(tries: int = 9) -> ClockOffsets:
     """Read the three clocks together, keeping the tightest of `tries` brackets."""
