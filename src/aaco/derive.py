@@ -72,9 +72,10 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
     of_host = _on_device(found) and not ((environment.get("machine") or {}).get("card") or {}).get("device")
     roofs = None if of_host else _ceilings(environment)
     why = {**why_missing, **({"machine": HOST_ROOFS} if of_host and _ceilings(environment) else {})}
-    trace, fused = tracing.of_tables(found, settings), fusion.of_run(found, roofs or {})
-    readings = measure(found, roofs, settings, why, caveats(environment),
-                       {"trace": trace, "tokens_per_inference": _tokens(runtime)})
+    inside = inputs.inside_runs(found) if passes.get("timed") else found
+    trace, fused = tracing.of_tables(inside, settings), fusion.of_run(inside, roofs or {})
+    readings = measure(inside, roofs, settings, why, caveats(environment),
+                       {"trace": trace, "tokens_per_inference": _tokens(runtime), **device_passes.views(found, passes)})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=runtime, environment=environment,
@@ -162,6 +163,7 @@ class _Ingest:
         self.why: dict[str, str] = {}
         self.meta: dict[str, Any] = {}
         self.methods: list[str | None] | None = None  # how each kernel of a device was named
+        self.executions: dict[str, int] | None = None  # of its nodes, in the inferences that they were counted in
         self.passes: dict[str, Any] = {}
 
     def run(self) -> tuple[dict[str, pa.Table], dict[str, str]]:
@@ -294,7 +296,8 @@ class _Ingest:
             self.passes = {"schema_version": 1, "why_absent": str(reason)}
             return
         self.found |= device.tables
-        self.methods, self.passes = device.methods, device.account | {"plain_latency_ms": self._plain_ms()}
+        self.methods, self.executions = device.methods, device.executions
+        self.passes = device.account | {"plain_latency_ms": self._plain_ms()}
 
     def _plain_ms(self) -> float | None:
         """The median latency of the clean passes."""
@@ -313,7 +316,8 @@ class _Ingest:
         if "executed_nodes" in self.found:
             nodes = self.found["graph_nodes"]
             mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes, self.methods)
-            self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(kernels, mapped, nodes)
+            self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(
+                kernels, mapped, nodes, self.executions)
         else:
             self.why |= dict.fromkeys(("operators", "op_to_kernel_map"), self.why["executed_nodes"])
 

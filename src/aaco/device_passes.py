@@ -1,4 +1,4 @@
-"""What an NVIDIA device does in a run of ours: recorded by our CUPTI tracer in two passes, joined into one answer.
+"""What an NVIDIA device does in a run of ours: recorded by our CUPTI tracer in three passes, joined into one answer.
 
 The worker is traced like any Python program is (profiler/launchers/cupti.py): nothing in it knows of the tracer.
 """
@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics import inputs
 from aaco.analytics.attribution import passes
+from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.analytics.families import families_of
 from aaco.analytics.lanes import Ints, integers
 from aaco.core import files
@@ -40,31 +42,51 @@ SPECS = {"kernels": KERNELS, "copies": COPIES, "api_calls": API_CALLS}
 
 @dataclass(frozen=True)
 class Device:
-    """Tables that stand in place of the runtime's own, how each kernel was named, and what is to be said of it all."""
+    """Tables that stand in place of the runtime's own, how each kernel was named, how often each executed node ran in
+    the inferences of the tables, and what is to be said of it all."""
 
     tables: dict[str, pa.Table]
     methods: list[str | None]
+    executions: dict[str, int]
     account: dict[str, Any]
 
 
-def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterator[dict[str, Any]]:
-    """The profiled pass; on an NVIDIA provider under the tracer, and followed by a pass under the tracer alone.
+@dataclass(frozen=True)
+class _Pass:
+    """What a pass under the tracer alone left: kernels and copies with the inference that they ran in, calls, and when
+    the measured inferences began and ended."""
 
-    Yields the facts of each as it ends, as ort_config.json has them: `profile`, and `device`.
+    tables: dict[str, pa.Table]
+    begins: Ints
+    ends: Ints
+    problems: list[str]
+
+    def lasted(self) -> dict[str, Any]:
+        """How long its inferences took: the median, and all together."""
+        return {"latency_ms": float(np.median(self.ends - self.begins)) / 1e6,
+                "wall_ns": int((self.ends - self.begins).sum())}
+
+
+def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterator[dict[str, Any]]:
+    """The profiled pass; on an NVIDIA provider under the tracer, and followed by two passes under the tracer alone.
+
+    Yields the facts of each as it ends, as ort_config.json has them: `profile`, `device`, and `device_calls`.
     """
     if workload.backend.provider not in PROVIDERS:
         yield {"profile": ort.profile_pass(folder, workload, plan)}
         return
-    for name in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
+    for name in (layout.CUPTI_NAMES, layout.CUPTI_TIMES, layout.CUPTI_CALLS):
         with files.storage(folder / name):
             (folder / name).mkdir(parents=True, exist_ok=True)
     options = workload.backend.options
     eager = replace(workload, backend=workload.backend.model_copy(
         update={"options": {name: value for name, value in options.items() if name not in GRAPHS}}))
     yield {"profile": ort.profile_pass(folder, eager, plan, environment((folder / layout.CUPTI_NAMES).resolve()))}
-    show.step(f"timing kernels on the device for {plan.profile_iterations} iterations in a separate process")
-    traced = environment((folder / layout.CUPTI_TIMES).resolve(), "kernels")
-    yield {"device": ort.traced_pass(folder / layout.CUPTI_TIMES, workload, plan, traced)}
+    for fact, name, mode, doing in (("device", layout.CUPTI_TIMES, "kernels", "timing kernels on the device"),
+                                    ("device_calls", layout.CUPTI_CALLS, "all", "tracing the calls that launch them")):
+        show.step(f"{doing} for {plan.profile_iterations} iterations in a separate process")
+        traced = environment((folder / name).resolve(), mode)
+        yield {fact: ort.traced_pass(folder / name, workload, plan, traced)}
 
 
 def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, warmup: int) -> Device:
@@ -75,26 +97,63 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, warm
     """
     shift = clocks.monotonic_ns - clocks.realtime_ns
     named, said = _capture(folder / layout.CUPTI_NAMES, shift)
-    timed, also_said = _capture(folder / layout.CUPTI_TIMES, shift)
-    profiled = _in_runs(named["kernels"], named["api_calls"], *_runs(found["api_calls"], warmup))
-    rows = iterations.measured(folder / layout.CUPTI_TIMES / iterations.TRACED)
-    begins, ends = rows[:, 2], rows[:, 3]
-    kernels, copies = (
-        replaced(timed[name], "iteration", passes.inside(integers(timed[name]["t_start_ns"]), begins, ends))
-        for name in ("kernels", "copies"))
-    nodes = found["kernels"].filter(pc.not_equal(found["kernels"]["provider"].cast(pa.string()), ON_HOST))
+    times = _traced(folder / layout.CUPTI_TIMES, shift)
+    calls, why_not = _with_calls(folder, shift)
+    told = calls or times
+    runs = _runs(found["api_calls"], warmup)
+    profiled = _in_runs(named["kernels"], named["api_calls"], *runs)
+    on_host = pc.equal(found["kernels"]["provider"].cast(pa.string()), ON_HOST)
+    nodes, host = found["kernels"].filter(pc.invert(on_host)), found["kernels"].filter(on_host)
     joined = passes.join(profiled, pa.concat_tables([named["api_calls"], _ranges(nodes)]),
-                         set(nodes["executed_node"].to_pylist()), kernels)
-    tables = {"kernels": _described(joined.kernels, nodes), "api_calls": _measured_runs(begins, ends)}
-    if copies.num_rows:
-        tables["copies"] = _without_links(copies, "copy_id")
-    host = found["kernels"].filter(pc.equal(found["kernels"]["provider"].cast(pa.string()), ON_HOST))
-    account = joined.account | {
-        "latency_ms": float(np.median(ends - begins)) / 1e6, "wall_ns": int((ends - begins).sum()),
+                         set(nodes["executed_node"].to_pylist()), told.tables["kernels"])
+    copies = told.tables["copies"]
+    checked = {"checked": passes.spent(times.tables["kernels"]) | times.lasted()} if calls else {}
+    account = joined.account | told.lasted() | checked | {
         "copies": copies.filter(pc.is_valid(copies["iteration"])).num_rows,
         "host_nodes": len(set(host["executed_node"].to_pylist())),
-        "problems": list(dict.fromkeys(said + also_said))}
-    return Device(tables, joined.methods, account)
+        "problems": list(dict.fromkeys((*said, *times.problems, *(calls.problems if calls else ()), *why_not)))}
+    tables = {"kernels": _described(joined.kernels, nodes), "api_calls": _with_runs(told, bool(calls))}
+    if copies.num_rows:
+        tables["copies"] = copies
+    if not calls:
+        tables |= {name: _without_links(tables[name]) for name in ("kernels", "copies") if name in tables}
+    return Device(tables, joined.methods, passes.executions(nodes, len(runs[0]), len(told.begins)), account)
+
+
+def views(found: Mapping[str, pa.Table], account: Mapping[str, Any]) -> dict[str, Any]:
+    """What metrics are to know of passes that record less and so cost less: the clean latency, and how busy the device
+    was. Nothing of a session without an account."""
+    if "timed" not in account:
+        return {}
+    known: dict[str, Any] = {}
+    if checked := account.get("checked"):
+        known["kernels_alone"] = inputs.Alone(checked["busy_ns"], checked["wall_ns"])
+    try:
+        latencies = inputs.latencies_ms(found["inference_iters"])
+    except (Absent, KeyError):
+        return known
+    return known | {"unprofiled": Unprofiled(len(latencies), float(np.median(latencies)), "the plain pass")}
+
+
+def _with_calls(folder: Path, shift: int) -> tuple[_Pass | None, list[str]]:
+    """The pass that recorded the calls, too; or none, with the reason where one was made."""
+    if not (folder / layout.CUPTI_CALLS).is_dir():  # recorded before there was one
+        return None, []
+    try:
+        return _traced(folder / layout.CUPTI_CALLS, shift), []
+    except Absent as reason:
+        return None, [f"the pass that records calls: {reason}"]
+
+
+def _traced(folder: Path, shift: int) -> _Pass:
+    """A pass under the tracer alone. Raises Absent."""
+    tables, problems = _capture(folder, shift)
+    rows = iterations.measured(folder / iterations.TRACED)
+    begins, ends = rows[:, 2], rows[:, 3]
+    for name, key in (("kernels", "kernel_id"), ("copies", "copy_id")):
+        run = passes.inside(integers(tables[name]["t_start_ns"]), begins, ends)
+        tables[name] = _numbered(replaced(tables[name], "iteration", run), key)
+    return _Pass(tables, begins, ends, problems)
 
 
 def _capture(folder: Path, shift: int) -> tuple[dict[str, pa.Table], list[str]]:
@@ -140,9 +199,13 @@ def _ranges(nodes: pa.Table) -> pa.Table:
         **{name: nodes[name] for name in ("process_id", "thread_id", "t_start_ns", "t_end_ns", "dur_ns")})
 
 
-def _measured_runs(begins: Ints, ends: Ints) -> pa.Table:
-    return API_CALLS.build(call_id=np.arange(len(begins)), name=[RUN] * len(begins), domain=["ort"] * len(begins),
-                           t_start_ns=begins, t_end_ns=ends, dur_ns=ends - begins)
+def _with_runs(told: _Pass, calls: bool) -> pa.Table:
+    """The measured inferences as ranges of the runtime, among the calls where those are told."""
+    length = len(told.begins)
+    runs = API_CALLS.build(call_id=np.arange(length), name=[RUN] * length, domain=["ort"] * length,
+                           t_start_ns=told.begins, t_end_ns=told.ends, dur_ns=told.ends - told.begins)
+    every = [told.tables["api_calls"], runs] if calls else [runs]
+    return _numbered(pa.concat_tables(every).unify_dictionaries().sort_by("t_start_ns"), "call_id")
 
 
 def _described(kernels: pa.Table, nodes: pa.Table) -> pa.Table:
@@ -155,11 +218,14 @@ def _described(kernels: pa.Table, nodes: pa.Table) -> pa.Table:
     kernels = replaced(kernels, "family", families.cast(pa.string()).dictionary_encode())
     providers = pa.array([provider for provider, _ in said], pa.string())
     kernels = replaced(kernels, "provider", providers.dictionary_encode())
-    kernels = replaced(kernels, "dtypes", pa.array([dtypes for _, dtypes in said], pa.list_(pa.string())))
-    return _without_links(kernels, "kernel_id")
+    return replaced(kernels, "dtypes", pa.array([dtypes for _, dtypes in said], pa.list_(pa.string())))
 
 
-def _without_links(table: pa.Table, key: str) -> pa.Table:
-    """Numbered in start order. Which call launched it is not recorded in this pass, so nothing is to be linked."""
-    table = replaced(table, "correlation_id", pa.nulls(table.num_rows, pa.int64()))
+def _numbered(table: pa.Table, key: str) -> pa.Table:
+    """Numbered in start order."""
     return replaced(table, key, pa.array(np.arange(table.num_rows)))
+
+
+def _without_links(table: pa.Table) -> pa.Table:
+    """Which call launched it is not recorded in a pass of kernels alone, so nothing is to be linked."""
+    return replaced(table, "correlation_id", pa.nulls(table.num_rows, pa.int64()))

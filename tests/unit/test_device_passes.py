@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from aaco import derive, device_passes, pipeline, record
+from aaco.analytics import inputs
 from aaco.analytics.attribution import passes
+from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
 from aaco.core.config import Analysis, resolve
 from aaco.core.readings import Absent
@@ -26,15 +28,17 @@ from benchmarks import recordings
 from tests import captured, models
 from tests.fakes import cupti
 
-WARMUP, RUNS, APART_NS = 2, 3, 10_000_000
+WARMUP, RUNS, APART_NS, LATE_NS = 2, 3, 10_000_000, 900
 OFFSET_NS = 777  # of CUPTI's clock from the real-time one
 
 
-def planted(root: Path, extra: int | None = None, named: bool = True, graph: bool = False):
+def planted(root: Path, extra: int | None = None, named: bool = True, graph: bool = False, calls: str = ""):
     """The session of a recorded run, with captures in which every node on the GPU launches one kernel or two.
 
     Returns it with the time of each node in the three timed inferences. extra: the timed inference that has one kernel
     more than the others. named: False leaves word of a tracer that never began. graph: the timed kernels are replayed.
+    calls: "there" adds a pass with the calls, whose kernels take 7 ns longer each and start LATE_NS after their launch;
+    "refused" one that was not traced.
     """
     session = captured.session("ort_cuda_h200/mixed", root)
     clocks = ClockOffsets(**session.record.clocks)
@@ -55,7 +59,7 @@ def planted(root: Path, extra: int | None = None, named: bool = True, graph: boo
             if place < len(nodes) // (WARMUP + RUNS):
                 sequence.append((event["name"].removesuffix("_kernel_time"), names.index(kernel) + 1))
     truth: dict[str, int] = defaultdict(int)
-    timed, rows = list[bytes](), list[int]()
+    timed, linked, rows = list[bytes](), list[bytes](), list[int]()
     for run in range(WARMUP + RUNS):
         begin = clocks.monotonic_ns + run * APART_NS
         there = begin + clocks.realtime_ns - clocks.monotonic_ns - OFFSET_NS
@@ -66,6 +70,8 @@ def planted(root: Path, extra: int | None = None, named: bool = True, graph: boo
             lasted = 100 * place + run + 1
             replayed = {"graphId": 9, "graphNodeId": 1 + place} if graph else {}
             timed.append(cupti.kernel(there + 1000 + 10_000 * place, lasted, name, 2 + place, **replayed))
+            linked += [cupti.launch(there + 1000 + 10_000 * place - LATE_NS, 2 + place + 1000 * run),
+                       cupti.kernel(there + 1000 + 10_000 * place, lasted + 7, name, 2 + place + 1000 * run)]
             truth[node] += lasted if run >= WARMUP else 0
     names.append("another")
     for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
@@ -79,6 +85,12 @@ def planted(root: Path, extra: int | None = None, named: bool = True, graph: boo
         word.tell()
     cupti.write(session.folder / layout.CUPTI_TIMES / "43-1.cupti", names, [timed], OFFSET_NS)
     np.array(rows, "<i8").tofile(session.folder / layout.CUPTI_TIMES / iterations.TRACED)
+    if calls:
+        folder = session.folder / layout.CUPTI_CALLS
+        folder.mkdir()
+        np.array(rows, "<i8").tofile(folder / iterations.TRACED)
+    if calls == "there":
+        cupti.write(folder / "44-1.cupti", names, [linked], OFFSET_NS)
     return session, truth, len(sequence)
 
 
@@ -106,6 +118,78 @@ def test_time_of_one_pass_stands_at_the_nodes_of_the_other(tmp_path):
     rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
     assert "the same sequence of kernels in 3 of 3 inferences; 100" in rows["Named"]
     assert "1 node of the CPU provider" in rows["On the host"]
+
+
+def test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls(tmp_path):
+    """The pass of kernels alone says how busy the device is, and what the times differ by. Mutation: the kernels of
+    that pass beside the calls of this; warm-up looked at, too.
+    """
+    session, truth, kernels = planted(tmp_path, calls="there")
+    found = derive.explanation(session, Analysis(), anew=True)
+    account = found.examined["device_passes"]
+    assert account["checked"]["ns"] == sum(truth.values()) == account["timed"]["ns"] - 7 * RUNS * kernels
+    assert account["named"] == account["timed"]["kernels"] == RUNS * kernels
+    launches = found.trace.launches
+    assert (launches.work, launches.linked) == (RUNS * kernels, RUNS * kernels)
+    device, = found.trace.devices
+    assert (device.kernels, device.kernel_ns) == (RUNS * kernels, account["timed"]["ns"])
+    measured = inputs.measured(found.tables["kernels"])
+    assert device.span_ns == pc.max(measured["t_end_ns"]).as_py() - pc.min(measured["t_start_ns"]).as_py()
+    calls = found.tables["api_calls"]
+    assert calls.num_rows == (WARMUP + RUNS) * kernels + RUNS  # everything is kept, warm-up is not looked at
+    assert found.coverage.in_file[0] == (WARMUP + RUNS) * kernels and found.coverage.used[0] == RUNS * kernels
+    for name in ("gpu_active_ratio", "closure_ratio"):
+        assert found.readings[name].value == account["checked"]["busy_ns"] / (RUNS * APART_NS // 2)
+    assert found.readings["unprofiled_busy_ratio"].value > 0 and found.readings["host_limited_pct"].value > 0
+    rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
+    assert "with the calls that launched them" in rows["Timed"] and "of kernels per inference there" in rows["Checked"]
+
+
+def test_a_run_whose_launches_are_known_is_judged_by_them(tmp_path):
+    """And a run of nodes alone by the time outside of them."""
+    rules = {}
+    for calls in ("", "there"):
+        (tmp_path / calls).mkdir(exist_ok=True)
+        session, _, _ = planted(tmp_path / calls, calls=calls)
+        found = derive.explanation(session, Analysis(), anew=True)
+        every = (found.diagnosis.bottleneck, *found.diagnosis.considered)
+        verdict = next(one for one in every if one and one.label == "launch_bound")
+        rules[calls] = {each.reading.metric for each in verdict.evidence}
+    assert "dispatch_overhead_pct" in rules[""] and "dispatch_overhead_pct" not in rules["there"]
+    assert {"host_limited_pct", "launch_limited_pct"} <= rules["there"]
+
+
+def test_without_its_pass_the_calls_are_missing_with_the_reason(tmp_path):
+    """And everything else is as it was. Mutation: the other pass given up, too."""
+    session, truth, _ = planted(tmp_path, calls="refused")
+    found = derive.explanation(session, Analysis(), anew=True)
+    account = found.examined["device_passes"]
+    assert "checked" not in account and account["named_ns"] == sum(truth.values())
+    assert account["problems"] == ["the pass that records calls: the tracer recorded no kernel on a device"]
+    assert "no launch call" in found.readings["host_limited_pct"].why_absent
+
+
+@pytest.mark.parametrize("extra", [None, 1])
+def test_the_work_of_operators_is_known_by_how_often_their_nodes_ran(tmp_path, extra):
+    """However many kernels a node launches. Mutation: a call counted for each kernel; the warm-up's kernels counted."""
+    session, truth, _ = planted(tmp_path, extra=extra)
+    found = derive.explanation(session, Analysis(), anew=True)
+    operators = found.tables["operators"].to_pylist()
+    of_device = [one for one in operators if one["calls"]]
+    nodes = {one["name"]: one for one in found.tables["graph_nodes"].to_pylist()}
+    served = {one["node_id"] for one in found.tables["op_to_kernel_map"].to_pylist()} - {None}
+    assert sum(one["calls"] for one in of_device) == RUNS * len(served)
+    assert sum(one["flops"] or 0 for one in of_device) == RUNS * sum(
+        one["flops_each"] or 0 for one in nodes.values() if one["node_id"] in served) > 0
+    assert sum(one["device_ns"] for one in operators) == sum(truth.values()) + (11 if extra else 0)
+    assert found.readings["modelled_time_pct"].value > 50
+
+
+def test_how_often_a_node_runs_that_inferences_run_unlike_often_is_not_known():
+    """Mutation: the mean taken."""
+    nodes = tables.KERNELS.build(kernel_id=range(7), executed_node=list("aabbbba"), iteration=[0, 1, 0, 0, 0, 1, None])
+    assert passes.executions(nodes, 2, 10) == {"a": 10, "b": 20}
+    assert passes.executions(nodes.slice(1), 2, 10) == {"b": 20}
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -155,8 +239,8 @@ def test_recorded_inferences_of_an_h200_are_joined_whole(captures: Path, model):
     assert sum(account["unnamed"].values()) == 2 * 15
 
 
-def test_the_worker_is_traced_in_two_passes(tmp_path, monkeypatch):
-    """The road that a run on CUDA takes, on the CPU provider: both processes come under a (fake) tracer, whose captures
+def test_the_worker_is_traced_in_three_passes(tmp_path, monkeypatch):
+    """The road that a run on CUDA takes, on the CPU provider: all processes come under a (fake) tracer, whose captures
     lie in the session beside the runs' times. Mutation: the environment not handed to the worker.
     """
     monkeypatch.setattr(device_passes, "PROVIDERS", {"CPUExecutionProvider"})
@@ -164,16 +248,18 @@ def test_the_worker_is_traced_in_two_passes(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_CUPTI_LOG", str(tmp_path / "log"))
     settings = resolve()
     plan = pipeline.plan(settings, str(models.chain(tmp_path / "chain.onnx")), warmup=2, profile_iterations=3)
-    profiled, traced = device_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
+    profiled, *traced = device_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
     assert profiled.keys() == {"profile"}
-    assert traced["device"] == {"warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
-    for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
+    facts = {"warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
+    assert traced == [{"device": facts}, {"device_calls": facts}]
+    for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES, layout.CUPTI_CALLS):
         path, = (tmp_path / part).glob("*.cupti")
         *_, said = parser.parse(path)
         assert said.problems == () and said.records == {"kernel": 0, "device": 1}
     asked = (tmp_path / "log").read_text().split()
-    assert asked.count("cuptiFinalize") == 2 and asked.count("cuptiActivityEnable5") == 1
-    assert len(iterations.measured(tmp_path / layout.CUPTI_TIMES / iterations.TRACED)) == 3
+    assert asked.count("cuptiFinalize") == 3 and asked.count("cuptiActivityEnable5") == 2
+    for part in (layout.CUPTI_TIMES, layout.CUPTI_CALLS):
+        assert len(iterations.measured(tmp_path / part / iterations.TRACED)) == 3
     assert (tmp_path / layout.ORT_PROFILE).is_file()
     with pytest.raises(Absent, match="recorded no kernel on a device"):
         device_passes.read(tmp_path, {}, ClockOffsets(0, 0, 0, 0), 2)

@@ -5,7 +5,7 @@ Each function here is an input name; its parameters are tables or other inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -83,6 +83,30 @@ def window(kernels: pa.Table, api_calls: pa.Table) -> Window:
     if run_ns.sum() <= 0:
         raise Absent("no time passed in the runs that hold the kernels")
     return Window(chosen, inferences, int(run_ns.sum()), run_ns)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Measured inferences of a pass that recorded kernels alone: the union of the kernels' times, and the wall time."""
+
+    union_ns: int
+    wall_ns: int
+
+
+def inside_runs(found: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The tables with what happened from the first measured inference's begin to the last one's end: set-up and warm-up
+    are no part of what a device does in inferences. Work of an inference stays, though clocks differ at its ends.
+    """
+    runs = found["api_calls"].filter(pc.equal(found["api_calls"]["name"].cast(pa.string()), RUN))
+    begin, end = pc.min(runs["t_start_ns"]).as_py(), pc.max(runs["t_end_ns"]).as_py()
+    return {**found, **{name: _started_in(found[name], begin, end) for name in ("kernels", "copies", "api_calls")
+                        if name in found}}
+
+
+def _started_in(rows: pa.Table, begin: int, end: int) -> pa.Table:
+    start = rows["t_start_ns"]
+    inside = pc.and_(pc.greater_equal(start, begin), pc.less_equal(start, end))
+    return rows.filter(pc.or_(inside, pc.is_valid(rows["iteration"])) if "iteration" in rows.column_names else inside)
 
 
 def execution_window(window: Window) -> Window:

@@ -25,6 +25,7 @@ VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "node_work": node_work, "roofline
          "theoretical_envelope": theoretical_envelope}
 CHOICES = {**activity.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
+NO_PASS = "no pass recorded kernels alone beside one that recorded the calls, too"
 NO_TOKENS = "no input of the workload holds token identifiers (input_ids)"
 NO_PATH = "critical paths are looked for in imported traces"
 NO_CEILINGS = "this machine's ceilings have not been measured (aaco calibrate)"
@@ -45,7 +46,7 @@ def measure(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, 
     whole = {name: table for name, table in found.items() if table.num_rows}
     empty = {name: f"the {name} table has no rows" for name in found if name not in whole}
     values: dict[str, Any] = {"settings": settings, **whole, **{name: view for name, view in known.items() if view}}
-    why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "critical_paths": NO_PATH,
+    why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "critical_paths": NO_PATH, "kernels_alone": NO_PASS,
            "tokens_per_inference": NO_TOKENS, **empty,
            **(why_missing or {})}
     reader = _Reader(values, why, caveats or {})

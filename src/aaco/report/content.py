@@ -69,6 +69,12 @@ def _profiled_otherwise(explanation: Explanation) -> Iterator[str]:
     if overhead is None or overhead.value is None:
         return
     ratio = 1 + overhead.value / 100
+    if (passes := explanation.examined.get("device_passes")) and "why_absent" not in passes:
+        if ratio > ALIKE[1]:
+            yield (f"the pass that recorded the device took {format.number(ratio)} x as long as the clean one: the "
+                   "tracer's own cost or other load. The device waits longer between its kernels there than in the "
+                   "clean one.")
+        return
     if not ALIKE[0] <= ratio <= ALIKE[1]:
         causes = ("the profiler's own cost on short nodes, other load or too little warm-up" if ratio > 1 else
                   "other load or too little warm-up of the clean one")

@@ -9,7 +9,7 @@ from aaco.report import format
 from aaco.report.rows import Row
 
 TITLE = "Kernels of the device"
-FILE = "how kernels were timed in one pass and named by another: sequences, what was joined, what has no node"
+FILE = "how kernels were timed in passes of their own and named by another: what was joined, what has no node"
 
 
 def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
@@ -24,13 +24,16 @@ def _absent(document: Mapping[str, Any]) -> Iterator[Row]:
 def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
     timed, profiled = document["timed"], document["profiled"]
     of, same = timed["inferences"], document["identical"]
-    yield Row("Timed", f"{format.plural(timed['kernels'], 'kernel')} in {format.plural(of, 'inference')}, by CUPTI in "
-                       f"a pass of their own: {format.duration(timed['ns'] // of)} per inference, the device at work "
+    checked = document.get("checked")
+    by = "with the calls that launched them" if checked else "in a pass of their own"
+    yield Row("Timed", f"{format.plural(timed['kernels'], 'kernel')} in {format.plural(of, 'inference')}, by CUPTI "
+                       f"{by}: {format.duration(timed['ns'] // of)} per inference, the device at work "
                        f"{_share(timed['busy_ns'], document['wall_ns'])} of the time")
-    pace = document["latency_ms"]
-    plain = document.get("plain_latency_ms")
-    slower = f", {_slower(pace, plain)} than without a tracer" if plain else ""
-    yield Row("Its cost", f"{format.number(pace)} ms per inference in that pass{slower}")
+    yield Row("Its cost", _cost(document["latency_ms"], document.get("plain_latency_ms")))
+    if checked:
+        yield Row("Checked", f"by a pass of kernels alone: {_difference(timed, checked)}, the device at work "
+                             f"{_share(checked['busy_ns'], checked['wall_ns'])} of the time; "
+                             f"{_cost(checked['latency_ms'], document.get('plain_latency_ms'))}")
     yield Row("Named", f"by the profiled pass ({format.plural(profiled['inferences'], 'inference')}): the same "
                        f"sequence of kernels in {same:,} of {of:,} inferences{_parted(document)}; "
                        f"{_share(document['named_ns'], timed['ns'])} of the kernel time has a node")
@@ -41,6 +44,19 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
                                  "in the profile, and not among these kernels")
     for problem in document["problems"]:
         yield Row("Lost", problem)
+
+
+def _cost(pace: float, plain: float | None) -> str:
+    """What a pass's tracer costs: its latency, beside that without one."""
+    slower = f", {_slower(pace, plain)} than without a tracer" if plain else ""
+    return f"{format.number(pace)} ms per inference in that pass{slower}"
+
+
+def _difference(one: Mapping[str, int], other: Mapping[str, int]) -> str:
+    """How the kernel times per inference of two passes differ."""
+    mine, theirs = (each["ns"] / each["inferences"] for each in (one, other))
+    more = "more" if theirs >= mine else "less"
+    return f"{format.duration(round(theirs))} of kernels per inference there, {abs(theirs / mine - 1):.1%} {more}"
 
 
 def _parted(document: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ DUET = "runtime/duet.json"  # of a comparison in turns: its plan, and what it me
 COMMAND = "runtime/command.json"  # in its place, when a command was run
 MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
 ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
-CUPTI_NAMES, CUPTI_TIMES = "profiler/raw/cupti-names", "profiler/raw/cupti-times"  # what a device did, in two passes
+# What a device did, in three passes: beside the runtime's profile, with kernels alone, and with the calls.
+CUPTI_NAMES, CUPTI_TIMES, CUPTI_CALLS = (f"profiler/raw/cupti-{name}" for name in ("names", "times", "calls"))
 ROCPROF_RAW = "profiler/rocprof_raw"
 RAW = "profiler/raw"
 EXECUTIONS = "profiler/executions.json"  # of a traced command: how each execution under the profiler went

@@ -1,15 +1,14 @@
-"""Three passes of one workload become one answer: plain latency, the device's kernels alone, and names for them.
+"""Passes of one workload become one answer: plain latency, the device's kernels with or without calls, and names.
 
 A runtime's profile of its nodes distorts an inference of small kernels up to threefold (measured on an H200), and
 without it no kernel says which node it serves. So one pass, under the profile and a tracer, names the n-th kernel of an
-inference, and another, under the tracer of kernels alone, times it; where their sequences are the same, so are the
-names.
+inference, and another, under the tracer alone, times it; where their sequences are the same, so are the names.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +76,7 @@ def join(profiled: pa.Table, api_calls: pa.Table, nodes: Collection[str], timed:
     counted = kernels.filter(pc.is_valid(kernels["iteration"]))
     of_node = counted.filter(pc.is_valid(counted["executed_node"]))
     account = {
-        "schema_version": SCHEMA_VERSION, "profiled": _pass(chosen), "timed": _pass(measured),
+        "schema_version": SCHEMA_VERSION, "profiled": spent(chosen), "timed": spent(measured),
         "identical": result.identical, "aligned": result.aligned,
         "first_difference": next(iter(result.differences.values()), None),
         "named": of_node.num_rows, "named_ns": pc.sum(of_node["dur_ns"]).as_py() or 0,
@@ -86,8 +85,20 @@ def join(profiled: pa.Table, api_calls: pa.Table, nodes: Collection[str], timed:
     return Joined(kernels, methods, account)
 
 
-def _pass(kernels: pa.Table) -> Mapping[str, int]:
-    """Inferences, kernels, their time, and the time in which at least one of them ran."""
+def executions(nodes: pa.Table, profiled: int, timed: int) -> dict[str, int]:
+    """How often each executed node ran in the inferences of the timed pass, by its executions in the profiled ones.
+
+    nodes: the profile's executions, with the inference of each. A node that inferences run unlike often is left out:
+    how often it ran in others is not known.
+    """
+    measured = nodes.filter(pc.is_valid(nodes["iteration"]))
+    counted = Counter(measured["executed_node"].to_pylist())
+    return {node: ran // profiled * timed for node, ran in counted.items() if ran % profiled == 0}
+
+
+def spent(kernels: pa.Table) -> dict[str, int]:
+    """Of the kernels in inferences: inferences, kernels, their time, and the time in which at least one of them ran."""
+    kernels = kernels.filter(pc.is_valid(kernels["iteration"]))
     return {"inferences": pc.count_distinct(kernels["iteration"]).as_py(), "kernels": kernels.num_rows,
             "ns": pc.sum(kernels["dur_ns"]).as_py(),
             "busy_ns": union_ns(integers(kernels["t_start_ns"]), integers(kernels["t_end_ns"]))}

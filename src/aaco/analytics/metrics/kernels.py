@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics.activity import Activity, Launching
-from aaco.analytics.inputs import Window, union_ns
+from aaco.analytics.inputs import Alone, Window, union_ns
 from aaco.analytics.launch_tax import score
 from aaco.core import statistics
 from aaco.core.readings import Absent, Estimate
@@ -36,12 +36,13 @@ def source_amplification_ratio(kernels_per_inference: float, graph_nodes: pa.Tab
     return kernels_per_inference / graph_nodes.num_rows
 
 
-@metric(unit="ratio", better="higher", formula="union of GPU kernel intervals / wall time of the window",
-        source=METHODS,
+@metric(unit="ratio", better="higher", source=METHODS,
+        formula="union of GPU kernel intervals / wall time of the window (the pass of kernels alone has both, if made)",
         bands=(">=0.9 device-bound", ">=0.7 host overhead visible", "<0.7 host-limited"))
-def gpu_active_ratio(gpu_activity: Activity) -> float:
+def gpu_active_ratio(gpu_activity: Activity, kernels_alone: Alone | None = None) -> float:
     """Share of the window in which at least one kernel ran on the GPU. Low means host-limited, no more than that."""
-    return gpu_activity.union_ns / gpu_activity.wall_ns
+    found = kernels_alone or gpu_activity
+    return found.union_ns / found.wall_ns
 
 
 @metric(unit="ratio", better="higher", formula="sum of GPU kernel times / their union", source=METHODS)
@@ -96,10 +97,13 @@ def launch_tax_score(gpu_activity: Activity, microkernel_pct: float, launch_rate
     return score(microkernel_pct / 100, launch_rate_hz)
 
 
-@metric(unit="ratio", better="higher", formula="union of kernel intervals / wall time of the runs that hold them",
+@metric(unit="ratio", better="higher", formula="union of kernel intervals / wall time of the runs that hold them (the "
+        "pass of kernels alone has both, if made)",
         source="closure of the profiled pass")
-def closure_ratio(window: Window) -> float:
+def closure_ratio(window: Window, kernels_alone: Alone | None = None) -> float:
     """Share of the runs' wall time that the recorded kernels explain; the rest is the runtime's own."""
+    if kernels_alone:
+        return kernels_alone.union_ns / kernels_alone.wall_ns
     return _union(window) / window.wall_ns
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.analytics.bottleneck import calibration
+from aaco.analytics.rules import roof
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
@@ -13,9 +14,9 @@ from aaco.core.registry import rule
     "no single change gains much: take the largest shares of the budget in turn",))
 def balanced(device_limited_pct: Reading, compute_limited_pct: Reading, memory_limited_pct: Reading,
              memory_latency_limited_pct: Reading, transfer_limited_pct: Reading, unplaced_kernel_pct: Reading,
-             dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
+             host_limited_pct: Reading, dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
     """The device is at work, what limits its kernels is known, and no limit takes the majority of the time."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         return  # a run profiled by its nodes: it has no trace of the device
     device = 0.0 if device_limited_pct.value is None else device_limited_pct.value
     fitted = calibration.FITTED

@@ -18,7 +18,7 @@ def compute_bound(compute_limited_pct: Reading, device_limited_pct: Reading, hos
                   device_throttled_pct: Reading, compute_side_pct: Reading, hardware_envelope_utilization: Reading,
                   dispatch_overhead_pct: Reading, roofline_coverage_pct: Reading) -> Iterator[Evidence]:
     """Most time goes to kernels limited by arithmetic, and nothing but them fills it."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         yield from roof.of_nodes(compute_side_pct, "most kernel time does enough arithmetic per byte",
                                  hardware_envelope_utilization, dispatch_overhead_pct, roofline_coverage_pct)
         return

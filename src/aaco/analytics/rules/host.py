@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.analytics.bottleneck import calibration
+from aaco.analytics.rules import roof
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
@@ -20,7 +21,7 @@ def launch_bound(host_limited_pct: Reading, launch_limited_pct: Reading, host_pa
                  kernel_amplification_ratio: Reading, launch_tax_pct: Reading, profiling_overhead_pct: Reading
                  ) -> Iterator[Evidence]:
     """Much of the time passes between many kernels that are too short to hide their own launch."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         yield dispatch_overhead_pct.above(20, "much of the run is outside every kernel", 0.4, essential=True)
         yield microkernel_pct.above(30, "many kernels are shorter than a launch", 0.3, essential=True)
         yield profiling_overhead_pct.below(25, "the profiler itself did not make the gaps", 0.2, essential=True)
@@ -39,7 +40,7 @@ def launch_bound(host_limited_pct: Reading, launch_limited_pct: Reading, host_pa
 def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_limited_pct: Reading, sync_limited_pct:
               Reading, queue_length_mean: Reading, dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
     """The device waits while the host does something else than launch: Python, a data loader, allocations."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         return  # a run profiled by its nodes: it has no trace of the device
     yield from _late(host_limited_pct, host_pause_pct, (launch_limited_pct, sync_limited_pct),
                      "more by pausing than by launching or waiting")
@@ -52,7 +53,7 @@ def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_limited
 def sync_bound(host_limited_pct: Reading, sync_limited_pct: Reading, launch_limited_pct: Reading, host_pause_pct:
                Reading, synchronise_call_pct: Reading, dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
     """The host waits for the device before it gives it more, so that each of them idles while the other works."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         return  # a run profiled by its nodes: it has no trace of the device
     yield from _late(host_limited_pct, sync_limited_pct, (launch_limited_pct, host_pause_pct),
                      "more by waiting than by launching or pausing")

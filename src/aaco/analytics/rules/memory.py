@@ -18,7 +18,7 @@ def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_
                  device_throttled_pct: Reading, memory_side_pct: Reading, hardware_envelope_utilization: Reading,
                  dispatch_overhead_pct: Reading, roofline_coverage_pct: Reading) -> Iterator[Evidence]:
     """Most time goes to kernels limited by memory traffic, and nothing but them fills it."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         yield from roof.of_nodes(memory_side_pct, "most kernel time does little arithmetic per byte",
                                  hardware_envelope_utilization, dispatch_overhead_pct, roofline_coverage_pct)
         return
@@ -32,7 +32,7 @@ def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_
 def memory_latency_bound(memory_latency_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                          device_throttled_pct: Reading, dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
     """Most time goes to kernels that wait for dependent or scattered reads, with too few of them in flight."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         return  # a run profiled by its nodes: it has no trace of the device
     yield from roof.of_device(memory_latency_limited_pct, "most of that time is in kernels that wait for single reads",
                               device_limited_pct, host_limited_pct, calibration.FITTED, device_throttled_pct)

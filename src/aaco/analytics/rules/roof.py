@@ -12,6 +12,11 @@ MOST = 60.0  # per cent of kernel time; a clear majority
 NEAR = 0.3  # of the measured roof; below it neither roof explains the time
 
 
+def by_nodes(overhead_pct: Reading, host_limited_pct: Reading) -> bool:
+    """Whether a run was profiled by its nodes alone: no trace of the device and its launches says why it idles."""
+    return overhead_pct.value is not None and host_limited_pct.value is None
+
+
 def of_nodes(side_pct: Reading, because: str, utilization: Reading, overhead_pct: Reading, coverage_pct: Reading
              ) -> Iterator[Evidence]:
     """Evidence from the roofline of executed nodes, of a run that this tool made."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.analytics.bottleneck import calibration
+from aaco.analytics.rules import roof
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
@@ -16,7 +17,7 @@ from aaco.core.registry import rule
 def transfer_bound(transfer_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                    dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
     """Most time passes in copies between host and device while nothing computes."""
-    if dispatch_overhead_pct.value is not None:
+    if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         return  # a run profiled by its nodes: it has no trace of the device
     device = 0.0 if device_limited_pct.value is None else device_limited_pct.value
     yield transfer_limited_pct.above(calibration.FITTED.transfer_pct, "only transfers run", 0.5, essential=True)
