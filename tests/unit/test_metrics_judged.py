@@ -73,7 +73,7 @@ def test_a_change_that_is_no_surprise_among_many_is_not_called():
             for name in list(MEASURES)[:4]}
     weak = metrics.replace(rows["latency_ms"], p_value=0.008)
     others = {name: metrics.replace(item, p_value=0.9, status="equivalent") for name, item in rows.items()}
-    found = metrics._among_all(others | {"latency_ms": weak}, {})
+    found = metrics.among_all(others | {"latency_ms": weak}, {})
     assert found.headline.status == "inconclusive" and "among 4 metrics" in found.headline.why
     assert metrics.alone(weak).headline.status == "regressed"
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +24,10 @@ from aaco.core.machine import Machine
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import PAIRS
-from aaco.duet import kept, past, schedule, sides
+from aaco.duet import device, kept, past, schedule, sides
 from aaco.duet.sides import Prepared, Side
 from aaco.governance import duet, duet_verdict
-from aaco.governance.duet_verdict import Stopped, Terms
+from aaco.governance.duet_verdict import DEVICE, TIMES, Stopped, Terms, Traced
 from aaco.governance.verdict import RegressionVerdict
 from aaco.runner import duet as runner
 from aaco.runner import pairs
@@ -84,10 +83,11 @@ class Compared(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """What was measured, what the processes said of each side, and why there are no more."""
+    """What was measured, what the processes said of each side, how the device was recorded, why there are no more."""
 
     table: pa.Table
     ran: Mapping[str, Mapping[str, str]]
+    traced: Traced
     stopped_by: Stopped
 
 
@@ -102,7 +102,7 @@ def compare(baseline: Side, current: Side, request: Request, settings: Settings,
     if type(both[0].runs) is not type(both[1].runs):
         raise UsageError("a model and a command do not compare", "name two models, or two commands")
     host, history = machine.identify(), settings.config.storage.baselines_dir
-    terms = _terms(request, both, *past.prior(history, host.id, both))
+    terms = _terms(request, both, *past.prior(history, host.id, both), *past.prior(history, host.id, both, device=True))
     seed = secrets.randbelow(2**32) if request.seed is None else request.seed
     drawn = schedule.draw(seed, [look.processes for look in terms.looks], request.pairs, request.controls,
                           created=isinstance(both[0].runs, ModelSide))
@@ -115,17 +115,22 @@ def compare(baseline: Side, current: Side, request: Request, settings: Settings,
         session.write_json(layout.DUET, document)
         with pipeline.quiet(session, both[0].plan, settings)():
             measured = _measure(session, both, request, terms, drawn, show)
-        document |= kept.measured(measured.ran, measured.stopped_by, sides.differences(*both, measured.ran))
+        document |= kept.measured(measured.ran, measured.traced, measured.stopped_by,
+                                  sides.differences(*both, measured.ran))
         verdict = _conclude(session, document, measured.table, terms)
         past.keep(history, host.id, session.id, both, duet.units(measured.table, terms.only_quiet))
+        if not measured.traced.why_absent:
+            past.keep(history, host.id, session.id, both, duet.units(measured.table, times=TIMES[DEVICE]), device=True)
     return Compared(session, verdict)
 
 
-def _terms(request: Request, both: Sequence[Prepared], believed: duet.Prior | None, why: str) -> Terms:
+def _terms(request: Request, both: Sequence[Prepared], believed: duet.Prior | None, why: str,
+           device_prior: duet.Prior | None, why_no_device_prior: str) -> Terms:
     alpha = 1 - request.level
     return Terms(request.tolerance_pct, alpha, duet.looks(request.processes, request.last, alpha),
                  "process" if isinstance(both[0].runs, ModelSide) else "block",
-                 not all(side.on_host for side in both), believed, why, request.precision_pct)
+                 not all(side.on_host for side in both), believed, why, request.precision_pct,
+                 device_prior, why_no_device_prior)
 
 
 def _begin(both: Sequence[Prepared], host: Machine, request: Request, settings: Settings) -> Session:
@@ -140,33 +145,47 @@ def _begin(both: Sequence[Prepared], host: Machine, request: Request, settings: 
 def _measure(session: Session, both: tuple[Prepared, Prepared], request: Request, terms: Terms,
              drawn: Sequence[Sequence[Duet]], show: Show) -> _Measured:
     """Process after process, until a look settles it, the budget is spent or there are no more."""
-    run, began = _runner(session, both), time.monotonic()
+    began, traced = time.monotonic(), Traced(0, device.why_not(both))
     done: list[Duet] = []
     ran: dict[str, dict[str, str]] = {side: {} for side in pairs.SIDES}
+
+    def measured(stopped_by: Stopped) -> _Measured:
+        return _Measured(_pairs(session, done), ran, traced, stopped_by)
+
     for look in drawn:
         for planned in look:
             if request.budget_s is not None and time.monotonic() - began >= request.budget_s:
-                return _Measured(_pairs(session, done), ran, "budget")
+                return measured("budget")
             show.step(f"process {planned.process + 1} of at most {sum(map(len, drawn))}: {planned.kind}")
-            said = run(planned, request.warmup, lambda count: show.progress(count, request.pairs))
+            said, traced = _run(session, both, planned, request, traced, show)
             for number, facts in said.items():
                 ran[pairs.SIDES[planned.sides[int(number)]]] |= {
                     name: str(value) for name, value in facts.items() if name != "load_ms"}
             done.append(planned)
-        table = _pairs(session, done)
-        found = duet_verdict.find(table, terms).comparison
+        found = duet_verdict.find(_pairs(session, done), terms, traced.why_absent).headline.comparison
         if not found.veto and duet.settled(found, request.precision_pct):
-            return _Measured(table, ran, "settled" if duet.settled(found) else "precision")
-    return _Measured(table, ran, "processes")
+            return measured("settled" if duet.settled(found) else "precision")
+    return measured("processes")
 
 
-def _runner(session: Session, both: tuple[Prepared, Prepared]) -> Callable[..., dict[str, Any]]:
-    """What runs one process of the plan, and returns what it says of its sides."""
+def _run(session: Session, both: tuple[Prepared, Prepared], planned: Duet, request: Request, traced: Traced,
+         show: Show) -> tuple[dict[str, Any], Traced]:
+    """One process of the plan: what it says of its sides, and how the device was recorded so far.
+
+    Once that failed it is not tried again: device time that some processes lack is not judged.
+    """
+    def progress(count: int) -> None:
+        show.progress(count, request.pairs)
+
     first, second = both[0].runs, both[1].runs
-    if isinstance(first, ModelSide) and isinstance(second, ModelSide):
-        return partial(runner.of_models, session.folder, (first, second))
-    assert isinstance(first, CommandSide) and isinstance(second, CommandSide)
-    return partial(runner.of_commands, session.folder, (first, second))
+    if isinstance(first, CommandSide) and isinstance(second, CommandSide):
+        return runner.of_commands(session.folder, (first, second), planned, request.warmup, progress), traced
+    assert isinstance(first, ModelSide) and isinstance(second, ModelSide)
+    if traced.why_absent:
+        return runner.of_models(session.folder, (first, second), planned, request.warmup, progress), traced
+    said, why = device.timed(session.folder, (first, second), planned, lambda sides: runner.of_models(
+        session.folder, sides, planned, request.warmup, progress))
+    return said, Traced(traced.processes + 1, why)
 
 
 def _pairs(session: Session, done: Sequence[Duet]) -> pa.Table:

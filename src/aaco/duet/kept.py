@@ -18,7 +18,7 @@ from aaco.duet.sides import Prepared, Side
 from aaco.governance import duet, duet_verdict
 from aaco.governance.compare import Difference
 from aaco.governance.duet import Look, Prior
-from aaco.governance.duet_verdict import Stopped, Terms
+from aaco.governance.duet_verdict import Stopped, Terms, Traced
 from aaco.governance.verdict import RegressionVerdict
 from aaco.runner import pairs
 from aaco.runner.pairs import Duet
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aaco.duet import Request
 
 SCHEMA_VERSION = 1
+BEFORE = Traced(0, "it was measured by a version that did not record what a device does")
 FIX = "aaco compare A B  # measures anew"
 # Fields of Request and Plan that the command to do it again names, with what it calls them.
 OPTIONS = {"processes": "--processes", "most": "--most-processes", "pairs": "--pairs", "warmup": "--warmup",
@@ -45,17 +46,18 @@ def planned(terms: Terms, seed: int, drawn: Sequence[Sequence[Duet]], both: Sequ
             "reproduce_command": reproduce_command}
 
 
-def measured(ran: Mapping[str, Mapping[str, str]], stopped_by: Stopped, differences: Sequence[Difference]) -> dict[
-        str, Any]:
+def measured(ran: Mapping[str, Mapping[str, str]], traced: Traced, stopped_by: Stopped,
+             differences: Sequence[Difference]) -> dict[str, Any]:
     """What the measurement adds to the document."""
-    return {"ran": {side: dict(facts) for side, facts in ran.items()}, "stopped_by": stopped_by,
-            "differences": [asdict(item) for item in differences]}
+    return {"ran": {side: dict(facts) for side, facts in ran.items()}, "device": asdict(traced),
+            "stopped_by": stopped_by, "differences": [asdict(item) for item in differences]}
 
 
 def verdict(session_id: str, document: Mapping[str, Any], table: pa.Table, terms: Terms) -> RegressionVerdict:
     """What the pairs of this comparison say."""
+    traced = Traced(**document.get("device", asdict(BEFORE)))
     return duet_verdict.document(
-        table, terms, duet_verdict.find(table, terms), document["stopped_by"],
+        table, terms, duet_verdict.find(table, terms, traced.why_absent), traced, document["stopped_by"],
         [Difference(**item) for item in document["differences"]], (document["labels"][0], document["labels"][1]),
         session_id, document["seed"], __version__, document["reproduce_command"])
 
@@ -101,6 +103,5 @@ def _options(chosen: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _terms(document: Mapping[str, Any]) -> Terms:
-    believed = document["prior"]
-    return Terms(**{**document, "looks": tuple(Look(**look) for look in document["looks"]),
-                    "prior": Prior(**believed) if believed else None})
+    priors = {name: Prior(**document[name]) for name in ("prior", "device_prior") if document.get(name)}
+    return Terms(**{**document, "looks": tuple(Look(**look) for look in document["looks"]), **priors})

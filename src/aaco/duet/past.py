@@ -18,16 +18,20 @@ from aaco.tracelake.history import LONGEST, History, Key, Sample
 
 # Of sides that live in one process; of sides in processes of their own, and of commands.
 METRIC, METRIC_APART, UNIT = "later_created_ratio", "later_started_ratio", "ratio"
+OF_THE_DEVICE = "device_"  # before those, of the device's times
 MOST_RUNS = 50  # the latest: a machine changes
 
 
-def prior(store: Path, machine: str, sides: Sequence[Prepared]) -> tuple[Prior | None, str]:
-    """What the controls of earlier runs of either side here say, or why nothing. Raises BadBundle, StorageError."""
+def prior(store: Path, machine: str, sides: Sequence[Prepared], device: bool = False) -> tuple[Prior | None, str]:
+    """What the controls of earlier runs of either side here say, or why nothing. Raises BadBundle, StorageError.
+
+    device: of the device's times, not of latencies.
+    """
     runs: list[tuple[int, list[float]]] = []
     try:
         with History.open(store, create=False) as history:
             known = set(history.keys())
-            for key in dict.fromkeys(_key(side, machine, sides) for side in sides):
+            for key in dict.fromkeys(_key(side, machine, sides, device) for side in sides):
                 if key in known:
                     runs += _runs(history, key)
     except NoBaseline:
@@ -38,7 +42,8 @@ def prior(store: Path, machine: str, sides: Sequence[Prepared]) -> tuple[Prior |
         return None, str(reason)
 
 
-def keep(store: Path, machine: str, session_id: str, sides: Sequence[Prepared], units: Sequence[Unit]) -> int:
+def keep(store: Path, machine: str, session_id: str, sides: Sequence[Prepared], units: Sequence[Unit],
+         device: bool = False) -> int:
     """Add this run's controls to the history; where both sides are the same thing, all its processes are. How many."""
     samples = []
     for number, one in enumerate(units):
@@ -46,7 +51,7 @@ def keep(store: Path, machine: str, session_id: str, sides: Sequence[Prepared], 
             continue
         side = sides[one.kind == "current control"]
         ratio = float(np.exp(duet.oriented([one])[0]))
-        samples.append(Sample(_key(side, machine, sides), session_id, number, ratio, UNIT, "lower_is_better",
+        samples.append(Sample(_key(side, machine, sides, device), session_id, number, ratio, UNIT, "lower_is_better",
                               time.time_ns(), one.pairs, source="compare"))
     if not samples:
         return 0
@@ -54,9 +59,10 @@ def keep(store: Path, machine: str, session_id: str, sides: Sequence[Prepared], 
         return history.append(samples)
 
 
-def _key(side: Prepared, machine: str, sides: Sequence[Prepared]) -> Key:
+def _key(side: Prepared, machine: str, sides: Sequence[Prepared], device: bool) -> Key:
     together = isinstance(side.runs, ModelSide) and not apart((sides[0].runs, sides[1].runs))
-    return Key(side.label[:LONGEST], METRIC if together else METRIC_APART, machine, side.config)
+    metric = (OF_THE_DEVICE if device else "") + (METRIC if together else METRIC_APART)
+    return Key(side.label[:LONGEST], metric, machine, side.config)
 
 
 def _runs(history: History, key: Key) -> list[tuple[int, list[float]]]:

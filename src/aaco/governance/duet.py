@@ -108,22 +108,24 @@ def unit(kind: Kind, baseline: Reals, current: Reals, order: float, disturbed: N
     return Unit(kind, float(np.median(ratios)), order, int(counted.sum()), int(disturbed.sum()))
 
 
-def units(pairs: pa.Table, only_quiet: bool = False) -> tuple[Unit, ...]:
+def units(pairs: pa.Table, only_quiet: bool = False, times: str = "ms") -> tuple[Unit, ...]:
     """What each process of the pairs table found, in order; only_quiet: of the pairs that were not disturbed, and
-    processes with too few of those left out. Raises ValueError for times that are none."""
+    processes with too few of those left out. times: which of either side's, as its columns end.
+
+    Raises ValueError for times that are none."""
     process = pairs["process"].to_numpy()
-    found = (_of_process(pairs.filter(process == number), only_quiet) for number in np.unique(process))
+    found = (_of_process(pairs.filter(process == number), only_quiet, times) for number in np.unique(process))
     return tuple(one for one in found if one)
 
 
-def _of_process(rows: pa.Table, only_quiet: bool) -> Unit | None:
+def _of_process(rows: pa.Table, only_quiet: bool, times: str) -> Unit | None:
     first = rows["created_first"] if rows["created_first"][0].as_py() else rows["ran_first"]
     order = np.array([1.0 if name == "baseline" else -1.0 for name in first.to_pylist()])
     noisy = rows["disturbed"].to_numpy()
     if only_quiet and int((~noisy).sum()) < LEAST_QUIET:
         return None
-    return unit(rows["kind"][0].as_py(), rows["baseline_ms"].to_numpy(), rows["current_ms"].to_numpy(),
-                float(order.mean()), noisy, only_quiet)
+    baseline, current = (rows[f"{side}_{times}"].to_numpy() for side in ("baseline", "current"))
+    return unit(rows["kind"][0].as_py(), baseline, current, float(order.mean()), noisy, only_quiet)
 
 
 def disturbed(spins_ns: Reals) -> NDArray[np.bool_]:

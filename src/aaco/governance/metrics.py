@@ -18,7 +18,7 @@ Histories = Mapping[str, Sequence[Sessions]]
 class Judged:
     """Every metric's comparison, those that were not called changed among all of them being inconclusive.
 
-    metric: the one that stands for all: latency_ms, unless another one regressed and it did not. q_values: of the
+    metric: the one that stands for all: the first, unless another one regressed and it did not. q_values: of the
     metrics whose change could be tested. absent: metrics that were not compared, and why.
     """
 
@@ -44,21 +44,22 @@ def judge(baseline: Side, current: Side, tolerance_pct: float, level: float, dou
                                     (histories or {}).get(metric, ()), metric)
         except Absent as reason:
             absent[metric] = str(reason)
-    return _among_all(found, absent)
+    return among_all(found, absent)
 
 
 def alone(comparison: Comparison) -> Judged:
     """A comparison of the latency, of which nothing else was compared."""
-    return _among_all({LATENCY: comparison}, {})
+    return among_all({LATENCY: comparison}, {})
 
 
-def _among_all(found: Mapping[str, Comparison], absent: Mapping[str, str]) -> Judged:
+def among_all(found: Mapping[str, Comparison], absent: Mapping[str, str], first: str = LATENCY) -> Judged:
+    """Comparisons by several metrics as one answer. first: the metric that stands for all, if none regressed more."""
     tested = {name: item.p_value for name, item in found.items() if item.p_value is not None}
     q_values = dict(zip(tested, benjamini_hochberg(list(tested.values())).tolist(), strict=True))
     kept = {name: _held(item, q_values.get(name), len(tested)) for name, item in found.items()}
     regressed = {name: item for name, item in kept.items() if item.status == "regressed"}
     others = sorted(regressed, key=lambda name: (q_values[name], -regressed[name].effect_pct))
-    return Judged(LATENCY if LATENCY in regressed or not others else others[0], kept, q_values, absent)
+    return Judged(first if first in regressed or not others else others[0], kept, q_values, absent)
 
 
 def _held(comparison: Comparison, q_value: float | None, tests: int) -> Comparison:

@@ -74,7 +74,8 @@ class Duet(_Document):
     controls: int = Field(description="that measured one side against itself")
     pairs: int = Field(description="that the processes' medians are of")
     disturbed_pairs: int = Field(description="beside which a fixed piece of work took longer than usual")
-    only_quiet: bool = Field(description="whether those were left out: they are where a device did the work")
+    only_quiet: bool = Field(
+        description="whether the latency leaves those out, as it does where a device did the work; its time does not")
     look: int = Field(description="which of the planned looks this is, from 1")
     looks: int
     look_alpha: float = Field(description="share of the false alarms that this look may raise; ci is at it")
@@ -84,6 +85,8 @@ class Duet(_Document):
     prior_runs: int
     why_no_prior: str
     order_effect_pct: float | None = Field(description="of being created later, by the controls; already subtracted")
+    traced: int = Field(default=0, description="processes in which a tracer recorded what the device did; it costs a "
+                        "launch up to 15 % of the host's time, of either side alike")
 
 
 class MetricVerdict(_Document):
@@ -129,7 +132,8 @@ class RegressionVerdict(_Document):
     evidence: dict[str, str] = Field(default={}, description="signed changes per inference in the profiled pass")
     recommendation: str
     warnings: list[str] = Field(default=[], description="what was recorded that may have made the change by itself")
-    metric: str = Field(default=LATENCY, description="latency_ms, or another metric that regressed where it did not")
+    metric: str = Field(default=LATENCY, description="latency_ms; in a comparison in turns device_time_ms where that "
+                        "is measured; or another metric that regressed where it did not")
     unit: str = MEASURES[LATENCY].unit
     direction: Direction = MEASURES[LATENCY].direction
     baseline_value: float | None = Field(default=None, description="geometric mean of the processes' values")
@@ -201,7 +205,7 @@ def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[D
         recommendation=recommend(comparison, cause, baseline, current), warnings=_warnings(baseline, current),
         metric=metric, unit=MEASURES[metric].unit, direction=MEASURES[metric].direction,
         baseline_value=_centre(baseline, metric), current_value=_centre(current, metric),
-        effect_pct=comparison.effect_pct, ci=_interval(comparison), level=comparison.level,
+        effect_pct=comparison.effect_pct, ci=interval(comparison), level=comparison.level,
         tolerance_pct=comparison.tolerance_pct, p_regression=comparison.p_regression,
         p_tolerance=comparison.p_tolerance, p_value=comparison.p_value, q_value=judged.q_values.get(metric),
         mde80_pct=comparison.mde80_pct, mde80_normal_pct=comparison.mde80_normal_pct,
@@ -215,6 +219,16 @@ def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[D
         causes=_causes(change) if change else [], metrics=_metrics(baseline, current, judged),
         metrics_absent=dict(judged.absent), tool_version=tool_version, reproduce_command=reproduce_command)
     return with_reasons(verdict, reasons, "")
+
+
+def of_metric(name: str, unit: str, direction: Direction, found: Comparison, centres: tuple[float, float],
+              q_value: float | None) -> MetricVerdict:
+    """The verdict on one metric. centres: its value on either side."""
+    return MetricVerdict(
+        metric=name, unit=unit, direction=direction, status=found.status, why=found.why, baseline_value=centres[0],
+        current_value=centres[1], effect_pct=found.effect_pct, ci=interval(found), p_value=found.p_value,
+        q_value=q_value, p_regression=found.p_regression, mde80_pct=found.mde80_pct, sigma_session=found.sigma_session,
+        n_units=_units(found), replication_unit=found.unit)
 
 
 def without_comparison(status: Literal["no_baseline", "error"], why: str, recommendation: str, tool_version: str,
@@ -324,7 +338,8 @@ def _causes(change: Change) -> list[Cause]:
             for part in change.parts]
 
 
-def _interval(comparison: Comparison) -> tuple[float, float] | None:
+def interval(comparison: Comparison) -> tuple[float, float] | None:
+    """Of the change, in percent; None where there is none."""
     if comparison.low_pct is None or comparison.high_pct is None:
         return None
     return comparison.low_pct, comparison.high_pct
@@ -344,9 +359,6 @@ def _units(comparison: Comparison) -> Counts:
 
 
 def _metrics(baseline: Side, current: Side, judged: Judged) -> list[MetricVerdict]:
-    return [MetricVerdict(
-        metric=name, unit=MEASURES[name].unit, direction=MEASURES[name].direction, status=found.status, why=found.why,
-        baseline_value=_centre(baseline, name), current_value=_centre(current, name), effect_pct=found.effect_pct,
-        ci=_interval(found), p_value=found.p_value, q_value=judged.q_values.get(name), p_regression=found.p_regression,
-        mde80_pct=found.mde80_pct, sigma_session=found.sigma_session, n_units=_units(found),
-        replication_unit=found.unit) for name, found in judged.found.items()]
+    return [of_metric(name, MEASURES[name].unit, MEASURES[name].direction, found,
+                      (_centre(baseline, name), _centre(current, name)), judged.q_values.get(name))
+            for name, found in judged.found.items()]

@@ -9,6 +9,7 @@ from aaco.report import format
 
 COLUMNS = 80
 LABEL = 22
+NAMES = {"latency_ms": "latency", "device_time_ms": "device time"}
 MOST_CAUSES = 5
 MOST_DIFFERENCES = 12
 
@@ -35,7 +36,10 @@ def _lines(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What the verdict rests on, as (label, text)."""
-    yield "latency" if verdict["metric"] == "latency_ms" else verdict["metric"], _effect(verdict)
+    yield NAMES.get(verdict["metric"], verdict["metric"]), _effect(verdict)
+    if verdict.get("duet") and verdict["duet"]["only_quiet"]:  # a device did the work
+        for metric, why in verdict["metrics_absent"].items():
+            yield NAMES.get(metric, metric), f"absent: {why}"
     yield "tolerance", _percent(verdict, "tolerance_pct")
     yield "smallest detectable", _percent(verdict, "mde80_pct")
     if verdict["schema_version"] > 1 and verdict["p_regression"] is not None:
@@ -59,7 +63,11 @@ def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     yield "history", prior
     yield "looks", (f"{duet['look']} of {duet['looks']} planned, at {100 * duet['look_alpha']:.3g} % of false alarms; "
                     f"stopped by {duet['stopped_by']}")
-    yield "disturbed pairs", f"{duet['disturbed_pairs']}{', left out' if duet['only_quiet'] else ', counted'}"
+    counted = "left out of latency" if duet["only_quiet"] else "counted"
+    yield "disturbed pairs", f"{duet['disturbed_pairs']}, {counted}"
+    if duet.get("traced"):
+        yield "tracer", (f"in {format.plural(duet['traced'], 'process')}; a launch takes up to 15 % more of the host's "
+                         "time by it, on either side alike")
 
 
 def causes(verdict: Mapping[str, Any]) -> Iterator[tuple[str, float, float | None]]:

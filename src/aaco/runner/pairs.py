@@ -1,4 +1,7 @@
-"""The raw record of a duet: five int64 per turn, appended as they happen; and the piece of work timed beside them."""
+"""The raw record of a duet: five int64 per turn, appended as they happen; and the piece of work timed beside them.
+
+Where a tracer recorded what the device did, one more int64 per turn, in a file beside it: how long the device worked.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from aaco.core import files
 from aaco.core.errors import BadCapture
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ ROW = struct.Struct("<5q")  # pair, side, t_start_ns, t_end_ns, spin_ns
 SIDES = ("baseline", "current")
 Kind = Literal["change", "baseline control", "current control"]
 _DAMAGED = "the file was damaged after the run; aaco info SESSION checks the hashes"
+SKEW_NS = 2000  # of a device's time by two clocks, each of which may be a microsecond off at its end of the turn
 SPINS = 4000  # turns of an empty loop, some 50 us: long beside a clock reading, short beside most inferences
 
 
@@ -62,6 +67,16 @@ def path_of(folder: Path, process: int) -> Path:
     return folder / "runtime" / f"pairs-{process:06d}.i64"
 
 
+def device_path_of(folder: Path, process: int) -> Path:
+    """The raw file of the device's time in each turn of that process, if it was recorded."""
+    return folder / "runtime" / f"device-{process:06d}.i64"
+
+
+def keep_device(folder: Path, process: int, busy_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    """Write the device's time in each turn, in their order. Raises StorageError."""
+    files.write_atomically(device_path_of(folder, process), lambda file: file.write(busy_ns.astype("<i8").tobytes()))
+
+
 def spin() -> int:
     """How long a fixed piece of work takes now, ns: more than usual where something else has the processor."""
     clock = time.monotonic_ns
@@ -93,13 +108,14 @@ def parse(folder: Path, planned: Sequence[Duet]) -> pa.Table:
 
     from aaco.core.tables import PAIRS
 
-    return pa.concat_tables([_of_process(path_of(folder, duet.process), duet) for duet in planned] or [PAIRS.build()])
+    return pa.concat_tables([_of_process(folder, duet) for duet in planned] or [PAIRS.build()])
 
 
-def _of_process(path: Path, duet: Duet) -> pa.Table:
+def _of_process(folder: Path, duet: Duet) -> pa.Table:
     from aaco.core.tables import PAIRS
 
-    rows = _rows(path)
+    path = path_of(folder, duet.process)
+    rows = turns_of(path)
     pairs = len(rows) // 2
     if pairs > len(duet.first):
         raise BadCapture(f"{path}: more pairs than were planned", _DAMAGED)
@@ -111,19 +127,40 @@ def _of_process(path: Path, duet: Duet) -> pa.Table:
     if (rows[:, 3] <= rows[:, 2]).any() or (np.diff(rows[:, 2]) < 0).any() or (rows[:, 4] <= 0).any():
         raise BadCapture(f"{path}: times that cannot be", _DAMAGED)
     turns = rows.reshape(pairs, 2, 5)
-    side = {name: turns[np.arange(pairs), np.where(first == number, 0, 1)] for number, name in enumerate(SIDES)}
+    place = {name: (np.arange(pairs), np.where(first == number, 0, 1)) for number, name in enumerate(SIDES)}
+    side = {name: turns[at] for name, at in place.items()}
+    busy = _device(device_path_of(folder, duet.process), rows)
+    device = {} if busy is None else {f"{name}_device_ms": busy[at] / 1e6 for name, at in place.items()}
     times = {f"{name}_{end}_ns": values[:, 2 + at] for name, values in side.items()
              for at, end in enumerate(("start", "end"))}
     created_first = SIDES[duet.created[0]] if duet.created else None
     return PAIRS.build(process=np.full(pairs, duet.process), kind=[duet.kind] * pairs, pair=np.arange(pairs),
                        created_first=[created_first] * pairs, ran_first=[SIDES[one] for one in first],
-                       spin_ns=turns[:, :, 4].max(axis=1, initial=0), **times,
+                       spin_ns=turns[:, :, 4].max(axis=1, initial=0), **times, **device,
                        **{f"{name}_ms": (values[:, 3] - values[:, 2]) / 1e6 for name, values in side.items()})
 
 
-def _rows(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def turns_of(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The whole rows of a file, in order. Raises BadCapture where there is none."""
+    raw = _read(path)
+    return np.frombuffer(raw[: len(raw) // ROW.size * ROW.size], "<i8").reshape(-1, 5)
+
+
+def _device(path: Path, rows: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    """The device's time per pair and turn; None where nothing recorded it. Raises BadCapture."""
+    if not path.exists():
+        return None
+    raw = _read(path)
+    if len(raw) != 8 * len(rows):
+        raise BadCapture(f"{path}: {len(raw)} bytes for {len(rows)} turns", _DAMAGED)
+    busy = np.frombuffer(raw, "<i8")
+    if (busy <= 0).any() or (busy > rows[:, 3] - rows[:, 2] + SKEW_NS).any():
+        raise BadCapture(f"{path}: times that cannot be", _DAMAGED)
+    return busy.reshape(-1, 2)
+
+
+def _read(path: Path) -> bytes:
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise BadCapture(f"{path}: {error.strerror}", _DAMAGED) from error
-    return np.frombuffer(raw[: len(raw) // ROW.size * ROW.size], "<i8").reshape(-1, 5)

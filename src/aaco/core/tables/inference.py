@@ -99,6 +99,9 @@ PAIRS = TableSpec("pairs", "metrics/pairs.parquet",
     "current_start_ns": (INT, "start of the current side's turn"), "current_end_ns": (INT, "its end"),
     "baseline_ms": (REAL, "(baseline_end_ns - baseline_start_ns) / 1e6"),
     "current_ms": (REAL, "(current_end_ns - current_start_ns) / 1e6"),
+    "baseline_device_ms": (REAL, "of the baseline's turn the time in which the device ran a kernel, a fill or a copy "
+                                 "within itself; null where no tracer recorded it"),
+    "current_device_ms": (REAL, "the same of the current side's turn"),
     "spin_ns": (INT, "time of a fixed piece of work: the longer of those right before and right after the pair"),
     "disturbed": (FLAG, "whether that was longer than is usual in this run, so that something else ran beside it"),
 }, never_null=("process", "kind", "pair", "baseline_ms", "current_ms"))

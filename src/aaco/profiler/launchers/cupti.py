@@ -40,8 +40,11 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
     return [Pass("trace", "trace", tuple(command), environment(raw / "trace"))]
 
 
-def environment(folder: Path, mode: str = "all") -> dict[str, str]:
-    """What makes a Python program trace itself into the folder, with every call or with kernels and copies alone."""
-    before = os.environ.get("PYTHONPATH")
+def environment(folder: Path, mode: str = "all", pythonpath: str | None = None) -> dict[str, str]:
+    """What makes a Python program trace itself into the folder, with every call or with kernels and copies alone.
+
+    pythonpath: the program's own, where it is not ours.
+    """
+    before = os.environ.get("PYTHONPATH") if pythonpath is None else pythonpath
     path = os.pathsep.join([str(FOLDER / "startup"), *([before] if before else [])])
     return {"PYTHONPATH": path, "AACO_CUPTI_TRACE": str(folder), "AACO_CUPTI_MODE": mode}

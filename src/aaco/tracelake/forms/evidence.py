@@ -164,6 +164,7 @@ class DuetRun(Document):
     planned: list[DuetProcess]
     reproduce_command: str
     ran: dict[str, dict[str, str]] | None = None
+    device: dict[str, int | str] | None = None
     stopped_by: str | None = None
     differences: list[dict[str, Any]] | None = None
 
