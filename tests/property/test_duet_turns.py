@@ -44,8 +44,8 @@ def recorded(draw):
 
 
 def busy(works, spans):
-    columns = [np.array(column, np.int64) * UNIT_NS for column in (*zip(*works, strict=True), *zip(*spans, strict=True))]
-    return turns.busy_ns(*columns)
+    columns = (*zip(*works, strict=True), *zip(*spans, strict=True))
+    return turns.busy_ns(*(UNIT_NS * np.array(column, np.int64) for column in columns))
 
 
 @given(recorded())
