@@ -92,3 +92,6 @@ def test_a_toolkit_that_is_newer_than_the_driver(tmp_path: Path, monkeypatch: py
     for version, fine in (("12.8.1", True), ("13.0.0", False)):
         hosts.plant(tmp_path, {"usr/local/cuda/version.json": f'{{"cuda": {{"name": "x", "version": "{version}"}}}}'})
         assert asked(tmp_path, "CUDA and its driver").available == fine
+    (tmp_path / "usr/local/cuda/version.json").unlink()
+    hosts.plant(tmp_path, {"usr/local/cuda/include/cuda.h": "#define CUDA_VERSION 12090\n"})
+    assert asked(tmp_path, "CUDA and its driver").detail.endswith("the toolkit is of 12.9")

@@ -175,15 +175,24 @@ def administrator(host: Host) -> bool:
 def cuda_fits(host: Host) -> str:
     """Whether the driver knows the CUDA version of the toolkit, by their major numbers."""
     knows = _driver_cuda()
+    driver = f"the driver knows CUDA {knows // 1000}.{knows % 1000 // 10}"
     toolkit = host.root / os.environ.get("CUDA_HOME", "/usr/local/cuda").lstrip("/")
-    found = re.search(r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"(\d+)\.(\d+)',
-                      known(text, toolkit / "version.json") or "")
-    if not found:
-        return f"the driver knows CUDA {knows // 1000}.{knows % 1000 // 10}; no toolkit to compare it with"
-    if int(found[1]) > knows // 1000:
-        raise Absent(f"the toolkit is of CUDA {found[1]}.{found[2]}, the driver knows CUDA {knows // 1000}."
-                     f"{knows % 1000 // 10}")
-    return f"the driver knows CUDA {knows // 1000}.{knows % 1000 // 10}, the toolkit is of {found[1]}.{found[2]}"
+    found = _toolkit_cuda(toolkit)
+    if found is None:
+        return f"{driver}; no toolkit at {toolkit} to compare it with"
+    if found[0] > knows // 1000:
+        raise Absent(f"the toolkit is of CUDA {found[0]}.{found[1]}, {driver}")
+    return f"{driver}, the toolkit is of {found[0]}.{found[1]}"
+
+
+def _toolkit_cuda(toolkit: Path) -> tuple[int, int] | None:
+    """What a toolkit says of itself, or its header where it was installed without version.json."""
+    if said := re.search(r'"cuda"\s*:\s*{[^}]*"version"\s*:\s*"(\d+)\.(\d+)',
+                         known(text, toolkit / "version.json") or ""):
+        return int(said[1]), int(said[2])
+    if said := re.search(r"#define CUDA_VERSION (\d+)", known(text, toolkit / "include/cuda.h") or ""):
+        return int(said[1]) // 1000, int(said[1]) % 1000 // 10
+    return None
 
 
 def _driver_cuda() -> int:
