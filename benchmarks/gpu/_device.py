@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import platform
+import tempfile
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+from aaco.core.config import Settings, resolve
 from aaco.core.errors import Missing
 from aaco.core.host import ask
 from aaco.core.readings import Absent
@@ -27,3 +32,15 @@ def facts() -> dict[str, str]:
         raise Missing(f"nvidia-smi lists no GPU: {' '.join(first) or 'it said nothing'}", FIX)
     return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "system": platform.platform(),
             **dict(zip(ASKED, said, strict=True))}
+
+
+def settings(sessions: Path, calibrate: bool = True, **storage: Any) -> Settings:
+    """Settings of a part. What takes long to make, models and measured ceilings, all parts of a command share."""
+    return resolve(overrides={"storage": {"sessions_dir": sessions, "cache_dir": Path(_shared().name), **storage},
+                              "profiling": {"calibrate": calibrate}}, environment={}, overridden_by="benchmarks.gpu")
+
+
+@cache
+def _shared() -> tempfile.TemporaryDirectory[str]:
+    """A folder that goes with this process."""
+    return tempfile.TemporaryDirectory(prefix="aaco-gpu-")
