@@ -34,9 +34,9 @@ def facts() -> dict[str, str]:
             **dict(zip(ASKED, said, strict=True))}
 
 
-def settings(sessions: Path, calibrate: bool = True, **storage: Any) -> Settings:
+def settings(calibrate: bool = True, **storage: Any) -> Settings:
     """Settings of a part. What takes long to make, models and measured ceilings, all parts of a command share."""
-    return resolve(overrides={"storage": {"sessions_dir": sessions, "cache_dir": Path(_shared().name), **storage},
+    return resolve(overrides={"storage": {"cache_dir": Path(_shared().name), **storage},
                               "profiling": {"calibrate": calibrate}}, environment={}, overridden_by="benchmarks.gpu")
 
 

@@ -1,10 +1,13 @@
 """A program that works on the GPU, and says how long that took it: run by benchmarks.gpu.tracer, traced and untraced.
 
-    python _launches.py launches              1000 tiny kernels in a round, host ns for each, as JSON
+    python _launches.py launches              for each number on stdin so many rounds of 1000 tiny kernels, host ns each
+    python _launches.py products [FILE]       for each number on stdin so many of each size of products of matrices, and
+                                              the time from begin to end; FILE gets torch.profiler's trace of them
     python _launches.py spins                 kernels of about a millisecond, by the device's own events, us
-    python _launches.py products [FILE]       products of matrices in PyTorch; FILE gets torch.profiler's trace of them
+    python _launches.py apart                 kernels that nothing else is near, and how many kinds of them there are
 
-Launches are PyTorch's where it is installed, else the driver's by ctypes; it imports nothing else.
+Those that read stdin say `ready` first, and answer each line with a line of JSON, until stdin ends. Launches are
+PyTorch's where it is installed, else the driver's by ctypes; it imports nothing else.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-WARM, ROUNDS, LAUNCHES = 3, 30, 1000
+LAUNCHES = 1000
 SPINS, TURNS = 40, 400_000
-EDGES, PRODUCTS = (512, 1024, 2048, 4096), 30
+EDGES = (3072, 4096, 6144)  # at least 80 us each on an H200
+APART, APART_S, APART_EDGE = 12, 0.02, 8192
+FRACTIONS = (4, 2, 1)  # of TURNS
 # Fused multiply-adds, one after the other; for any device since Turing.
 PTX = b"""
 .version 6.3
@@ -95,8 +100,8 @@ class Driver:
         return made
 
 
-def launches() -> dict[str, Any]:
-    """Host time of a launch, ns, by round."""
+def launches() -> None:
+    """Answer with the host time of a launch, ns, of each round; first of all who launches."""
     torch = _torch()
     if torch is None:
         driver = Driver()
@@ -104,16 +109,27 @@ def launches() -> dict[str, Any]:
     else:
         x = torch.zeros(1024, device="cuda")
         launch, synchronise, by = lambda: x.add_(1.0), torch.cuda.synchronize, f"PyTorch {torch.__version__}"
-    took = []
+
+    def rounds(count: int) -> list[float]:
+        took = []
+        for _ in range(count):
+            synchronise()
+            begin = time.perf_counter_ns()
+            for _ in range(LAUNCHES):
+                launch()
+            took.append((time.perf_counter_ns() - begin) / LAUNCHES)
+        synchronise()
+        return took
+
     gc.disable()
-    for _ in range(WARM + ROUNDS):
-        synchronise()
-        begin = time.perf_counter_ns()
-        for _ in range(LAUNCHES):
-            launch()
-        took.append((time.perf_counter_ns() - begin) / LAUNCHES)
-        synchronise()
-    return {"by": by, "ns": took[WARM:], "launches": (WARM + ROUNDS) * LAUNCHES}
+    _serve(rounds, by)
+
+
+def _serve(work: Callable[[int], object], by: str) -> None:
+    """Do the work for each number on stdin, and answer each with what it returns; first of all by whom."""
+    print("ready", json.dumps(by), sep="\n", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(work(int(line))), flush=True)
 
 
 def spins() -> dict[str, Any]:
@@ -131,27 +147,45 @@ def spins() -> dict[str, Any]:
     return {"us": took}
 
 
-def products(trace: str | None) -> dict[str, Any]:
-    """Products of several sizes, each often, in one order; the last of each size are what counts."""
+def products(trace: str | None) -> None:
+    """Products of random matrices of several sizes, each often, in one order; watched by torch.profiler into a file."""
     torch = _torch()
     if torch is None:
         sys.exit("PyTorch with CUDA is not installed")
     pairs = [[torch.randn(edge, edge, device="cuda", dtype=torch.bfloat16) for _ in range(2)] for edge in EDGES]
 
-    def work() -> None:
+    def work(count: int) -> int:
+        begin = time.perf_counter_ns()
         for left, right in pairs:
-            for _ in range(PRODUCTS):
+            for _ in range(count):
                 left @ right
             torch.cuda.synchronize()
+        return time.perf_counter_ns() - begin
 
-    work()
+    work(2)
     if trace is None:
-        work()
+        _serve(work, f"PyTorch {torch.__version__}")
     else:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
-            work()
+            _serve(work, f"PyTorch {torch.__version__}")
         profiled.export_chrome_trace(trace)
-    return {"by": f"PyTorch {torch.__version__}"}
+
+
+def apart() -> dict[str, Any]:
+    """Kernels of some kinds in turns, with pauses: the clock is what it is with a device that is hardly used."""
+    torch = _torch()
+    if torch:
+        left, right = (torch.randn(APART_EDGE, APART_EDGE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    driver = Driver()
+    spins = [driver.launcher(TURNS // fraction) for fraction in FRACTIONS]
+    for _ in range(APART):
+        for spin in spins:
+            spin()
+        if torch:
+            left @ right
+        driver.synchronise()
+        time.sleep(APART_S)
+    return {"kinds": [f"spin/{fraction}" for fraction in FRACTIONS] + [f"product {APART_EDGE}"] * bool(torch)}
 
 
 def _torch() -> Any:
@@ -164,5 +198,9 @@ def _torch() -> Any:
 
 if __name__ == "__main__":
     what = sys.argv[1]
-    print(json.dumps(products(sys.argv[2] if len(sys.argv) > 2 else None) if what == "products" else
-                     {"launches": launches, "spins": spins}[what]()))
+    if what == "products":
+        products(sys.argv[2] if len(sys.argv) > 2 else None)
+    elif what == "launches":
+        launches()
+    else:
+        print(json.dumps({"spins": spins, "apart": apart}[what]()))

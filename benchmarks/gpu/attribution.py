@@ -88,7 +88,8 @@ def claims(captures: Path) -> list[Claim]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "backends.yaml").write_text(BACKENDS)
-        settings = _device.settings(root / "sessions", calibrate=False, backends_file=root / "backends.yaml")
+        settings = _device.settings(calibrate=False, sessions_dir=root / "sessions",
+                                    backends_file=root / "backends.yaml")
         return [claim for case in CASES for claim in _of(case, settings, root)]
 
 

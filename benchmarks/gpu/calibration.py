@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
@@ -11,8 +10,8 @@ from typing import Any
 
 from aaco import roofs
 from aaco.calibration.card import MachineCard
-from aaco.core.config import resolve
 from benchmarks.claims import Claim
+from benchmarks.gpu import _device
 
 ROUNDS = 3
 SPREADS = {"dram_bytes_per_s": 0.002, "matrix_": 0.02, "launch_ns": 0.1}  # by the beginning of a ceiling's name
@@ -24,9 +23,7 @@ Kernel = tuple[str, str, float, Callable[[], object]]  # ceiling, kernel, what a
 
 def claims(captures: Path) -> list[Claim]:
     """Measures for about two minutes. Raises Missing without a GPU."""
-    with tempfile.TemporaryDirectory() as cache:
-        settings = resolve(overrides={"storage": {"cache_dir": Path(cache)}}, environment={})
-        found, _ = roofs.calibrate(settings, "gpu", ROUNDS)
+    found, _ = roofs.calibrate(_device.settings(), "gpu", ROUNDS)
     return [*_spreads(found), *_achieved(found), _guarded(found)]
 
 

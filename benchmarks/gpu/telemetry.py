@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,12 +22,12 @@ from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
 from aaco.collectors import device_watch
 from aaco.core.config import Analysis
-from aaco.core.errors import Missing
 from aaco.core.readings import Absent, Estimate, Reading
 from aaco.core.statistics import quantile
 from aaco.core.tables import INFERENCE_ITERS
 from aaco.profiler import smi
 from benchmarks.claims import Claim
+from benchmarks.gpu._served import Program, running
 
 # Answers a line "KIND SECONDS" with the begin and end of each step, CLOCK_MONOTONIC ns, and an empty line.
 PROGRAM = """
@@ -52,38 +51,10 @@ PAIRS, BLOCK_S, LONG_S, REST_S = 48, 0.2, 6.0, 3.0
 FREE_PCT = 1.0
 
 
-class Program:
-    """The program on the device. Raises Missing where it does not begin."""
-
-    def __init__(self, argv: Sequence[str]) -> None:
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         text=True)
-        assert self._process.stdout and self._process.stderr
-        if self._process.stdout.readline() != "ready\n":
-            last = (self._process.stderr.read().splitlines() or ["it said nothing"])[-1]
-            raise Missing(f"the program does not run on the device: {last}", "pip install torch, built for CUDA")
-
-    def steps(self, kind: str, seconds: float) -> np.ndarray:
-        """Steps of a kind for so long: begin and end of each, ns, [steps, 2]."""
-        assert self._process.stdin and self._process.stdout
-        print(f"{kind} {seconds}", file=self._process.stdin, flush=True)
-        return np.array([[int(each) for each in pair.split(",")] for pair in self._process.stdout.readline().split()])
-
-    def end(self) -> None:
-        """Close its stdin, which ends it."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
-
-
-@contextmanager
-def running(argv: Sequence[str]) -> Iterator[Program]:
-    """The program, until the end of the block."""
-    program = Program(argv)
-    try:
-        yield program
-    finally:
-        program.end()
+def steps(program: Program, kind: str, seconds: float) -> np.ndarray:
+    """Steps of a kind for so long: begin and end of each, ns, [steps, 2]."""
+    answer = program.ask(f"{kind} {seconds}")
+    return np.array([[int(each) for each in pair.split(",")] for pair in answer.split()])
 
 
 def cost(program: Program, kind: str, recorder: int, pairs: int = PAIRS, block_s: float = BLOCK_S) -> Estimate:
@@ -113,39 +84,39 @@ def paused(process: int) -> Iterator[None]:
 
 
 def _block(program: Program, kind: str, seconds: float) -> float:
-    steps = program.steps(kind, seconds)
-    return float(np.median(steps[:, 1] - steps[:, 0]))
+    found = steps(program, kind, seconds)
+    return float(np.median(found[:, 1] - found[:, 0]))
 
 
 def watched(program: Program, kind: str, folder: Path, seconds: float = LONG_S) -> tuple[dict[str, Reading], list[str]]:
     """The readings of a long block whose devices were recorded, and what the recorder says of itself."""
     with device_watch.recorded(folder):
-        steps = program.steps(kind, seconds)
+        found = steps(program, kind, seconds)
     events = device_watch.events(folder, smi.gpu_events)
-    tables = {"gpu_events": events, "inference_iters": iterations(steps)}
+    tables = {"gpu_events": events, "inference_iters": iterations(found)}
     with suppress(Absent):
         tables["samples"] = device_watch.samples(folder)
     return measure(tables, None, Analysis()), list(device_watch.said(folder, events))
 
 
-def iterations(steps: np.ndarray) -> pa.Table:
+def iterations(found: np.ndarray) -> pa.Table:
     """The steps as measured inferences of one process."""
-    count = len(steps)
+    count = len(found)
     return INFERENCE_ITERS.build(iteration=np.arange(count), phase=["measurement"] * count, process=[0] * count,
-                                 batch=[1] * count, t_start_ns=steps[:, 0], t_end_ns=steps[:, 1],
-                                 latency_ms=(steps[:, 1] - steps[:, 0]) / 1e6)
+                                 batch=[1] * count, t_start_ns=found[:, 0], t_end_ns=found[:, 1],
+                                 latency_ms=(found[:, 1] - found[:, 0]) / 1e6)
 
 
 def claims(_: Path, argv: Sequence[str] = (sys.executable, "-c", PROGRAM)) -> list[Claim]:
     """Cost, throttling seen and not seen, energy against the counter, rate."""
-    with tempfile.TemporaryDirectory() as scratch, running(argv) as program:
+    with tempfile.TemporaryDirectory() as scratch, running(argv) as (program,):
         folder = Path(scratch)
         recorder = device_watch.Recorder("nvidia", folder / "cost", device_watch.PERIOD_S)
         recorder.wait()
         costs = {kind: cost(program, kind, recorder.pid) for kind in ("launch", "gemm")}
         recorder.stop()
         held, told = watched(program, "gemm", folder / "held")
-        program.steps("launch", REST_S)
+        steps(program, "launch", REST_S)
         free, _ = watched(program, "launch", folder / "free")
     return [*(_cost_claim(kind, found) for kind, found in costs.items()),
             _throttled("matrix products flat out: throttled for power", held, True),

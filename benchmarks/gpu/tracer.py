@@ -1,8 +1,8 @@
 """Our CUPTI tracer on a real GPU: what a launch costs under it, whether it has all of them, and whether its times hold.
 
-Launches are timed in fresh processes, untraced and traced in turns. Kernel times are held against the device's own
-events and against torch.profiler; the three-pass run against what it says of itself. Needs nothing but the driver and
-CUPTI; what PyTorch and onnxruntime-gpu would show is left open where they are not installed.
+What is compared runs in processes that live at one time and work in turns, a few milliseconds each, so that a clock
+that drifts is no matter. Kernel times are held against the device's own events, against torch.profiler and against
+ncu. Needs nothing but the driver and CUPTI; what PyTorch and ncu would show is left open where they are not installed.
 """
 
 from __future__ import annotations
@@ -12,149 +12,215 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from aaco import pipeline
+from aaco import profilers
 from aaco.core import statistics
-from aaco.core.config import resolve
-from aaco.core.errors import AacoError, Missing
-from aaco.profiler import cupti, kineto
+from aaco.core.errors import BadCapture, Missing
+from aaco.profiler import cupti, kineto, ncu
 from aaco.profiler.capture import Facts
+from aaco.profiler.launchers import Wanted
+from aaco.profiler.launchers import ncu as ncu_launcher
 from aaco.profiler.launchers.cupti import environment
 from benchmarks.claims import Claim
-from benchmarks.gpu._launches import EDGES, PRODUCTS
+from benchmarks.gpu._launches import APART, EDGES, LAUNCHES
+from benchmarks.gpu._served import running
 
 PROGRAM = Path(__file__).with_name("_launches.py")
-REPEATS = 7  # the fewest of which a median has an interval, and one more
+MODES = ("", "kernels", "all")  # empty: not traced
 BARS = {"kernels": 15, "all": 45}  # % of an untraced launch of PyTorch's
-TIMEOUT_S = 120
+SETS, WARM, TURNS, ROUNDS = 3, 30, 30, 5  # processes of each mode; rounds of launches: first, turns, in each
+PRODUCT_TURNS, PRODUCTS, SKIPPED, PAUSE_S = 20, 9, 3, 0.03
+BAR_PCT = 1.0  # how far apart medians of kernel times may be
 SHORTEST_US = 100  # of shorter ones an event's own time is no small part
-MODELS = (("resnet50", 1), ("resnet50", 32), ("gpt2-tiny", 1))
+TIMEOUT_S = 120
+COUNTED = "spin|gemm|nvjet"
+Tables = dict[str, list[pa.Table]]
 
 
 def claims(captures: Path) -> list[Claim]:
     """Every claim about the tracer."""
-    return [*_cost(), *_times(), *_attribution()]
+    return [*_cost(), _against_events(), _tried("torch.profiler", _against_torch), _tried("ncu", _against_ncu)]
 
 
 def _cost() -> Iterator[Claim]:
-    """Ratios of traced to untraced launches within one round of the three, so that a machine that drifts is no matter.
-    """
-    spent: dict[str, list[float]] = {"": [], "kernels": [], "all": []}
-    launched, recorded, problems, by = 0, 0, set[str](), ""
-    for _ in range(REPEATS):
-        for mode, found in spent.items():
-            said, tables, lost = _run(mode, "launches")
-            found.append(float(np.median(said["ns"])))
-            by = said["by"]
-            if mode:
-                launched, recorded = launched + said["launches"], recorded + _most(tables.get("kernels", []))
-                problems |= set(lost)
-    base = statistics.quantile(np.array(spent[""]), 0.5)
-    yield Claim("an untraced launch, host time", "", f"{base.value / 1000:.2f} us, by {by}", None)
-    for mode, bar in BARS.items():
-        ratio = 100 * (np.array(spent[mode]) / np.array(spent[""]) - 1)
-        more = statistics.quantile(ratio, 0.5)
-        judged = by != "driver"  # the driver's own launch is a third of PyTorch's: a share of it is another figure
-        yield Claim(f"a launch under the tracer, {'kernels only' if mode == 'kernels' else 'with the calls'}",
-                    f"<= +{bar} % of one of PyTorch's", f"{more.value:+.1f} % ({_low_high(more)}), "
-                    f"{np.median(np.array(spent[mode]) - np.array(spent[''])) / 1000:+.2f} us",
-                    more.value <= bar if judged else None)
+    """Launches in turns of the three modes, the order of which turns too; by sets of processes."""
+    spent, launched, recorded, problems, by = list[np.ndarray](), 0, 0, set[str](), ""
+    for _ in range(SETS):
+        found, by, captures = _set()
+        spent.append(found)
+        for tables, lost in captures:
+            launched += (WARM + TURNS * ROUNDS) * LAUNCHES
+            recorded += _most(tables.get("kernels", []))
+            problems |= set(lost)
+    yield from slower(np.stack(spent), by)
     yield Claim("launches that the tracer has a kernel of", "all, nothing lost",
                 f"{recorded:,} of {launched:,}; {'; '.join(sorted(problems)) or 'nothing lost'}",
                 recorded == launched and not problems)
 
 
-def _times() -> Iterator[Claim]:
+def _set() -> tuple[np.ndarray, str, list[tuple[Tables, list[str]]]]:
+    """A process of each mode: host time of a launch, ns, [turn, mode, round]; who launches; what was captured."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = {mode: Path(folder) / (mode or "untraced") for mode in MODES}
+        with running([sys.executable, str(PROGRAM), "launches"],
+                     *(_traced(place, mode) for mode, place in places.items())) as programs:
+            by, *_ = [json.loads(program.line()) for program in programs]
+            for program in programs:
+                program.ask(str(WARM))
+            took = np.zeros((TURNS, len(MODES), ROUNDS))
+            for turn in range(TURNS):
+                for place in np.roll(np.arange(len(MODES)), turn).tolist():
+                    took[turn, place] = json.loads(programs[place].ask(str(ROUNDS)))
+        return took, by, [_read(places[mode]) for mode in MODES if mode]
+
+
+def slower(spent: np.ndarray, by: str) -> Iterator[Claim]:
+    """What a launch costs under the tracer. spent: host time of a launch, ns, [set, turn, mode, round]; by: whose."""
+    turns = np.median(spent, axis=-1)
+    base = statistics.quantile(turns[..., 0].ravel(), 0.5)
+    yield Claim("an untraced launch, host time", "", f"{base.value / 1000:.2f} us, by {by}; "
+                f"{_of_sets(np.median(turns[..., 0], axis=1) / 1000, '.2f')} by sets of processes", None)
+    for place, (mode, bar) in enumerate(BARS.items(), 1):
+        ratio = 100 * (turns[..., place] / turns[..., 0] - 1)
+        more, whole = statistics.quantile(ratio.ravel(), 0.5), spent[..., place, :].sum() / spent[..., 0, :].sum() - 1
+        judged = by != "driver"  # the driver's own launch is a third of PyTorch's: a share of it is another figure
+        yield Claim(f"a launch under the tracer, {'kernels only' if mode == 'kernels' else 'with the calls'}",
+                    f"<= +{bar} % of one of PyTorch's",
+                    f"{more.value:+.1f} % ({_low_high(more)}), {np.median(turns[..., place] - turns[..., 0]):+.0f} ns; "
+                    f"{_of_sets(np.median(ratio, axis=1), '+.1f')} by sets; {100 * whole:+.1f} % of all the time",
+                    more.value <= bar if judged else None)
+
+
+def _against_events() -> Claim:
     said, tables, _ = _run("kernels", "spins")
-    ours = np.array([row for table in tables["kernels"] for row in table["dur_ns"].to_pylist()]) / 1000
-    if len(ours) != len(said["us"]) or np.median(ours) < SHORTEST_US:
-        yield Claim("kernel times against the device's own events", "median <= 1 %",
-                    f"{len(ours)} kernels of {len(said['us'])}, of {np.median(ours):.0f} us", False)
-    else:
-        apart = 100 * np.abs(ours / np.array(said["us"]) - 1)
-        yield Claim("kernel times against the device's own events", "median <= 1 %",
-                    f"{np.median(apart):.3f} %, at most {apart.max():.2f} %, of {np.median(ours):.0f} us",
-                    bool(np.median(apart) <= 1))
-    yield _against_torch()
+    return by_events(np.concatenate([table["dur_ns"].to_numpy() for table in tables["kernels"]]) / 1000,
+                     np.array(said["us"]))
+
+
+def by_events(ours: np.ndarray, theirs: np.ndarray) -> Claim:
+    """Kernel times against the events around them, us, each in order."""
+    what, bar = "kernel times against the device's own events", f"median <= {BAR_PCT:g} %"
+    if len(ours) != len(theirs) or np.median(ours) < SHORTEST_US:
+        return Claim(what, bar, f"{len(ours)} kernels of {len(theirs)}, of {np.median(ours):.0f} us", False)
+    off = 100 * np.abs(ours / theirs - 1)
+    return Claim(what, bar, f"{np.median(off):.3f} %, at most {off.max():.2f} %, of {np.median(ours):.0f} us",
+                 bool(np.median(off) <= BAR_PCT))
+
+
+def _tried(tool: str, measure: Callable[[], Claim]) -> Claim:
+    """The claim; one that is not judged where the tool, or PyTorch for it, is not here."""
+    try:
+        return measure()
+    except Missing as reason:
+        return Claim(f"kernel times against {tool}", f"median difference <= {BAR_PCT:g} %", reason.what, None)
 
 
 def _against_torch() -> Claim:
-    """The same products under either, medians by size: no two processes of CUPTI's can watch one."""
-    what, bar = "kernel times against torch.profiler", "median difference <= 1 %"
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            trace = Path(folder) / "trace.json"
-            _, tables, _ = _run("kernels", "products")
-            _run("", "products", str(trace))
-            theirs = [item for item in kineto.parse(trace) if not isinstance(item, Facts)]
-        medians = [_by_size(tables["kernels"]), _by_size([one for one in theirs if _is(one, "kernels")])]
-    except Missing as reason:
-        return Claim(what, bar, reason.what, None)
-    apart = 100 * np.abs(medians[0] / medians[1] - 1)
-    told = ", ".join(f"{edge}: {value:.2f} %" for edge, value in zip(EDGES, apart.tolist(), strict=True))
-    return Claim(what, bar, f"{np.median(apart):.2f} % ({told})", bool(np.median(apart) <= 1))
+    """The same products in two processes, one under either, in turns: no two users of CUPTI can watch one."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, trace = Path(name), Path(name) / "trace.json"
+        with running([sys.executable, str(PROGRAM), "products"], _traced(folder, "kernels")) as (ours,), \
+                running([sys.executable, str(PROGRAM), "products", str(trace)], _traced(folder, "")) as (theirs,):
+            for one in (ours, theirs):
+                one.line()  # by whom
+            for turn in range(PRODUCT_TURNS):
+                for one in (ours, theirs) if turn % 4 in (0, 3) else (theirs, ours):
+                    one.ask(str(PRODUCTS))
+                    time.sleep(PAUSE_S)  # so short a work, so seldom, is far below the power cap
+        tables, _ = _read(folder)
+        parsed = [item for item in kineto.parse(trace) if not isinstance(item, Facts)]
+    shape = (PRODUCT_TURNS, len(EDGES), PRODUCTS)
+    pair = [products(some, shape)[:, :, SKIPPED:].transpose(1, 0, 2) for some in
+            (tables["kernels"], [one for one in parsed if _is(one, "kernels")])]
+    return alike("torch.profiler", [f"product {edge}" for edge in EDGES], *pair)
 
 
-def _by_size(tables: list[pa.Table]) -> np.ndarray:
-    """Median time of the last products of each size. Raises Missing where there are others than these."""
-    rows = sorted(row for table in tables for row in zip(table["t_start_ns"].to_pylist(), table["dur_ns"].to_pylist(),
-                                                         table["kernel_name"].to_pylist(), strict=True))
-    times = np.array([lasted for _, lasted, name in rows if "gemm" in name.lower() or "nvjet" in name.lower()], float)
-    wanted = len(EDGES) * PRODUCTS
-    if len(times) < wanted or len(times) % wanted:
-        raise Missing(f"{len(times)} kernels of products where {wanted} were asked for", "")
-    return np.asarray(np.median(times[-wanted:].reshape(len(EDGES), PRODUCTS)[:, PRODUCTS // 3:], axis=1))
-
-
-def _attribution() -> Iterator[Claim]:
-    """The three-pass run: every kernel of every inference has its node."""
-    for model, batch in MODELS:
-        what, bar = f"{model}, batch {batch}: kernels that have their node", "all, by identical sequences"
-        with tempfile.TemporaryDirectory() as folder:
-            settings = resolve(overrides={"storage": {"sessions_dir": folder}, "profiling": {"calibrate": False}},
-                               overridden_by="benchmarks.gpu")
-            try:
-                found = pipeline.run(pipeline.plan(settings, model, backend="cuda", batch=batch, iterations=100,
-                                                   profile_iterations=30), settings)
-            except AacoError as error:
-                yield Claim(what, bar, error.what, None if isinstance(error, Missing) else False)
-                continue
-            account = found.explanation.examined["device_passes"]
-            if "why_absent" in account:
-                yield Claim(what, bar, account["why_absent"], False)
-                continue
-            timed, same = account["timed"], account["identical"]
-            yield Claim(what, bar, f"{account['named']:,} of {timed['kernels']:,}, {same} of {timed['inferences']} "
-                                   f"sequences identical, closure {timed['busy_ns'] / account['wall_ns']:.2f}",
-                        account["named"] == timed["kernels"] and same == timed["inferences"])
-
-
-def _run(mode: str, *words: str) -> tuple[dict[str, Any], dict[str, list[pa.Table]], list[str]]:
-    """What the program says, its tables by name, and what was lost of them. mode: empty, it is not traced."""
+def _against_ncu() -> Claim:
+    """One program under our tracer, under ncu, and under our tracer again."""
+    argv = [sys.executable, str(PROGRAM), "apart"]
+    wanted = Wanted(kernels=COUNTED)
+    tool = profilers.find(ncu_launcher, wanted)
     with tempfile.TemporaryDirectory() as folder:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("AACO_CUPTI_")}
-        traced = environment(Path(folder), mode) if mode else {}
-        done = subprocess.run([sys.executable, str(PROGRAM), *words], env=plain | traced, capture_output=True,
-                              text=True, timeout=TIMEOUT_S, check=False)
-        if done.returncode:
-            last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-            raise Missing(f"{' '.join(words[:1])} {mode or 'untraced'}: {last}", "nvidia-smi; aaco doctor")
-        tables: dict[str, list[pa.Table]] = {}
-        problems = list[str]()
-        for path in sorted(Path(folder).glob("*.cupti")):
-            for item in cupti.parse(path):
-                if isinstance(item, Facts):
-                    problems += item.problems
-                else:
-                    tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
-    return json.loads(done.stdout.splitlines()[-1]), tables, problems
+        made, = ncu_launcher.passes(tool, wanted, argv, Path(folder))
+        (Path(folder) / made.folder).mkdir()
+        said, before, _ = _run("kernels", "apart")
+        _ask(made.argv, _traced(Path(folder), "") | dict(made.environment))
+        _, after, _ = _run("kernels", "apart")
+        counted = [item for item in ncu.parse(Path(folder) / made.folder / ncu_launcher.TABLE)
+                   if not isinstance(item, Facts) and _is(item, "kernels")]
+    kinds = said["kinds"]
+    shape = (APART, len(kinds))
+    ours = [products(some["kernels"], shape).T for some in (before, after)]
+    return alike("ncu", kinds, np.concatenate(ours, axis=1)[:, None, :], products(counted, shape).T[:, None, :])
+
+
+def alike(tool: str, kinds: Sequence[str], ours: np.ndarray, theirs: np.ndarray) -> Claim:
+    """Kernel times of ours against theirs, us, [kind, turn, kernel]: the median difference of the turns, by kind."""
+    what, bar = f"kernel times against {tool}", f"median difference <= {BAR_PCT:g} %"
+    mine, other = (np.median(one, axis=2) for one in (ours, theirs))
+    off = 100 * np.median(mine / other - 1, axis=1)
+    told = ", ".join(f"{kind} ({each:.0f} us) {value:+.2f} %" for kind, each, value in
+                     zip(kinds, np.median(mine, axis=1).tolist(), off.tolist(), strict=True))
+    return Claim(what, bar, f"{np.median(np.abs(off)):.2f} %: {told}", bool(np.median(np.abs(off)) <= BAR_PCT))
+
+
+def products(tables: Sequence[pa.Table], shape: tuple[int, ...]) -> np.ndarray:
+    """Times, us, of the last kernels that are the programs' work, in their order. Raises BadCapture where they are
+    fewer.
+    """
+    rows = [row for table in tables for row in zip(
+        table["t_start_ns"].to_pylist(), table["kernel_id"].to_pylist(), table["dur_ns"].to_pylist(),
+        table["kernel_name"].to_pylist(), strict=True)]
+    rows.sort(key=lambda row: (row[0] or 0, row[1]))  # ncu knows no time, but numbers them as they were launched
+    times = np.array([row[2] for row in rows if any(word in row[3].lower() for word in COUNTED.split("|"))], float)
+    wanted = int(np.prod(shape))
+    if len(times) < wanted:
+        raise BadCapture(f"{len(times)} kernels of the program's work where {wanted} were asked for")
+    return times[-wanted:].reshape(shape) / 1000
+
+
+def _run(mode: str, *words: str) -> tuple[dict[str, Any], Tables, list[str]]:
+    """What the program says, its tables by name, and what was lost of them. Raises Missing."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = _ask([sys.executable, str(PROGRAM), *words], _traced(Path(folder), mode))
+        return json.loads(said.splitlines()[-1]), *_read(Path(folder))
+
+
+def _ask(argv: Sequence[str], around: Mapping[str, str]) -> str:
+    done = subprocess.run(argv, env=around, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        last = ((done.stderr.strip() or done.stdout.strip()) or "it said nothing").splitlines()[-1]
+        raise Missing(f"{Path(argv[0]).name} ended with {done.returncode}: {last}", "nvidia-smi; aaco doctor")
+    return done.stdout
+
+
+def _traced(folder: Path, mode: str) -> dict[str, str]:
+    """The environment of a program that is traced into the folder; mode: empty, it is not."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("AACO_CUPTI_")}
+    if mode:
+        folder.mkdir(exist_ok=True)
+    return plain | (environment(folder, mode) if mode else {})
+
+
+def _read(folder: Path) -> tuple[Tables, list[str]]:
+    """The tables of the captures by name, and what was lost of them."""
+    tables: Tables = {}
+    problems = list[str]()
+    for path in sorted(folder.glob("*.cupti")):
+        for item in cupti.parse(path):
+            if isinstance(item, Facts):
+                problems += item.problems
+            else:
+                tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
+    return tables, problems
 
 
 def _most(tables: list[pa.Table]) -> int:
@@ -164,6 +230,10 @@ def _most(tables: list[pa.Table]) -> int:
 
 def _is(table: pa.Table, name: str) -> bool:
     return table.schema.metadata[b"aaco.table"] == name.encode()
+
+
+def _of_sets(values: np.ndarray, form: str) -> str:
+    return ", ".join(format(value, form) for value in values.tolist())
 
 
 def _low_high(found: statistics.Estimate) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -382,7 +381,7 @@ for line in sys.stdin:
 def test_the_proof_on_a_device_reads_what_the_recorder_left(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that takes the protocol, and the driver of this file. Mutation: a reason that is none stands."""
     monkeypatch.setattr(device_watch, "makers", lambda: ["nvidia"])
-    with proof.running((sys.executable, "-c", PROGRAM)) as program:
+    with proof.running((sys.executable, "-c", PROGRAM)) as (program,):
         readings, told = proof.watched(program, "gemm", machine / "held", 0.3)
     held = proof._throttled("held", readings, True)
     assert held.met and held.measured.startswith("100 pct of samples, 0.7519 pct")
@@ -404,10 +403,10 @@ def test_the_cost_of_recording_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         state["on"] = True
 
     class Steps:
-        def steps(self, kind: str, seconds: float) -> np.ndarray:
+        def ask(self, text: str) -> str:
             state["base"] *= 1.01
             took = state["base"] * (1.03 if state["on"] else 1) * 1000
-            return np.array([[0, int(took)]] * 5)
+            return f"0,{int(took)} " * 5
 
     monkeypatch.setattr(proof, "paused", paused)
     found = proof.cost(Steps(), "launch", 0, 8)  # type: ignore[arg-type]
