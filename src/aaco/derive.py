@@ -218,7 +218,8 @@ class _Ingest:
     def _features(self) -> pa.Table:
         if "inference_iters" not in self.found:
             raise Absent(self.not_reached)
-        others = (self.found.get(name) for name in ("system_events", "gpu_events", "account", "iteration_overlap"))
+        others = (self.found.get(name) for name in
+                  ("system_events", "gpu_events", "account", "iteration_overlap", "samples"))
         return features.of_iterations(self.found["inference_iters"], *others)
 
     def _overlap(self) -> pa.Table:

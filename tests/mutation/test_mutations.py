@@ -24,7 +24,7 @@ MUTATIONS = [
      "tests/unit/test_device_watch.py::test_of_processes_only_two_sums_are_kept"),
     ("collectors/nvml_users.py", "            if above is None:\n                return None", "            if False:\n"
      "                return None", "tests/unit/test_device_watch.py::test_whose_work_it_is_where_some_cannot_be_seen"),
-    ("analytics/metrics/use.py", '"others_sm_pct", USERS_NS)', '"others_sm_pct")',
+    ("analytics/metrics/use.py", "OTHERS, USERS_NS)", "OTHERS)",
      "tests/unit/test_device_guards.py::test_a_device_is_shared_where_others_compute_on_it"),
     ("analytics/rules/quality.py", "if noise_impact_pct.value is None and", "if",
      "tests/unit/test_device_guards.py::test_a_trace_has_no_cost_of_noise_but_waits"),

@@ -38,7 +38,12 @@ def test_each_iteration_has_its_throttling_and_its_sharing():
                                  t_end_ns=at + 300_000_000, latency_ms=[300.0] * 3)
     held = EVENTS.set_column(EVENTS.schema.get_field_index("processes"), "processes",
                              [np.where(EVENTS["device_id"].to_numpy() == 0, 2, 9)])
-    rows = features.of_iterations(made, None, held).to_pylist()
+    told = SAMPLES.build(t_ns=[*at, *at], device_id=[0] * 6, name=["others_sm_pct"] * 3 + ["own_sm_pct"] * 3,
+                         value=[0.0, 40, 0, 5, 5, 5])
+    rows = features.of_iterations(made, None, held, samples=told).to_pylist()
+    assert [row["device_others_sm_pct"] for row in rows] == [0, 40, 0]
+    unseen = features.of_iterations(made, None, held, samples=told.slice(0, 3))
+    assert unseen["device_others_sm_pct"].null_count == 3
     assert [row["throttled"] for row in rows] == [0, 1, 0]
     assert rows[1]["gpu_util_pct"] > 95 and rows[1]["power_w"] > 600 and rows[0]["power_w"] < 200
     assert [row["device_processes"] for row in rows] == [2, 2, 2]

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics import account as accounts
-from aaco.analytics import overlap
+from aaco.analytics import neighbours, overlap
 from aaco.analytics.heat import throttling
 from aaco.core import registry
-from aaco.core.readings import Reading
+from aaco.core.readings import Absent, Reading
 from aaco.core.tables import ITERATION_FEATURES
 
 _Rows = NDArray[np.int64]
@@ -51,7 +51,8 @@ def of_session(readings: Mapping[str, Reading]) -> dict[str, Any]:
 
 
 def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, gpu_events: pa.Table | None,
-                  account: pa.Table | None = None, iteration_overlap: pa.Table | None = None) -> pa.Table:
+                  account: pa.Table | None = None, iteration_overlap: pa.Table | None = None,
+                  samples: pa.Table | None = None) -> pa.Table:
     """The iteration_features table: one row per inference, null where nothing sampled that feature.
 
     Of several sources of one feature the finest counts: single events, the process's own account, sampled intervals.
@@ -61,13 +62,13 @@ def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, gpu
     columns: dict[str, Any] = {name: inference_iters[name] for name in
                                ("process", "phase", "iteration", "t_start_ns", "t_end_ns", "latency_ms")}
     if system_events is not None and system_events.num_rows:
-        samples = overlap.sampled(system_events)
-        length = _intervals(samples)
+        sums = overlap.sampled(system_events)
+        length = _intervals(sums)
         for name, kind in {**TIMES, **COUNTS}.items():
             if name != "preempted_ns":  # a sample counts preemptions, it does not time them
-                columns[name] = _amount(samples, kind, "dur_ns" if name in TIMES else "value", length, start, end)
+                columns[name] = _amount(sums, kind, "dur_ns" if name in TIMES else "value", length, start, end)
         for name, kind in LEVELS.items():
-            chosen = _of_kind(samples, kind)
+            chosen = _of_kind(sums, kind)
             columns[name] = _level(chosen["t_ns"], chosen["value"], start, end)
     columns |= accounts.of_iterations(inference_iters, account) if account is not None and account.num_rows else {}
     columns |= _exact(iteration_overlap) if iteration_overlap is not None else {}
@@ -75,6 +76,8 @@ def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, gpu
         at_work = _at_work(gpu_events)
         for name, column in DEVICE_LEVELS.items():
             columns[name] = _level(at_work["t_ns"], at_work[column], start, end)
+        if samples is not None:
+            columns["device_others_sm_pct"] = _of_others(samples, at_work, start, end)
     return ITERATION_FEATURES.build(**columns)
 
 
@@ -88,6 +91,16 @@ def _at_work(gpu_events: pa.Table) -> pa.Table:
     held = [None if reasons is None else float(bool(throttling(reasons)))
             for reasons in chosen["throttle_reasons"].to_pylist()]
     return chosen.append_column("throttled", pa.array(held, pa.float64()))
+
+
+def _of_others(samples: pa.Table, at_work: pa.Table, start: _Rows, end: _Rows) -> pa.Array | None:
+    """What other processes had of the devices at work; None where that is not told."""
+    try:
+        found = neighbours.others(samples)
+    except Absent:
+        return None
+    found = found.filter(pc.is_in(found["device_id"], at_work["device_id"].unique()))
+    return _level(found["t_ns"], found["value"], start, end)
 
 
 def _exact(events: pa.Table) -> dict[str, pa.Array]:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.energy import busy, inside
 from aaco.analytics.inputs import Spans, phase_ns
+from aaco.analytics.neighbours import OTHERS, others
 from aaco.core.readings import Absent
 from aaco.core.registry import metric
 
@@ -46,13 +47,7 @@ def device_dram_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spa
         source="NVML process utilization (nvmlDeviceGetProcessUtilization)", bands=("<5 ours alone", ">=5 shared"))
 def device_others_sm_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
     """How much of the device's multiprocessors processes had that are not ours, while inferences were measured."""
-    own = samples.filter(pc.equal(samples["name"].cast(pa.string()), "own_sm_pct"))
-    if not own.num_rows:
-        raise Absent("the driver does not tell whose work the device does")
-    if not (pc.max(own["value"]).as_py() or 0) > 0:
-        raise Absent("none of the processes that the driver tells of is seen to be ours: it was too short, or this "
-                     "container has process numbers of its own")
-    return _share(samples, gpu_events, measured_spans, "others_sm_pct", USERS_NS)
+    return _share(others(samples), gpu_events, measured_spans, OTHERS, USERS_NS)
 
 
 @metric(unit="1", better="lower", formula="most processes that held a busy device at one sample", source=DRIVER)

@@ -45,6 +45,7 @@ ITERATION_FEATURES = TableSpec("iteration_features", "metrics/iteration_features
     "gpu_util_pct": (REAL, "share of the time in which anything ran on the device"),
     "throttled": (REAL, "share of the device's samples in which its clock was held down, 0 to 1"),
     "device_processes": (REAL, "processes that hold the device; more than the measured ones share it with others"),
+    "device_others_sm_pct": (REAL, "share of the device's time that other processes had, over the second before"),
     "core_canary_ns": (REAL, "time of known work for the processor, mean of the looks before and after"),
     "memory_canary_ns": (REAL, "time of known work for the memory, mean of the looks before and after"),
 }, never_null=("process", "phase", "iteration", "latency_ms"))
