@@ -24,10 +24,11 @@ def session(capture: str, root: Path) -> Session:
     plan = Plan(model=folder.name, batch=1, backend=runtime["backend"],
                 profile_iterations=runtime["profile"]["iterations"])
     made = Session.create(root, plan.model_dump(), "", "0")
-    made.amend(clocks=asdict(clocks.snapshot()), backend_asked=runtime["provider"],
-               backend_ran=runtime["profile"]["providers"][0])
+    moment = folder / "clocks.json"  # of the machine that recorded it, where captures of several clocks are joined
+    made.amend(clocks=json.loads(moment.read_text()) if moment.is_file() else asdict(clocks.snapshot()),
+               backend_asked=runtime["provider"], backend_ran=runtime["profile"]["providers"][0])
     shutil.copytree(folder, made.folder, dirs_exist_ok=True)
-    for zipped in made.folder.glob("model/*.onnx.gz"):
+    for zipped in (*made.folder.glob("model/*.onnx.gz"), *made.folder.glob("profiler/raw/cupti-*/*.gz")):
         zipped.with_suffix("").write_bytes(gzip.decompress(zipped.read_bytes()))
         zipped.unlink()
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from aaco import derive, device_passes, pipeline, record
 from aaco.analytics import inputs
 from aaco.analytics.attribution import passes
+from aaco.analytics.explanation import NOT_MEASURED
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
 from aaco.core.config import Analysis, resolve
@@ -237,6 +239,43 @@ def test_recorded_inferences_of_an_h200_are_joined_whole(captures: Path, model):
     assert account["named"] == len(rows) - 2 and nodes.count(None) == 2
     assert account["profiled"]["inferences"] == 15
     assert sum(account["unnamed"].values()) == 2 * 15
+
+
+def as_calls(session):
+    """The pass of names as if it were the one of calls, with the runtime's own times of its inferences."""
+    shutil.copytree(session.folder / layout.CUPTI_NAMES, session.folder / layout.CUPTI_CALLS)
+    runtime = session.read_json(layout.ORT_CONFIG)["profile"]
+    origin = ClockOffsets(**session.record.clocks).from_realtime(runtime["profiling_start_realtime_ns"])
+    events = json.loads(gzip.decompress((session.folder / layout.ORT_PROFILE).read_bytes()))
+    runs = sorted((origin + 1000 * each["ts"], 1000 * each["dur"]) for each in events if each["name"] == "model_run")
+    rows = [[run, int(run >= runtime["warmup"]), start, start + ns] for run, (start, ns) in enumerate(runs)]
+    np.array(rows, "<i8").tofile(session.folder / layout.CUPTI_CALLS / iterations.TRACED)
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_a_recorded_run_of_a_device_graph_explains_itself(tmp_path, calls):
+    """bert-tiny on an H200: 61 kernels of each inference, replayed in the times pass, launched one by one where names
+    are found. Every kernel has its node; with calls all work has its launch, and the host is what the device waits for.
+    """
+    session = captured.session("ort_cuda_h200/bert-tiny", tmp_path)
+    if calls:
+        as_calls(session)
+    found = derive.explanation(session, Analysis(), anew=True)
+    account, trace = found.examined["device_passes"], found.trace
+    assert (account["identical"], account["named"], account["timed"]["kernels"]) == (3, 3 * 61, 3 * 61)
+    assert account["problems"] == [] and found.coverage.dropped[NOT_MEASURED][0] == 2 * 61
+    assert [(one.count, one.outside) for one in trace.blocks.steps] == [(3, 0)]
+    assert sum(device.busy_ns + device.idle_ns for device in trace.devices) == trace.sum("span_ns")
+    names = found.tables["kernels"]["kernel_name"].unique().to_pylist()
+    assert not [name for name in names if name.startswith("_Z")]
+    assert [name for name in names if name.startswith("void onnxruntime::cuda::softmax_warp_forward<float, float, ")]
+    assert "unknown" not in found.tables["kernels"]["family"].unique().to_pylist()
+    if calls:
+        assert trace.launches.linked == trace.launches.work and found.diagnosis.bottleneck.label == "launch_bound"
+        assert found.readings["host_limited_pct"].value > 25 > abs(
+            account["timed"]["ns"] / account["checked"]["ns"] - 1) * 100
+    else:
+        assert not trace.launches.linked and "checked" not in account
 
 
 def test_the_worker_is_traced_in_three_passes(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from aaco.profiler.cupti import records
 from aaco.profiler.cupti.inside.spool import CALL, CHUNK, DATA, HEAD, MAGIC, NAME, SIZE, STATE
 from aaco.profiler.cupti.inside.tracer import COPY, DEVICE, DRIVER, FILL, KERNEL, PEER_COPY, RUNTIME
 from aaco.profiler.cupti.kinds import COPY_KINDS, HOST, KINDS, PINNED
+from aaco.profiler.demangle import demangled
 from aaco.profiler.ledger import Ledger
 
 FORMAT = "cupti"
@@ -70,6 +71,7 @@ class _Reader:
         self.head: dict[str, Any] = {}
         self.sizes: dict[int, int] = {}
         self.names: dict[int, str] = {}
+        self.texts: Mapping[str, str] = {}  # of mangled names
         self.called: dict[tuple[int, int], str] = {}
         self.devices: dict[int, Device] = {}
         self.problems: list[str] = []
@@ -126,6 +128,7 @@ class _Reader:
             place += CHUNK.size + length
         for tag, payload in reversed(later):
             self._learn(tag, payload)
+        self.texts = demangled(self.names.values())
         self.file.seek(STATE)
 
     def _at(self, place: int, length: int) -> bytes:
@@ -183,7 +186,8 @@ class _Reader:
         for axis in "xyz":
             sizes[f"grid_{axis}"] = sizes[f"grid_{axis}"] * sizes[f"block_{axis}"]
         addresses, codes = np.unique(rows["name"], return_inverse=True)
-        named = [self.names.get(address) for address in addresses.tolist()]
+        mangled = [self.names.get(address) for address in addresses.tolist()]
+        named = [None if name is None else self.texts.get(name, name) for name in mangled]
         self.ledger.trouble("kernels have no name", int(np.array([name is None for name in named])[codes].sum()))
         shared = rows["staticSharedMemory"].astype(np.int64) + rows["dynamicSharedMemory"]
         return KERNELS.build(
