@@ -1,7 +1,7 @@
 /* A libcupti of our own: the functions that the tracer calls, the real ABI of its callbacks, and known records.
  *
  * fake_work(n) is what a program does on its device: n kernels "alpha" and "beta" in turns, each launched by a runtime
- * call, and one copy; fake_now() lets what follows begin at this moment. Records are laid out as in cupti_activity.h: only the fields that are read, at their offsets
+ * call, and one copy. Records are laid out as in cupti_activity.h: only the fields that are read, at their offsets
  * (tests/captures/cupti_layouts), in records that are longer by FAKE_CUPTI_LONGER bytes.
  * FAKE_CUPTI_ERROR=FUNCTION:CODE makes a function return an error. FAKE_CUPTI_LOG names a file of the calls made.
  * FAKE_CUPTI_LIVE: work begins when it is asked for.
@@ -131,16 +131,11 @@ int cuptiGetResultString(int code, const char **text)
 	*text = code == 35 ? "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" : code == 15 ? "CUPTI_ERROR_NOT_INITIALIZED" : NULL;
 	return *text ? 0 : 1;
 }
-static uint64_t moment(void)
+int cuptiGetTimestamp(uint64_t *found)
 {
 	struct timespec time;
 	clock_gettime(CLOCK_REALTIME, &time);
-	return time.tv_sec * 1000000000ull + time.tv_nsec - 123456789;
-}
-void fake_now(void) { now = moment(); }
-int cuptiGetTimestamp(uint64_t *found)
-{
-	*found = moment();
+	*found = time.tv_sec * 1000000000ull + time.tv_nsec - 123456789;
 	now = now == 1000 ? *found : now;
 	return answer(__func__);
 }

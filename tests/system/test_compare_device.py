@@ -25,7 +25,6 @@ def bound(session, job):
     made, kernels = bind(session, job), 400 + 20 * (job.session_options.get("intra_op_num_threads") == 1)
 
     def run():
-        device.fake_now()
         device.fake_work(kernels + more)
         made.run()
 
@@ -42,7 +41,8 @@ def traced(aaco, monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(PLANTED)
     monkeypatch.setattr(device, "ON_CUDA", {"CPUExecutionProvider"})
     monkeypatch.setattr(sides.environment, "CPU_PROVIDER", "none of these")
-    planted = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]), "FAKE_CUPTI": str(library)}
+    planted = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]), "FAKE_CUPTI": str(library),
+               "FAKE_CUPTI_LIVE": "1"}
 
     def compare(*words, expect=0, library=str(library)):
         done = aaco.inside("compare", "gpt2-tiny", *words, "--processes", 5, "--pairs", 25, "--warmup", 2, "-q",

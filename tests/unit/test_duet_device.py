@@ -35,7 +35,6 @@ from aaco.runner import pairs
 device = ctypes.CDLL(os.environ['FAKE_CUPTI'])
 def turn(side, kernels=(4, 6)):
     start = time.monotonic_ns()
-    device.fake_now()
     if kernels:
         device.fake_work(kernels[side])
     time.sleep(1e-3)
@@ -58,6 +57,7 @@ def measure(tmp_path, library, monkeypatch):
     """Runs such a process under the tracer, as the comparison does; what is said of it, and its pairs."""
     monkeypatch.setenv("AACO_CUPTI", str(library))
     monkeypatch.setenv("FAKE_CUPTI", str(library))
+    monkeypatch.setenv("FAKE_CUPTI_LIVE", "1")
 
     def timed(between="", **own):
         side = ModelSide(None, own)
