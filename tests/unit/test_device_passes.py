@@ -23,7 +23,7 @@ from aaco.core.readings import Absent
 from aaco.core.show import SILENT
 from aaco.profiler import cupti as parser
 from aaco.profiler.cupti.inside import spool
-from aaco.report import examined
+from aaco.report import examined, nodes
 from aaco.runner import iterations
 from aaco.tracelake import layout
 from benchmarks import recordings
@@ -106,6 +106,7 @@ def test_time_of_one_pass_stands_at_the_nodes_of_the_other(tmp_path):
     spent = {row["executed_node"]: row["dur_ns_sum"] for row in
              table.group_by("executed_node").aggregate([("dur_ns", "sum")]).to_pylist()}
     assert spent == truth
+    assert {node.name: round(RUNS * node.time_ns) for node in nodes.executed(found)} == truth
     mapped = found.tables["op_to_kernel_map"]
     assert set(mapped["method"].to_pylist()) == {"exact_sequence", "modelled", "unattributed"}  # one is fused
     assert pc.sum(mapped["share_ns"]).as_py() == pc.sum(found.tables["kernels"]["dur_ns"]).as_py()
@@ -178,11 +179,11 @@ def test_the_work_of_operators_is_known_by_how_often_their_nodes_ran(tmp_path, e
     found = derive.explanation(session, Analysis(), anew=True)
     operators = found.tables["operators"].to_pylist()
     of_device = [one for one in operators if one["calls"]]
-    nodes = {one["name"]: one for one in found.tables["graph_nodes"].to_pylist()}
+    graph = found.tables["graph_nodes"].to_pylist()
     served = {one["node_id"] for one in found.tables["op_to_kernel_map"].to_pylist()} - {None}
     assert sum(one["calls"] for one in of_device) == RUNS * len(served)
     assert sum(one["flops"] or 0 for one in of_device) == RUNS * sum(
-        one["flops_each"] or 0 for one in nodes.values() if one["node_id"] in served) > 0
+        one["flops_each"] or 0 for one in graph if one["node_id"] in served) > 0
     assert sum(one["device_ns"] for one in operators) == sum(truth.values()) + (11 if extra else 0)
     assert found.readings["modelled_time_pct"].value > 50
 

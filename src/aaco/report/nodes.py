@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics import inputs
@@ -53,9 +54,10 @@ def executed(explanation: Explanation) -> list[Node]:
     used = inputs.measured(kernels)
     turns, total = pc.count_distinct(used["iteration"]).as_py(), pc.sum(used["dur_ns"]).as_py()
     named = used.filter(pc.is_valid(used["executed_node"]))
-    grouped = named.group_by(["executed_node", "kernel_name"]).aggregate([("dur_ns", "sum"), ("dur_ns", "count")])
+    grouped = named.group_by("executed_node").aggregate([("dur_ns", "sum"), ("dur_ns", "count")])
     sources, roofs, reasons = _sources(explanation), roofs_by_node(explanation), _why_no_roof(explanation)
-    found = [Node(row["executed_node"], row["kernel_name"] or "", sources.get(row["executed_node"]),
+    operators = _operators(explanation, named)
+    found = [Node(row["executed_node"], operators.get(row["executed_node"]) or "", sources.get(row["executed_node"]),
                   row["dur_ns_count"], row["dur_ns_sum"] / turns, row["dur_ns_sum"] / total if total else 0.0,
                   roofs.get(row["executed_node"]), reasons(row["executed_node"])) for row in grouped.to_pylist()]
     return sorted(found, key=lambda node: (-node.time_ns, node.name))
@@ -131,6 +133,14 @@ def ceilings(explanation: Explanation) -> Mapping[str, float]:
     """This machine's measured ceilings by name; empty when it has not been calibrated."""
     found: Mapping[str, float] | None = explanation.machine.get("ceilings")
     return found or {}
+
+
+def _operators(explanation: Explanation, kernels: pa.Table) -> dict[str, str | None]:
+    """The operator of each executed node, by the graph, else by its kernel: the CPU provider's is named like it."""
+    run = explanation.tables.get("executed_nodes")
+    told = [] if run is None else zip(run["name"].to_pylist(), run["op_type"].to_pylist(), strict=True)
+    ran = kernels.group_by(["executed_node", "kernel_name"]).aggregate([])
+    return dict(zip(ran["executed_node"].to_pylist(), ran["kernel_name"].to_pylist(), strict=True)) | dict(told)
 
 
 def _sources(explanation: Explanation) -> dict[str, tuple[str, ...]]:

@@ -134,16 +134,22 @@ ACTIONS = (
           "sync_limited_pct"),
     Known("pin_memory", "Page-lock the host's memory", _of_metric("transfer_limited_pct"), _pinned,
           "pinned copies run at 55 GB/s where pageable ones reach 9 (H200, PCIe 5)", "low",
-          "DataLoader(pin_memory=True), tensor.pin_memory(), .to(device, non_blocking=True)", "pageable_copy_pct"),
+          "DataLoader(pin_memory=True), tensor.pin_memory(), .to(device, non_blocking=True); ONNX Runtime: "
+          "session.io_binding() with inputs that lie on the device, OrtValue.ortvalue_from_numpy(x, 'cuda', 0)",
+          "pageable_copy_pct"),
     Known("overlap_transfers", "Copy while computing", _of_metric("transfer_limited_pct"), _overlapped,
           "a copy can hide behind the device's work, as long as that lasts", "medium",
-          "a copy stream of its own, the next batch during this step, non_blocking=True", "transfer_limited_pct"),
+          "a copy stream of its own, the next batch during this step, non_blocking=True; ONNX Runtime: fill the "
+          "OrtValue of the next inference during this one, and bind outputs on the device (io_binding)",
+          "transfer_limited_pct"),
     Known("fusion", "Fuse kernels that only pass over memory", _of_metric("memory_limited_pct"), _always(0.5),
           "two passes over the same data become one: half of the traffic; longer chains gain more", "low",
-          "torch.compile(model); fused optimizers and norms", "memory_limited_pct"),
+          "torch.compile(model); fused optimizers and norms; ONNX Runtime: onnxruntime.transformers.optimizer, and the "
+          "CUDA provider's fuse_conv_bias=1 and prefer_nhwc=1", "memory_limited_pct"),
     Known("narrower_types", "Compute in a narrower type", _of_metric("compute_limited_pct"), _always(0.5),
           "half the width doubles the matrix rate (data sheets, METHODS section 5)", "medium",
-          "torch.autocast(dtype=torch.bfloat16) for fp32; fp8 or int8 from there, after a check of the accuracy",
+          "torch.autocast(dtype=torch.bfloat16) for fp32; fp8 or int8 from there, after a check of the accuracy; ONNX "
+          "Runtime: onnxconverter_common.float16.convert_float_to_float16",
           "compute_limited_pct"),
     Known("more_in_flight", "Give the device more independent reads at once",
           _of_metric("memory_latency_limited_pct"), _always(0.5),

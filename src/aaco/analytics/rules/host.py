@@ -82,7 +82,8 @@ def allocator_churn(allocation_call_pct: Reading) -> Iterator[Evidence]:
 
 
 @rule(label="pageable_copies", kind="condition", source=SOURCE, advice=(
-    "pin the host's memory: DataLoader(pin_memory=True), tensor.pin_memory(), then non_blocking=True",))
+    "pin the host's memory: DataLoader(pin_memory=True), tensor.pin_memory(), then non_blocking=True",
+    "on ONNX Runtime bind inputs that lie on the device: session.io_binding()"))
 def pageable_copies(transfer_limited_pct: Reading, pageable_copy_pct: Reading) -> Iterator[Evidence]:
     """Bytes move between device and pageable memory, through a buffer of the driver, while nothing computes."""
     yield transfer_limited_pct.above(10, "time in which only transfers run", essential=True)

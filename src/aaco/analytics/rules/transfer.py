@@ -12,7 +12,7 @@ from aaco.core.registry import rule
 
 @rule(label="transfer_bound", source="METHODS section 2", advice=(
     "copy while computing: a stream of its own and non_blocking=True, the next batch during this step",
-    "pin the host's memory: DataLoader(pin_memory=True)",
+    "pin the host's memory: DataLoader(pin_memory=True); on ONNX Runtime bind inputs on the device: io_binding()",
     "move less: narrower types, preprocessing on the device, data that stays there"))
 def transfer_bound(transfer_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                    dispatch_overhead_pct: Reading) -> Iterator[Evidence]:
