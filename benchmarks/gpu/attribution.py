@@ -1,6 +1,6 @@
-"""Runs on CUDA, live: every kernel of every inference has its node, by three passes and by other roads.
+"""Runs on CUDA, live: every kernel of every inference has its node, by the product's passes and by other roads.
 
-The product's own account is held against the two raw captures, which are read here anew (a launch lies in the node that
+The product's own account is held against the raw captures, which are read here anew (a launch lies in the node that
 made it, by the clock alone), and against the names of the kernels: who wrote `OP_Relu` did not write it for a Softmax.
 """
 
@@ -76,11 +76,12 @@ Kernel = tuple[str, str | None]  # name, node
 
 @dataclass(frozen=True)
 class Capture:
-    """Kernels of the names pass, in start order: name, and the node by the clock alone; and its copies, [kind, node].
-    """
+    """Kernels of the names pass, in start order: name, and the node by the clock alone; its copies, [kind, node]; and
+    the names of the kernels of the pass that recorded nothing else."""
 
     kernels: list[Kernel]
     copies: list[Kernel]
+    alone: list[str]
 
 
 def claims(captures: Path) -> list[Claim]:
@@ -120,15 +121,15 @@ def _model(name: str, settings: Settings, folder: Path) -> str:
 def judged(case: Case, session: Session, tables: Mapping[str, pa.Table], account: Mapping[str, Any]) -> Iterator[Claim]:
     """The claims about one run."""
     if "why_absent" in account:
-        yield Claim(f"{case.name}: kernels with a node", "100 % in both passes", account["why_absent"], False)
+        yield Claim(f"{case.name}: kernels with a node", "100 % in every pass", account["why_absent"], False)
         return
     timed = tables["kernels"].filter(pc.is_valid(tables["kernels"]["iteration"])).sort_by("t_start_ns")
     kernels = list(zip(_texts(timed, "kernel_name"), _texts(timed, "executed_node"), strict=True))
     nodes = tables["executed_nodes"]
     types = dict(zip(nodes["name"].to_pylist(), _texts(nodes, "op_type"), strict=True))
     read = captured(session, account["profiled"]["inferences"])
-    yield in_both(case.name, account)
-    yield by_clock(case.name, read.kernels, kernels, account["timed"]["inferences"])
+    yield in_all(case.name, account)
+    yield by_clock(case.name, read, kernels, account["timed"]["inferences"])
     yield by_name(case.name, [(types.get(node or ""), node, name) for name, node in kernels])
     yield outside(case.name, read.copies, account["profiled"]["inferences"])
     if case.on_host:
@@ -136,26 +137,31 @@ def judged(case: Case, session: Session, tables: Mapping[str, pa.Table], account
                     account["host_nodes"] >= 1 and not {"Det"} & {types.get(node or "") for _, node in kernels})
 
 
-def in_both(case: str, account: Mapping[str, Any]) -> Claim:
-    """Kernels of inferences with a node: in the pass that names, and in the one that times; and their sequences."""
-    first, timed, same = account["profiled"], account["timed"], account["identical"]
+def in_all(case: str, account: Mapping[str, Any]) -> Claim:
+    """Kernels of inferences with a node: in the pass that names, and in the one that times; sequences; and whether the
+    pass that recorded kernels alone has as many."""
+    first, timed, same, alone = account["profiled"], account["timed"], account["identical"], account.get("checked", {})
     there, here = first["kernels"] - sum(account["unnamed"].values()), account["named"]
-    closure = timed["busy_ns"] / account["wall_ns"]
-    return Claim(f"{case}: kernels with a node", "100 % in both passes",
-                 f"{there:,} of {first['kernels']:,} and {here:,} of {timed['kernels']:,}, {same} of "
-                 f"{timed['inferences']} sequences identical, closure {closure:.3f}"
+    closures = [one["busy_ns"] / wall["wall_ns"] for one, wall in ((timed, account), (alone, alone)) if one]
+    return Claim(f"{case}: kernels with a node", "100 % in every pass",
+                 f"{there:,} of {first['kernels']:,} and {here:,} of {timed['kernels']:,}"
+                 + (f", {alone['kernels']:,} alone" if alone else "") + f", {same} of {timed['inferences']} sequences "
+                 f"identical, closure {' and '.join(f'{each:.3f}' for each in closures)}"
                  + "".join(f"; {problem}" for problem in account["problems"]),
                  there == first["kernels"] > 0 and here == timed["kernels"] > 0 and same == timed["inferences"]
-                 and 0 < closure <= 1 and not account["problems"])
+                 and alone.get("kernels", here) == here and all(0 < each <= 1 for each in closures)
+                 and not account["problems"])
 
 
-def by_clock(case: str, read: Sequence[Kernel], timed: Sequence[Kernel], inferences: int) -> Claim:
-    """The last kernels of the one capture, with nodes by the clock, are those of the other with nodes by the join."""
+def by_clock(case: str, read: Capture, timed: Sequence[Kernel], inferences: int) -> Claim:
+    """The last kernels of the one capture, with nodes by the clock, are those of the other with nodes by the join; and
+    their names those of the capture that has nothing else."""
     each, rest = divmod(len(timed), inferences)
-    same = sum(one == other for one, other in zip(read[-len(timed):], timed, strict=False))
+    same = sum(one == other for one, other in zip(read.kernels[-len(timed):], timed, strict=False))
+    alone = sum(one == name for one, (name, _) in zip(read.alone[-len(timed):], timed, strict=False))
     return Claim(f"{case}: kernels and nodes by the clock alone", "the same",
-                 f"{same:,} of {len(timed):,}, {each:,} an inference" + (f" and {rest} more" if rest else ""),
-                 same == len(timed) > 0 and not rest)
+                 f"{same:,} of {len(timed):,}, {each:,} an inference" + (f" and {rest} more" if rest else "")
+                 + f"; {alone:,} in the capture of kernels alone", same == alone == len(timed) > 0 and not rest)
 
 
 def by_name(case: str, kernels: Iterable[tuple[str | None, str | None, str]]) -> Claim:
@@ -201,11 +207,7 @@ def captured(session: Session, inferences: int) -> Capture:
     names = _texts(nodes, "executed_node")
     runs = sorted(calls.filter(pc.equal(calls["name"].cast(pa.string()), ort.RUN))["t_end_ns"].to_pylist())
     after = runs[-inferences - 1]  # of the last warm-up: what feeds a run is copied before the runtime says it begins
-    tables = defaultdict[str, list[pa.Table]](list)
-    for path in sorted((session.folder / layout.CUPTI_NAMES).glob("*.cupti")):
-        for item in cupti.parse(path):
-            if not isinstance(item, Facts):
-                tables[item.schema.metadata[b"aaco.table"].decode()].append(item)
+    tables, alone = (_tables(session.folder / name) for name in (layout.CUPTI_NAMES, layout.CUPTI_TIMES))
     launched: dict[int, int] = {}
     for table in tables["api_calls"]:
         for number, at in zip(table["correlation_id"].to_pylist(), table["t_start_ns"].to_pylist(), strict=True):
@@ -219,7 +221,19 @@ def captured(session: Session, inferences: int) -> Capture:
         return [(text, names[where] if where >= 0 else None) for (_, _, text), where, when in
                 zip(rows, place.tolist(), at.tolist(), strict=True) if when > after]
 
-    return Capture(pieces("kernels", "kernel_name"), pieces("copies", "kind"))
+    others = sorted((start, name) for one in alone["kernels"] for start, name in zip(
+        one["t_start_ns"].to_pylist(), _texts(one, "kernel_name"), strict=True))
+    return Capture(pieces("kernels", "kernel_name"), pieces("copies", "kind"), [name for _, name in others])
+
+
+def _tables(folder: Path) -> Mapping[str, list[pa.Table]]:
+    """Of the captures in a folder, by name."""
+    tables = defaultdict[str, list[pa.Table]](list)
+    for path in sorted(folder.glob("*.cupti")):
+        for item in cupti.parse(path):
+            if not isinstance(item, Facts):
+                tables[item.schema.metadata[b"aaco.table"].decode()].append(item)
+    return tables
 
 
 def _running(begins: Ints, ends: Ints, at: Ints) -> Ints:

@@ -5,7 +5,7 @@ import pytest
 from aaco import derive
 from aaco.core.config import Analysis
 from benchmarks.gpu import attribution
-from benchmarks.gpu.attribution import Case
+from benchmarks.gpu.attribution import Capture, Case
 from tests.unit.test_device_passes import RUNS, planted
 
 ACCOUNT = {"profiled": {"inferences": 2, "kernels": 6}, "unnamed": {}, "named": 6, "identical": 2, "wall_ns": 1000,
@@ -28,7 +28,8 @@ def test_a_whole_run_is_whole_on_every_road(tmp_path):
     whole = f"{RUNS * kernels} of {RUNS * kernels}"
     assert found["kernels with a node"].met and f"{whole} and {whole}" in found["kernels with a node"].measured
     assert found["kernels and nodes by the clock alone"].met
-    assert found["kernels and nodes by the clock alone"].measured == f"{whole}, {kernels} an inference"
+    assert found["kernels and nodes by the clock alone"].measured == (
+        f"{whole}, {kernels} an inference; {RUNS * kernels} in the capture of kernels alone")
     assert found["nodes of the CPU provider"].met
 
 
@@ -47,20 +48,26 @@ def test_a_tracer_that_never_began_is_missed_with_its_reason(tmp_path):
 
 @pytest.mark.parametrize("change", [
     {"unnamed": {"launched outside the range of any node": 1}}, {"named": 5}, {"identical": 1}, {"wall_ns": 300},
-    {"problems": ["12 records were dropped"]}])
+    {"problems": ["12 records were dropped"]}, {"checked": {"kernels": 5, "busy_ns": 400, "wall_ns": 800}},
+    {"checked": {"kernels": 6, "busy_ns": 400, "wall_ns": 300}}])
 def test_one_kernel_without_a_node_is_one_too_many(change):
-    assert attribution.in_both("x", ACCOUNT).met
-    assert attribution.in_both("x", ACCOUNT | change).met is False
+    assert attribution.in_all("x", ACCOUNT).met
+    assert attribution.in_all("x", ACCOUNT | change).met is False
 
 
 def test_sequences_of_both_captures_are_held_against_each_other():
-    """Mutation: names without their nodes."""
+    """Mutations: names without their nodes; the third capture is not looked at."""
     one = [("a", "n0"), ("b", "n1")]
-    assert attribution.by_clock("x", [("warm", None), *one, *one], one * 2, 2).met
-    assert not attribution.by_clock("x", [*one, ("a", "n0"), ("b", "n0")], one * 2, 2).met
-    assert not attribution.by_clock("x", one, one * 2, 2).met
-    assert not attribution.by_clock("x", [*one, one[0]], [*one, one[0]], 2).met
-    assert not attribution.by_clock("x", [], [], 2).met
+
+    def by_clock(read, timed, inferences, alone=""):
+        return attribution.by_clock("x", Capture(read, [], list(alone * 2)), timed, inferences)
+
+    assert by_clock([("warm", None), *one, *one], one * 2, 2, "ab").met
+    assert not by_clock([*one, *one], one * 2, 2, "az").met
+    assert not by_clock([*one, ("a", "n0"), ("b", "n0")], one * 2, 2, "ab").met
+    assert not by_clock(one, one * 2, 2, "ab").met
+    assert not by_clock([*one, one[0]], [*one, one[0]], 2, "aba").met
+    assert not by_clock([], [], 2).met
 
 
 def test_names_of_kernels_fit_the_types_of_their_nodes():
