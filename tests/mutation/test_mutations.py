@@ -522,6 +522,8 @@ MUTATIONS = [
      "tests/unit/test_cupti.py::test_clocks_that_drift_are_followed"),
     ("profiler/cupti/records.py", "at += size\n", "at += TYPES[kind].itemsize if kind in TYPES else size\n",
      "tests/property/test_cupti.py::test_every_record_is_found_and_every_byte_counted"),
+    ("profiler/cupti/inside/spool.py", "rest[0] = rest[0][written:]", "rest.clear()",
+     "tests/unit/test_cupti.py::test_a_disk_that_takes_a_part_at_a_time_has_it_all"),
     ("profiler/cupti/inside/tracer.py", "            self._look_back()\n", "",
      "tests/unit/test_cupti.py::test_names_that_come_up_late_in_a_long_trace_are_known"),
 ]

@@ -216,6 +216,13 @@ def test_buffers_that_never_come_back_are_told_of(library, tmp_path):
     assert "CUPTI kept 1 buffers of records to itself" in read(path)[1].problems[0]
 
 
+def test_a_disk_that_takes_a_part_at_a_time_has_it_all(tmp_path, monkeypatch):
+    """pwritev(2) may write less than it was given, and end within a part. Mutation: the rest is forgotten."""
+    whole = cupti.example(tmp_path / "1.cupti").read_bytes()
+    monkeypatch.setattr(spool.os, "pwritev", lambda file, parts, at: spool.os.pwrite(file, parts[0][:5], at))
+    assert cupti.example(tmp_path / "2.cupti").read_bytes() == whole
+
+
 def test_a_full_disk_leaves_a_capture_that_says_what_is_lost(library, tmp_path):
     """A limit of the file's size refuses as a full disk does."""
     program = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); work(500)"

@@ -21,9 +21,10 @@ def claims_of(session, found):
         Case("planted", "", 1, on_host=True), session, found.tables, found.examined["device_passes"])}
 
 
-def test_a_whole_run_is_whole_on_every_road(tmp_path):
+@pytest.mark.parametrize("calls", ["", "there"])
+def test_a_whole_run_is_whole_on_every_road(tmp_path, calls):
     """Mutation of attribution.py: nodes by the clock from the runs of the warm-up."""
-    session, _, kernels = planted(tmp_path)
+    session, _, kernels = planted(tmp_path, calls=calls)
     found = claims_of(session, derive.explanation(session, Analysis(), anew=True))
     whole = f"{RUNS * kernels} of {RUNS * kernels}"
     assert found["kernels with a node"].met and f"{whole} and {whole}" in found["kernels with a node"].measured

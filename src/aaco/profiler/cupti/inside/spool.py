@@ -37,24 +37,35 @@ class Spool:
         """Add a chunk of JSON."""
         self.add(tag, json.dumps(document).encode())
 
-    def add(self, tag: bytes, payload: bytes) -> int:
+    def add(self, tag: bytes, payload: Any) -> int:
         """Add a chunk; where its payload stands, 0 if nowhere. After the first that the disk refuses, all are counted
         as lost: a hole would be no capture.
+
+        payload: bytes, or a view of some: nothing is copied, and the program goes on meanwhile.
         """
         if self.state["lost_bytes"]:
             self.state["lost_bytes"] += len(payload)
             return 0
-        chunk = CHUNK.pack(tag, zlib.crc32(payload), len(payload)) + payload
         try:
-            written = 0
-            while written < len(chunk):
-                written += os.pwrite(self._file, chunk[written:written + (1 << 24)], self._end + written)
+            end = self._write(CHUNK.pack(tag, zlib.crc32(payload), len(payload)), payload)
         except OSError as error:
             self.state["lost_bytes"], self.state["refused"] = max(len(payload), 1), str(error)
             os.ftruncate(self._file, self._end)
             return 0
-        self._end += len(chunk)
+        self._end = end
         return self._end - len(payload)
+
+    def _write(self, *parts: Any) -> int:
+        """Write the parts one behind the other, at the end; where they end. Raises OSError."""
+        rest, at = [memoryview(part) for part in parts if len(part)], self._end
+        while rest:
+            written = os.pwritev(self._file, rest, at)
+            at += written
+            while rest and written >= len(rest[0]):
+                written -= len(rest.pop(0))
+            if rest:
+                rest[0] = rest[0][written:]
+        return at
 
     def read(self, place: int, length: int) -> bytes:
         """What stands there. Raises OSError."""

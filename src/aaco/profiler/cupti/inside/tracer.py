@@ -176,7 +176,7 @@ class Tracer:
             if at_once:
                 self._refer(buffer, valid)
                 self._looked += 1
-            place = self.spool.add(DATA, ctypes.string_at(ctypes.addressof(buffer), valid))
+            place = self.spool.add(DATA, memoryview(buffer).cast("B")[:valid])
             if place and not at_once:
                 self._unseen.append((place, valid))
             self._spare.append(buffer)
