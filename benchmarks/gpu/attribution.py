@@ -76,12 +76,13 @@ Kernel = tuple[str, str | None]  # name, node
 
 @dataclass(frozen=True)
 class Capture:
-    """Kernels of the names pass, in start order: name, and the node by the clock alone; its copies, [kind, node]; and
-    the names of the kernels of the pass that recorded nothing else."""
+    """Kernels of the names pass, in start order: name, and the node by the clock alone; its copies, [kind, node]; the
+    names of the kernels of the pass that recorded nothing else; and the types of the nodes."""
 
     kernels: list[Kernel]
     copies: list[Kernel]
     alone: list[str]
+    types: dict[str, str]
 
 
 def claims(captures: Path) -> list[Claim]:
@@ -125,16 +126,14 @@ def judged(case: Case, session: Session, tables: Mapping[str, pa.Table], account
         return
     timed = tables["kernels"].filter(pc.is_valid(tables["kernels"]["iteration"])).sort_by("t_start_ns")
     kernels = list(zip(_texts(timed, "kernel_name"), _texts(timed, "executed_node"), strict=True))
-    nodes = tables["executed_nodes"]
-    types = dict(zip(nodes["name"].to_pylist(), _texts(nodes, "op_type"), strict=True))
     read = captured(session, account["profiled"]["inferences"])
     yield in_all(case.name, account)
     yield by_clock(case.name, read, kernels, account["timed"]["inferences"])
-    yield by_name(case.name, [(types.get(node or ""), node, name) for name, node in kernels])
+    yield by_name(case.name, [(read.types.get(node or ""), node, name) for name, node in kernels])
     yield outside(case.name, read.copies, account["profiled"]["inferences"])
     if case.on_host:
         yield Claim(f"{case.name}: nodes of the CPU provider", ">= 1, no kernel's", str(account["host_nodes"]),
-                    account["host_nodes"] >= 1 and not {"Det"} & {types.get(node or "") for _, node in kernels})
+                    account["host_nodes"] >= 1 and not {"Det"} & {read.types.get(node or "") for _, node in kernels})
 
 
 def in_all(case: str, account: Mapping[str, Any]) -> Claim:
@@ -223,7 +222,8 @@ def captured(session: Session, inferences: int) -> Capture:
 
     others = sorted((start, name) for one in alone["kernels"] for start, name in zip(
         one["t_start_ns"].to_pylist(), _texts(one, "kernel_name"), strict=True))
-    return Capture(pieces("kernels", "kernel_name"), pieces("copies", "kind"), [name for _, name in others])
+    return Capture(pieces("kernels", "kernel_name"), pieces("copies", "kind"), [name for _, name in others],
+                   dict(zip(names, _texts(nodes, "kernel_name"), strict=True)))
 
 
 def _tables(folder: Path) -> Mapping[str, list[pa.Table]]:

@@ -6,6 +6,7 @@ from aaco import derive
 from aaco.core.config import Analysis
 from benchmarks.gpu import attribution
 from benchmarks.gpu.attribution import Capture, Case
+from tests import captured
 from tests.unit.test_device_passes import RUNS, planted
 
 ACCOUNT = {"profiled": {"inferences": 2, "kernels": 6}, "unnamed": {}, "named": 6, "identical": 2, "wall_ns": 1000,
@@ -32,6 +33,19 @@ def test_a_whole_run_is_whole_on_every_road(tmp_path, calls):
     assert found["kernels and nodes by the clock alone"].measured == (
         f"{whole}, {kernels} an inference; {RUNS * kernels} in the capture of kernels alone")
     assert found["nodes of the CPU provider"].met
+
+
+def test_a_run_on_an_h200_is_whole_on_every_road(tmp_path):
+    """A CUDA graph, recorded there; its names pass ran without it. Mutation: demangled names are not taken apart."""
+    session = captured.session("ort_cuda_h200/bert-tiny", tmp_path)
+    found = claims_of(session, derive.explanation(session, Analysis(), anew=True))
+    assert found["kernels with a node"].measured.startswith("183 of 183 and 183 of 183, 3 of 3 sequences identical")
+    assert found["kernels and nodes by the clock alone"].measured == (
+        "183 of 183, 61 an inference; 183 in the capture of kernels alone")
+    assert found["what kernels' names say fits their nodes"].measured == (
+        "177 of 183 say what they do, 0 against; 0 of 59 nodes without a kernel of theirs")
+    assert found["copies of an inference"].measured == "2 d2h, 3 h2d outside nodes; in nodes 2 d2d"
+    assert [claim.met for name, claim in found.items() if "copies" not in name] == [True, True, True, False]
 
 
 def test_a_kernel_more_is_missed_on_every_road(tmp_path):
@@ -61,7 +75,7 @@ def test_sequences_of_both_captures_are_held_against_each_other():
     one = [("a", "n0"), ("b", "n1")]
 
     def by_clock(read, timed, inferences, alone=""):
-        return attribution.by_clock("x", Capture(read, [], list(alone * 2)), timed, inferences)
+        return attribution.by_clock("x", Capture(read, [], list(alone * 2), {}), timed, inferences)
 
     assert by_clock([("warm", None), *one, *one], one * 2, 2, "ab").met
     assert not by_clock([*one, *one], one * 2, 2, "az").met

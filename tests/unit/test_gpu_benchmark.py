@@ -1,7 +1,10 @@
 """benchmarks.gpu refuses where there is no GPU, and keeps what it found with what it ran on."""
 
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,22 @@ def test_it_refuses_without_a_gpu(tmp_path, monkeypatch):
     hosts.tool(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'No devices were found'\n")
     with pytest.raises(Missing, match="No devices were found"):
         _device.facts()
+
+
+def test_the_command_refuses_in_one_line(tmp_path):
+    """Mutation: a traceback."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks.gpu"], env=os.environ | {"PATH": str(tmp_path)},
+                          cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.MISSING and done.stdout == ""
+    assert [line.split(":")[0].strip() for line in done.stderr.splitlines()] == ["no NVIDIA GPU", "try"]
+
+
+def test_parts_share_what_takes_long_to_make(tmp_path):
+    """Mutation: a folder for each."""
+    one, other = _device.settings(sessions_dir=tmp_path), _device.settings(calibrate=False)
+    assert one.config.storage.cache_dir == other.config.storage.cache_dir and one.config.storage.cache_dir.is_dir()
+    assert one.config.storage.sessions_dir == tmp_path
+    assert one.config.profiling.calibrate and not other.config.profiling.calibrate
 
 
 def test_what_it_found_is_kept_with_driver_and_clocks(tmp_path, monkeypatch, capsys):
