@@ -19,7 +19,7 @@ PLANTED = """
 import ctypes, os, random
 from aaco.runner import provider
 device, bind = ctypes.CDLL(os.environ["FAKE_CUPTI"]), provider.bind
-more = random.Random(os.getpid()).randrange(2)
+more = random.Random(os.getpid()).randrange(20)
 
 def bound(session, job):
     made, kernels = bind(session, job), 400 + 20 * (job.session_options.get("intra_op_num_threads") == 1)
@@ -56,7 +56,7 @@ def test_a_device_that_does_more_is_slower_and_the_verdict_is_the_same_again(aac
     """5 % more kernels on one side. Mutation: the kept times of the device not read again."""
     found, said = traced("--option-a", "intra_op_threads=2", "--option-b", "intra_op_threads=1", expect=3)
     assert (found["status"], found["metric"]) == ("regressed", "device_time_ms")
-    assert found["ci"][0] < 5 < found["ci"][1] + 0.1 and found["effect_pct"] == pytest.approx(5, abs=0.1)
+    assert 4 < found["ci"][0] < found["ci"][1] < 6 and found["effect_pct"] == pytest.approx(4.9, abs=0.2)
     assert found["duet"]["traced"] == 5 and found["duet"]["only_quiet"] and "device time" in said
     again = json.loads(aaco("compare", "--session", aaco.latest.name, "--json", expect=3).stdout)
     assert again == found

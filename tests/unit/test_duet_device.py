@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import PAIRS
-from aaco.duet import device
+from aaco.duet import device, kept, past
 from aaco.governance import duet, duet_verdict
 from aaco.governance.duet_verdict import DEVICE, Terms, Traced
 from aaco.report import verdict as report
@@ -221,3 +221,30 @@ def test_two_metrics_are_two_chances_of_a_false_alarm():
 def test_the_text_of_both_metrics(golden):
     document = judged(measured(1.0, 1.05)).model_dump(mode="json")
     golden("report/compare_device.txt", report.render(document))
+
+
+def test_what_was_measured_before_is_judged_by_its_latency():
+    """A document and pairs of the version before. Mutation: a field required that they lack."""
+    terms = asdict(replace(TERMS, prior=duet.Prior(1e-4, 4.0, 3)))
+    before = {name: value for name, value in terms.items() if "device" not in name}
+    table = measured(1.3, 1.0, 0.001).drop_columns(["baseline_device_ms", "current_device_ms"])
+    document = {"terms": before, "stopped_by": "processes", "differences": [], "labels": ["a", "b"], "seed": 7,
+                "reproduce_command": "aaco compare a b"}
+    found = kept.verdict("s", document, PAIRS.conform(table, "pairs"), kept._terms(document["terms"]))
+    assert (found.status, found.metric) == ("regressed", LATENCY)
+    assert "did not record what a device does" in found.metrics_absent[DEVICE]
+    assert kept._terms(terms).prior == duet.Prior(1e-4, 4.0, 3) == kept._terms(before).prior
+
+
+def test_the_device_has_a_history_of_its_own(tmp_path):
+    """Mutation: one key for latencies and times of the device."""
+    side = SimpleNamespace(label="m", config="c", identifies={"model_hash": "h"}, same_as="m",
+                           runs=ModelSide(None, {}))
+    rng, both = np.random.default_rng(1), (side, side)
+    for run in range(3):
+        for on_device, spread in ((False, 0.1), (True, 0.001)):
+            values = [duet.Unit("baseline control", value, 1.0, 9) for value in rng.normal(0, spread, 6)]
+            assert past.keep(tmp_path, "here", f"s{run}", both, values, on_device) == 6
+    priors = [past.prior(tmp_path, "here", both, on_device)[0] for on_device in (False, True)]
+    assert [round(prior.variance ** 0.5, 3) for prior in priors] == [pytest.approx(0.1, rel=0.5),
+                                                                      pytest.approx(0.001, rel=0.5)]
