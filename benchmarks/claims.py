@@ -1,4 +1,4 @@
-"""A package of benchmarks as a list of claims: each file of it is a part and has `claims(captures) -> list[Claim]`.
+"""A package of benchmarks as a list of claims: each file of it is a part and has `claims(captures)`, which gives them.
 
 The package's `__main__` calls `main`; captures come from AACO_CAPTURES (default ../shared/data).
 """
@@ -58,27 +58,36 @@ def main(package: ModuleType, about: dict[str, str] | None = None) -> int:
     captures = Path(os.environ.get("AACO_CAPTURES", "../shared/data"))
     found: dict[str, Part] = {}
     for name in chosen.only or parts:
-        found[name] = _measured(f"{package.__name__}.{name}", captures)
-        for claim in found[name].claims:
-            verdict = {True: "met", False: "MISSED", None: ""}[claim.met]
-            print(f"{name:<14} {claim.claim:<64} {claim.bar:<28} {claim.measured:<44} {verdict}", flush=True)
+        found[name] = _measured(package, name, captures)
         print(f"{name:<14} took {found[name].seconds:.1f} s", flush=True)
         _keep(package, found, chosen.json, about)
     _sum_up(found)
     return int(any(part.count(False) for part in found.values()))
 
 
-def _measured(module: str, captures: Path) -> Part:
-    """The part's claims; whatever stops it is a claim that is missed, in its own last line."""
-    begin = time.monotonic()
+def _measured(package: ModuleType, name: str, captures: Path) -> Part:
+    """The part's claims, printed as they come; whatever stops it is one that is missed, in its own last line."""
+    begin, found = time.monotonic(), list[Claim]()
     try:
-        claims = list(importlib.import_module(module).claims(captures))
+        for claim in importlib.import_module(f"{package.__name__}.{name}").claims(captures):
+            found.append(claim)
+            _print(name, claim)
     except Exception as error:  # noqa: BLE001  the other parts are worth having, and this one says what it met
         traceback.print_exc(file=sys.stderr)
-        said = (getattr(error, "what", "") or str(error)).strip().splitlines()
-        claims = [Claim("the part runs to its end", "no error", f"{type(error).__name__}: {said[-1] if said else ''}",
-                        False)]
-    return Part(claims, time.monotonic() - begin)
+        found.append(failed("the part runs to its end", error))
+        _print(name, found[-1])
+    return Part(found, time.monotonic() - begin)
+
+
+def failed(claim: str, error: Exception) -> Claim:
+    """A claim that is missed, with the last line of what prevented it."""
+    said = (getattr(error, "what", "") or str(error)).strip().splitlines()
+    return Claim(claim, "no error", f"{type(error).__name__}: {said[-1] if said else ''}", False)
+
+
+def _print(part: str, claim: Claim) -> None:
+    verdict = {True: "met", False: "MISSED", None: ""}[claim.met]
+    print(f"{part:<14} {claim.claim:<64} {claim.bar:<28} {claim.measured:<44} {verdict}", flush=True)
 
 
 def _keep(package: ModuleType, found: dict[str, Part], given: Path | None, about: dict[str, str] | None) -> None:

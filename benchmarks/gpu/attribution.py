@@ -85,14 +85,15 @@ class Capture:
     types: dict[str, str]
 
 
-def claims(captures: Path) -> list[Claim]:
+def claims(captures: Path) -> Iterator[Claim]:
     """Every claim about the eight runs."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "backends.yaml").write_text(BACKENDS)
         settings = _device.settings(calibrate=False, sessions_dir=root / "sessions",
                                     backends_file=root / "backends.yaml")
-        return [claim for case in CASES for claim in _of(case, settings, root)]
+        for case in CASES:
+            yield from _of(case, settings, root)
 
 
 def _of(case: Case, settings: Settings, folder: Path) -> Iterator[Claim]:
@@ -104,7 +105,8 @@ def _of(case: Case, settings: Settings, folder: Path) -> Iterator[Claim]:
         refused = isinstance(error, Missing) or case.may_refuse
         yield Claim(f"{case.name}: runs", "runs", error.what, None if refused else False)
         return
-    yield from judged(case, run.session, run.explanation.tables, run.explanation.examined["device_passes"])
+    yield from judged(case, run.session, run.explanation.tables, run.explanation.examined.get(
+        "device_passes", {"why_absent": "the run has no account of the device"}))
 
 
 def _model(name: str, settings: Settings, folder: Path) -> str:

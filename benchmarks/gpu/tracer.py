@@ -23,13 +23,13 @@ import pyarrow as pa
 
 from aaco import profilers
 from aaco.core import statistics
-from aaco.core.errors import BadCapture, Missing
+from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.profiler import cupti, kineto, ncu
 from aaco.profiler.capture import Facts
 from aaco.profiler.launchers import Wanted
 from aaco.profiler.launchers import ncu as ncu_launcher
 from aaco.profiler.launchers.cupti import environment
-from benchmarks.claims import Claim
+from benchmarks.claims import Claim, failed
 from benchmarks.gpu._launches import APART, EDGES, LAUNCHES
 from benchmarks.gpu._served import running
 
@@ -45,9 +45,12 @@ COUNTED = "spin|gemm|nvjet"
 Tables = dict[str, list[pa.Table]]
 
 
-def claims(captures: Path) -> list[Claim]:
+def claims(captures: Path) -> Iterator[Claim]:
     """Every claim about the tracer."""
-    return [*_cost(), _against_events(), _tried("torch.profiler", _against_torch), _tried("ncu", _against_ncu)]
+    for tool, measure in (("the device's own events", _against_events), ("torch.profiler", _against_torch),
+                          ("ncu", _against_ncu)):
+        yield _tried(tool, measure)
+    yield from _cost()
 
 
 def _cost() -> Iterator[Claim]:
@@ -116,11 +119,14 @@ def by_events(ours: np.ndarray, theirs: np.ndarray) -> Claim:
 
 
 def _tried(tool: str, measure: Callable[[], Claim]) -> Claim:
-    """The claim; one that is not judged where the tool, or PyTorch for it, is not here."""
+    """The claim; not judged where the tool, or PyTorch for it, is not here; missed where it cannot be had."""
+    what = f"kernel times against {tool}"
     try:
         return measure()
     except Missing as reason:
-        return Claim(f"kernel times against {tool}", f"median difference <= {BAR_PCT:g} %", reason.what, None)
+        return Claim(what, f"median difference <= {BAR_PCT:g} %", reason.what, None)
+    except (AacoError, subprocess.SubprocessError, LookupError, ValueError) as error:
+        return failed(what, error)
 
 
 def _against_torch() -> Claim:

@@ -28,10 +28,10 @@ BAR = 0.10
 Case = tuple[float, bool]  # predicted / measured - 1, and whether the interval holds what was measured
 
 
-def claims(captures: Path) -> list[Claim]:
+def claims(captures: Path) -> Iterator[Claim]:
     """Measures for about two minutes; ceilings are those of the part `calibration`, where it ran before."""
     with tempfile.TemporaryDirectory() as folder:
-        return list(judged("cuda", MODELS, BATCHES, _device.settings(sessions_dir=Path(folder))))
+        yield from judged("cuda", MODELS, BATCHES, _device.settings(sessions_dir=Path(folder)))
 
 
 def judged(backend: str, models: Sequence[str], batches: Sequence[int], settings: Settings,

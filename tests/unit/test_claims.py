@@ -10,7 +10,7 @@ from benchmarks import claims
 
 PARTS = {
     "alone": "def claims(captures): return [Claim('a', '', '1', True), Claim('b', '', '2', None)]",
-    "broken": "def claims(captures): raise ValueError('first line\\nnot today')",
+    "broken": "def claims(captures):\n yield Claim('c', '', '3', True)\n raise ValueError('first line\\nnot today')",
     "cut": "def claims(captures): raise KeyboardInterrupt",
     "lacks": "def claims(captures): raise Missing('no such device', 'buy one')",
     "never": "import no_such_module",
@@ -37,18 +37,18 @@ def asked(monkeypatch, *parts):
 
 
 def test_a_part_that_fails_has_missed_and_the_others_go_on(package, monkeypatch, capsys, tmp_path):
-    """Mutation: only Missing is caught."""
+    """What it had found by then stays. Mutations: only Missing is caught; all of a failed part is dropped."""
     asked(monkeypatch, "broken", "lacks", "never", "alone")
     assert claims.main(package, {"date": "2026-11-23T01:02:03+00:00"}) == 1
     said = capsys.readouterr().out
     document = json.loads((tmp_path / "results/planted_claims-2026-11-23T010203Z.json").read_text())
-    assert document["parts"]["broken"][0]["measured"] == "ValueError: not today"
+    assert [claim["measured"] for claim in document["parts"]["broken"]] == ["3", "ValueError: not today"]
     assert document["parts"]["lacks"][0]["measured"] == "Missing: no such device"
     assert "no_such_module" in document["parts"]["never"][0]["measured"]
-    assert [part[0]["met"] for part in document["parts"].values()] == [False, False, False, True]
+    assert [part[-1]["met"] for part in document["parts"].values()] == [False, False, False, None]
     assert document["seconds"].keys() == {"broken", "lacks", "never", "alone"}
     table = {line.split()[0]: line.split()[2:] for line in said.splitlines()[-5:]}
-    assert table["alone"] == ["1", "0", "1"] and table["broken"] == ["0", "1", "0"] and table["all"] == ["1", "3", "1"]
+    assert table["alone"] == ["1", "0", "1"] and table["broken"] == ["1", "1", "0"] and table["all"] == ["2", "3", "1"]
 
 
 def test_a_run_that_is_cut_keeps_what_it_had(package, monkeypatch, tmp_path):

@@ -110,6 +110,15 @@ def test_what_is_not_here_is_not_judged(tmp_path, monkeypatch):
     assert found.met is None and "ncu is not installed" in found.measured
 
 
+def test_a_capture_that_lacks_kernels_is_missed_and_the_rest_goes_on():
+    """Mutation: it ends the part."""
+    def few():
+        raise BadCapture("5 kernels of the program's work where 6 were asked for")
+
+    found = tracer._tried("ncu", few)
+    assert found.met is False and found.measured == "BadCapture: 5 kernels of the program's work where 6 were asked for"
+
+
 def test_ncu_is_asked_by_our_own_launcher(tmp_path, monkeypatch):
     """The program runs three times, in the middle under ncu. Mutation: any kernel is counted."""
     tool = tmp_path / "ncu"
