@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aaco import duet
 from aaco.core import clocks
-from aaco.core.config import Settings, resolve
+from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
 from aaco.core.tables import KERNELS, PAIRS
 from aaco.duet import Compared, Request, Side, sides
@@ -35,6 +35,7 @@ from aaco.runner.duet import ModelSide
 from aaco.tracelake import store
 from aaco.tracelake.replicates import LATENCY
 from benchmarks.claims import Claim
+from benchmarks.gpu import _device
 
 Options = Mapping[str, str]
 TOLERANCE_PCT = 2.0
@@ -62,14 +63,10 @@ def _case(what: str, measured: Callable[[Settings], Iterator[Claim]]) -> Iterato
     """The case's claims; nothing it leaves is known to the next."""
     with tempfile.TemporaryDirectory() as name:
         try:
-            yield from measured(_settings(Path(name)))
+            yield from measured(_device.settings(sessions_dir=Path(name) / "sessions",
+                                                 baselines_dir=Path(name) / "baselines"))
         except AacoError as error:
             yield Claim(what, "it is measured", error.what, None if isinstance(error, Missing) else False)
-
-
-def _settings(folder: Path) -> Settings:
-    return resolve(overrides={"storage": {"sessions_dir": folder / "sessions", "baselines_dir": folder / "baselines"}},
-                   environment={})
 
 
 def _with_itself(settings: Settings) -> Iterator[Claim]:

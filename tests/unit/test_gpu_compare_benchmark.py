@@ -12,7 +12,7 @@ from aaco.core.errors import Missing
 from aaco.core.tables import PAIRS
 from aaco.governance.duet_verdict import DEVICE
 from aaco.governance.verdict import Counts, MetricVerdict
-from benchmarks.gpu import compare
+from benchmarks.gpu import _device, compare
 
 
 def said(status="regressed", ci=(4.8, 5.2), absent=""):
@@ -35,7 +35,7 @@ def of(monkeypatch, tmp_path):
         monkeypatch.setattr(compare.store, "read", lambda *given: table)
         spans = {side: cycle([apart[side]]) for side in (0, 1)}
         monkeypatch.setattr(compare, "_apart", lambda side, settings, folder: next(spans[int(folder.name[0])]))
-        return [claim.met for claim in case(compare._settings(tmp_path))]
+        return [claim.met for claim in case(_device.settings(sessions_dir=tmp_path / "sessions"))]
 
     return claims
 
