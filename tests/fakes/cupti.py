@@ -18,6 +18,7 @@ from aaco.profiler.cupti.inside import spool
 from aaco.profiler.cupti.inside.tracer import COPY, KERNEL, RUNTIME
 
 SOURCE = Path(__file__).with_name("cupti.c")
+GRAPH = 311  # cudaGraphLaunch
 STARTUP = Path(aaco.__file__).parent / "profiler/cupti/startup"
 WORK = "import ctypes, os, signal, sys, time; work = ctypes.CDLL(os.environ['AACO_CUPTI']).fake_work; "
 
@@ -66,7 +67,8 @@ def write(path: Path, names: Sequence[str], buffers: Sequence[Sequence[bytes]], 
                           "clock": {"cupti_ns": 1_000, "realtime_ns": 1_000 + offset_ns, "within_ns": 90}})
     made.say(spool.SIZE, {KERNEL: 216, RUNTIME: 40, COPY: 96})
     made.say(spool.NAME, {4096 * place: name for place, name in enumerate(names, 1)})
-    made.say(spool.CALL, {RUNTIME: {211: "cudaLaunchKernel_v7000", 41: "cudaMemcpyAsync_ptsz_v7000"}})
+    made.say(spool.CALL, {RUNTIME: {211: "cudaLaunchKernel_v7000", 41: "cudaMemcpyAsync_ptsz_v7000",
+                                    GRAPH: "cudaGraphLaunch_v10000"}})
     for some in buffers:
         made.add(spool.DATA, b"".join(some))
     made.state["ended"] = "exit"
@@ -82,9 +84,9 @@ def kernel(start: int, lasted: int, name: int, correlation: int, **more: int) ->
                   **shape | more)
 
 
-def launch(start: int, correlation: int, lasted: int = 9) -> bytes:
-    """A call of cudaLaunchKernel."""
-    return record(RUNTIME, 40, cbid=211, start=start, end=start + lasted, processId=42, threadId=43,
+def launch(start: int, correlation: int, lasted: int = 9, call: int = 211) -> bytes:
+    """A call of cudaLaunchKernel, or of another."""
+    return record(RUNTIME, 40, cbid=call, start=start, end=start + lasted, processId=42, threadId=43,
                   correlationId=correlation)
 
 

@@ -68,12 +68,16 @@ def planted(root: Path, extra: int | None = None, named: bool = True, graph: boo
         rows += [run - WARMUP if run >= WARMUP else run, int(run >= WARMUP), begin, begin + APART_NS // 2]
         if run - WARMUP == extra:
             timed.append(cupti.kernel(there + 500, 11, len(names) + 1, 1))
+        if graph:
+            linked.append(cupti.launch(there + 100, 1000 * (run + 1), call=cupti.GRAPH))
         for place, (node, name) in enumerate(sequence):
             lasted = 100 * place + run + 1
             replayed = {"graphId": 9, "graphNodeId": 1 + place} if graph else {}
             timed.append(cupti.kernel(there + 1000 + 10_000 * place, lasted, name, 2 + place, **replayed))
-            linked += [cupti.launch(there + 1000 + 10_000 * place - LATE_NS, 2 + place + 1000 * run),
-                       cupti.kernel(there + 1000 + 10_000 * place, lasted + 7, name, 2 + place + 1000 * run)]
+            mine = 1000 * (run + 1) + (0 if graph else 1 + place)
+            if not graph:
+                linked.append(cupti.launch(there + 1000 + 10_000 * place - LATE_NS, mine))
+            linked.append(cupti.kernel(there + 1000 + 10_000 * place, lasted + 7, name, mine, **replayed))
             truth[node] += lasted if run >= WARMUP else 0
     names.append("another")
     for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES):
@@ -123,27 +127,31 @@ def test_time_of_one_pass_stands_at_the_nodes_of_the_other(tmp_path):
     assert "1 node of the CPU provider" in rows["On the host"]
 
 
-def test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls(tmp_path):
-    """The pass of kernels alone says how busy the device is, and what the times differ by. Mutation: the kernels of
-    that pass beside the calls of this; warm-up looked at, too.
+@pytest.mark.parametrize("graph", [False, True])
+def test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls(tmp_path, graph):
+    """The pass of kernels alone says how busy the device is, and what the times differ by; one call launches a graph.
+    Mutation: the kernels of that pass beside the calls of this; warm-up looked at, too.
     """
-    session, truth, kernels = planted(tmp_path, calls="there")
+    session, truth, kernels = planted(tmp_path, graph=graph, calls="there")
     found = derive.explanation(session, Analysis(), anew=True)
     account = found.examined["device_passes"]
     assert account["checked"]["ns"] == sum(truth.values()) == account["timed"]["ns"] - 7 * RUNS * kernels
     assert account["named"] == account["timed"]["kernels"] == RUNS * kernels
     launches = found.trace.launches
     assert (launches.work, launches.linked) == (RUNS * kernels, RUNS * kernels)
+    called = {each.name: each.launches for each in launches.functions}
+    assert called == ({"cudaGraphLaunch": RUNS} if graph else {"cudaLaunchKernel": RUNS * kernels})
     device, = found.trace.devices
     assert (device.kernels, device.kernel_ns) == (RUNS * kernels, account["timed"]["ns"])
     measured = inputs.measured(found.tables["kernels"])
     assert device.span_ns == pc.max(measured["t_end_ns"]).as_py() - pc.min(measured["t_start_ns"]).as_py()
     calls = found.tables["api_calls"]
-    assert calls.num_rows == (WARMUP + RUNS) * kernels + RUNS  # everything is kept, warm-up is not looked at
+    assert calls.num_rows == (WARMUP + RUNS) * (1 if graph else kernels) + RUNS  # everything is kept, warm-up is not looked at
     assert found.coverage.in_file[0] == (WARMUP + RUNS) * kernels and found.coverage.used[0] == RUNS * kernels
     for name in ("gpu_active_ratio", "closure_ratio"):
         assert found.readings[name].value == account["checked"]["busy_ns"] / (RUNS * APART_NS // 2)
-    assert found.readings["unprofiled_busy_ratio"].value > 0 and found.readings["host_limited_pct"].value > 0
+    assert found.readings["unprofiled_busy_ratio"].value > 0
+    assert found.readings["host_limited_pct"].value > (0 if graph else 50)  # else it is between inferences alone
     rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
     assert "with the calls that launched them" in rows["Timed"] and "of kernels per inference there" in rows["Checked"]
 
