@@ -500,6 +500,8 @@ MUTATIONS = [
      "tests/unit/test_cupti.py::test_every_way_out_is_seen_to"),
     ("profiler/cupti/inside/tracer.py", "if not name.startswith(WANTED[kind]):", "if False:",
      "tests/unit/test_cupti.py::test_a_program_is_traced_from_its_start_to_its_end"),
+    ("analytics/bottleneck/work.py", "NO_SIDE) if family in asked else NO_SIDE for node", "NO_SIDE) for node",
+     "tests/unit/test_device_passes.py::test_products_have_the_side_of_their_node_and_what_converts_for_them_passes_over_memory"),
     ("profiler/demangle.py", "sorted(symbols, key=len)", "sorted(symbols, key=len, reverse=True)",
      "tests/unit/test_demangle.py::test_a_symbol_whose_text_no_memory_holds_costs_the_others_nothing"),
     ("profiler/cupti/capture.py", "self.texts.get(name, name)", "name",

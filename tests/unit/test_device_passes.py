@@ -9,12 +9,14 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from aaco import derive, device_passes, pipeline, record
 from aaco.analytics import inputs
 from aaco.analytics.attribution import passes
+from aaco.analytics.bottleneck.work import device_work
 from aaco.analytics.explanation import NOT_MEASURED
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
@@ -146,7 +148,7 @@ def test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls(tmp_p
     measured = inputs.measured(found.tables["kernels"])
     assert device.span_ns == pc.max(measured["t_end_ns"]).as_py() - pc.min(measured["t_start_ns"]).as_py()
     calls = found.tables["api_calls"]
-    assert calls.num_rows == (WARMUP + RUNS) * (1 if graph else kernels) + RUNS  # everything is kept, warm-up is not looked at
+    assert calls.num_rows == (WARMUP + RUNS) * (1 if graph else kernels) + RUNS  # the warm-up is kept
     assert found.coverage.in_file[0] == (WARMUP + RUNS) * kernels and found.coverage.used[0] == RUNS * kernels
     for name in ("gpu_active_ratio", "closure_ratio"):
         assert found.readings[name].value == account["checked"]["busy_ns"] / (RUNS * APART_NS // 2)
@@ -168,6 +170,21 @@ def test_a_run_whose_launches_are_known_is_judged_by_them(tmp_path):
         rules[calls] = {each.reading.metric for each in verdict.evidence}
     assert "dispatch_overhead_pct" in rules[""] and "dispatch_overhead_pct" not in rules["there"]
     assert {"host_limited_pct", "launch_limited_pct"} <= rules["there"]
+
+
+def test_products_have_the_side_of_their_node_and_what_converts_for_them_passes_over_memory():
+    """By the measured roofs; a product of a node without a place has what its name says. Mutation: all of a node's
+    kernels on its side.
+    """
+    rows = [("conv", "a", 1), ("transpose", "a", 10), ("gemm", "b", 100), ("conv", "c", 1000), ("elementwise", "b", 7)]
+    ends = np.cumsum([ns for _, _, ns in rows])
+    kernels = tables.KERNELS.build(
+        kernel_id=range(5), kernel_name=["k"] * 5, family=[one[0] for one in rows], device_id=[0] * 5,
+        executed_node=[one[1] for one in rows], t_start_ns=ends - [one[2] for one in rows], t_end_ns=ends)
+    under = pa.table({"name": ["a", "b"], "bound": ["compute", "memory"]})
+    found = device_work(kernels, roofline=under)
+    assert (found.parts_ns["compute"], found.parts_ns["memory"]) == (1 + 1000, 10 + 100 + 7)
+    assert (found.told_by_ns["shapes"], found.told_by_ns["names"]) == (1 + 100, 10 + 1000 + 7)
 
 
 def test_without_its_pass_the_calls_are_missing_with_the_reason(tmp_path):

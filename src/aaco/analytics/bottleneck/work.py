@@ -269,17 +269,33 @@ def _part(name: str) -> int:
     return -1 if part is None else CALLS.index(part)
 
 
-def device_work(kernels: pa.Table, copies: pa.Table | None = None, api_calls: pa.Table | None = None) -> DeviceWork:
-    """What the devices' time went to, from tables in memory. Raises Absent where no device did anything."""
+def device_work(kernels: pa.Table, copies: pa.Table | None = None, api_calls: pa.Table | None = None,
+                roofline: pa.Table | None = None) -> DeviceWork:
+    """What the devices' time went to, from tables in memory. Raises Absent where no device did anything.
+
+    roofline: the executed nodes under the measured roofs; there the kernels of products have the side of their node.
+    """
     refuse_dispatches(kernels)
     working = Working()
     given = {"kernels": kernels, "copies": copies, "api_calls": api_calls}
-    working.feed(*((tables.ALL[name].build() if table is None else table).sort_by("t_start_ns")
-                   for name, table in given.items()))
+    ran, moved, called = ((tables.ALL[name].build() if table is None else table).sort_by("t_start_ns")
+                          for name, table in given.items())
+    working.feed(ran, moved, called, None if roofline is None else _of_nodes(ran, roofline))
     found = working.result()
     if found is None:
         raise Absent("no device work: the session's kernels have no times that can be placed")
     return found
+
+
+def _of_nodes(kernels: pa.Table, roofline: pa.Table) -> Ints:
+    """The side of each product's node; NO_SIDE of kernels that pass over memory, whichever node they serve."""
+    side: dict[str | None, int] = {"compute": Limiter.COMPUTE, "memory": Limiter.MEMORY}
+    bound: dict[str | None, str | None] = dict(
+        zip(roofline["name"].to_pylist(), roofline["bound"].to_pylist(), strict=True))
+    rows = zip(kernels["executed_node"].to_pylist(), kernels["family"].to_pylist(), strict=True)
+    asked = limiters.COMPUTE_FAMILIES | limiters.UNTOLD_FAMILIES
+    return np.array([side.get(bound.get(node), NO_SIDE) if family in asked else NO_SIDE for node, family in rows],
+                    np.int64)
 
 
 def _items(rows: pa.Table) -> NDArray[np.float64]:
