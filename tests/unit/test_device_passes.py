@@ -25,7 +25,7 @@ from aaco.core.readings import Absent
 from aaco.core.show import SILENT
 from aaco.profiler import cupti as parser
 from aaco.profiler.cupti.inside import spool
-from aaco.report import examined, nodes
+from aaco.report import content, examined, nodes
 from aaco.runner import iterations
 from aaco.tracelake import layout
 from benchmarks import recordings
@@ -155,6 +155,8 @@ def test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls(tmp_p
     assert found.readings["unprofiled_busy_ratio"].value > 0
     assert found.readings["host_limited_pct"].value > (0 if graph else 50)  # else it is between inferences alone
     rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
+    said = " ".join(content.banners(found))
+    assert "the pass that recorded the device took" in said and "do not describe the clean run" not in said
     assert "with the calls that launched them" in rows["Timed"] and "of kernels per inference there" in rows["Checked"]
 
 
