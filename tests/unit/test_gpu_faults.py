@@ -48,6 +48,9 @@ def test_a_fault_that_is_not_planted_misses():
     assert faults.judged(OF["compute-bound"], diagnosed(**limits)).met
     for more in ({"device_others_sm_pct": 30}, {"scheduler_interference": 0.3}, HELD):
         assert not faults.judged(OF["compute-bound"], diagnosed(**limits | more)).met
+    near = {"device_throttled_pct": 98, "device_clock_below_max_pct": 7}  # a board near its limit says so, as it is
+    assert faults.judged(OF["compute-bound"], diagnosed(**limits | near)).met
+    assert not faults.judged(OF["transfers"], diagnosed(transfer_limited_pct=96, **near)).met
     shared = faults.judged(OF["GPU contention"], diagnosed(**limits, device_others_sm_pct=30))
     assert shared.met and shared.measured == "shared_device (device_others_sm_pct 30); compute_bound"
     assert faults.judged(OF["host contention"], diagnosed(scheduler_interference=0.3)).met
