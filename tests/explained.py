@@ -145,7 +145,8 @@ class Sample:
         used = kernels.filter(pc.is_valid(kernels["iteration"]))
         wall = inputs.window(kernels, found["api_calls"]).wall_ns
         mapped = attribution.map_nodes(kernels, found["executed_nodes"], found["graph_nodes"])
-        operators, mapped = attribution.of_graph(kernels, mapped, found["graph_nodes"])
+        operators, mapped = attribution.of_graph(
+            kernels, mapped, found["executed_nodes"], found["graph_nodes"], found["graph_edges"])
         return found | {"kernels": kernels, "kernel_groups": attribution.group(used, wall),
                         "op_to_kernel_map": mapped, "operators": operators}
 

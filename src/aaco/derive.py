@@ -318,7 +318,7 @@ class _Ingest:
             nodes = self.found["graph_nodes"]
             mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes, self.methods)
             self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(
-                kernels, mapped, nodes, self.executions)
+                kernels, mapped, self.found["executed_nodes"], nodes, self.found["graph_edges"], self.executions)
         else:
             self.why |= dict.fromkeys(("operators", "op_to_kernel_map"), self.why["executed_nodes"])
 

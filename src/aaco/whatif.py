@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from aaco import pipeline
 from aaco.analytics import graph, inputs, operators
+from aaco.analytics.executed_work import border_work
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.operators.precision import computes_in
-from aaco.analytics.roofline.nodes import border_work, dtypes, time_per_inference
+from aaco.analytics.roofline.nodes import dtypes, time_per_inference
 from aaco.analytics.twin import roofs as known_roofs
 from aaco.analytics.twin.model import Measured, Twin, twin
 from aaco.analytics.twin.roofs import Roofs

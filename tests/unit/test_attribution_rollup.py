@@ -74,6 +74,7 @@ NODES = tables.GRAPH_NODES.build(
     op_type=["MatMul", "MatMul", "Add", "Softmax"], flops_each=[8, 8, 2, None], bytes_each=[4, 4, 4, 4],
     input_shapes=["[[2]]"] * 4, category=["gemm", "gemm", "elementwise", "softmax"],
     provider=["CPU"] * 3 + ["CUDA"], partition=[0, 0, 0, 1])
+EDGES = tables.GRAPH_EDGES.build(src_node=[None, 1, 2], dst_node=[1, 2, None], tensor=["x", "y", "z"], bytes=[2, 2, 2])
 EXECUTED = tables.EXECUTED_NODES.build(executed_id=[0, 1, 2], name=["a", "bc", "d"], source_nodes=[[0], [1, 2], [3]])
 
 
@@ -82,7 +83,7 @@ def graph_operators(device=None):
         kernel_id=range(5), executed_node=["a", "bc", "d", "a", "stranger"], dur_ns=[10, 101, 5, 20, 4],
         device_id=[device] * 5)
     mapped = attribution.map_nodes(kernels, EXECUTED, NODES)
-    return kernels, *attribution.of_graph(kernels, mapped, NODES)
+    return kernels, *attribution.of_graph(kernels, mapped, EXECUTED, NODES, EDGES)
 
 
 def test_nodes_of_a_graph_are_operators_and_conserve_time():
@@ -91,12 +92,12 @@ def test_nodes_of_a_graph_are_operators_and_conserve_time():
     assert pc.sum(operators["kernels"]).as_py() == 5
     said = {(one["operator"], one["module"]): one for one in operators.to_pylist()}
     assert {key: (one["calls"], one["device_ns"], one["flops"], one["method"]) for key, one in said.items()} == {
-        ("MatMul", "m/layers.0"): (2, 30, 16, "exact_symbol"), ("MatMul", "m/layers.1"): (1, 81, 8, "modelled"),
-        ("Add", "m/layers.1"): (1, 20, 2, "modelled"), ("Softmax", None): (1, 5, None, "exact_symbol"),
+        ("MatMul", "m/layers.0"): (2, 30, 16, "exact_symbol"),
+        ("MatMul + Add", "m/layers.1"): (1, 101, 10, "modelled"), ("Softmax", None): (1, 5, None, "exact_symbol"),
         (None, None): (None, 4, None, "unattributed")}
     by_id = {one["operator_id"]: one["operator"] for one in operators.to_pylist()}
-    assert [by_id[one] for one in mapped["operator_id"].to_pylist()] == ["MatMul", "MatMul", "Add", "Softmax", "MatMul",
-                                                                        None]
+    assert [by_id[one] for one in mapped["operator_id"].to_pylist()] == [
+        "MatMul", "MatMul + Add", "MatMul + Add", "Softmax", "MatMul", None]
     shares = {part.name: part.device_ns for part in rollup.rollup(operators, "partition").parts}
     assert shares == {"0 CPU": 131, "1 CUDA": 5}
 

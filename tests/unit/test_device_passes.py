@@ -17,6 +17,7 @@ from aaco import derive, device_passes, pipeline, record
 from aaco.analytics import inputs
 from aaco.analytics.attribution import passes
 from aaco.analytics.bottleneck.work import device_work
+from aaco.analytics.executed_work import executed_work
 from aaco.analytics.explanation import NOT_MEASURED
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
@@ -206,11 +207,12 @@ def test_the_work_of_operators_is_known_by_how_often_their_nodes_ran(tmp_path, e
     found = derive.explanation(session, Analysis(), anew=True)
     operators = found.tables["operators"].to_pylist()
     of_device = [one for one in operators if one["calls"]]
-    graph = found.tables["graph_nodes"].to_pylist()
-    served = {one["node_id"] for one in found.tables["op_to_kernel_map"].to_pylist()} - {None}
-    assert sum(one["calls"] for one in of_device) == RUNS * len(served)
-    assert sum(one["flops"] or 0 for one in of_device) == RUNS * sum(
-        one["flops_each"] or 0 for one in graph if one["node_id"] in served) > 0
+    ran = set(found.tables["kernels"]["executed_node"].to_pylist())
+    graph = [found.tables[name] for name in ("executed_nodes", "graph_nodes", "graph_edges")]
+    work = [one for name, one in executed_work(*graph).items() if name in ran]
+    assert sum(one["calls"] for one in of_device) == RUNS * len(work)
+    for amount in ("flops", "bytes"):
+        assert sum(one[amount] or 0 for one in of_device) == RUNS * sum(getattr(one, amount) or 0 for one in work) > 0
     assert sum(one["device_ns"] for one in operators) == sum(truth.values()) + (11 if extra else 0)
     assert found.readings["modelled_time_pct"].value > 50
 

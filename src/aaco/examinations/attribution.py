@@ -17,6 +17,7 @@ from aaco.core.tables import (
     API_CALLS,
     CALL_ARGUMENTS,
     EXECUTED_NODES,
+    GRAPH_EDGES,
     GRAPH_NODES,
     KERNELS,
     OP_TO_KERNEL_MAP,
@@ -51,7 +52,8 @@ def _by_symbol(session: Session) -> None:
     nodes = given.table(GRAPH_NODES.name)
     found = by_symbol(kernels.filter(kernels["dur_ns"].is_valid()), executed)
     mapped = map_nodes(found.kernels, found.executed_nodes, nodes, found.methods)
-    operators, mapped = of_graph(found.kernels, mapped, nodes)
+    operators, mapped = of_graph(found.kernels, mapped, found.executed_nodes, nodes,
+                                 given.table(GRAPH_EDGES.name))
     store.write(session, OP_TO_KERNEL_MAP, mapped)
     store.write(session, OPERATORS, operators)
 

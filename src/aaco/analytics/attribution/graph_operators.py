@@ -1,9 +1,12 @@
-"""The operators table of a model whose graph is known: a row per operator, module, shapes and partition of nodes."""
+"""The operators table of a model whose graph is known: a row per operator, module, shapes and partition."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -13,37 +16,60 @@ from numpy.typing import NDArray
 
 from aaco.analytics.attribution.nodes import UNATTRIBUTED
 from aaco.analytics.attribution.operators import NO_COST
+from aaco.analytics.executed_work import Work, executed_work
 from aaco.analytics.lanes import Ints, integers
+from aaco.analytics.operators import modelled
 from aaco.core.tables import OPERATORS, replaced
 
 NO_NODE = "it serves no node of the model: the runtime inserted it, or does not name it"
 UNLIKE_OFTEN = "its nodes did not run equally often in each inference"
 SEVERAL_KERNELS = "how often its nodes ran is not known where one may launch several kernels"
 DISPATCHED = "its times are the host's dispatch, not those of the work"
-_KEY = ("op_type", "input_shapes", "provider", "partition", "category", "flops_each", "bytes_each", "why_no_cost")
+JOINED = " + "
+MOST_NAMES = 4
 _Node = Mapping[str, Any]
 
 
-def of_graph(kernels: pa.Table, mapped: pa.Table, graph_nodes: pa.Table, executions: Mapping[str, int] | None = None
-             ) -> tuple[pa.Table, pa.Table]:
+@dataclass(frozen=True)
+class _Unit:
+    """An executed node, as a row of operators has it: executed nodes that are alike are equal."""
+
+    module: str | None
+    operator: str | None
+    shapes: str | None
+    provider: str | None
+    partition: int | None
+    family: str | None
+    work: Work
+
+
+def of_graph(kernels: pa.Table, mapped: pa.Table, executed_nodes: pa.Table, graph_nodes: pa.Table,
+             graph_edges: pa.Table, executions: Mapping[str, int] | None = None) -> tuple[pa.Table, pa.Table]:
     """The operators, the longest first, and op_to_kernel_map with their ids.
 
-    A node's module is what its name says: exporters name the nodes of a module /model/layers.0/mlp/MatMul. A kernel
-    that several nodes share counts as one of the first one's row. executions: how often each executed node ran in the
-    measured inferences, where kernels do not tell; only the kernels of those are counted then.
+    An operator is an executed node: one that fuses several nodes of the model is one row, named after all of them, for
+    its time and traffic are of the whole (op_to_kernel_map models each node's part of the time). Its module is what the
+    names of its nodes have in common: exporters name the nodes of a module /model/layers.0/mlp/MatMul. executions: how
+    often each executed node ran in the measured inferences, where kernels do not tell; only the kernels of those are
+    counted then.
     """
-    row_of, nodes = _rows(graph_nodes)
-    row = np.array([row_of.get(node, len(nodes)) for node in mapped["node_id"].to_pylist()], np.int64)
+    units = _units(executed_nodes, graph_nodes, executed_work(executed_nodes, graph_nodes, graph_edges))
+    rows = list(dict.fromkeys(units.values()))
+    number = {unit: at for at, unit in enumerate(rows)}
+    served = dict(zip(kernels["kernel_id"].to_pylist(), kernels["executed_node"].to_pylist(), strict=True))
+    row_of = {name: number[unit] for name, unit in units.items()}
+    executed = [served[kernel] for kernel in mapped["kernel_id"].to_pylist()]
+    row = np.array([row_of.get(name, len(rows)) for name in executed], np.int64)
     first = np.zeros(len(row), bool)
     first[np.unique(integers(mapped["kernel_id"]), return_index=True)[1]] = True
     counted = np.ones(len(row), bool) if executions is None else _in_inferences(mapped, kernels)
-    rows, ran, spent = (_summed(row, amount * counted, len(nodes) + 1) for amount in
-                        (np.ones(len(row), np.int64), first.astype(np.int64), integers(mapped["share_ns"])))
-    calls, why_not = (rows, _why_not_counted(kernels)) if executions is None else (
-        _executed(row, mapped, kernels, executions, len(nodes) + 1), None)
+    ran, spent = (_summed(row, amount * counted, len(rows) + 1)
+                  for amount in (first.astype(np.int64), integers(mapped["share_ns"])))
+    calls, why_not = (ran, _why_not_counted(kernels)) if executions is None else (
+        _executed(row, executed, executions, len(rows) + 1), None)
     methods = dict(zip(row[counted].tolist(), np.array(mapped["method"].to_pylist())[counted].tolist(), strict=True))
-    order = sorted(np.flatnonzero(rows).tolist(), key=lambda at: (-int(spent[at]), at))
-    known = [{**_described(nodes[at] if at < len(nodes) else None, int(calls[at]),
+    order = sorted(np.flatnonzero(ran).tolist(), key=lambda at: (-int(spent[at]), at))
+    known = [{**_described(rows[at] if at < len(rows) else None, int(calls[at]),
                            why_not or (None if calls[at] else UNLIKE_OFTEN)),
               "operator_id": at, "kernels": int(ran[at]), "device_ns": int(spent[at]), "method": methods[at]}
              for at in order]
@@ -56,17 +82,50 @@ def module_of(name: str) -> str | None:
     return name.strip("/").rpartition("/")[0] or None
 
 
-def _rows(graph_nodes: pa.Table) -> tuple[dict[int, int], list[_Node]]:
-    """The row of each node, and a node of each row."""
-    row_of: dict[int, int] = {}
-    numbers: dict[tuple[Any, ...], int] = {}
-    nodes: list[_Node] = []
-    for node in graph_nodes.to_pylist():
-        key = (module_of(node["name"]), *(node[name] for name in _KEY))
-        row_of[node["node_id"]] = numbers.setdefault(key, len(numbers))
-        if len(numbers) > len(nodes):
-            nodes.append(node)
-    return row_of, nodes
+def _units(executed_nodes: pa.Table, graph_nodes: pa.Table, work: Mapping[str, Work]) -> dict[str, _Unit]:
+    """What each executed node that has source nodes is; those alike are one row."""
+    nodes = {node["node_id"]: node for node in graph_nodes.to_pylist()}
+    columns = (executed_nodes[name].to_pylist() for name in ("name", "op_type", "domain", "source_nodes"))
+    return {name: _unit([nodes[node] for node in sorted(sources)], op_type or "", domain or "", work[name])
+            for name, op_type, domain, sources in zip(*columns, strict=True) if sources}
+
+
+def _unit(sources: list[_Node], op_type: str, domain: str, work: Work) -> _Unit:
+    main = max(sources, key=lambda node: node["flops_each"] or 0)
+    return _Unit(_common([module_of(node["name"]) for node in sources]), _name(sources, op_type, domain),
+                 _entering(sources), main["provider"], main["partition"], main["category"], work)
+
+
+def _name(sources: list[_Node], op_type: str, domain: str) -> str | None:
+    """The sources' operators, in order; the executed one where that is a known operator of its own, as Gelu.
+
+    None where the graph does not say.
+    """
+    names: list[str] = list(dict.fromkeys(node["op_type"] for node in sources if node["op_type"]))
+    if len(sources) > 1 and op_type not in names and modelled(op_type, domain):
+        return op_type
+    rest = len(names) - MOST_NAMES
+    shown = names if rest <= 0 else [*names[:MOST_NAMES - 1], f"{rest + 1} more"]
+    return JOINED.join(shown) or None
+
+
+def _common(modules: Sequence[str | None]) -> str | None:
+    """The innermost module that holds all of these."""
+    paths = [(module or "").split("/") for module in modules]
+    same = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    return "/".join(parts[0] for parts in same) or None
+
+
+def _entering(sources: list[_Node]) -> str | None:
+    """The shapes of the tensors that enter, each once."""
+    if len(sources) == 1:
+        return str(sources[0]["input_shapes"]) if sources[0]["input_shapes"] is not None else None
+    if any(None in (node["input_shapes"], node["inputs"], node["outputs"]) for node in sources):
+        return None
+    made = {name for node in sources for name in node["outputs"]}
+    shapes = {name: shape for node in sources
+              for name, shape in zip(node["inputs"], json.loads(node["input_shapes"]), strict=True)}
+    return json.dumps([shape for name, shape in shapes.items() if name not in made])
 
 
 def _summed(row: Ints, amount: Ints, count: int) -> Ints:
@@ -81,14 +140,12 @@ def _in_inferences(mapped: pa.Table, kernels: pa.Table) -> NDArray[np.bool_]:
     return np.asarray(pc.is_in(mapped["kernel_id"], measured.combine_chunks()))
 
 
-def _executed(row: Ints, mapped: pa.Table, kernels: pa.Table, executions: Mapping[str, int], count: int) -> Ints:
-    """How often the nodes of each row ran, all together; 0 where that is not known of one of them."""
-    served = dict(zip(kernels["kernel_id"].to_pylist(), kernels["executed_node"].to_pylist(), strict=True))
-    pairs = zip(row.tolist(), mapped["node_id"].to_pylist(), mapped["kernel_id"].to_pylist(), strict=True)
-    ran: dict[int, dict[int | None, int]] = defaultdict(dict)
-    for at, node, kernel in pairs:
-        if executed := served[kernel]:
-            ran[at][node] = max(ran[at].get(node, 0), executions.get(executed, 0))
+def _executed(row: Ints, executed: Sequence[str | None], executions: Mapping[str, int], count: int) -> Ints:
+    """How often the executed nodes of each row ran, all together; 0 where that is not known of one of them."""
+    ran: dict[int, dict[str, int]] = defaultdict(dict)
+    for at, name in zip(row.tolist(), executed, strict=True):
+        if name:
+            ran[at][name] = executions.get(name, 0)
     return np.array([sum(ran[at].values()) if all(ran[at].values()) else 0 for at in range(count)], np.int64)
 
 
@@ -99,13 +156,13 @@ def _why_not_counted(kernels: pa.Table) -> str | None:
     return DISPATCHED if "dispatch" in kernels["timed"].to_pylist() else None
 
 
-def _described(node: _Node | None, calls: int, why_not: str | None) -> dict[str, Any]:
+def _described(unit: _Unit | None, calls: int, why_not: str | None) -> dict[str, Any]:
     """What the graph says of a row; None: its kernels serve no node."""
-    if node is None:
+    if unit is None:
         return {"why_unattributed": NO_NODE, "why_no_cost": NO_NODE, "method": UNATTRIBUTED}
-    each = {name: node[f"{name}_each"] for name in ("flops", "bytes")}
+    each = {"flops": unit.work.flops, "bytes": unit.work.bytes}
     cost = {name: None if why_not or value is None else value * calls for name, value in each.items()}
-    why = node["why_no_cost"] or why_not or (NO_COST if None in cost.values() else None)
-    return {"operator": node["op_type"], "module": module_of(node["name"]), "shapes": node["input_shapes"],
-            "provider": node["provider"], "partition": node["partition"], "family": node["category"],
-            "calls": None if why_not else calls, **cost, "why_no_cost": why}
+    why = unit.work.why_absent or why_not or (NO_COST if None in cost.values() else None)
+    return {"operator": unit.operator, "module": unit.module, "shapes": unit.shapes, "provider": unit.provider,
+            "partition": unit.partition, "family": unit.family, "calls": None if why_not else calls, **cost,
+            "why_no_cost": why}

@@ -9,13 +9,14 @@ inside it cost nothing; a node whose data stays in cache can beat the DRAM roof,
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.executed_work import border_work
 from aaco.analytics.inputs import Window, execution_window
 from aaco.analytics.operators.precision import UNKNOWN_HERE, computes_in
 from aaco.analytics.roofline.summary import Envelope
@@ -108,42 +109,3 @@ def time_per_inference(window: Window) -> dict[str, float]:
     grouped = window.kernels.group_by("executed_node").aggregate([("dur_ns", "sum")])
     totals = zip(grouped["executed_node"].to_pylist(), grouped["dur_ns_sum"].to_pylist(), strict=True)
     return {name: total / window.inferences for name, total in totals if name is not None}
-
-
-def border_work(executed_nodes: pa.Table, graph_nodes: pa.Table,
-                graph_edges: pa.Table) -> dict[str, tuple[int, int]]:
-    """FLOPs and border bytes per inference of each executed node all of whose source nodes are modelled."""
-    columns = (graph_nodes[name].to_pylist() for name in ("node_id", "flops_each", "bytes_each", "executions"))
-    costs = {node: (flops, moved, times) for node, flops, moved, times in zip(*columns, strict=True)}
-    owner = {node: name for name, nodes in _sources(executed_nodes) for node in nodes}
-    saved = _inner_bytes(graph_edges, owner)
-    work = {}
-    for name, nodes in _sources(executed_nodes):
-        known = [cost for cost in (costs.get(node, (None,)) for node in nodes) if None not in cost]
-        if nodes and len(known) == len(nodes):
-            flops, moved, times = zip(*known, strict=True)
-            border = max(0, sum(moved) - saved[name])
-            work[name] = (sum(flops) * max(times), border * max(times))
-    return work
-
-
-def _inner_bytes(graph_edges: pa.Table, owner: Mapping[int, str]) -> dict[str, int]:
-    """Traffic that fusion avoids: a tensor inside one executed node is neither written nor read again."""
-    saved: dict[str, int] = defaultdict(int)
-    readers: dict[tuple[int, str], list[int | None]] = defaultdict(list)
-    size: dict[str, int] = {}
-    columns = (graph_edges[name].to_pylist() for name in ("src_node", "dst_node", "tensor", "bytes"))
-    for source, target, tensor, count in zip(*columns, strict=True):
-        if source is not None:
-            readers[(source, tensor)].append(target)
-            size[tensor] = count or 0
-    for (source, tensor), targets in readers.items():
-        name = owner.get(source)
-        inside = [target for target in targets if target is not None and name is not None and owner.get(target) == name]
-        if name is not None:
-            saved[name] += size[tensor] * (len(inside) + (len(inside) == len(targets)))
-    return saved
-
-
-def _sources(executed_nodes: pa.Table) -> list[tuple[str, list[int]]]:
-    return list(zip(executed_nodes["name"].to_pylist(), executed_nodes["source_nodes"].to_pylist(), strict=True))

@@ -19,9 +19,11 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
                       "Operators of a traced framework or a model's graph: a row per operator, place and "
                       "signature. Kernels of no operator have rows too: device_ns sums to the time of all kernels.", {
     "operator_id": (INT, "row key in order of appearance"),
-    "operator": (NAME, "innermost operator around the launch, as aten::addmm; null where there is none"),
+    "operator": (NAME, "innermost operator around the launch, as aten::addmm; of a model's graph what the executed "
+                       "node is, if it fuses several as Conv + Relu; null where there is none"),
     "outermost": (NAME, "outermost operator around that call, as aten::linear"),
-    "module": (NAME, "path of the modules around it, outermost first: nn.Module, or what a graph node's name says"),
+    "module": (NAME, "path of the modules around it, outermost first: nn.Module, or what the names of an executed "
+                     "node's source nodes have in common"),
     "provider": (NAME, "execution provider, of a model's graph"),
     "partition": (INT, "index of the provider's partition of a model's graph"),
     "annotation": (NAME, "innermost range around it that the user named; a profiler's own steps are none"),
@@ -38,7 +40,8 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "method": (NAME, "how the kernels were found, as in op_to_kernel_map; null where there are none"),
     "why_unattributed": (NAME, "why there is no operator; null where there is one"),
     "flops": (INT, "modelled floating-point operations of all its calls (a multiply-add counts 2)"),
-    "bytes": (INT, "modelled compulsory traffic of all its calls: inputs and outputs once"),
+    "bytes": (INT, "modelled compulsory traffic of all its calls: inputs and outputs once, of a fused node what "
+                   "crosses its border"),
     "why_no_cost": (TEXT, "why flops or bytes are null; null where they are not"),
     **CAPTURE,
 }, never_null=("operator_id", "kernels", "device_ns"))
