@@ -3,7 +3,7 @@
     python _launches.py launches              for each number on stdin so many rounds of 1000 tiny kernels, host ns each
     python _launches.py products [FILE]       for each number on stdin so many of each size of products of matrices, and
                                               the time from begin to end; FILE gets torch.profiler's trace of them
-    python _launches.py spins                 kernels of about a millisecond, by the device's own events, us
+    python _launches.py spins                 kernels of some milliseconds, by the device's own events, us
     python _launches.py apart                 kernels that nothing else is near, and how many kinds of them there are
 
 Those that read stdin say `ready` first, and answer each line with a line of JSON, until stdin ends. Launches are
@@ -23,6 +23,7 @@ from typing import Any
 
 LAUNCHES = 1000
 SPINS, TURNS = 40, 400_000
+LONG = 10  # as long: what two events take beside a kernel, some 20 us, is little of it
 EDGES = (3072, 4096, 6144)  # at least 80 us each on an H200
 APART, APART_S, APART_EDGE = 12, 0.02, 8192
 FRACTIONS = (4, 2, 1)  # of TURNS
@@ -135,7 +136,7 @@ def _serve(work: Callable[[int], object], by: str) -> None:
 def spins() -> dict[str, Any]:
     """Time between two events around a kernel, us, one kernel after the other."""
     driver, took = Driver(), []
-    launch = driver.launcher(TURNS)
+    launch = driver.launcher(LONG * TURNS)
     begin, end, apart = driver.event(), driver.event(), ctypes.c_float()
     for _ in range(SPINS):
         driver.call("cuEventRecord", begin, ctypes.c_void_p())

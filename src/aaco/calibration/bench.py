@@ -33,9 +33,9 @@ REPEAT_S, BURSTS = 0.002, 30  # in a part
 SHORTEST_S = 1e-7  # below an event's resolution, which is 0.5 us
 EDGES, LONGEST_S = (2048, 4096, 8192), 0.02  # of matrices; no larger one where its product would take longer
 TRIES = 5  # of each algorithm: two that differ by a few per cent must not be chosen between by chance
-# The limiter of a board's power holds the clock down for some 0.1 s after the work that it met: a product would begin
-# with the clock that the one before left.
-REST_S = 0.3
+# The limiter of a board's power needs some 0.1 s to hold the clock down, and as long to let it go: bursts with a rest
+# before each run at the clock of a product among other work, and are alike; without, at whatever the last one left.
+RESTS, LONGER = 4, 5  # rests in the time of a part; and how many of its times a part with rests has
 LAUNCHES, GRAPH_KERNELS, COPIED = 200, 1000, 256 << 20
 A16, B16 = 0x3BFF3BFF, 0x14191419  # two of 0.9995 and two of 0.001 in fp16
 MATRIX = ("f64", "tf32", "f16", "bf16", "f8", "i8")
@@ -111,7 +111,7 @@ class Bench:
         if dtype == "f32" and self.gpu.vendor == "NVIDIA":  # whose matrix units have no fp32
             try:
                 with self._products(dtype) as products:
-                    return self._ranked(repeat(bursts | products, self._part_s))
+                    return self._ranked(repeat(bursts | products, LONGER * self._part_s))
             except AacoError as reason:
                 note = f"; without matrix products ({reason.what})"
         series, how = self._ranked(repeat(bursts, self._part_s))
@@ -119,8 +119,7 @@ class Bench:
 
     def _matrix(self, dtype: str) -> tuple[Series, str]:
         with self._products(dtype) as products:
-            time.sleep(REST_S)
-            return self._ranked(repeat(products, self._part_s))
+            return self._ranked(repeat(products, LONGER * self._part_s))
 
     def _ranked(self, series: Series) -> tuple[Series, str]:
         return series, f"set by {series.winner}, the fastest of (TFLOP/s) {ranking(series, 1e12)}"
@@ -136,7 +135,7 @@ class Bench:
                 if found and last_s * 8 > LONGEST_S:
                     break
                 last_s, best = self._fastest(library.ways(dtype, edge))
-                found[f"product of {edge} x {edge}"] = self._bursts(best, matrix.flops(edge))
+                found[f"product of {edge} x {edge}"] = self._bursts(best, matrix.flops(edge), self._part_s / RESTS)
             yield found
         finally:
             library.close()
@@ -262,11 +261,13 @@ class Bench:
         kernel = self.gpu.kernel(self._module, name, blocks, *arguments)
         return self._bursts(partial(self.gpu.launch, kernel), done)
 
-    def _bursts(self, queue: Callable[[], object], done: float) -> Burst:
-        """Bursts of what does `done` each time, by the device's clock; short ones are grouped into repeats."""
+    def _bursts(self, queue: Callable[[], object], done: float, rest_s: float = 0.0) -> Burst:
+        """Bursts of what does `done` each time, by the device's clock, each after a rest; short ones are grouped into
+        repeats."""
         inner = 1 + int(REPEAT_S / self._once(queue))
 
         def burst() -> list[float]:
+            time.sleep(rest_s)
             rates: list[float] = []
             end = time.perf_counter() + self._burst_s
             while not rates or time.perf_counter() < end:
