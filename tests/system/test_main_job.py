@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from aaco.analytics.executed_work import border_work
 from aaco.tracelake.layout import EXPECTED
 
 
@@ -77,6 +78,18 @@ def test_attributed_time_is_kernel_time_to_the_ns(resnet):
     shares = table(resnet.latest, "attribution/op_to_kernel_map.parquet")
     per_kernel = shares.group_by("kernel_id").aggregate([("share_ns", "sum")]).sort_by("kernel_id")
     assert per_kernel["share_ns_sum"].to_pylist() == kernels.sort_by("kernel_id")["dur_ns"].to_pylist()
+
+
+def test_operators_did_what_the_executed_nodes_did(resnet):
+    """Fused convolutions move what crosses their border. Mutation: the bytes of each source node on its own."""
+    operators, *graph = (table(resnet.latest, name) for name in (
+        "attribution/operators.parquet", "model/executed_nodes.parquet", "model/graph_nodes.parquet",
+        "model/graph_edges.parquet"))
+    work = border_work(*graph)
+    ran = table(resnet.latest, "profiler/rocprof_kernels.parquet")["executed_node"].to_pylist()
+    for place, amount in enumerate(("flops", "bytes")):
+        assert pc.sum(operators[amount]).as_py() == sum(work[name][place] for name in ran if name in work)
+    assert "Conv + BatchNormalization + Relu" in operators["operator"].to_pylist()
 
 
 def test_closure_is_node_time_over_run_time(resnet):

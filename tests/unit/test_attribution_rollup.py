@@ -70,7 +70,7 @@ def test_a_summary_comes_back_from_its_document_and_nothing_else_does():
 
 
 NODES = tables.GRAPH_NODES.build(
-    node_id=[0, 1, 2, 3], name=["/m/layers.0/MatMul", "/m/layers.1/MatMul", "/m/layers.1/Add", "Softmax"],
+    node_id=[0, 1, 2, 3], name=["/m/layers.0/MatMul", "/m/layers.1/MatMul", "/m/residual/Add", "Softmax"],
     op_type=["MatMul", "MatMul", "Add", "Softmax"], flops_each=[8, 8, 2, None], bytes_each=[4, 4, 4, 4],
     input_shapes=["[[2]]"] * 4, category=["gemm", "gemm", "elementwise", "softmax"],
     provider=["CPU"] * 3 + ["CUDA"], partition=[0, 0, 0, 1])

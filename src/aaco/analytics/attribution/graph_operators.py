@@ -6,7 +6,6 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -48,10 +47,10 @@ def of_graph(kernels: pa.Table, mapped: pa.Table, executed_nodes: pa.Table, grap
     """The operators, the longest first, and op_to_kernel_map with their ids.
 
     An operator is an executed node: one that fuses several nodes of the model is one row, named after all of them, for
-    its time and traffic are of the whole (op_to_kernel_map models each node's part of the time). Its module is what the
-    names of its nodes have in common: exporters name the nodes of a module /model/layers.0/mlp/MatMul. executions: how
-    often each executed node ran in the measured inferences, where kernels do not tell; only the kernels of those are
-    counted then.
+    its time and traffic are of the whole (op_to_kernel_map models each node's part of the time). Its module and family
+    are those of the node with most FLOPs; exporters name the nodes of a module /model/layers.0/mlp/MatMul. executions:
+    how often each executed node ran in the measured inferences, where kernels do not tell; only the kernels of those
+    are counted then.
     """
     units = _units(executed_nodes, graph_nodes, executed_work(executed_nodes, graph_nodes, graph_edges))
     rows = list(dict.fromkeys(units.values()))
@@ -92,8 +91,8 @@ def _units(executed_nodes: pa.Table, graph_nodes: pa.Table, work: Mapping[str, W
 
 def _unit(sources: list[_Node], op_type: str, domain: str, work: Work) -> _Unit:
     main = max(sources, key=lambda node: node["flops_each"] or 0)
-    return _Unit(_common([module_of(node["name"]) for node in sources]), _name(sources, op_type, domain),
-                 _entering(sources), main["provider"], main["partition"], main["category"], work)
+    return _Unit(module_of(main["name"]), _name(sources, op_type, domain), _entering(sources), main["provider"],
+                 main["partition"], main["category"], work)
 
 
 def _name(sources: list[_Node], op_type: str, domain: str) -> str | None:
@@ -107,13 +106,6 @@ def _name(sources: list[_Node], op_type: str, domain: str) -> str | None:
     rest = len(names) - MOST_NAMES
     shown = names if rest <= 0 else [*names[:MOST_NAMES - 1], f"{rest + 1} more"]
     return JOINED.join(shown) or None
-
-
-def _common(modules: Sequence[str | None]) -> str | None:
-    """The innermost module that holds all of these."""
-    paths = [(module or "").split("/") for module in modules]
-    same = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
-    return "/".join(parts[0] for parts in same) or None
 
 
 def _entering(sources: list[_Node]) -> str | None:

@@ -22,8 +22,8 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "operator": (NAME, "innermost operator around the launch, as aten::addmm; of a model's graph what the executed "
                        "node is, if it fuses several as Conv + Relu; null where there is none"),
     "outermost": (NAME, "outermost operator around that call, as aten::linear"),
-    "module": (NAME, "path of the modules around it, outermost first: nn.Module, or what the names of an executed "
-                     "node's source nodes have in common"),
+    "module": (NAME, "path of the modules around it, outermost first: nn.Module, or what a graph node's name says, "
+                     "of a fused node the one with most FLOPs"),
     "provider": (NAME, "execution provider, of a model's graph"),
     "partition": (INT, "index of the provider's partition of a model's graph"),
     "annotation": (NAME, "innermost range around it that the user named; a profiler's own steps are none"),
