@@ -66,7 +66,7 @@ def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     counted = "left out of latency" if duet["only_quiet"] else "counted"
     yield "disturbed pairs", f"{duet['disturbed_pairs']}, {counted}"
     if duet.get("traced"):
-        yield "tracer", (f"in {format.plural(duet['traced'], 'process')}; a launch takes up to 15 % more of the host's "
+        yield "tracer", (f"in {format.plural(duet['traced'], 'process')}; a launch takes some 17 % more of the host's "
                          "time by it, on either side alike")
 
 
