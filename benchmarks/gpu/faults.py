@@ -132,7 +132,8 @@ def judged(case: Case, document: Mapping[str, Any]) -> Claim:
 
 
 def _bar(case: Case) -> str:
-    return f"{' or '.join(sorted(case.named))}{'' if case.named & FAULTS else ', no fault'}"
+    but = f" but {' or '.join(sorted(case.may))}" if case.may else ""
+    return f"{' or '.join(sorted(case.named))}{'' if case.named & FAULTS else f', no fault{but}'}"
 
 
 def _evidence(items: list[Mapping[str, Any]]) -> str:

@@ -112,9 +112,11 @@ def claims(_: Path, argv: Sequence[str] = (sys.executable, "-c", PROGRAM)) -> li
     with tempfile.TemporaryDirectory() as scratch, running(argv) as (program,):
         folder = Path(scratch)
         recorder = device_watch.Recorder("nvidia", folder / "cost", device_watch.PERIOD_S)
-        recorder.wait()
-        costs = {kind: cost(program, kind, recorder.pid) for kind in ("launch", "gemm")}
-        recorder.stop()
+        try:
+            recorder.wait()
+            costs = {kind: cost(program, kind, recorder.pid) for kind in ("launch", "gemm")}
+        finally:
+            recorder.stop()
         held, told = watched(program, "gemm", folder / "held")
         steps(program, "launch", REST_S)
         free, _ = watched(program, "launch", folder / "free")

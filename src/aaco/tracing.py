@@ -106,13 +106,14 @@ def _execute(session: Session, made: Sequence[tuple[Share, Pass]], command: Comm
             "said": "", "telemetry": None}
         accounts.append(account)
         session.write_json(layout.EXECUTIONS, document)
-        try:
-            tier = session.record.planned.watched_by if each.kind == "trace" else None
-            with watching.devices(session, tier), watching.system(session, tier, show=show) as watch:
-                _run(one.launcher, each, command, shown, folder / each.folder, account, watch.begin)
-            account["telemetry"] = watch.told
-        finally:
-            session.write_json(layout.EXECUTIONS, document)
+        tier = session.record.planned.watched_by if each.kind == "trace" else None
+        with watching.devices(session, tier):
+            try:
+                with watching.system(session, tier, show=show) as watch:
+                    _run(one.launcher, each, command, shown, folder / each.folder, account, watch.begin)
+            finally:
+                account["telemetry"] = watch.told
+                session.write_json(layout.EXECUTIONS, document)
         show.progress(number, len(made))
 
 

@@ -88,3 +88,10 @@ def test_operators_did_what_their_executed_nodes_did(drawn, ran):
     assert sum(one["bytes"] for one in said) == sum(work[name][1] for name in names)
     assert sum(one["calls"] for one in said) == sum(one["kernels"] for one in said) == len(names)
     assert sum(one["device_ns"] for one in said) == sum(mapped["share_ns"].to_pylist()) == 7 * len(names)
+
+
+def test_views_of_views_are_as_many_as_a_graph_has():
+    """Mutation: a call for each."""
+    views = [("Identity", [f"t{before}"], 1) for before in range(1, 1500)]
+    found, executed = described([("Relu", ["x"], 0), ("Relu", ["t0"], 0), *views, ("Relu", ["t1500"], 2)], {1501})
+    assert border_work(executed, found.nodes, found.edges)["e0"][1] == 2 * SIZE

@@ -73,6 +73,14 @@ def test_what_is_recorded_beside_a_trace_is_on_its_clock(aaco, library, tmp_path
         aaco.inside("analyze")
 
 
+def test_a_program_that_fails_keeps_what_was_recorded_beside_it(aaco, library):
+    """Mutation: told only where it ended well."""
+    aaco.inside("trace", "--tool", "cupti", "--telemetry", "--", sys.executable, "-c",
+                cupti.WORK + "work(2); time.sleep(0.5); sys.exit(3)", AACO_CUPTI=library, expect=1)
+    [execution] = json.loads((aaco.latest / "profiler/executions.json").read_text())["executions"]
+    assert execution["code"] == 3 and execution["telemetry"]["achieved"]
+
+
 def test_a_program_that_is_killed_leaves_what_was_flushed_and_the_session_says_so(aaco, library):
     program = (cupti.WORK + "work(4); at = os.environ['AACO_CUPTI_TRACE']; made = at + '/' + os.listdir(at)[0]\n"
                "while os.path.getsize(made) < 5000: time.sleep(0.01)\nos.kill(os.getpid(), 9)")

@@ -56,6 +56,13 @@ def test_a_symbol_whose_text_no_memory_holds_costs_the_others_nothing(levels):
     assert demangle.demangled([doubling(levels), *PLAIN]) == PLAIN
 
 
+def test_a_line_that_its_end_cut_is_not_read(monkeypatch):
+    """A pipe that is full makes it wait within a line, and its limit may end it there. Mutation: every line read."""
+    cut = '["_Z1fv", "f()"]\n["_Z1gv", "g'
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], -24, cut))
+    assert demangle.demangled(["_Z1fv", "_Z1gv"]) == {"_Z1fv": "f()"}
+
+
 def test_without_the_library_names_stay(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert demangle.demangled(PLAIN) == {}

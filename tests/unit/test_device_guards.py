@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaco.analytics import features
+from aaco.analytics import features, neighbours
 from aaco.analytics import metrics as every
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.inputs import Spans
@@ -66,6 +66,13 @@ def shared(own, others):
     spans = Spans(np.array([at[0]]), np.array([at[0] + 8_000_000_000]))
     value = registry.METRICS["device_others_sm_pct"].compute(samples, EVENTS, spans)
     return value, conditions(device_others_sm_pct=value)
+
+
+def test_who_has_another_device_is_no_neighbour():
+    """Mutation: every device counts."""
+    samples = SAMPLES.build(t_ns=[1, 1, 1, 1], device_id=[0, 0, 1, 1], name=["own_sm_pct", "others_sm_pct"] * 2,
+                            value=[60.0, 3, 0, 95])
+    assert neighbours.others(samples)["value"].to_pylist() == [3]
 
 
 def test_a_device_is_shared_where_others_compute_on_it():

@@ -143,8 +143,12 @@ class _Tensors:
 
     def _leaves(self, tensor: _Tensor, inside: set[int]) -> bool:
         """Whether a node that is not inside, or the model's user, reads it, perhaps through views."""
-        return (any(reader not in inside and self._needs(reader, tensor) for reader in self.readers[tensor])
-                or any(self._leaves(view, inside) for view in self.views[tensor]))
+        seen = [tensor]
+        for one in seen:  # grows: views of views, of which a graph may have more than calls can nest
+            if any(reader not in inside and self._needs(reader, one) for reader in self.readers[one]):
+                return True
+            seen += self.views[one]
+        return False
 
     def _needs(self, reader: int | None, tensor: _Tensor) -> bool:
         """Not to view it, nor to ask for its shape."""

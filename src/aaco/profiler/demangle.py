@@ -30,7 +30,8 @@ def demangled(names: Iterable[str]) -> Mapping[str, str]:
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     except OSError:
         return {}
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    whole = done.stdout.rpartition("\n")[0]  # its limit may end the process within a line that waits for room
+    return dict(json.loads(line) for line in whole.splitlines())
 
 
 def _main() -> None:
@@ -48,7 +49,7 @@ def _main() -> None:
         place = demangle(symbol.encode(), None, None, None)  # is not freed: the process ends soon
         text = ctypes.string_at(place) if place else b""
         if 0 < len(text) <= LONGEST_TEXT and text.isascii():
-            os.write(1, json.dumps([symbol, text.decode()]).encode() + b"\n")  # a line is whole, or not there
+            os.write(1, json.dumps([symbol, text.decode()]).encode() + b"\n")  # at once: nothing waits in a buffer
 
 
 if __name__ == "__main__":
