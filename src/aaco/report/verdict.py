@@ -66,8 +66,8 @@ def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     counted = "left out of latency" if duet["only_quiet"] else "counted"
     yield "disturbed pairs", f"{duet['disturbed_pairs']}, {counted}"
     if duet.get("traced"):
-        yield "tracer", (f"in {format.plural(duet['traced'], 'process')}; a launch takes some 17 % more of the host's "
-                         "time by it, on either side alike")
+        yield "tracer", (f"in {format.plural(duet['traced'], 'process')}; a launch takes more of the host's time by "
+                         "it (17 % on an H200), on either side alike")
 
 
 def causes(verdict: Mapping[str, Any]) -> Iterator[tuple[str, float, float | None]]:

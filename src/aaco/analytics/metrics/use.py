@@ -43,8 +43,9 @@ def device_dram_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spa
     return _share(samples, gpu_events, measured_spans, "dram_pct")
 
 
-@metric(unit="pct", better="lower", formula="mean share of the time in which kernels of others ran, of busy devices",
-        source="NVML process utilization (nvmlDeviceGetProcessUtilization)", bands=("<5 ours alone", ">=5 shared"))
+@metric(unit="pct", better="lower", bands=("<5 ours alone", ">=5 shared"),
+        formula="mean share of the time in which kernels of others ran, of busy devices that ours used",
+        source="NVML process utilization (nvmlDeviceGetProcessUtilization)")
 def device_others_sm_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
     """How much of the device's multiprocessors processes had that are not ours, while inferences were measured."""
     return _share(others(samples), gpu_events, measured_spans, OTHERS, USERS_NS)
