@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from aaco.core.errors import Missing
+
+END_S = 60.0
 
 
 class Program:
     """A running one; `begin` waits until it is ready."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  not a pipe, which would hold it up once it is full
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
                                          text=True, env=environment)
 
     def begin(self) -> None:
@@ -39,14 +43,21 @@ class Program:
         return answer
 
     def end(self) -> None:
-        """Close its stdin, which ends it."""
+        """Close its stdin, which ends it; one that goes on is killed."""
         assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
 
     def _gone(self) -> Missing:
-        assert self._process.stderr
-        last = (self._process.stderr.read().splitlines() or ["it said nothing"])[-1]
+        self._process.wait()
+        self._said.seek(0)
+        last = (self._said.read().splitlines() or ["it said nothing"])[-1]
         return Missing(f"the program does not run on the device: {last}", "pip install torch, built for CUDA")
 
 
@@ -56,11 +67,11 @@ def running(argv: Sequence[str], *environments: Mapping[str, str] | None) -> Ite
 
     Raises Missing where one does not begin.
     """
-    programs = [Program(argv, environment) for environment in environments or (None,)]
-    try:
+    with ExitStack() as held:
+        programs = []
+        for environment in environments or (None,):
+            programs.append(Program(argv, environment))
+            held.callback(programs[-1].end)
         for program in programs:
             program.begin()
         yield programs
-    finally:
-        for program in programs:
-            program.end()

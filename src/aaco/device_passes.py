@@ -21,6 +21,7 @@ from aaco.analytics.families import families_of
 from aaco.analytics.lanes import Ints, integers
 from aaco.core import files
 from aaco.core.clocks import ClockOffsets
+from aaco.core.errors import BadCapture
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent
 from aaco.core.show import Show
@@ -141,18 +142,21 @@ def _with_calls(folder: Path, shift: int) -> tuple[_Pass | None, list[str]]:
         return None, []
     try:
         return _traced(folder / layout.CUPTI_CALLS, shift), []
-    except Absent as reason:
+    except (Absent, BadCapture) as reason:
         return None, [f"the pass that records calls: {reason}"]
 
 
 def _traced(folder: Path, shift: int) -> _Pass:
-    """A pass under the tracer alone. Raises Absent."""
+    """A pass under the tracer alone. Raises Absent, BadCapture."""
     tables, problems = _capture(folder, shift)
     rows = iterations.measured(folder / iterations.TRACED)
     begins, ends = rows[:, 2], rows[:, 3]
     for name, key in (("kernels", "kernel_id"), ("copies", "copy_id")):
         run = passes.inside(integers(tables[name]["t_start_ns"]), begins, ends)
         tables[name] = _numbered(replaced(tables[name], "iteration", run), key)
+    if not pc.any(pc.is_valid(tables["kernels"]["iteration"])).as_py():
+        outside = f"none of {tables['kernels'].num_rows:,} kernels ran in a measured inference"
+        raise Absent("; ".join([*problems, outside]))
     return _Pass(tables, begins, ends, problems)
 
 

@@ -20,10 +20,15 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
-    ("collectors/nvml_users.py", "self._known[pid] = above == self._root", "self._known[pid] = False",
+    ("collectors/nvml_users.py", "self._known[process] = self._root in (above.pid, above.parent)",
+     "self._known[process] = False",
      "tests/unit/test_device_watch.py::test_of_processes_only_two_sums_are_kept"),
     ("collectors/nvml_users.py", "            if above is None:\n                return None", "            if False:\n"
      "                return None", "tests/unit/test_device_watch.py::test_whose_work_it_is_where_some_cannot_be_seen"),
+    ("device_passes.py", "except (Absent, BadCapture) as reason:", "except Absent as reason:",
+     "tests/unit/test_device_passes.py::test_without_its_pass_the_calls_are_missing_with_the_reason"),
+    ("device_passes.py", 'if not pc.any(pc.is_valid(tables["kernels"]["iteration"])).as_py():', "if False:",
+     "tests/unit/test_device_passes.py::test_without_its_pass_the_calls_are_missing_with_the_reason"),
     ("analytics/metrics/use.py", "OTHERS, USERS_NS)", "OTHERS)",
      "tests/unit/test_device_guards.py::test_a_device_is_shared_where_others_compute_on_it"),
     ("analytics/rules/quality.py", "if noise_impact_pct.value is None and", "if",
@@ -113,7 +118,7 @@ MUTATIONS = [
      "tests/unit/test_metrics.py"),
     ("analytics/roofline/nodes.py", 'machine.get(PEAKS.get(dtype, ""))', "machine.get(PEAK)",
      "tests/unit/test_metrics.py"),
-    ("analytics/roofline/nodes.py", "sum(flops) * max(times)", "sum(flops)", "tests/unit/test_metrics.py"),
+    ("analytics/executed_work.py", "(work.flops * work.executions,", "(work.flops,", "tests/unit/test_metrics.py"),
     ("analytics/inputs.py", "began = at - _intervals_ns(samples)", "began = at", "tests/unit/test_metrics.py"),
     ("analytics/trips.py", "if _goes_on(body, inner) else None", "",
      "tests/unit/test_graph.py::test_a_loops_body_costs_as_often_as_it_runs"),

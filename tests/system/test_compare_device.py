@@ -41,8 +41,8 @@ def traced(aaco, monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(PLANTED)
     monkeypatch.setattr(device, "ON_CUDA", {"CPUExecutionProvider"})
     monkeypatch.setattr(sides.environment, "CPU_PROVIDER", "none of these")
-    planted = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]), "FAKE_CUPTI": str(library),
-               "FAKE_CUPTI_LIVE": "1"}
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    planted = {"PYTHONPATH": path, "FAKE_CUPTI": str(library), "FAKE_CUPTI_LIVE": "1"}
 
     def compare(*words, expect=0, library=str(library)):
         done = aaco.inside("compare", "gpt2-tiny", *words, "--processes", 5, "--pairs", 25, "--warmup", 2, "-q",

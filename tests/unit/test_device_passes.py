@@ -190,13 +190,21 @@ def test_products_have_the_side_of_their_node_and_what_converts_for_them_passes_
     assert (found.told_by_ns["shapes"], found.told_by_ns["names"]) == (1 + 100, 10 + 1000 + 7)
 
 
-def test_without_its_pass_the_calls_are_missing_with_the_reason(tmp_path):
-    """And everything else is as it was. Mutation: the other pass given up, too."""
-    session, truth, _ = planted(tmp_path, calls="refused")
+@pytest.mark.parametrize("spoil, why", [
+    (None, "the tracer recorded no kernel on a device"),
+    (lambda capture: capture.write_bytes(b"AACOCUPT" + bytes(64)), "44-1.cupti"),
+    (lambda capture: (capture.parent / iterations.TRACED).write_bytes(
+        np.array([[0, 1, 1, 2]], "<i8").tobytes()), "kernels ran in a measured inference")])
+def test_without_its_pass_the_calls_are_missing_with_the_reason(tmp_path, spoil, why):
+    """And everything else is as it was. Mutations: the other pass given up, too; a pass outside inferences taken."""
+    session, truth, _ = planted(tmp_path, calls="there" if spoil else "refused")
+    if spoil:
+        spoil(session.folder / layout.CUPTI_CALLS / "44-1.cupti")
     found = derive.explanation(session, Analysis(), anew=True)
     account = found.examined["device_passes"]
     assert "checked" not in account and account["named_ns"] == sum(truth.values())
-    assert account["problems"] == ["the pass that records calls: the tracer recorded no kernel on a device"]
+    assert len(account["problems"]) == 1
+    assert account["problems"][0].startswith("the pass that records calls: ") and why in account["problems"][0]
     assert "no launch call" in found.readings["host_limited_pct"].why_absent
 
 

@@ -132,14 +132,37 @@ def users(driver: Path, proc: Path) -> dict[str, float]:
 def test_whose_work_it_is_where_some_cannot_be_seen(driver: Path, tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutations: whoever is not seen is another; a name with a bracket in it; nobody at work is not told."""
-    for pid, name, parent in ((50, "python", 42), (60, "a) S 42 (b", 1), (1, "init", 0)):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} 7 7")
-    for said, told in (("50:30,60:20", (30, 20)), ("50:30,70:20", None), ("", (0, 0)), ("60:101", (0, 0)), (None, None),
+    for pid, name, parent in ((50, "python", 42), (60, "a) S 42 (b", 1), (1, "init", 0), (80, "lost", 90)):
+        plant_process(tmp_path, pid, name, parent)
+    for said, told in (("50:30,60:20", (30, 20)), ("50:30,70:20", None), ("50:30,80:20", None), ("", (0, 0)),
+                       ("60:101", (0, 0)), (None, None),
                        (",".join(f"60:{share}" for share in range(40)), (0, 39))):
         monkeypatch.setenv("FAKE_NVML_USERS", said) if said is not None else monkeypatch.delenv("FAKE_NVML_USERS")
         expected = dict(zip(("own_sm_pct", "others_sm_pct"), told, strict=True)) if told else {}
         assert users(driver, tmp_path) == expected
+
+
+def plant_process(proc: Path, pid: int, name: str, parent: int, started: int = 7) -> None:
+    """proc_pid_stat(5): the parent is the fourth field, the start the 22nd."""
+    (proc / str(pid)).mkdir(exist_ok=True)
+    (proc / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} {'5 ' * 17}{started} 9")
+
+
+def test_a_number_that_is_used_again_is_another_process(driver: Path, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: whoever was ours stays ours."""
+    monkeypatch.setenv("FAKE_NVML_USERS", "50:30")
+    library = nvml.Driver(str(driver / nvml.LIBRARY))
+    device = library.devices()[0]
+    found = nvml_users.Users(library._nvml, device.index, device.handle, 42, tmp_path)
+    monkeypatch.setattr(nvml_users, "EVERY_NS", 0)
+    plant_process(tmp_path, 1, "init", 0)
+    told = []
+    for parent, started in ((42, 7), (1, 8)):
+        plant_process(tmp_path, 50, "python", parent, started)
+        told.append([value for *_, value in found.samples()])
+    library.close()
+    assert told == [[30, 0], [0, 30]]
 
 
 def test_a_driver_that_hangs_is_left_behind(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

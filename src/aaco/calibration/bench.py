@@ -33,8 +33,8 @@ REPEAT_S, BURSTS = 0.002, 30  # in a part
 SHORTEST_S = 1e-7  # below an event's resolution, which is 0.5 us
 EDGES, LONGEST_S = (2048, 4096, 8192), 0.02  # of matrices; no larger one where its product would take longer
 TRIES = 5  # of each algorithm: two that differ by a few per cent must not be chosen between by chance
-# The limiter of a board's power needs some 0.1 s to hold the clock down, and as long to let it go: bursts with a rest
-# before each run at the clock of a product among other work, and are alike; without, at whatever the last one left.
+# Bursts one after the other ran at whatever clock the limiter of the board's power had left (three rounds on an H200
+# differed by up to 6.6 %); a rest before each is to have them begin alike.
 RESTS, LONGER = 4, 5  # rests in the time of a part; and how many of its times a part with rests has
 LAUNCHES, GRAPH_KERNELS, COPIED = 200, 1000, 256 << 20
 A16, B16 = 0x3BFF3BFF, 0x14191419  # two of 0.9995 and two of 0.001 in fp16

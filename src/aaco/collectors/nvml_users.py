@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from ctypes import byref, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
+from typing import NamedTuple
 
 from aaco.collectors.device_samples import CODES, Record
 
@@ -30,6 +31,14 @@ class _Use(ctypes.Structure):
                 ("decoder", c_uint))
 
 
+class _Process(NamedTuple):
+    """A number is used again: with the time of its start, in ticks since boot, it is one process's."""
+
+    pid: int
+    parent: int
+    started: int
+
+
 class Users:
     """The shares of one device. root: whose descendants the measured processes are."""
 
@@ -37,7 +46,7 @@ class Users:
                  proc: Path = Path("/proc")) -> None:
         self._get = getattr(nvml, "nvmlDeviceGetProcessUtilization", None)
         self.index, self.handle, self._at = index, handle, 0
-        self._root, self._proc, self._known = root or os.getppid(), proc, dict[int, bool]()
+        self._root, self._proc, self._known = root or os.getppid(), proc, dict[_Process, bool]()
 
     def samples(self) -> Iterator[Record]:
         """Our share and that of others, %, about five times a second."""
@@ -64,7 +73,7 @@ class Users:
             code = self._get(self.handle, room, byref(count), c_ulonglong(since))  # type: ignore[misc]
             if code == SUCCESS:
                 told = sorted((one.time_us, one.pid, one.sm) for one in room if one.pid and one.time_us > since)
-                return {pid: share for _, pid, share in told if share <= 100}
+                return {pid: share for _, pid, share in told if share <= 100}  # more is no share: a record not filled
         if code in (SUCCESS, NOT_FOUND):
             return {}
         if code != INSUFFICIENT_SIZE:
@@ -73,19 +82,23 @@ class Users:
 
     def _ours(self, pid: int) -> bool | None:
         """Whether the process descends from the root, as it was first seen; None where it is not to be seen."""
-        if pid not in self._known:
-            above: int | None = pid
-            while above not in (None, 0, self._root):
-                above = _parent(self._proc / str(above) / "stat")
+        process = _process(self._proc, pid)
+        if process is None:
+            return None
+        if process not in self._known:
+            above: _Process | None = process
+            while above and self._root not in (above.pid, above.parent) and above.parent:
+                above = _process(self._proc, above.parent)
             if above is None:
                 return None
-            self._known[pid] = above == self._root
-        return self._known[pid]
+            self._known[process] = self._root in (above.pid, above.parent)
+        return self._known[process]
 
 
-def _parent(stat: Path) -> int | None:
-    """proc_pid_stat(5): the number after the name, which may hold anything, and the state."""
+def _process(proc: Path, pid: int) -> _Process | None:
+    """proc_pid_stat(5): the numbers after the name, which may hold anything; None where it is not to be seen."""
     try:
-        return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+        after = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return _Process(pid, int(after[1]), int(after[19]))
     except (OSError, ValueError, IndexError):
         return None

@@ -44,6 +44,8 @@ def why_not(both: Sequence[Prepared]) -> str:
         return "what a command does on a device is not recorded in turns: aaco trace -- COMMAND"
     if all(side.on_host for side in both):
         return "the processor does the work"
+    if any(side.on_host for side in both):
+        return "the processor does the work of one side"
     others = [name for name in providers if name not in ON_CUDA]
     return f"no tracer of ours records what {others[0]} does on a device" if others else ""
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 SYMBOL = re.compile(r"_Z[\w.$]{1,8189}", re.ASCII)
-LONGEST_TEXT = 1 << 16
+LONGEST_TEXT, MOST_TEXT = 1 << 16, 16 << 20  # of one name, and of all: real ones take kilobytes
 MEMORY_BYTES = 1 << 29
 CPU_S = 1
 
@@ -45,10 +45,12 @@ def _main() -> None:
     demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     demangle.restype = ctypes.c_void_p
     demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    left = MOST_TEXT
     for symbol in sys.stdin.read().splitlines():
         place = demangle(symbol.encode(), None, None, None)  # is not freed: the process ends soon
         text = ctypes.string_at(place) if place else b""
-        if 0 < len(text) <= LONGEST_TEXT and text.isascii():
+        if 0 < len(text) <= min(LONGEST_TEXT, left) and text.isascii():
+            left -= len(text)
             os.write(1, json.dumps([symbol, text.decode()]).encode() + b"\n")  # at once: nothing waits in a buffer
 
 
