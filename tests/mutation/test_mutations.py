@@ -20,11 +20,13 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
-    ("collectors/nvml_users.py", "self._known[process] = self._root in (above.pid, above.parent)",
-     "self._known[process] = False",
+    ("collectors/nvml_users.py", "self._known[process.identity] = self._root in (above.pid, above.parent)",
+     "self._known[process.identity] = False",
      "tests/unit/test_device_watch.py::test_of_processes_only_two_sums_are_kept"),
     ("collectors/nvml_users.py", "            if above is None:\n                return None", "            if False:\n"
      "                return None", "tests/unit/test_device_watch.py::test_whose_work_it_is_where_some_cannot_be_seen"),
+    ("collectors/nvml_users.py", "return self.pid, self.started", "return self.pid, self.parent",
+     "tests/unit/test_device_watch.py::test_a_number_that_is_used_again_is_another_process"),
     ("device_passes.py", "except (Absent, BadCapture) as reason:", "except Absent as reason:",
      "tests/unit/test_device_passes.py::test_without_its_pass_the_calls_are_missing_with_the_reason"),
     ("device_passes.py", 'if not pc.any(pc.is_valid(tables["kernels"]["iteration"])).as_py():', "if False:",

@@ -150,7 +150,7 @@ def plant_process(proc: Path, pid: int, name: str, parent: int, started: int = 7
 
 def test_a_number_that_is_used_again_is_another_process(driver: Path, tmp_path: Path,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutation: whoever was ours stays ours."""
+    """And one whose parent ended is the same. Mutations: whoever was ours stays ours; told by its parent."""
     monkeypatch.setenv("FAKE_NVML_USERS", "50:30")
     library = nvml.Driver(str(driver / nvml.LIBRARY))
     device = library.devices()[0]
@@ -158,11 +158,11 @@ def test_a_number_that_is_used_again_is_another_process(driver: Path, tmp_path: 
     monkeypatch.setattr(nvml_users, "EVERY_NS", 0)
     plant_process(tmp_path, 1, "init", 0)
     told = []
-    for parent, started in ((42, 7), (1, 8)):
+    for parent, started in ((42, 7), (1, 7), (1, 8)):
         plant_process(tmp_path, 50, "python", parent, started)
         told.append([value for *_, value in found.samples()])
     library.close()
-    assert told == [[30, 0], [0, 30]]
+    assert told == [[30, 0], [30, 0], [0, 30]]
 
 
 def test_a_driver_that_hangs_is_left_behind(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aaco.collectors.device_samples import CODES, Record
+from aaco.collectors.procfs import process_stat
 
 SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE = 0, 6, 7  # nvml.h; NOT_FOUND: nobody worked
 EVERY_NS = 200_000_000
@@ -32,11 +33,16 @@ class _Use(ctypes.Structure):
 
 
 class _Process(NamedTuple):
-    """A number is used again: with the time of its start, in ticks since boot, it is one process's."""
+    """started: in ticks since boot."""
 
     pid: int
     parent: int
     started: int
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """One process's alone: numbers are used again, and a parent that ends before it leaves it to another."""
+        return self.pid, self.started
 
 
 class Users:
@@ -46,7 +52,7 @@ class Users:
                  proc: Path = Path("/proc")) -> None:
         self._get = getattr(nvml, "nvmlDeviceGetProcessUtilization", None)
         self.index, self.handle, self._at = index, handle, 0
-        self._root, self._proc, self._known = root or os.getppid(), proc, dict[_Process, bool]()
+        self._root, self._proc, self._known = root or os.getppid(), proc, dict[tuple[int, int], bool]()
 
     def samples(self) -> Iterator[Record]:
         """Our share and that of others, %, about five times a second."""
@@ -85,20 +91,17 @@ class Users:
         process = _process(self._proc, pid)
         if process is None:
             return None
-        if process not in self._known:
+        if process.identity not in self._known:
             above: _Process | None = process
             while above and self._root not in (above.pid, above.parent) and above.parent:
                 above = _process(self._proc, above.parent)
             if above is None:
                 return None
-            self._known[process] = self._root in (above.pid, above.parent)
-        return self._known[process]
+            self._known[process.identity] = self._root in (above.pid, above.parent)
+        return self._known[process.identity]
 
 
 def _process(proc: Path, pid: int) -> _Process | None:
-    """proc_pid_stat(5): the numbers after the name, which may hold anything; None where it is not to be seen."""
-    try:
-        after = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return _Process(pid, int(after[1]), int(after[19]))
-    except (OSError, ValueError, IndexError):
-        return None
+    """The process of this number; None where it is not to be seen."""
+    fields = process_stat(f"{proc}/{pid}")
+    return _Process(pid, int(fields[1]), int(fields[19])) if fields else None

@@ -295,7 +295,7 @@ def look(pid: int, host: Host, group: str | None = None,
 
 def _process(pid: int, proc: str) -> Process | None:
     folder = f"{proc}/{pid}"
-    facts = _stat(folder)
+    facts = process_stat(folder)
     tids = _listed(f"{folder}/task")
     # A zombie counts no more; a main thread may be one while others go on.
     if facts is None or not tids or (facts[0] in (b"Z", b"X") and len(tids) == 1):
@@ -386,7 +386,7 @@ def _cpu_ns(pid: int) -> int | None:
 
 def _thread(folder: str) -> Iterator[tuple[int, Thread]]:
     """(start time, counters) of one thread; nothing when it ended meanwhile."""
-    facts, status = _stat(folder), _read(f"{folder}/status")
+    facts, status = process_stat(folder), _read(f"{folder}/status")
     if facts is None or status is None:
         return
     switches = status[status.rfind(b"\nvoluntary_ctxt_switches:"):].split()  # the last two lines
@@ -395,7 +395,7 @@ def _thread(folder: str) -> Iterator[tuple[int, Thread]]:
     yield int(facts[19]), Thread(ran, waited, voluntary, involuntary, _migrations(folder), int(facts[36]))
 
 
-def _stat(folder: str) -> list[bytes] | None:
+def process_stat(folder: str) -> list[bytes] | None:
     """Fields of proc_pid_stat(5) from the third on, which is number 0 here: the second may hold anything."""
     content = _read(f"{folder}/stat")
     return content.rpartition(b")")[2].split() if content else None
