@@ -25,7 +25,6 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
 from aaco.core.session import Session
 from aaco.profiler import cupti, ort
-from aaco.profiler.capture import Facts
 from aaco.runner import zoo
 from aaco.tracelake import layout
 from benchmarks.claims import Claim
@@ -208,34 +207,25 @@ def captured(session: Session, inferences: int) -> Capture:
     names = _texts(nodes, "executed_node")
     runs = sorted(calls.filter(pc.equal(calls["name"].cast(pa.string()), ort.RUN))["t_end_ns"].to_pylist())
     after = runs[-inferences - 1]  # of the last warm-up: what feeds a run is copied before the runtime says it begins
-    tables, alone = (_tables(session.folder / name) for name in (layout.CUPTI_NAMES, layout.CUPTI_TIMES))
+    (tables, _), (alone, _) = (cupti.read(*sorted((session.folder / name).glob("*.cupti")))
+                               for name in (layout.CUPTI_NAMES, layout.CUPTI_TIMES))
     launched: dict[int, int] = {}
-    for table in tables["api_calls"]:
+    for table in tables.get("api_calls", ()):
         for number, at in zip(table["correlation_id"].to_pylist(), table["t_start_ns"].to_pylist(), strict=True):
             launched[number] = min(at, launched.get(number, at))
 
     def pieces(table: str, name: str) -> list[Kernel]:
-        rows = sorted((start, number, text) for one in tables[table] for start, number, text in zip(
+        rows = sorted((start, number, text) for one in tables.get(table, ()) for start, number, text in zip(
             one["t_start_ns"].to_pylist(), one["correlation_id"].to_pylist(), _texts(one, name), strict=True))
         at = np.array([launched.get(number, -1) for _, number, _ in rows], np.int64)
         place = _running(begins, ends, at)
         return [(text, names[where] if where >= 0 else None) for (_, _, text), where, when in
                 zip(rows, place.tolist(), at.tolist(), strict=True) if when > after]
 
-    others = sorted((start, name) for one in alone["kernels"] for start, name in zip(
+    others = sorted((start, name) for one in alone.get("kernels", ()) for start, name in zip(
         one["t_start_ns"].to_pylist(), _texts(one, "kernel_name"), strict=True))
     return Capture(pieces("kernels", "kernel_name"), pieces("copies", "kind"), [name for _, name in others],
                    dict(zip(names, _texts(nodes, "kernel_name"), strict=True)))
-
-
-def _tables(folder: Path) -> Mapping[str, list[pa.Table]]:
-    """Of the captures in a folder, by name."""
-    tables = defaultdict[str, list[pa.Table]](list)
-    for path in sorted(folder.glob("*.cupti")):
-        for item in cupti.parse(path):
-            if not isinstance(item, Facts):
-                tables[item.schema.metadata[b"aaco.table"].decode()].append(item)
-    return tables
 
 
 def _running(begins: Ints, ends: Ints, at: Ints) -> Ints:

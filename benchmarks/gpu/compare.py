@@ -28,7 +28,6 @@ from aaco.duet import Compared, Request, Side, sides
 from aaco.governance.duet_verdict import DEVICE
 from aaco.governance.verdict import MetricVerdict
 from aaco.profiler import cupti
-from aaco.profiler.capture import Facts
 from aaco.profiler.launchers.cupti import environment
 from aaco.runner import iterations, ort
 from aaco.runner.duet import ModelSide
@@ -146,8 +145,7 @@ def _apart(side: Side, settings: Settings, folder: Path) -> float:
     ort.traced_pass(folder, prepared.runs.workload, prepared.plan, environment(folder, "kernels"))
     offset = clocks.snapshot()
     sums = []
-    tables = [item for path in folder.glob("*.cupti") for item in cupti.parse(path) if not isinstance(item, Facts)]
-    kernels = [item for item in tables if item.schema.metadata[b"aaco.table"] == KERNELS.name.encode()]
+    kernels = cupti.read(*folder.glob("*.cupti"))[0].get(KERNELS.name, [])
     for _, _, begin, end in iterations.measured(folder / iterations.TRACED).tolist():
         shift = offset.realtime_ns - offset.monotonic_ns
         held = (item.filter((pc.field("t_start_ns") >= begin + shift) & (pc.field("t_end_ns") <= end + shift))

@@ -218,15 +218,7 @@ def _traced(folder: Path, mode: str) -> dict[str, str]:
 
 def _read(folder: Path) -> tuple[Tables, list[str]]:
     """The tables of the captures by name, and what was lost of them."""
-    tables: Tables = {}
-    problems = list[str]()
-    for path in sorted(folder.glob("*.cupti")):
-        for item in cupti.parse(path):
-            if isinstance(item, Facts):
-                problems += item.problems
-            else:
-                tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
-    return tables, problems
+    return cupti.read(*sorted(folder.glob("*.cupti")))
 
 
 def _most(tables: list[pa.Table]) -> int:

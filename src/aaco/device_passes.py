@@ -27,7 +27,6 @@ from aaco.core.readings import Absent
 from aaco.core.show import Show
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
 from aaco.profiler import cupti
-from aaco.profiler.capture import Facts
 from aaco.profiler.launchers.cupti import environment
 from aaco.runner import iterations, ort
 from aaco.runner.ort import Workload
@@ -164,15 +163,11 @@ def _capture(folder: Path, shift: int) -> tuple[dict[str, pa.Table], list[str]]:
     """The one process's tables that worked on the device, in start order on this session's clock, and what is lost."""
     worked, problems = list[dict[str, pa.Table]](), list[str]()
     for path in sorted(folder.glob("*.cupti")):
-        tables: dict[str, list[pa.Table]] = {name: [] for name in SPECS}
-        for item in cupti.parse(path):
-            if isinstance(item, Facts):
-                problems += item.problems
-            else:
-                tables[item.schema.metadata[b"aaco.table"].decode()].append(item)
-        if tables["kernels"]:
-            worked.append({name: _moved(spec.build(), shift) if not tables[name] else
-                           _moved(pa.concat_tables(tables[name]), shift) for name, spec in SPECS.items()})
+        tables, lost = cupti.read(path)
+        problems += lost
+        if "kernels" in tables:
+            worked.append({name: _moved(pa.concat_tables(tables[name]) if name in tables else spec.build(), shift)
+                           for name, spec in SPECS.items()})
     if not worked:
         raise Absent("; ".join(problems) or "the tracer recorded no kernel on a device")
     if len(worked) > 1:

@@ -148,24 +148,21 @@ def _measure(session: Session, both: tuple[Prepared, Prepared], request: Request
     began, traced = time.monotonic(), Traced(0, device.why_not(both))
     done: list[Duet] = []
     ran: dict[str, dict[str, str]] = {side: {} for side in pairs.SIDES}
-
-    def measured(stopped_by: Stopped) -> _Measured:
-        return _Measured(_pairs(session, done), ran, traced, stopped_by)
-
     for look in drawn:
         for planned in look:
             if request.budget_s is not None and time.monotonic() - began >= request.budget_s:
-                return measured("budget")
+                return _Measured(_pairs(session, done), ran, traced, "budget")
             show.step(f"process {planned.process + 1} of at most {sum(map(len, drawn))}: {planned.kind}")
             said, traced = _run(session, both, planned, request, traced, show)
             for number, facts in said.items():
                 ran[pairs.SIDES[planned.sides[int(number)]]] |= {
                     name: str(value) for name, value in facts.items() if name != "load_ms"}
             done.append(planned)
-        found = duet_verdict.find(_pairs(session, done), terms, traced.why_absent).headline.comparison
+        table = _pairs(session, done)
+        found = duet_verdict.find(table, terms, traced.why_absent).headline.comparison
         if not found.veto and duet.settled(found, request.precision_pct):
-            return measured("settled" if duet.settled(found) else "precision")
-    return measured("processes")
+            return _Measured(table, ran, traced, "settled" if duet.settled(found) else "precision")
+    return _Measured(table, ran, traced, "processes")
 
 
 def _run(session: Session, both: tuple[Prepared, Prepared], planned: Duet, request: Request, traced: Traced,

@@ -26,7 +26,6 @@ from aaco.core.readings import Absent
 from aaco.core.tables import COPIES, KERNELS
 from aaco.duet.sides import Prepared
 from aaco.profiler import cupti
-from aaco.profiler.capture import Facts
 from aaco.profiler.launchers.cupti import environment
 from aaco.runner import pairs
 from aaco.runner.duet import ModelSide
@@ -78,15 +77,9 @@ def _work(captures: Path) -> tuple[Ints, Ints]:
 
     Raises Absent where there is no capture or one lacks anything: what is missing could be of one side alone.
     """
-    found, problems = list[pa.Table](), list[str]()
-    for path in sorted(captures.glob("*.cupti")):
-        for item in cupti.parse(path):
-            if isinstance(item, Facts):
-                problems += item.problems
-            elif item.schema.metadata[b"aaco.table"] == KERNELS.name.encode():
-                found.append(item)
-            elif item.schema.metadata[b"aaco.table"] == COPIES.name.encode():
-                found.append(item.filter(pc.is_in(item["kind"].cast(pa.string()), OF_THE_DEVICE)))
+    tables, problems = cupti.read(*sorted(captures.glob("*.cupti")))
+    found = [*tables.get(KERNELS.name, ()), *(copies.filter(pc.is_in(copies["kind"].cast(pa.string()), OF_THE_DEVICE))
+                                              for copies in tables.get(COPIES.name, ()))]
     if problems or not found:
         raise Absent("; ".join(dict.fromkeys(problems)) or "the tracer recorded no work of a device")
     offset = clocks.snapshot()

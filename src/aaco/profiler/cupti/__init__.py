@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aaco.profiler.cupti.capture import FORMAT, parse, recognises
+from aaco.profiler.cupti.capture import FORMAT, parse, read, recognises
 
-__all__ = ["FORMAT", "parse", "recognises"]
+__all__ = ["FORMAT", "parse", "read", "recognises"]

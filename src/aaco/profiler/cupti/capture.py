@@ -61,6 +61,22 @@ def parse(path: Path) -> Iterator[pa.Table | Facts]:
         raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
 
 
+def read(*paths: Path) -> tuple[dict[str, list[pa.Table]], list[str]]:
+    """Whole captures: the parts of their tables by name, in the order of the files, and what is said to be lost.
+
+    Raises BadCapture.
+    """
+    tables: dict[str, list[pa.Table]] = {}
+    problems = list[str]()
+    for path in paths:
+        for item in parse(path):
+            if isinstance(item, Facts):
+                problems += item.problems
+            else:
+                tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
+    return tables, problems
+
+
 class _Reader:
     """An open capture, read from its begin to its end once."""
 
