@@ -1,6 +1,7 @@
-"""Batches that the twin was not shown: real sweeps on a CPU, recorded in turns, and our recordings of an H200.
+"""Batches that the twin was not shown: real sweeps, recorded in turns, and our recordings of an H200.
 
-The sweeps are benchmarks/results/twin-cpu.json or what AACO_TWIN_SWEEPS names (`python -m benchmarks.twin._record`).
+The sweeps are benchmarks/results/twin-cpu.json and, where one was made, twin-gpu.json (benchmarks.gpu.twin writes it),
+or what AACO_TWIN_SWEEPS names (`python -m benchmarks.twin._record`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,39 +25,42 @@ from aaco.analytics.twin.work import Amount, Node, between
 from aaco.core.config import resolve
 from aaco.core.statistics import quantile, wilson
 from aaco.runner import inputs, model_file, registry
-from benchmarks.claims import Claim
+from benchmarks.claims import RESULTS, Claim
+from benchmarks.twin._record import CPU
 from benchmarks.twin.kernels import h200
 
-KEPT = Path(__file__).parents[1] / "results" / "twin-cpu.json"
+KEPT_CPU, KEPT_GPU = (RESULTS / f"twin-{kind}.json" for kind in ("cpu", "gpu"))
 BAR = 0.10
-DOUBLING = (1, 2, 4, 8, 16)
-TIMES = {"cpu_ns": "CPU time", "wall_ns": "wall time beside other work"}
+TIMES = {"cpu_ns": "CPU time", "wall_ns": "wall time"}
 Case = tuple[float, bool]  # predicted / measured - 1, and whether the interval holds what was measured
 
 
 def claims(captures: Path) -> list[Claim]:
     """Every claim, on those recordings that are there."""
-    path = Path(os.environ.get("AACO_TWIN_SWEEPS", KEPT))
-    return [*(_sweeps(json.loads(path.read_text())) if path.is_file() else ()), *_resnets(captures / "h200")]
+    named = os.environ.get("AACO_TWIN_SWEEPS")
+    kept = [path for path in ([Path(named)] if named else [KEPT_CPU, KEPT_GPU]) if path.is_file()]
+    return [*(claim for path in kept for claim in judged(json.loads(path.read_text()))),
+            *_resnets(captures / "h200")]
 
 
-def _sweeps(recorded: Mapping[str, Any]) -> Iterator[Claim]:
-    device = roofs.of_ceilings(recorded["ceilings"], recorded["machine"])
-    for kind, said in TIMES.items():
+def judged(recorded: Mapping[str, Any]) -> Iterator[Claim]:
+    """The claims over a recording of benchmarks.twin._record: between, at and beyond the batches that are shown."""
+    gpu, shown, count = recorded["provider"] != CPU, recorded["shown"], len(recorded["models"])
+    device = replace(roofs.of_ceilings(recorded["ceilings"], recorded["machine"]), gpu=gpu)
+    for kind in (kind for kind in TIMES if all(kind in times for times in recorded["models"].values())):
         inside, one_out, beyond = list[Case](), list[Case](), list[Case]()
         for name, times in recorded["models"].items():
             measured = {int(batch): _measured(int(batch), taken) for batch, taken in times[kind].items()}
-            nodes = zoo_nodes(name)
-            unseen = [batch for batch in measured if batch not in DOUBLING]
-            inside += _cases(nodes, device, measured, DOUBLING, unseen)
-            for held in DOUBLING:
-                one_out += _cases(nodes, device, measured, [one for one in DOUBLING if one != held], [held])
-            beyond += _cases(nodes, device, measured, DOUBLING[:-1], [12, 16])
-        count = len(recorded["models"])
-        for what, cases in ((f"batches between those of a sweep 1 to 16, {count} models", inside),
+            cases = partial(_cases, zoo_nodes(name), device, measured)
+            inside += cases(shown, [batch for batch in measured if batch not in shown])
+            for held in shown:
+                one_out += cases([one for one in shown if one != held], [held])
+            beyond += cases(shown[:-1], [batch for batch in measured if batch > shown[-2]])
+        said = f"{recorded['machine']}, {TIMES[kind]}" if gpu else TIMES[kind]
+        for what, found in ((f"batches between those of a sweep 1 to {shown[-1]}, {count} models", inside),
                             ("each batch of that sweep, from the others", one_out),
-                            ("batches 12 and 16 from a sweep 1 to 8", beyond)):
-            yield from _claims(f"{said}: {what}", cases)
+                            (f"batches beyond a sweep 1 to {shown[-2]}", beyond)):
+            yield from _claims(f"{said}: {what}", found)
 
 
 def _measured(batch: int, taken: Sequence[int]) -> Measured:
@@ -64,7 +70,7 @@ def _measured(batch: int, taken: Sequence[int]) -> Measured:
 
 def _cases(nodes: list[Node], device: Roofs, measured: Mapping[int, Measured], shown: Sequence[int],
            asked: Sequence[int]) -> Iterator[Case]:
-    made = twin(nodes, [measured[batch] for batch in shown], device)
+    made = twin(nodes, [measured[batch] for batch in shown], device, beside=device.gpu)
     for batch in asked:
         latency, truth = made.at(Choice(batch)).latency_ms, measured[batch].latency_ms
         assert latency.low is not None and latency.high is not None

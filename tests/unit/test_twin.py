@@ -15,7 +15,9 @@ from aaco.analytics.twin.interval import Spread, conformal
 from aaco.analytics.twin.model import Choice, Measured, twin
 from aaco.analytics.twin.roofs import Roofs
 from aaco.analytics.twin.work import Amount, Node, between, floor
+from aaco.core.errors import Missing
 from aaco.core.readings import Absent
+from benchmarks.twin import _record, sweeps
 
 CPU = Roofs("a CPU", "measured", 1e10, {"fp32_flops": 1e11, "fp16_flops": 2e11})
 # 1 ms of arithmetic per sample; 2 ms to read weights, and 0.1 ms more per sample.
@@ -94,9 +96,28 @@ def test_an_interval_is_that_of_students_t_over_what_was_held_out():
     latency = found.at(Choice(6)).latency_ms
     assert latency.high == pytest.approx(latency.value * math.exp(half))
     assert latency.low == pytest.approx(latency.value / math.exp(half))
-    far = found.at(Choice(64)).latency_ms  # three doublings beyond, on the side where the last was predicted worse
-    worse = max(1, abs(residuals[-1]) / math.sqrt(np.mean(np.square(residuals))))
-    assert worse > 1.1 and math.log(far.high / far.value) == pytest.approx(3 * half * worse)
+
+
+def test_beyond_what_was_measured_the_interval_is_that_of_predictions_from_one_side():
+    found = twin(NODES, [Measured(1, 10.0), Measured(2, 12.0), Measured(4, 15.0), Measured(8, 30.0)], CPU)
+    latency = {one.batch: one.latency_ms for one in found.measured}
+
+    def half(known, asked):
+        """Each asked batch from the known ones, to which it is then added."""
+        off = []
+        for batch in asked:
+            made = twin(NODES, [Measured(each, latency[each]) for each in known], CPU)
+            off.append(math.log(latency[batch] / made.latency_ms(batch)))
+            known = [*known, batch]
+        return stats.t.ppf(0.95, len(off)) * math.sqrt(np.mean(np.square(off))) * math.sqrt(1 + 1 / len(off))
+
+    inside = math.log(found.at(Choice(6)).latency_ms.high / found.latency_ms(6))
+    above, below = half([1, 2], [4, 8]), half([8, 4], [2, 1])
+    assert above > inside and below != above
+    far, near = found.at(Choice(64)).latency_ms, replace(found, measured=found.measured[1:]).at(Choice(1)).latency_ms
+    assert math.log(far.high / far.value) == pytest.approx(3 * above)  # three doublings beyond
+    assert math.log(far.value / far.low) == pytest.approx(3 * above)
+    assert math.log(near.high / near.value) >= half([8, 4], [2]) * (1 - 1e-9)
 
 
 def test_one_latency_of_a_device_beside_its_host_tells_too_little():
@@ -265,3 +286,16 @@ def test_what_a_limit_costs_is_the_best_without_it():
 
 def test_the_level_and_the_fewest_batches_are_what_the_documentation_says():
     assert interval.LEVEL == 0.9 and interval.FEWEST == 3
+
+
+def test_a_recorded_sweep_is_judged_where_it_was_recorded():
+    ceilings = {"fp32_flops": 2e11, "dram_bytes_per_s": 5e10}
+    made = _record.record(["bert-tiny"], 1, ceilings, "here", shown=(1, 2, 4, 8), unseen=(3,))
+    assert {len(taken) for taken in made["models"]["bert-tiny"]["wall_ns"].values()} == {_record.EACH}
+    told = [claim.claim for claim in sweeps.judged(made)]
+    assert len(told) == 12 and told[0].startswith("CPU time: batches between those of a sweep 1 to 8")
+    del made["models"]["bert-tiny"]["cpu_ns"]
+    on_gpu = [claim.claim for claim in sweeps.judged(made | {"provider": "CUDAExecutionProvider"})]
+    assert len(on_gpu) == 6 and all(claim.startswith("here, wall time") for claim in on_gpu)
+    with pytest.raises(Missing, match="has no NoSuchExecutionProvider"):
+        _record.record(["bert-tiny"], 1, ceilings, "here", "NoSuchExecutionProvider")

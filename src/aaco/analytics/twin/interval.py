@@ -3,8 +3,10 @@
 Whole inferences: each measured batch is left out in turn and predicted from the others. The logarithms of measured /
 predicted, each divided by its distance to the nearest other batch in doublings (one at least), are taken for draws of
 a normal distribution of mean 0 and unknown spread, so Student's t gives the interval (a prediction interval: Hahn and
-Meeker 1991, section 4.2; scaled residuals: Lei et al. 2018, section 5.2). Kernels, of which there are many, need no
-distribution: split conformal prediction (Lei et al. 2018, algorithm 2).
+Meeker 1991, section 4.2; scaled residuals: Lei et al. 2018, section 5.2). Beyond the measured batches that is no test:
+there each batch counts as it is predicted from those on its one side alone (rolling origins: Tashman 2000), and the
+wider interval is told. Kernels, of which there are many, need no distribution: split conformal prediction (Lei et al.
+2018, algorithm 2).
 """
 
 from __future__ import annotations
@@ -21,31 +23,34 @@ from aaco.core.statistics import Sample, t_quantile
 LEVEL = 0.9
 FEWEST = 3  # measured batches: one is left out, and a curve needs two
 NEAREST = 1.0  # doublings: sweeps double, so nothing was held out nearer than that
+MOST = 50.0  # of the logarithm: what is not known at all shall still be a number
 METHOD = "leave-one-batch-out residuals, Student's t"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The held-out residuals, log(measured / predicted) per doubling, and their root mean square."""
+    """Held-out residuals, log(measured / predicted) per doubling: of each batch from all others, and of those that can
+    be predicted from the smaller ones (above), or from the larger ones (below), alone."""
 
     residuals: tuple[float, ...]
+    above: tuple[float, ...] = ()
+    below: tuple[float, ...] = ()
 
-    @property
-    def size(self) -> float:
-        """Root mean square: their mean is taken to be 0."""
-        return math.sqrt(sum(each**2 for each in self.residuals) / len(self.residuals))
-
-    def factor(self, distance: float, noise: float = 0.0, end: int | None = None, level: float = LEVEL) -> float:
+    def factor(self, distance: float, noise: float = 0.0, beyond: tuple[float, ...] = ()) -> float:
         """By how much a prediction may be too short or too long: the interval is [value / factor, value x factor].
 
         distance: doublings to the nearest measured batch. noise: log half-width of what was measured there, which a
-        measurement of the prediction would have, too. end: 0 or -1 beyond the smallest or largest of them, where the
-        residual of that one, which was predicted from its one side alone, counts at least.
+        measurement of the prediction would have, too. beyond: `above` or `below`, where the prediction is.
         """
-        count = len(self.residuals)
-        size = self.size if end is None else max(self.size, abs(self.residuals[end]))
-        half = t_quantile(0.5 + level / 2, count) * size * math.sqrt(1 + 1 / count) * max(NEAREST, distance)
-        return math.exp(math.hypot(half, noise, noise))
+        half = max(_half(drawn) for drawn in (self.residuals, beyond) if drawn) * max(NEAREST, distance)
+        return math.exp(min(MOST, math.hypot(half, noise, noise)))
+
+
+def _half(residuals: Sequence[float]) -> float:
+    """Half the prediction interval of another draw; their mean is taken to be 0."""
+    count = len(residuals)
+    size = math.sqrt(sum(each**2 for each in residuals) / count)
+    return t_quantile(0.5 + LEVEL / 2, count) * size * math.sqrt(1 + 1 / count)
 
 
 def doublings(batch: float, others: Sequence[int]) -> float:

@@ -172,24 +172,26 @@ class Twin:
 
     @cached_property
     def spread(self) -> Spread:
-        """What each measured batch is off when the others predict it. Raises Absent with fewer than three."""
+        """What measured batches are off when others predict them. Raises Absent with fewer than three."""
         self._refuse_few()
-        return Spread(tuple(math.log(each.latency_ms / self._held[each.batch])
-                            / max(interval.NEAREST, doublings(each.batch, [one.batch for one in self.measured
-                                                                           if one is not each]))
-                            for each in self.measured))
+        return Spread(tuple(_residual(each, self.without(each.batch)) for each in self.measured),
+                      self._outwards(self.measured), self._outwards(self.measured[::-1]))
+
+    def _outwards(self, ordered: Sequence[Measured]) -> tuple[float, ...]:
+        """What each batch is off when those before it predict it, of which a curve needs two."""
+        known, found = self, list[float]()
+        for each in ordered[:1:-1]:
+            known = known.without(each.batch)
+            found.append(_residual(each, known))
+        return tuple(found)
 
     @property
     def held_out(self) -> dict[int, float]:
         """By measured batch predicted / measured - 1, where the others predict it. Raises Absent with fewer than three
         measured batches."""
         self._refuse_few()
-        return {each.batch: self._held[each.batch] / each.latency_ms - 1 for each in self.measured}
-
-    @cached_property
-    def _held(self) -> dict[int, float]:
-        """By measured batch, the latency that the others predict."""
-        return {each.batch: self.without(each.batch).latency_ms(each.batch) for each in self.measured}
+        return {each.batch: self.without(each.batch).latency_ms(each.batch) / each.latency_ms - 1
+                for each in self.measured}
 
     def without(self, batch: int) -> Twin:
         """The same twin, had this batch never been measured or profiled."""
@@ -207,8 +209,9 @@ class Twin:
         except Absent as reason:
             return None, None, str(reason)
         nearest = min(self.measured, key=lambda one: abs(math.log2(one.batch / batch)))
-        end = 0 if batch < self.measured[0].batch else -1 if batch > self.measured[-1].batch else None
-        factor = spread.factor(doublings(batch, [nearest.batch]), nearest.noise, end)
+        beyond = spread.below if batch < self.measured[0].batch else \
+            spread.above if batch > self.measured[-1].batch else ()
+        factor = spread.factor(doublings(batch, [nearest.batch]), nearest.noise, beyond)
         return value / factor, value * factor, ""
 
     def _device_ms(self, batch: float, roofs: Roofs | None = None, precision: str | None = None) -> float:
@@ -305,6 +308,12 @@ def twin(nodes: Sequence[Node], measured: Sequence[Measured], roofs: Roofs, besi
     if found.nodes.times_ns(found.measured[0].batch).sum() <= 0:
         raise Absent("no node has modelled work or a measured time")
     return found
+
+
+def _residual(one: Measured, known: Twin) -> float:
+    """log(measured / predicted) per doubling of the distance to the nearest batch that is known, one at least."""
+    distance = doublings(one.batch, [other.batch for other in known.measured])
+    return math.log(one.latency_ms / known.latency_ms(one.batch)) / max(interval.NEAREST, distance)
 
 
 def _merged(same: Sequence[Measured]) -> Measured:
