@@ -62,11 +62,16 @@ def test_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files
 
 
 @pytest.mark.parametrize(("rocm", "driver", "why"), [
-    ("6.2.0-66", "6.8.5", ""), ("6.0.2-1", "6.8.5", ""), ("7.0.0-1", "6.8.5", "are 3 releases apart"),
-    ("7.2.0-1", "6.12.12", ""), ("6.4.1-1", "6.99.1", ""), ("5.7.1-1", "6.3.6", "older than MI300X (gfx942)"),
+    ("6.2.0-66", "6.8.5", ""), ("7.0.0-1", "6.8.5", ""), ("7.1.0-1", "6.8.5", "goes with ROCm 6.0, 6.1, 6.2, 6.3, "),
+    ("7.2.0-1", "6.12.12", ""), ("6.2.4-1", "6.16.13", "of release 30.30, goes with ROCm 6.3"),
+    ("6.2.4-1", "6.14.14", ""), ("6.4.1-1", "6.19.14.31400000", "of release 31.40"),
+    ("7.2.0-1", "6.19.14.31400000", ""), ("6.4.1-1", "6.99.1", ""), ("6.2.0-1", "6.16.7", ""),
+    ("7.99.1-1", "6.8.5", ""), ("5.7.1-1", "6.3.6", "older than MI300X (gfx942)"),
     ("nonsense", "6.8.5", "names no version")])
 def test_rocm_fits_its_driver_and_the_devices(tmp_path: Path, rocm: str, driver: str, why: str) -> None:
-    """Mutations: NEAR 9; the device's age not looked at."""
+    """Mutations: releases told by two numbers of the module; the release in its fourth number not read; a ROCm that
+    AMD's list does not know refused; the device's age not looked at.
+    """
     hosts.plant(hosts.server(tmp_path), {"opt/rocm/.info/version": rocm, "sys/module/amdgpu/version": driver})
     found = asked(tmp_path, "ROCm and its driver")
     assert found.available == (not why) and why in found.why_not

@@ -22,12 +22,27 @@ from aaco.core.readings import Absent
 AMD, NVIDIA = 0x1002, 0x10DE  # the PCI SIG's list
 GPU_CLASSES = (0x03, 0x12)  # PCI base classes: display controller, processing accelerator
 NVML_TIMEOUT_S = 10.0
-# The amdgpu driver that came with a ROCm release, by the first two numbers of its version.
-DRIVERS = {(6, 3): (6, 0), (6, 7): (6, 1), (6, 8): (6, 2), (6, 10): (6, 3), (6, 12): (6, 4), (6, 14): (7, 0),
-           (6, 16): (7, 1)}
-RELEASES = ((5, 5), (5, 6), (5, 7), (6, 0), (6, 1), (6, 2), (6, 3), (6, 4), (7, 0), (7, 1), (7, 2))
-# "User and kernel-space support matrix" of ROCm's documentation: two releases either way; from 6.4 on a year.
-NEAR, NEAR_SINCE_6_4 = 2, 4
+# The release that a version of the module amdgpu is of: packages amdgpu-dkms of repo.radeon.com, whose version is that
+# of the module and the release (6.16.13.30300100 is of 30.30.1). From 31.40 on the module itself says both.
+DRIVERS = {(6, 2, 4): "5.7", (6, 3, 6): "6.0", (6, 7, 0): "6.1", (6, 8, 5): "6.2", (6, 10, 5): "6.3",
+           (6, 12, 12): "6.4", (6, 14, 14): "30.10", (6, 16, 6): "30.20", (6, 16, 13): "30.30"}
+# Which ROCm goes with a release of the driver: the compatibility matrix of AMD's driver, which was ROCm's "user and
+# kernel-space support matrix" (ROCm/amdgpu-docs, docs/compatibility/compatibility-matrix.rst). From 30.10 on the driver
+# is released by itself.
+GOES_WITH = {driver: tuple(releases.split()) for driver, releases in {
+    "5.7": "5.5 5.6 5.7 6.0 6.1",
+    "6.0": "5.6 5.7 6.0 6.1 6.2",
+    "6.1": "5.7 6.0 6.1 6.2 6.3 6.4",
+    "6.2": "6.0 6.1 6.2 6.3 6.4 7.0",
+    "6.3": "6.1 6.2 6.3 6.4 7.0",
+    "6.4": "6.1 6.2 6.3 6.4 7.0 7.1 7.2",
+    "30.10": "6.2 6.3 6.4 7.0 7.1 7.2 7.14 10.0",
+    "30.20": "6.3 6.4 7.0 7.1 7.2 7.14 10.0",
+    "30.30": "6.3 6.4 7.0 7.1 7.2 7.14 10.0",
+    "31.40": "7.0 7.1 7.2 7.14 10.0",
+    "31.50": "7.0 7.1 7.2 7.14 10.0",
+}.items()}
+KNOWN_ROCM = {release for releases in GOES_WITH.values() for release in releases}
 # The first ROCm release that knows an architecture (ROCm's release notes).
 SINCE = {"gfx942": (6, 0), "gfx950": (7, 0), "gfx1200": (6, 4), "gfx1201": (6, 4)}
 INSTALL = {"amdgpu": "install amdgpu-dkms", "nvidia": "install the driver of the distribution, or nvidia.com's"}
@@ -131,13 +146,22 @@ def rocm_fits(host: Host) -> str:
             raise Absent(f"ROCm {said} is older than {gpu.name or gpu.arch} ({gpu.arch}), which it knows since "
                          f"{'.'.join(map(str, SINCE[gpu.arch]))}")
     module = known(text, host.sys / "module/amdgpu/version")
-    of = DRIVERS.get(_release(module) or (0, 0)) if module else None
-    if of is None or rocm not in RELEASES:
-        return f"ROCm {said}; the driver ({module or 'the kernel’s own'}) is of no release to compare it with"
-    apart = abs(RELEASES.index(rocm) - RELEASES.index(of))
-    if apart > (NEAR_SINCE_6_4 if of >= (6, 4) else NEAR):
-        raise Absent(f"ROCm {said} and the driver {module}, of ROCm {of[0]}.{of[1]}, are {apart} releases apart")
-    return f"ROCm {said} with the driver {module} of ROCm {of[0]}.{of[1]}"
+    release = driver_release(module)
+    named = f"{rocm[0]}.{rocm[1]}"
+    if release not in GOES_WITH or named not in KNOWN_ROCM:
+        return f"ROCm {said}; whether the driver ({module or 'the kernel’s own'}) goes with it, AMD's list does not say"
+    if named not in GOES_WITH[release]:
+        raise Absent(f"the driver {module}, of release {release}, goes with ROCm {', '.join(GOES_WITH[release])}, "
+                     f"and this is {said}")
+    return f"ROCm {said} with the driver {module} of release {release}"
+
+
+def driver_release(module: str | None) -> str | None:
+    """The release that a version of the module amdgpu is of; None where that is not known."""
+    numbers = [int(part) for part in re.findall(r"\d+", module or "")]
+    if len(numbers) > 3 and (release := re.match(r"(\d\d)(\d\d)\d{4}$", str(numbers[3]))):  # 6.19.14.31400000
+        return f"{release[1]}.{release[2]}"
+    return DRIVERS.get((*numbers, 0, 0, 0)[:3])  # type: ignore[arg-type]
 
 
 def nvml(_: Host) -> str:
