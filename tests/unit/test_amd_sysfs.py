@@ -13,8 +13,9 @@ import pytest
 
 from aaco.analytics import metrics as every
 from aaco.analytics.inputs import Spans
-from aaco.collectors import amd_sensors, amd_sysfs
+from aaco.collectors import amd_sensors, amd_sysfs, device_watch
 from aaco.collectors.capabilities import QUESTIONS
+from aaco.collectors.device_recorder import Account
 from aaco.core import registry
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
@@ -104,6 +105,39 @@ def test_energy_reasons_and_processes(host: Host, tmp_path: Path) -> None:
     rows = [row for row in amd_sysfs.parse(sampler.raw).to_pylist() if row["device_id"] == 0]
     assert [(row["energy_j"], row["throttle_reasons"], row["processes"]) for row in rows] == [
         (5, None, 1), (5, ["ppt"], 1)]
+
+
+def test_a_virtual_function_is_read_by_its_metrics_alone(host: Host, tmp_path: Path) -> None:
+    """And a file of its own goes before. Mutations: metrics over files; 0 W of a second die; the chip not asked."""
+    folder, nodes = host.sys / f"{DRM[4:]}/card2/device", host.sys / "class/kfd/kfd/topology/nodes"
+    plant(host.root, {f"{DRM}/card2/device/drm/renderD129/dev": "",
+                      f"{DRM}/card2/device/hwmon/hwmon4/power1_average": "0\n"})
+    plant(nodes, {"1/gpu_id": "777\n", "1/properties": "drm_render_minor 129\ngfx_target_version 90010\nname what\n"})
+    structure = bytearray(b"\xff" * 120)
+    struct.pack_into("<HBB", structure, 0, 120, 1, 3)
+    struct.pack_into("<HH", structure, 4, 50, 60)
+    struct.pack_into("<Q", structure, 24, 7 << 16)
+    (folder / "gpu_metrics").write_bytes(structure)
+    device, other = amd_sensors.devices(host)
+    found = amd_sensors.told(device)
+    assert device.arch == "gfx90a" and found["energy_uj"] == 7_000_000
+    assert (found["edge_millidegree"], found["power_uw"]) == (71_000, 999_000_000)
+    (folder / "hwmon/hwmon4/temp1_input").unlink()
+    (folder / "hwmon/hwmon4/power1_input").write_text("0\n")
+    found = amd_sensors.told(device)
+    assert found["edge_millidegree"] == 50_000 and "power_uw" not in found
+    assert other.arch is None
+
+
+def test_metrics_of_another_version_are_said(host: Host, tmp_path: Path) -> None:
+    """By the doctor, and by the session's notes. Mutation: silence."""
+    (host.sys / f"{DRM[4:]}/card2/device/gpu_metrics").write_bytes(struct.pack("<HBB", 4, 3, 0))
+    question = next(one for one in QUESTIONS if one.name == "amdgpu sensors")
+    words = "device 0: its gpu_metrics 3.0 is of no version that is read: no energy, xGMI traffic, throttling"
+    assert question.answer(host).detail == f"2 devices, 2 of them with sensors; {words}"
+    sampler = amd_sysfs.Sampler(60, raw=tmp_path / "raw.bin", host=host)
+    Account(tmp_path / "amd.jsonl").note("recording", source="amdgpu", unread=list(sampler.unread.items()))
+    assert words in list(device_watch.said(tmp_path, None))
 
 
 def test_why_none_can_be_watched_is_said(host: Host, tmp_path: Path) -> None:

@@ -350,6 +350,81 @@ def test_gpu_metrics_tell_energy_traffic_and_reasons() -> None:
         assert "reasons" not in gpu_metrics.told(broken, {}) and "energy_uj" not in gpu_metrics.told(broken, {})
 
 
+@pytest.mark.parametrize(("kind", "size", "places"), [
+    ((1, 0), 80, {"hotspot": 18, "use": 28, "power": 34, "sclk": 54, "mclk": 58}),
+    ((1, 2), 104, {"hotspot": 6, "use": 16, "power": 22, "sclk": 54, "mclk": 58}),
+    ((1, 3), 120, {"hotspot": 6, "use": 16, "power": 22, "sclk": 54, "mclk": 58}),
+    ((1, 4), 288, {"hotspot": 4, "use": 12, "power": 10, "sclk": 240, "mclk": 280}),
+    ((1, 5), 360, {"hotspot": 4, "use": 12, "power": 10, "sclk": 312, "mclk": 352}),
+    ((1, 6), 384, {"hotspot": 4, "use": 12, "power": 10, "sclk": 336, "mclk": 376}),
+    ((1, 6), 1664, {"hotspot": 4, "use": 12, "power": 10, "sclk": 264, "mclk": 304}),
+    ((1, 8), 344, {"hotspot": 4, "use": 12, "power": 10, "sclk": 296, "mclk": 336})])
+def test_gpu_metrics_tell_what_a_virtual_function_has_no_file_for(kind: tuple[int, int], size: int,
+                                                                   places: dict[str, int]) -> None:
+    """Mutations: one layout for both of 1.6; ones for a value; a share of 101 %; a power of 0 W."""
+    values = {"hotspot": 71, "use": 88, "power": 560, "sclk": 2100, "mclk": 1300}
+    found = gpu_metrics.told(metrics(kind, size, **{f"at{places[name]}": ("<H", values[name]) for name in places}), {})
+    expected = {"junction_millidegree": 71_000, "gpu_busy_pct": 88, "power_uw": 560_000_000,
+                "sclk_hz": 2_100_000_000, "mclk_hz": 1_300_000_000}
+    assert {name: found[name] for name in expected} == expected and found.keys() - expected.keys() <= {"reasons"}
+    none = {f"at{places['power']}": ("<H", 0), f"at{places['use']}": ("<H", 101), f"at{places['sclk']}": ("<H", 0)}
+    assert not gpu_metrics.told(metrics(kind, size, **none), {}).keys() & {"power_uw", "gpu_busy_pct", "sclk_hz"}
+
+
+def test_energy_of_1_3_is_of_mi200_alone() -> None:
+    """Its unit is not known of others. Mutations: energy of any chip; 0 J, which a second die tells."""
+    counted = metrics((1, 3), 120, at24=("<Q", 3 << 16))
+    assert gpu_metrics.told(counted, {}, "gfx90a")["energy_uj"] == 3_000_000
+    assert "energy_uj" not in gpu_metrics.told(counted, {}, "gfx1100") | gpu_metrics.told(counted, {})
+    assert "energy_uj" not in gpu_metrics.told(metrics((1, 3), 120, at24=("<Q", 0)), {}, "gfx90a")
+
+
+def attributes(*which: tuple[int, str, list[int]]) -> bytes:
+    """A gpu_metrics structure of version 1.9 of (number of the attribute, its type, values)."""
+    content = b"".join(struct.pack(f"<Q{len(values)}{form}", gpu_metrics.TYPES.index(form) << 20 | number << 10
+                                   | len(values), *values) for number, form, values in which)
+    return struct.pack("<HBBi", 8 + len(content), 1, 9, len(which)) + content
+
+
+def test_gpu_metrics_1_9_say_what_they_are() -> None:
+    """Mutations: values aligned to their size; an attribute that is not known ends the list; a type as well."""
+    held = [(number, "I", [100 + number]) for number in range(10, 15)]
+    dies = [(33, "H", [0, 2098, 2115, 0xFFFF]), (29, "Q", [3, (1 << 64) - 1, 4]), (1023, "B", [1, 2, 3])]
+    content = attributes((0, "H", [42]), (1, "H", [37]), (3, "H", [194]), *dies, (7, "Q", [5 << 16]),
+                         (9, "I", [54_536_484]), *held, (30, "Q", [(1 << 64) - 1] * 8), (37, "H", [900]))
+    first = gpu_metrics.told(content, {})
+    assert first == {"junction_millidegree": 42_000, "power_uw": 194_000_000, "sclk_hz": 2_098_000_000,
+                     "mclk_hz": 900_000_000, "energy_uj": 5_000_000, "xgmi_read_bytes": 7 << 10, "prochot": 110,
+                     "ppt": 111, "socket_thermal": 112, "vr_thermal": 113, "hbm_thermal": 114}
+    risen = attributes(*[(number, form, [values[0] + (number == 14)]) for number, form, values in held])
+    assert gpu_metrics.named(gpu_metrics.told(risen, first)["reasons"]) == ["hbm_thermal"]
+    strange = bytearray(content)
+    strange[8 + 2] |= 0x80
+    assert gpu_metrics.told(bytes(strange), {}) == {} and gpu_metrics.told(content[:-1], {}) == {}
+
+
+def test_accumulators_that_count_nothing_give_no_reasons() -> None:
+    """Mutations: one that follows the count of accumulations taken for a reason; none known taken for none held."""
+    def sample(count: int, *held: int) -> bytes:
+        return metrics((1, 6), 1664, at32=("<I", count),
+                       **{f"at{36 + 4 * number}": ("<I", value) for number, value in enumerate(held)})
+
+    before = gpu_metrics.told(sample(1000, 0, 1000, 1000, 0, 1000), {})
+    after = gpu_metrics.told(sample(1010, 0, 1010, 1010, 0, 1010), before)
+    assert "reasons" not in after and after == {"prochot": 0, "vr_thermal": 0}
+    assert gpu_metrics.named(gpu_metrics.told(sample(1010, 4, 1010, 1010, 0, 1010), before)["reasons"]) == ["prochot"]
+    ones = metrics((1, 8), 344)
+    assert gpu_metrics.told(ones, gpu_metrics.told(ones, {})) == {}
+
+
+@pytest.mark.parametrize(("content", "which"), [
+    (metrics((2, 3), 200), "2.3"), (metrics((1, 10), 200), "1.10"), (metrics((1, 9), 200), None),
+    (metrics((1, 0), 80), None), (b"", None), (b"\x01\x02\x03", None)])
+def test_a_version_that_is_not_known_is_said(content: bytes, which: str | None) -> None:
+    """Mutation: only what tells something is known."""
+    assert gpu_metrics.unread(content) == which
+
+
 @given(st.integers(1, 9), st.binary(max_size=400), st.binary(max_size=400))
 def test_any_structure_is_read_or_tells_nothing(version: int, first: bytes, then: bytes) -> None:
     """Values fit a record, and reasons have names. Mutation: no look at the length."""

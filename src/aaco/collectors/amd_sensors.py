@@ -2,7 +2,8 @@
 
 Files and units: Documentation/gpu/amdgpu/thermal.rst, driver-misc.rst and Documentation/hwmon/sysfs-interface.rst. What
 a device does not tell, or tells in words that are no number, is left out. Energy, xGMI traffic and why its clock is
-held down are in gpu_metrics alone (gpu_metrics.py); who holds the device is in the files of KFD, the compute driver.
+held down are in gpu_metrics alone (gpu_metrics.py), which also stands in for files that are not there, as in a virtual
+machine; who holds the device is in the files of KFD, the compute driver.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.collectors import gpu_metrics
+from aaco.collectors import gpu_metrics, machine
 from aaco.core.host import Host, known, number, text
 from aaco.core.readings import Absent
 
@@ -29,6 +30,7 @@ class Device:
     hwmon: Path | None
     kfd_id: int | None = None  # its number in KFD's own files
     kfd: Path | None = None  # where KFD lists processes
+    arch: str | None = None  # as compilers call it
 
 
 def devices(host: Host) -> list[Device]:
@@ -39,11 +41,20 @@ def devices(host: Host) -> list[Device]:
     folders = [card / "device" for card in ordered if known(number, card / "device/vendor") == VENDOR]
     if not folders:
         raise Absent(f"{drm}: no card of AMD's: the amdgpu driver is not loaded, or there is no device")
-    ids = _kfd_ids(host)
-    return [Device(index, folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None),
-                   next((ids[path.name] for path in sorted(folder.glob("drm/renderD*")) if path.name in ids), None),
-                   host.sys / "class/kfd/kfd/proc")
-            for index, folder in enumerate(folders)]
+    nodes = _kfd_nodes(host)
+    found = []
+    for index, folder in enumerate(folders):
+        kfd_id, arch = next((nodes[path.name] for path in sorted(folder.glob("drm/renderD*")) if path.name in nodes),
+                            (None, None))
+        found.append(Device(index, folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None), kfd_id,
+                            host.sys / "class/kfd/kfd/proc", arch))
+    return found
+
+
+def unread(device: Device) -> str | None:
+    """What of the device is not read here, as its driver tells it in a version that is not known; None for nothing."""
+    version = gpu_metrics.unread(_content(device.folder / "gpu_metrics"))
+    return version and f"its gpu_metrics {version} is of no version that is read: no energy, xGMI traffic, throttling"
 
 
 def vanished(device: Device) -> str | None:
@@ -80,34 +91,37 @@ def told(device: Device, before: Mapping[str, int] | None = None) -> dict[str, i
     """
     sclk, sclk_max = levels_mhz(known(text, device.folder / "pp_dpm_sclk") or "")
     mclk, _ = levels_mhz(known(text, device.folder / "pp_dpm_mclk") or "")
-    found = {"sclk_hz": _hz(sclk), "mclk_hz": _hz(mclk), "sclk_max_hz": _hz(sclk_max),
+    files = {"sclk_hz": _hz(sclk), "mclk_hz": _hz(mclk), "sclk_max_hz": _hz(sclk_max),
              "gpu_busy_pct": _share(device.folder / "gpu_busy_percent"),
              "mem_busy_pct": _share(device.folder / "mem_busy_percent"),
              "vram_used_bytes": _amount(device.folder / "mem_info_vram_used"),
              "vram_total_bytes": _amount(device.folder / "mem_info_vram_total"), "processes": _processes(device)}
-    found |= gpu_metrics.told(_content(device.folder / "gpu_metrics"), before or {})
-    if device.hwmon:
-        found |= {field: value for field, value in _sensed(device.hwmon).items() if value is not None}
-    return {field: value for field, value in found.items() if value is not None}
+    sensed = _sensed(device.hwmon) if device.hwmon else {}
+    found = gpu_metrics.told(_content(device.folder / "gpu_metrics"), before or {}, device.arch)
+    for better in (files, sensed):
+        found |= {field: value for field, value in better.items() if value is not None}
+    return found
 
 
 def _sensed(hwmon: Path) -> dict[str, int | None]:
-    """Sensors; older chips tell the mean of their power, newer ones the power of the moment."""
-    mean = _amount(hwmon / "power1_average")
+    """Sensors; older chips tell the mean of their power, newer ones the power of the moment. A power of 0 is none: the
+    second die of a board tells that, as the first one's is of both (aldebaran_ppt.c).
+    """
+    mean = _watts(hwmon / "power1_average")
     return {"edge_millidegree": _temperature(hwmon / "temp1_input"),
             "junction_millidegree": _temperature(hwmon / "temp2_input"),
-            "power_uw": _amount(hwmon / "power1_input") if mean is None else mean,
-            "cap_uw": _amount(hwmon / "power1_cap"),
+            "power_uw": _watts(hwmon / "power1_input") if mean is None else mean,
+            "cap_uw": _watts(hwmon / "power1_cap"),
             "sclk_hz": _amount(hwmon / "freq1_input"), "mclk_hz": _amount(hwmon / "freq2_input")}
 
 
-def _kfd_ids(host: Host) -> dict[str, int]:
-    """KFD's number of each device by the name of its render node."""
+def _kfd_nodes(host: Host) -> dict[str, tuple[int, str | None]]:
+    """KFD's number of each device and what compilers call it, by the name of its render node."""
     found = {}
     for node in (host.sys / "class/kfd/kfd/topology/nodes").glob("*"):
-        minor = re.search(r"^drm_render_minor (\d+)", known(text, node / "properties") or "", re.MULTILINE)
-        if minor and (number_of := known(number, node / "gpu_id")):
-            found[f"renderD{minor[1]}"] = number_of
+        facts = known(machine.kfd_properties, node / "properties") or {}
+        if (minor := facts.get("drm_render_minor")) and (number_of := known(number, node / "gpu_id")):
+            found[f"renderD{minor}"] = number_of, machine.kfd_arch(facts)
     return found
 
 
@@ -141,6 +155,10 @@ def _share(path: Path) -> int | None:
 
 def _amount(path: Path) -> int | None:
     return _within(path, 0, _LARGEST)
+
+
+def _watts(path: Path) -> int | None:
+    return _within(path, 1, _LARGEST)
 
 
 def _temperature(path: Path) -> int | None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.collectors import device_samples, gpu_metrics
-from aaco.collectors.amd_sensors import devices, told, vanished
+from aaco.collectors.amd_sensors import devices, told, unread, vanished
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.collectors.recording import Format
 from aaco.core.host import Host
@@ -50,6 +50,7 @@ class Sampler(DeviceSampler):
     def __init__(self, period_s: float = 0.1, *, raw: Path, host: Host | None = None) -> None:
         super().__init__(SOURCE, FORMAT, period_s, raw)
         self._devices = devices(host or Host())
+        self.unread = {device.index: why for device in self._devices if (why := unread(device))}
         self._told: dict[int, dict[str, int]] = {}
 
     def rows(self) -> list[tuple[int, ...]]:

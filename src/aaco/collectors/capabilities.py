@@ -139,7 +139,8 @@ def _amd_sensors(host: Host) -> str:
     if reason:
         raise Absent(reason)
     found = amd_sensors.devices(host)
-    return f"{len(found)} devices, {sum(device.hwmon is not None for device in found)} of them with sensors"
+    unread = "".join(f"; device {one.index}: {why}" for one in found if (why := amd_sensors.unread(one)))
+    return f"{len(found)} devices, {sum(device.hwmon is not None for device in found)} of them with sensors{unread}"
 
 
 def _rocm(host: Host) -> str:

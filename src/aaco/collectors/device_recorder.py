@@ -82,7 +82,8 @@ def main(vendor: str, folder: Path, period_s: float) -> None:
             print("none", file=answer, flush=True)
             return
         sampler.tell = lambda device, t_ns, why: account.note("lost", t_ns=t_ns, device=device, why=why)
-        account.note("recording", vendor=vendor, source=sampler.source, why_not=refused)
+        account.note("recording", vendor=vendor, source=sampler.source, why_not=refused,
+                     unread=list(sampler.unread.items()))
         try:
             sampler.start()
             print("recording", file=answer, flush=True)

@@ -33,6 +33,7 @@ class Sampler(ABC):
         self.source, self.form, self.period_s, self.raw = source, form, period_s, raw
         self.finer = raw.with_name(device_samples.PREFIX + raw.name)
         self.lost: dict[int, str] = {}
+        self.unread: dict[int, str] = {}  # what devices tell in words that are not known
         self.tell: Lost = lambda device, t_ns, why: None
         self._stopped, self.last = threading.Event(), False
         self._thread = threading.Thread(target=self._watch, name=f"aaco-{source}", daemon=True)

@@ -170,6 +170,7 @@ def _of_recording(begun: dict[str, Any], lines: list[dict[str, Any]], gpu_events
             yield f"the recorder of {source} {line['why']}{_until(begun['t_ns'], gpu_events)}"
     if not any(line["event"] in ("ended", "silent", "failed") for line in lines):
         yield f"the recorder of {source} was not ended: killed with the run{_until(begun['t_ns'], gpu_events)}"
+    yield from (f"device {device}: {why}" for device, why in begun.get("unread") or ())
     for passed, why in (begun.get("why_not") or {}).items():
         yield f"{passed} was passed over for {source}: {why}"
 

@@ -93,21 +93,26 @@ def amd_gpus(host: Host) -> tuple[Gpu, ...]:
 
 
 def _amd_gpu(host: Host, node: Path) -> Gpu | None:
-    facts = known(_properties, node / "properties")
+    facts = known(kfd_properties, node / "properties")
     if not facts or not facts.get("simd_count"):
         return None
-    version = facts.get("gfx_target_version", 0)
-    arch = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else None
     units = facts["simd_count"] // facts["simd_per_cu"] if facts.get("simd_per_cu") else None
-    banks = [known(_properties, bank) for bank in node.glob("mem_banks/*/properties")]
+    banks = [known(kfd_properties, bank) for bank in node.glob("mem_banks/*/properties")]
     # Heap types 1 and 2 are the device's own memory, visible to the host or not.
     vram = sum(bank.get("size_in_bytes", 0) for bank in banks if bank and bank.get("heap_type") in (1, 2))
-    return Gpu("AMD", _amd_name(host, facts), arch, units, vram or None)
+    return Gpu("AMD", _amd_name(host, facts), kfd_arch(facts), units, vram or None)
 
 
-def _properties(path: Path) -> dict[str, int]:
+def kfd_arch(facts: dict[str, int]) -> str | None:
+    """What compilers call a device, by the properties of its node of KFD."""
+    version = facts.get("gfx_target_version", 0)
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else None
+
+
+def kfd_properties(path: Path) -> dict[str, int]:
+    """The properties of a node of KFD or of a part of it. Raises Absent."""
     pairs = (line.split() for line in text(path).splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def _amd_name(host: Host, facts: dict[str, int]) -> str | None:
