@@ -20,6 +20,7 @@ from aaco.analytics import (
     inputs,
     limits,
     lowering,
+    neighbours,
     overlap,
     placement,
     sentinel,
@@ -75,7 +76,8 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
     inside = inputs.inside_runs(found) if passes.get("timed") else found
     trace, fused = tracing.of_tables(inside, settings), fusion.of_run(inside, roofs or {})
     readings = measure(inside, roofs, settings, why, caveats(environment),
-                       {"trace": trace, "tokens_per_inference": _tokens(runtime), **device_passes.views(found, passes)})
+                       {"trace": trace, "tokens_per_inference": _tokens(runtime), **_devices(session, runtime),
+                        **device_passes.views(found, passes)})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=runtime, environment=environment,
@@ -89,6 +91,14 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
                *_beyond(readings, settings),
                *(() if anew else documents.damage(session, layout.BOTTLENECK))), trace=trace,
         examined=({"fusion": fused} if fused else {}) | ({"device_passes": passes} if passes else {}))
+
+
+def _devices(session: Session, runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """Which devices the run saw, and that which its provider was asked for: what says which of them it used."""
+    options = (runtime.get("provider_options") or {}).get(runtime.get("provider")) or {}
+    asked = str(options.get("device_id", "")) if runtime.get("provider") in device_passes.PROVIDERS else ""
+    return {"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW),
+            "cuda_numbers": (int(asked),) if asked.isdigit() else ()}
 
 
 def _on_device(found: Mapping[str, pa.Table]) -> bool:
@@ -218,9 +228,19 @@ class _Ingest:
     def _features(self) -> pa.Table:
         if "inference_iters" not in self.found:
             raise Absent(self.not_reached)
-        others = (self.found.get(name) for name in
-                  ("system_events", "gpu_events", "account", "iteration_overlap", "samples"))
-        return features.of_iterations(self.found["inference_iters"], *others)
+        others = (self.found.get(name) for name in ("account", "iteration_overlap", "samples"))
+        return features.of_iterations(self.found["inference_iters"], self.found.get("system_events"),
+                                      self._run_devices(), *others)
+
+    def _run_devices(self) -> neighbours.RunDevices | None:
+        """None where no device was recorded, or which of them the run used is not known."""
+        if "gpu_events" not in self.found:
+            return None
+        try:
+            return neighbours.run_devices(self.found["gpu_events"], self.found.get("samples"),
+                                          **_devices(self.session, self.runtime))
+        except Absent:
+            return None
 
     def _overlap(self) -> pa.Table:
         for needed in ("inference_iters", "system_events"):

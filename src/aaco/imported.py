@@ -111,9 +111,17 @@ def _measured(session: Session, found: Tables, settings: Analysis, missing: Mapp
     envelopes, why_none = summary.envelopes(documents.read(session, layout.EXAMINED["roofline"]))
     examined = {"trace": trace, "device_work": _work(session), "unprofiled": unprofiled(session),
                 "critical_paths": _paths(session), "measured_spans": _at_work(captures) if watched else None,
-                **envelopes}
+                **(_devices(session, trace) if watched else {}), **envelopes}
     why |= why_none
     return measure(given, None, settings, why, examined=examined)
+
+
+def _devices(session: Session, trace: Trace | None) -> dict[str, Any]:
+    """Which devices the traced program saw, and those that its kernels ran on."""
+    from aaco.collectors import device_watch  # loaded where some were recorded
+
+    return {"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW),
+            "cuda_numbers": {device.device_id for device in trace.devices} if trace else ()}
 
 
 def _at_work(captures: Mapping[str, Any]) -> Spans | None:

@@ -35,7 +35,21 @@ int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) { memory->total = 80UL
 int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *value) { *value = sensor == 0 ? 71 : 0; return OK; }
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *value) { *value = 345678; return SECOND(handle) ? NOT_SUPPORTED : OK; }
 int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *value) { *value = 700000; return OK; }
-int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, void *list) { *count = SECOND(handle) ? 0 : 2; return SECOND(handle) ? OK : 7; }
+int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned size) { strncpy(uuid, SECOND(handle) ? "GPU-5b2d" : "GPU-5a1c", size); return OK; }
+/* Which devices are divided into instances: FAKE_NVML_MIG is their numbers. */
+int nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *later) { const char *said = getenv("FAKE_NVML_MIG"); *now = *later = said && strchr(said, SECOND(handle) ? '1' : '0'); return OK; }
+/* Who holds a device: FAKE_NVML_HELD is DEVICE:PID,DEVICE:PID; without it two on the first that are not told. */
+typedef struct { unsigned pid; unsigned long long memory; unsigned instances[2]; } Holder;
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Holder *list)
+{
+	unsigned room = *count, device, pid, found = 0;
+	const char *said = getenv("FAKE_NVML_HELD");
+	if (!said) { *count = SECOND(handle) ? 0 : 2; return SECOND(handle) ? OK : 7; }
+	for (const char *at = said; at && sscanf(at, "%u:%u", &device, &pid) == 2; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (device == SECOND(handle) && ++found && list && found <= room) list[found - 1] = (Holder){pid};
+	*count = found;
+	return list ? room >= found ? OK : 7 : found ? 7 : OK;
+}
 /* Power of the last 100 ms at 20 ms, by the clock of the day; the second device has only its power of the moment. */
 typedef struct { unsigned long long time, value; } Sample;
 int nvmlDeviceGetSamples(void *handle, unsigned type, unsigned long long seen, unsigned *kind, unsigned *count, Sample *samples)

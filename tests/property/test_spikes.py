@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco.analytics.features import of_iterations
+from aaco.analytics.neighbours import run_devices
 from aaco.analytics.spikes import spikes
 from aaco.core.tables import GPU_EVENTS, INFERENCE_ITERS, SYSTEM_EVENTS
 
@@ -67,7 +68,7 @@ def test_a_lower_clock_explains_its_spike(seed, at):
     clock = np.full(COUNT, 2100.0)
     clock[at] = 1050.0
     telemetry = GPU_EVENTS.build(t_ns=start + 10, device_id=[0] * COUNT, sclk_mhz=clock, power_w=[300.0] * COUNT)
-    cause = spikes(of_iterations(table, None, telemetry))[0].differences[0]
+    cause = spikes(of_iterations(table, None, run_devices(telemetry)))[0].differences[0]
     assert cause.feature == "sclk_mhz" and cause.explains_ms == pytest.approx(1.0, abs=0.1)
 
 

@@ -45,19 +45,21 @@ def test_the_guide(aaco, library):
 
 def test_what_is_recorded_beside_a_trace_is_on_its_clock(aaco, library, tmp_path):
     """A throttled device that another process works on. Mutations: the times not moved; read where nothing worked; a
-    further execution watched; `analyze` without it.
+    further execution watched; `analyze` without it; the devices of the kernels not looked at.
     """
     nvml = tmp_path / "driver/libnvidia-ml.so.1"
     nvml.parent.mkdir()
-    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-DCOUNT=1", "-DINIT=0", "-o", nvml,
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-DCOUNT=2", "-DINIT=0", "-o", nvml,
                     cupti.SOURCE.with_name("nvml.c")], check=True)
     program = "time.sleep(0.3); work(2); time.sleep(2.2); work(2); time.sleep(1)\n"
     (aaco.folder / "app.py").write_text(cupti.WORK + program)
     aaco("trace", "--tool", "cupti", "--telemetry", "--", sys.executable, "app.py", AACO_CUPTI=library,
-         FAKE_CUPTI_LIVE="1", LD_LIBRARY_PATH=str(nvml.parent), FAKE_NVML_USERS=f"{os.getpid()}:25,1:5")
+         FAKE_CUPTI_LIVE="1", LD_LIBRARY_PATH=str(nvml.parent), FAKE_NVML_USERS=f"{os.getpid()}:25,1:5",
+         CUDA_DEVICE_ORDER="PCI_BUS_ID")
     for _ in range(2):
         readings = json.loads((aaco.latest / "metrics/derived_metrics.json").read_text())
         assert readings["device_throttled_pct"]["value"] == 100, readings["device_throttled_pct"]
+        assert readings["device_processes_max"]["method"] == "of device 0: what CUDA calls 0 in the run"
         assert "is seen to be ours" in readings["device_others_sm_pct"]["why_absent"]  # the fake knows no child of ours
         found = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
         assert "throttled_clock" in [one["label"] for one in found["conditions"]]

@@ -33,6 +33,7 @@ from aaco.collectors import (
     gpu_metrics,
     nvml,
     nvml_users,
+    visible,
 )
 from aaco.collectors.device_samples import KINDS
 from aaco.core.errors import Missing
@@ -116,6 +117,33 @@ def test_of_processes_only_two_sums_are_kept(machine: Path, monkeypatch: pytest.
     told = {name: {row["value"] for row in finer if row["name"] == name} for name in ("own_sm_pct", "others_sm_pct")}
     assert told == {"own_sm_pct": {40.0}, "others_sm_pct": {30.0}}
     assert {row["process_id"] for row in finer} == {None}
+
+
+@pytest.mark.parametrize(("said", "told"), [
+    ({"CUDA_VISIBLE_DEVICES": "GPU-5b"}, {"devices": [1], "in_order": True}),
+    ({}, {"devices": [0, 1], "in_order": False}),
+    ({"FAKE_NVML_MIG": "0"}, {"why_not": visible.OF_INSTANCE, "instance": True})])
+def test_the_account_says_which_devices_the_run_sees(machine: Path, monkeypatch: pytest.MonkeyPatch,
+                                                     said: dict[str, str], told: dict[str, object]) -> None:
+    """The library names the two differently. Mutation: the recorder's environment not looked at."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    with device_watch.recorded(machine / "devices", 0.03, ["nvidia"]):
+        pass
+    assert device_watch.visible(machine / "devices") == told
+    assert device_watch.visible(machine) == {}
+
+
+def test_of_who_holds_a_device_ours_are_counted(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than were asked room for; of others nothing is kept. Mutations: all counted; the first answer."""
+    others = ",".join(f"0:{os.getppid()}" for _ in range(20))
+    monkeypatch.setenv("FAKE_NVML_HELD", f"{others},1:{os.getppid()},0:{os.getpid()}")
+    folder = machine / "devices"
+    with device_watch.recorded(folder, 0.03, ["nvidia"]):
+        until(lambda: rows(folder) >= 6, "six rows")
+    held = [row for row in device_watch.samples(folder).to_pylist() if row["name"] == "own_processes"]
+    assert {(row["device_id"], row["value"]) for row in held} == {(0, 1.0)}
 
 
 def users(driver: Path, proc: Path) -> dict[str, float]:

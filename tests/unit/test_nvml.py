@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aaco import derive
 from aaco.collectors import nvml
 from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
@@ -70,6 +71,25 @@ def test_a_run_opens_the_library_once(build, tmp_path):
     found = explanation(Session((tmp_path / "latest").resolve()), Analysis())
     assert set(found.tables["gpu_events"]["device_id"].to_pylist()) == {0, 1} and "samples" in found.tables
     assert any(note.startswith("devices were read by NVML") for note in found.notes)
+
+
+def test_of_two_devices_a_run_has_the_one_that_it_sees(build, tmp_path):
+    """By its UUID, from the variable to the reading. Mutation: the recorder's account not handed on."""
+    (tmp_path / "lib").mkdir()
+    Path(build()).rename(tmp_path / "lib" / nvml.LIBRARY)
+    subprocess.run([sys.executable, "-m", "aaco", "profile", "--runs", "3", "--telemetry", "--sessions-dir", tmp_path,
+                    "--", "sleep", "0.3"], check=True, capture_output=True, cwd=tmp_path,
+                   env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path / "lib"), "CUDA_VISIBLE_DEVICES": "GPU-5a1c"})
+    held = explanation(Session((tmp_path / "latest").resolve()), Analysis()).readings["device_processes_max"]
+    assert held.value == 2 and held.method == "of device 0: what the run sees"
+
+
+def test_the_device_that_a_provider_was_asked_for_is_the_runs(tmp_path):
+    """Mutation: that of a provider that has other devices."""
+    options = {"CUDAExecutionProvider": {"device_id": "1"}, "ROCMExecutionProvider": {"device_id": "1"}}
+    for provider, numbers in (("CUDAExecutionProvider", (1,)), ("ROCMExecutionProvider", ()), (None, ())):
+        runtime = {"provider": provider, "provider_options": options}
+        assert derive._devices(Session(tmp_path), runtime) == {"visible_devices": {}, "cuda_numbers": numbers}
 
 
 def test_a_sampler_without_a_device_is_absent(build, tmp_path):

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics.inputs import Spans
+from aaco.analytics.neighbours import RunDevices
 from aaco.core.readings import Absent, Estimate
 
 SAMPLE = "device_power"  # of the samples table, in W
@@ -44,25 +45,25 @@ class Curve:
 
 @dataclass(frozen=True)
 class Power:
-    """The power of the devices that did something while inferences were measured, and where it is from."""
+    """The power of the run's devices that did something while inferences were measured, and where it is from."""
 
     curves: Mapping[int, Curve]
     method: str
 
 
-def of_samples(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> Power:
+def of_samples(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Power:
     """By the driver's own history of power. Raises Absent where that of a busy device cannot carry an energy."""
     chosen = samples.filter(pc.equal(samples["name"].cast(pa.string()), SAMPLE))
-    curves = {device: _curve(chosen, device, "value", LAG_NS) for device in busy(gpu_events, measured_spans)}
+    curves = {device: _curve(chosen, device, "value", LAG_NS) for device in busy(run_devices.events, measured_spans)}
     for device, curve in curves.items():
         _require(curve, measured_spans, f"device {device}")
     return Power(curves, "the driver's history of power")
 
 
-def of_events(gpu_events: pa.Table, measured_spans: Spans) -> Power:
+def of_events(run_devices: RunDevices, measured_spans: Spans) -> Power:
     """By the power of the telemetry's rows. Raises Absent where a busy device has none."""
-    curves = {device: _curve(gpu_events, device, "power_w", MEAN_LAG_NS)
-              for device in busy(gpu_events, measured_spans)}
+    curves = {device: _curve(run_devices.events, device, "power_w", MEAN_LAG_NS)
+              for device in busy(run_devices.events, measured_spans)}
     return Power(curves, "mean power at each look")
 
 

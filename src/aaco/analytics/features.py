@@ -50,7 +50,7 @@ def of_session(readings: Mapping[str, Reading]) -> dict[str, Any]:
             for name, found in sorted(readings.items())}
 
 
-def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, gpu_events: pa.Table | None,
+def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, devices: neighbours.RunDevices | None,
                   account: pa.Table | None = None, iteration_overlap: pa.Table | None = None,
                   samples: pa.Table | None = None) -> pa.Table:
     """The iteration_features table: one row per inference, null where nothing sampled that feature.
@@ -72,8 +72,8 @@ def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, gpu
             columns[name] = _level(chosen["t_ns"], chosen["value"], start, end)
     columns |= accounts.of_iterations(inference_iters, account) if account is not None and account.num_rows else {}
     columns |= _exact(iteration_overlap) if iteration_overlap is not None else {}
-    if gpu_events is not None and gpu_events.num_rows:
-        at_work = _at_work(gpu_events)
+    if devices is not None and devices.events.num_rows:
+        at_work = _at_work(devices.events)
         for name, column in DEVICE_LEVELS.items():
             columns[name] = _level(at_work["t_ns"], at_work[column], start, end)
         if samples is not None:

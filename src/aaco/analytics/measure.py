@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aaco.analytics import activity, energy, graph_bounds, inputs, metrics
+from aaco.analytics import activity, energy, graph_bounds, inputs, metrics, neighbours
 from aaco.analytics.bottleneck.budget import budget
 from aaco.analytics.bottleneck.work import device_work
 from aaco.analytics.roofline.nodes import envelope, node_work, roofline
@@ -21,13 +21,14 @@ from aaco.core.readings import Absent, Estimate, Reading
 from aaco.core.registry import Metric
 
 VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "node_work": node_work, "roofline": roofline, "trace": trace_of,
-         "device_work": device_work, "budget": budget, "envelope": envelope,
+         "run_devices": neighbours.run_devices, "device_work": device_work, "budget": budget, "envelope": envelope,
          "theoretical_envelope": theoretical_envelope}
 CHOICES = {**activity.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
 NO_PASS = "no pass recorded kernels alone beside one that recorded the calls, too"
 NO_TOKENS = "no input of the workload holds token identifiers (input_ids)"
 NO_PATH = "critical paths are looked for in imported traces"
+NO_NUMBERS = "nothing was recorded of which devices the run sees, or works on"
 NO_CEILINGS = "this machine's ceilings have not been measured (aaco calibrate)"
 
 
@@ -39,7 +40,7 @@ def measure(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, 
     machine: measured ceilings by name, or None. why_missing: for a table that is not there, the reason, which becomes
     the reason of every reading that needs it. caveats: for an input, what is to be known about every reading that
     rests on it. examined: views by name that examinations of the session's tables made, where they are too long to be
-    given; `unprofiled`, `critical_paths` and `tokens_per_inference` among them.
+    given; `unprofiled`, `critical_paths`, `tokens_per_inference`, `visible_devices` and `cuda_numbers` among them.
     """
     registry.load(metrics, "aaco.metrics")
     known = {"machine": machine, **(examined or {})}
@@ -47,8 +48,8 @@ def measure(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, 
     empty = {name: f"the {name} table has no rows" for name in found if name not in whole}
     values: dict[str, Any] = {"settings": settings, **whole, **{name: view for name, view in known.items() if view}}
     why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "critical_paths": NO_PATH, "kernels_alone": NO_PASS,
-           "tokens_per_inference": NO_TOKENS, **empty,
-           **(why_missing or {})}
+           "tokens_per_inference": NO_TOKENS, "visible_devices": NO_NUMBERS, "cuda_numbers": NO_NUMBERS,
+           **empty, **(why_missing or {})}
     reader = _Reader(values, why, caveats or {})
     return {name: reader.reading(metric) for name, metric in registry.METRICS.items()}
 

@@ -83,7 +83,7 @@ def main(vendor: str, folder: Path, period_s: float) -> None:
             return
         sampler.tell = lambda device, t_ns, why: account.note("lost", t_ns=t_ns, device=device, why=why)
         account.note("recording", vendor=vendor, source=sampler.source, why_not=refused,
-                     unread=list(sampler.unread.items()))
+                     unread=list(sampler.unread.items()), **sampler.facts)
         try:
             sampler.start()
             print("recording", file=answer, flush=True)

@@ -34,6 +34,7 @@ class Sampler(ABC):
         self.finer = raw.with_name(device_samples.PREFIX + raw.name)
         self.lost: dict[int, str] = {}
         self.unread: dict[int, str] = {}  # what devices tell in words that are not known
+        self.facts: dict[str, Any] = {}  # of the devices, for the account
         self.tell: Lost = lambda device, t_ns, why: None
         self._stopped, self.last = threading.Event(), False
         self._thread = threading.Thread(target=self._watch, name=f"aaco-{source}", daemon=True)

@@ -146,6 +146,13 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
     return replaced(table, "device_id", pc.add(table["device_id"], first))
 
 
+def visible(folder: Path) -> dict[str, Any]:
+    """Which of NVIDIA's devices the run saw (collectors/visible.py); empty where that was not recorded."""
+    told = [line["visible"] for path in sorted(folder.glob("nvidia.jsonl")) for line in _lines(path)
+            if line["event"] == "recording" and isinstance(line.get("visible"), dict)]
+    return told[0] if told else {}
+
+
 def said(folder: Path, gpu_events: pa.Table | None) -> Iterator[str]:
     """What the accounts in a folder say to a reader: by what devices were read and how often, and what was lost."""
     for path in sorted(folder.glob("*.jsonl")):

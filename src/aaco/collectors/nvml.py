@@ -8,6 +8,7 @@ at the begin and once at the end of a recording, the others at every sample. Wha
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.collectors.nvml_streams import PowerHistory, Shares
 from aaco.collectors.nvml_users import Users
 from aaco.collectors.recording import Format
+from aaco.collectors.visible import Seen, visible
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
 from aaco.core.readings import Absent
@@ -115,6 +117,13 @@ class Driver:
         """Why the device that was sampled last can be read no more; None where it can."""
         return self._said(self._refused) if self._refused in GONE else None
 
+    def seen(self, device: Device) -> Seen:
+        """How a program may name the device, and whether it is divided."""
+        uuid, now, later = ctypes.create_string_buffer(96), c_uint(), c_uint()  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
+        self._told("nvmlDeviceGetUUID", device, uuid, c_uint(len(uuid)))
+        divided = self._told("nvmlDeviceGetMigMode", device, byref(now), byref(later)) and bool(now.value)
+        return Seen(device.index, device.name, uuid.value.decode(errors="replace"), divided)
+
     def streams(self, device: Device) -> tuple[PowerHistory, Shares, Users]:
         """What the device tells beside single values."""
         told = self._nvml, device.index, device.handle
@@ -133,7 +142,7 @@ class Driver:
         return -1
 
     def _processes(self, device: Device) -> int:
-        """How many processes compute on the device; their list is not asked for, so that none is told of."""
+        """How many processes compute on the device."""
         call, count = getattr(self._nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None), c_uint(0)
         if call is None or call(device.handle, byref(count), None) not in (SUCCESS, INSUFFICIENT_SIZE):
             return -1
@@ -220,6 +229,7 @@ class Sampler(DeviceSampler):
             self._driver.close()
             raise Absent("NVML sees no device")
         self._streams = {device.index: self._driver.streams(device) for device in self._devices}
+        self.facts = {"visible": visible([self._driver.seen(device) for device in self._devices], os.environ)}
         self._highest: dict[int, int] = {}
 
     def rows(self) -> list[tuple[int, ...]]:

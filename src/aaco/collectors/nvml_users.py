@@ -1,9 +1,10 @@
 """How much of a device's multiprocessors the measured processes have, and how much all others: by NVML, two sums.
 
 nvmlDeviceGetProcessUtilization (nvml.h) tells of each process that worked lately the share of the time in which a
-kernel of it ran. Ours are the descendants of the process that has the devices recorded; of the others neither a number
-nor a name is kept. Where one of them is not to be seen from here (it has ended, or this is a container with process
-numbers of its own) nothing is told of that moment.
+kernel of it ran, nvmlDeviceGetComputeRunningProcesses which processes hold the device: of those ours are counted. Ours
+are the descendants of the process that has the devices recorded; of the others neither a number nor a name is kept.
+Where one of them is not to be seen from here (it has ended, or this is a container with process numbers of its own) no
+share is told of that moment.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ class _Use(ctypes.Structure):
                 ("decoder", c_uint))
 
 
+class _Holder(ctypes.Structure):
+    """nvml.h: nvmlProcessInfo_v2_t."""
+
+    _fields_ = (("pid", c_uint), ("memory", c_ulonglong), ("gpu_instance", c_uint), ("compute_instance", c_uint))
+
+
 class _Process(NamedTuple):
     """started: in ticks since boot."""
 
@@ -51,32 +58,52 @@ class Users:
     def __init__(self, nvml: ctypes.CDLL, index: int, handle: c_void_p, root: int | None = None,
                  proc: Path = Path("/proc")) -> None:
         self._get = getattr(nvml, "nvmlDeviceGetProcessUtilization", None)
+        self._list = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         self.index, self.handle, self._at = index, handle, 0
         self._root, self._proc, self._known = root or os.getppid(), proc, dict[tuple[int, int], bool]()
 
     def samples(self) -> Iterator[Record]:
-        """Our share and that of others, %, about five times a second."""
+        """Our share and that of others, %, and how many of ours hold the device, about five times a second."""
         now = time.monotonic_ns()
-        if self._get is None or now - self._at < EVERY_NS:
+        if now - self._at < EVERY_NS:
             return
-        self._at, shares = now, {True: 0, False: 0}
+        self._at = now
+        told = self._shares()
+        if held := sum(bool(self._ours(pid)) for pid in self._holders()):  # none: or the driver does not see them
+            told["own_processes"] = held
+        yield from ((now, self.index, CODES[kind], float(value)) for kind, value in told.items())
+
+    def _shares(self) -> dict[str, int]:
+        """Nothing where the driver does not tell, or one of those that worked is not to be seen."""
+        shares = {True: 0, False: 0}
         worked = self._worked()
         for pid, share in worked.items() if worked is not None else ():
             if (ours := self._ours(pid)) is None:
-                return
+                return {}
             shares[ours] += share
-        if worked is not None:
-            yield now, self.index, CODES["own_sm_pct"], float(shares[True])
-            yield now, self.index, CODES["others_sm_pct"], float(shares[False])
+        return {} if worked is None else {"own_sm_pct": shares[True], "others_sm_pct": shares[False]}
+
+    def _holders(self) -> list[int]:
+        """The processes that hold the device, as far as the driver tells of them."""
+        count = c_uint(MORE)
+        while self._list is not None:
+            room = (_Holder * count.value)()
+            code = self._list(self.handle, byref(count), room)
+            if code != INSUFFICIENT_SIZE or count.value <= len(room):
+                return [one.pid for one in room[:count.value]] if code == SUCCESS else []
+            count = c_uint(count.value + MORE)
+        return []
 
     def _worked(self) -> dict[int, int] | None:
         """The latest share of each process that worked; None where the driver does not tell."""
+        if self._get is None:
+            return None
         since, count = time.time_ns() // 1000 - WINDOW_US, c_uint(0)
-        code = self._get(self.handle, None, byref(count), c_ulonglong(since))  # type: ignore[misc]
+        code = self._get(self.handle, None, byref(count), c_ulonglong(since))
         if code == INSUFFICIENT_SIZE:
             count = c_uint(count.value + MORE)
             room = (_Use * count.value)()
-            code = self._get(self.handle, room, byref(count), c_ulonglong(since))  # type: ignore[misc]
+            code = self._get(self.handle, room, byref(count), c_ulonglong(since))
             if code == SUCCESS:
                 told = sorted((one.time_us, one.pid, one.sm) for one in room if one.pid and one.time_us > since)
                 return {pid: share for _, pid, share in told if share <= 100}  # more is no share: a record not filled

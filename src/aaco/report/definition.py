@@ -19,7 +19,9 @@ LABEL = 12
 # Inputs that are neither a table nor computed from one.
 CONTEXT = {"machine": "this machine's measured ceilings (aaco calibrate)", "settings": "the analysis settings",
            "unprofiled": "the latency given with the capture (aaco import --latency)",
-           "tokens_per_inference": "the shape of the input that holds token identifiers"}
+           "tokens_per_inference": "the shape of the input that holds token identifiers",
+           "visible_devices": "what the recorder of the devices says of them",
+           "cuda_numbers": "the devices that the provider was asked for, or that the traced kernels ran on"}
 
 # Inputs that an examination of an import keeps as a document.
 DOCUMENTS = {"critical_paths": layout.EXAMINED["critical_path"]}

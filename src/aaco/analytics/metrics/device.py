@@ -10,27 +10,29 @@ from numpy.typing import NDArray
 from aaco.analytics.energy import inside
 from aaco.analytics.heat import WARM_C, throttling
 from aaco.analytics.inputs import Spans
+from aaco.analytics.neighbours import RunDevices
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
 SOURCE = "the mission's thermal and power guards"
 
 
-@metric(unit="degC", better="lower", formula="highest temperature of a busy device while inferences were measured",
+@metric(unit="degC", better="lower",
+        formula="highest temperature of the run's busy devices while inferences were measured",
         source=SOURCE, bands=(f"<{WARM_C:g} fine", "<85 warm", "<95 violation", ">=95 critical"))
-def device_temperature_max_c(gpu_events: pa.Table, measured_spans: Spans) -> Estimate:
+def device_temperature_max_c(run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """How hot the busiest device got: its edge, or its junction where the edge has no sensor."""
-    busy = _busy(gpu_events, measured_spans)
+    busy = _busy(run_devices, measured_spans)
     sensor = "hotspot_c" if busy["temp_c"].null_count == busy.num_rows else "temp_c"
     method = "junction" if sensor == "hotspot_c" else "edge"
-    return Estimate(float(_known(gpu_events, measured_spans, sensor).max()), method=method)
+    return Estimate(float(_known(run_devices, measured_spans, sensor).max()), method=method)
 
 
-@metric(unit="pct", better="none", formula="100 x mean power / power limit of busy devices", source=SOURCE,
+@metric(unit="pct", better="none", formula="100 x mean power / power limit of the run's busy devices", source=SOURCE,
         bands=("<90 below the cap", "<100 near the cap", ">=100 at the cap"))
-def device_power_of_cap_pct(gpu_events: pa.Table, measured_spans: Spans) -> float:
+def device_power_of_cap_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
     """How near to their power limit the busy devices ran."""
-    chosen = _busy(gpu_events, measured_spans)
+    chosen = _busy(run_devices, measured_spans)
     power, cap = (chosen[name].to_numpy(zero_copy_only=False).astype(float) for name in ("power_w", "power_cap_w"))
     share = (power / cap)[~np.isnan(power / cap)]
     if not len(share):
@@ -38,29 +40,29 @@ def device_power_of_cap_pct(gpu_events: pa.Table, measured_spans: Spans) -> floa
     return 100 * float(share.mean())
 
 
-@metric(unit="pct", better="lower", formula="100 x standard deviation / mean of the core clock of busy devices",
+@metric(unit="pct", better="lower", formula="100 x standard deviation / mean of the core clock of its busy devices",
         source=SOURCE, aliases=("CIS",), bands=("<=3 steady", "<=5 varies", ">5 unstable"))
-def device_clock_variation_pct(gpu_events: pa.Table, measured_spans: Spans) -> float:
+def device_clock_variation_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
     """How unsteady the clock of the busy devices was."""
-    clock = _known(gpu_events, measured_spans, "sclk_mhz")
+    clock = _known(run_devices, measured_spans, "sclk_mhz")
     return 100 * float(clock.std()) / float(clock.mean())
 
 
-@metric(unit="pct", better="lower", formula="100 x samples with a throttle reason / samples of busy devices",
+@metric(unit="pct", better="lower", formula="100 x samples with a throttle reason / samples of the run's busy devices",
         source="NVML clocks event reasons", bands=("<=0 free", "<=5 seldom", ">5 throttled"))
-def device_throttled_pct(gpu_events: pa.Table, measured_spans: Spans) -> float:
+def device_throttled_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
     """How often the driver held the clock down, for power or for heat."""
-    reasons = _busy(gpu_events, measured_spans)["throttle_reasons"].drop_null().to_pylist()
+    reasons = _busy(run_devices, measured_spans)["throttle_reasons"].drop_null().to_pylist()
     if not reasons:
         raise Absent("no reasons for the clock were recorded")
     return 100 * sum(bool(throttling(found)) for found in reasons) / len(reasons)
 
 
-@metric(unit="pct", better="lower", formula="100 x (1 - mean core clock / highest core clock) of busy devices",
-        source=SOURCE)
-def device_clock_below_max_pct(gpu_events: pa.Table, measured_spans: Spans) -> float:
+@metric(unit="pct", better="lower",
+        formula="100 x (1 - mean core clock / highest core clock) of the run's busy devices", source=SOURCE)
+def device_clock_below_max_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
     """How far the clock of the busy devices stayed below the highest that they have."""
-    chosen = _busy(gpu_events, measured_spans)
+    chosen = _busy(run_devices, measured_spans)
     clock, top = (chosen[name].to_numpy(zero_copy_only=False).astype(float) for name in ("sclk_mhz", "sclk_max_mhz"))
     share = (clock / np.where(top > 0, top, np.nan))[~np.isnan(clock / np.where(top > 0, top, np.nan))]
     if not len(share):
@@ -68,16 +70,16 @@ def device_clock_below_max_pct(gpu_events: pa.Table, measured_spans: Spans) -> f
     return 100 * (1 - float(share.mean()))
 
 
-def _known(gpu_events: pa.Table, spans: Spans, name: str) -> NDArray[np.float64]:
-    values = _busy(gpu_events, spans)[name].drop_null().to_numpy().astype(float)
+def _known(run_devices: RunDevices, spans: Spans, name: str) -> NDArray[np.float64]:
+    values = _busy(run_devices, spans)[name].drop_null().to_numpy().astype(float)
     if not len(values):
         raise Absent(f"{name} was not recorded")
     return values
 
 
-def _busy(gpu_events: pa.Table, spans: Spans) -> pa.Table:
-    """Samples while inferences were measured, of devices that did something."""
-    timed = gpu_events.filter(pc.is_valid(gpu_events["t_ns"]))
+def _busy(run_devices: RunDevices, spans: Spans) -> pa.Table:
+    """Samples while inferences were measured, of the run's devices that did something."""
+    timed = run_devices.events.filter(pc.is_valid(run_devices.events["t_ns"]))
     within = pa.array(inside(timed["t_ns"].to_numpy(), spans))
     chosen = timed.filter(pc.and_(within, pc.fill_null(pc.greater(timed["gpu_util_pct"], 0), True)))
     if not chosen.num_rows:

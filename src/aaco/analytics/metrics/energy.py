@@ -8,21 +8,22 @@ import pyarrow.compute as pc
 
 from aaco.analytics.energy import Power, busy, by_counter, spent, trapezoid
 from aaco.analytics.inputs import Spans
+from aaco.analytics.neighbours import RunDevices
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
 SOURCE = "trapezoid rule; arXiv:2312.02741 for the sensors' accuracy"
 
 
-@metric(unit="W", better="none", formula="energy of busy devices / measured time, from the first inference to the last",
-        source=SOURCE)
+@metric(unit="W", better="none",
+        formula="energy of the run's busy devices / measured time, from the first inference to the last", source=SOURCE)
 def device_power_mean_w(power: Power, measured_spans: Spans) -> Estimate:
     """Mean power of the devices that worked, together, while inferences were measured."""
     return _per(spent(power, measured_spans), measured_spans.wall_ns / 1e9)
 
 
-@metric(unit="J", better="lower", formula="energy of busy devices over the measured time / inferences made in it",
-        source=SOURCE)
+@metric(unit="J", better="lower",
+        formula="energy of the run's busy devices over the measured time / inferences made in it", source=SOURCE)
 def energy_per_inference_j(power: Power, measured_spans: Spans, inference_iters: pa.Table) -> Estimate:
     """Energy that the devices took for one inference, a whole batch, and for what lies between two of them.
 
@@ -31,7 +32,7 @@ def energy_per_inference_j(power: Power, measured_spans: Spans, inference_iters:
     return _per(spent(power, measured_spans), _made(inference_iters))
 
 
-@metric(unit="J", better="lower", formula="energy of busy devices over the measured time / tokens fed in it",
+@metric(unit="J", better="lower", formula="energy of the run's busy devices over the measured time / tokens fed in it",
         source=SOURCE)
 def energy_per_token_j(power: Power, measured_spans: Spans, inference_iters: pa.Table,
                        tokens_per_inference: int) -> Estimate:
@@ -41,11 +42,11 @@ def energy_per_token_j(power: Power, measured_spans: Spans, inference_iters: pa.
 
 @metric(unit="pct", better="none", formula="100 x energy by samples of power / energy by the device's own counter",
         source=SOURCE, bands=("<95 samples read low", "<=105 agree", ">105 samples read high"))
-def energy_of_counter_pct(power: Power, gpu_events: pa.Table, measured_spans: Spans) -> Estimate:
+def energy_of_counter_pct(power: Power, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """Whether samples of power add up to the device's energy counter, over the time that both cover."""
     sampled, counted = 0.0, 0.0
-    for device in busy(gpu_events, measured_spans):
-        curve, (first, last, joules) = power.curves[device], by_counter(gpu_events, device)
+    for device in busy(run_devices.events, measured_spans):
+        curve, (first, last, joules) = power.curves[device], by_counter(run_devices.events, device)
         if first < curve.at[0] - curve.lag_ns or last > curve.at[-1] + curve.lag_ns:
             raise Absent(f"the power of device {device} was not sampled for as long as its counter was read")
         ends = [trapezoid(curve.at - lag, curve.watts, first, last) for lag in (0, curve.lag_ns)]

@@ -1,4 +1,4 @@
-"""How well devices were used, by what their drivers tell without a profiler: GPM's shares, memory, who holds them."""
+"""How well a run's devices were used, by what drivers tell without a profiler: GPM's shares, memory, who holds them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from aaco.analytics.energy import busy, inside
 from aaco.analytics.inputs import Spans, phase_ns
-from aaco.analytics.neighbours import OTHERS, others
-from aaco.core.readings import Absent
+from aaco.analytics.neighbours import OTHERS, RunDevices, others
+from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
 GPM = "NVML GPM (nvmlGpmMetricsGet), shares over 100 ms and more"
@@ -18,86 +18,90 @@ PERIOD_NS, USERS_NS = 100_000_000, 1_000_000_000  # a share is of the time befor
 FEWEST = 3
 
 
-@metric(unit="pct", better="higher", formula="mean share of SMs that were busy, of busy devices", source=GPM)
-def device_sm_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
+@metric(unit="pct", better="higher", formula="mean share of SMs that were busy, of the run's busy devices", source=GPM)
+def device_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """How many of the device's multiprocessors had work, while inferences were measured."""
-    return _share(samples, gpu_events, measured_spans, "sm_pct")
+    return _share(samples, run_devices, measured_spans, "sm_pct")
 
 
-@metric(unit="pct", better="higher", formula="mean active warps / most that there can be, of busy devices", source=GPM)
-def device_occupancy_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
-    """How full the multiprocessors were with warps, while inferences were measured."""
-    return _share(samples, gpu_events, measured_spans, "occupancy_pct")
-
-
-@metric(unit="pct", better="higher", formula="mean share of the time in which tensor pipes worked, of busy devices",
+@metric(unit="pct", better="higher", formula="mean active warps / most that there can be, of the run's busy devices",
         source=GPM)
-def device_tensor_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
+def device_occupancy_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+    """How full the multiprocessors were with warps, while inferences were measured."""
+    return _share(samples, run_devices, measured_spans, "occupancy_pct")
+
+
+@metric(unit="pct", better="higher", source=GPM,
+        formula="mean share of the time in which tensor pipes worked, of the run's busy devices")
+def device_tensor_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """How busy the tensor cores were, while inferences were measured."""
-    return _share(samples, gpu_events, measured_spans, "tensor_pct")
+    return _share(samples, run_devices, measured_spans, "tensor_pct")
 
 
-@metric(unit="pct", better="none", formula="mean DRAM traffic / its highest, of busy devices", source=GPM)
-def device_dram_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
+@metric(unit="pct", better="none", formula="mean DRAM traffic / its highest, of the run's busy devices", source=GPM)
+def device_dram_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """How much of the memory's bandwidth was used, while inferences were measured."""
-    return _share(samples, gpu_events, measured_spans, "dram_pct")
+    return _share(samples, run_devices, measured_spans, "dram_pct")
 
 
 @metric(unit="pct", better="lower", bands=("<5 ours alone", ">=5 shared"),
-        formula="mean share of the time in which kernels of others ran, of busy devices that ours used",
+        formula="mean share of the time in which kernels of others ran, of the run's busy devices",
         source="NVML process utilization (nvmlDeviceGetProcessUtilization)")
-def device_others_sm_pct(samples: pa.Table, gpu_events: pa.Table, measured_spans: Spans) -> float:
+def device_others_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """How much of the device's multiprocessors processes had that are not ours, while inferences were measured."""
-    return _share(others(samples), gpu_events, measured_spans, OTHERS, USERS_NS)
+    return _share(others(samples), run_devices, measured_spans, OTHERS, USERS_NS)
 
 
-@metric(unit="1", better="lower", formula="most processes that held a busy device at one sample", source=DRIVER)
-def device_processes_max(gpu_events: pa.Table, measured_spans: Spans) -> float:
+@metric(unit="1", better="lower", formula="most processes that held one of the run's busy devices at one sample",
+        source=DRIVER)
+def device_processes_max(run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """Processes on the busiest device while inferences were measured; more than the program's own share it."""
-    rows = gpu_events.filter(pc.is_in(gpu_events["device_id"], pa.array(busy(gpu_events, measured_spans))))
-    rows = rows.filter(pc.is_valid(rows["t_ns"]))
+    worked = busy(run_devices.events, measured_spans)
+    rows = _rows(run_devices.events, worked)
     held = rows.filter(pa.array(inside(rows["t_ns"].to_numpy(), measured_spans)))["processes"].drop_null()
     if not len(held):
         raise Absent("how many processes hold the device is not told")
-    return float(pc.max(held).as_py())
+    return Estimate(float(pc.max(held).as_py()), method=run_devices.of(worked))
 
 
-@metric(unit="bytes", better="lower", formula="most memory in use until the first warm-up inference, of busy devices",
-        source=DRIVER)
-def load_peak_vram_bytes(gpu_events: pa.Table, inference_iters: pa.Table, measured_spans: Spans) -> float:
+@metric(unit="bytes", better="lower", source=DRIVER,
+        formula="most memory in use until the first warm-up inference, of the run's busy devices")
+def load_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
     """Device memory that was in use at most while loading, by whomever, as sampled."""
-    return _memory(gpu_events, inference_iters, measured_spans, None)
+    return _memory(run_devices, inference_iters, measured_spans, None)
 
 
-@metric(unit="bytes", better="lower", formula="most memory in use while warming up, of busy devices", source=DRIVER)
-def warmup_peak_vram_bytes(gpu_events: pa.Table, inference_iters: pa.Table, measured_spans: Spans) -> float:
+@metric(unit="bytes", better="lower", source=DRIVER,
+        formula="most memory in use while warming up, of the run's busy devices")
+def warmup_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
     """Device memory that was in use at most while warming up, by whomever, as sampled."""
-    return _memory(gpu_events, inference_iters, measured_spans, "warmup")
+    return _memory(run_devices, inference_iters, measured_spans, "warmup")
 
 
-@metric(unit="bytes", better="lower", formula="most memory in use while inferences were measured, of busy devices",
-        source=DRIVER)
-def measured_peak_vram_bytes(gpu_events: pa.Table, inference_iters: pa.Table, measured_spans: Spans) -> float:
+@metric(unit="bytes", better="lower", source=DRIVER,
+        formula="most memory in use while inferences were measured, of the run's busy devices")
+def measured_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
     """Device memory that was in use at most while inferences were measured, by whomever, as sampled."""
-    return _memory(gpu_events, inference_iters, measured_spans, "measurement")
+    return _memory(run_devices, inference_iters, measured_spans, "measurement")
 
 
-def _share(samples: pa.Table, gpu_events: pa.Table, spans: Spans, name: str, period_ns: int = PERIOD_NS) -> float:
+def _share(samples: pa.Table, run_devices: RunDevices, spans: Spans, name: str,
+           period_ns: int = PERIOD_NS) -> Estimate:
     """Mean of the shares that are wholly of the measured time."""
-    whole = Spans(spans.start + period_ns, spans.end)
-    rows = samples.filter(pc.equal(samples["name"].cast(pa.string()), name))
-    rows = rows.filter(pc.is_in(rows["device_id"], pa.array(busy(gpu_events, spans))))
+    whole, worked = Spans(spans.start + period_ns, spans.end), busy(run_devices.events, spans)
+    rows = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), name)), worked)
     values = rows.filter(pa.array(inside(rows["t_ns"].to_numpy(), whole)))["value"].to_numpy()
     if len(values) < FEWEST:
         raise Absent(f"{len(values)} shares of {name} in the measured time, fewer than {FEWEST}: the device does not "
                      "tell them, or was measured too shortly")
-    return float(values.mean())
+    return Estimate(float(values.mean()), method=run_devices.of(worked))
 
 
-def _memory(gpu_events: pa.Table, inference_iters: pa.Table, spans: Spans, phase: str | None) -> float:
+def _memory(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, phase: str | None) -> Estimate:
     """Of every process of the session, and of the devices that worked the one that had most."""
-    worked = gpu_events.filter(pc.is_in(gpu_events["device_id"], pa.array(busy(gpu_events, spans))))
-    known = worked.filter(pc.and_(pc.is_valid(worked["t_ns"]), pc.is_valid(worked["vram_used_bytes"])))
+    worked = busy(run_devices.events, spans)
+    rows = _rows(run_devices.events, worked)
+    known = rows.filter(pc.is_valid(rows["vram_used_bytes"]))
     at, used, began = known["t_ns"].to_numpy(), known["vram_used_bytes"].to_numpy(), 0
     held = np.zeros(len(at), bool)
     for process in np.unique(inference_iters["process"].to_numpy()).tolist():
@@ -107,4 +111,9 @@ def _memory(gpu_events: pa.Table, inference_iters: pa.Table, spans: Spans, phase
         began = int(pc.max(rows["t_end_ns"]).as_py())
     if not held.any():
         raise Absent("the device's memory was not sampled in this phase")
-    return float(used[held].max())
+    return Estimate(float(used[held].max()), method=run_devices.of(worked))
+
+
+def _rows(table: pa.Table, devices: list[int]) -> pa.Table:
+    """Rows of these devices whose time is known."""
+    return table.filter(pc.and_(pc.is_in(table["device_id"], pa.array(devices)), pc.is_valid(table["t_ns"])))
