@@ -46,7 +46,8 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     profilers.there(launcher, command.argv[0])
     shares, shown = profilers.share(launcher, wanted, command.argv, show), arguments.shown(command.argv)
     for one in shares:
-        one.passes(command, Path())  # refuses what the tool cannot do before anything is written
+        # Refuses what the tool cannot do before anything is written.
+        one.passes(command, settings.config.storage.sessions_dir.resolve())
     plan = {"model": redact(command.name), "imports": [], "traced": shown.words, "telemetry": telemetry}
     session = Session.create(settings.config.storage.sessions_dir, plan, redact(tag), __version__)
     with outcome(session):

@@ -175,6 +175,8 @@ def test_without_the_tool_or_its_options_nothing_is_written(aaco):
     assert "did you mean 'rocprofv3'" in aaco.inside("trace", "--tool", "rocprofv2", "--", "true", expect=2).stderr
     assert "Nsight Systems" in aaco.inside("trace", "--tool", "nsys", "--", "true", expect=6, PATH=path).stderr
     assert "no such command" in aaco.inside("trace", "--", "./none", PATH=path, expect=6).stderr
+    replaced = aaco("trace", "--sessions-dir", "100%pid%", "--", "true", PATH=path, expect=2).stderr
+    assert "rocprofv3 cannot write to" in replaced and not (aaco.folder / "100%pid%").exists()
     assert not (aaco.folder / "sessions").exists()
 
 

@@ -195,6 +195,22 @@ def test_rocprofs_script_splits_paths(tmp_path):
         rocprof.passes(known, Wanted(), ["./app"], tmp_path / "my sessions")
 
 
+@pytest.mark.parametrize(("launcher", "marks"), [(rocprofv3, "%{$"), (nsys, "%"), (ncu, "%")])
+def test_a_path_that_a_profiler_would_not_take_as_it_stands_is_refused(launcher, marks, tmp_path):
+    """Broken by: leaving a mark out; refusing what is literal to it."""
+    known = tool() if launcher is rocprofv3 else launcher.tool("it", {"help": " ".join(
+        f"{option}" for option in (*launcher.ASKED, "--output", "--csv", "--metrics", "--log-file"))})
+    wanted = Wanted(("sm__cycles.sum",)) if launcher is ncu else Wanted()
+    for mark in "%{$":
+        raw = tmp_path / f"100{mark}p}}" / "raw"
+        if mark not in marks:
+            assert f"{raw}/" in str(launcher.passes(known, wanted, ["./app"], raw)[0].argv)
+            continue
+        with pytest.raises(UsageError, match=f"{launcher.NAME} cannot write to") as refused:
+            launcher.passes(known, wanted, ["./app"], raw)
+        assert "--sessions-dir" in refused.value.fix
+
+
 def test_rocprof_takes_parts_of_names_only(tmp_path):
     known = rocprof.tool("rocprof", {"help": profilers.help_of(profilers.ROCPROF[""])})
     made = rocprof.passes(known, Wanted(("SQ_A",), kernels="gemm"), ["p"], tmp_path)[-1]

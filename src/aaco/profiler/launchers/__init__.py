@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from aaco.core.errors import Missing
+from aaco.core.errors import Missing, UsageError
 
 COUNTERS = "counters"  # questions that begin so list them, which takes a tool its time
 Kind = Literal["trace", "counters", "thread_trace", "pc_sampling", "compile"]
@@ -131,3 +131,13 @@ def known(tool: Tool, name: str, option: str) -> str:
         raise Missing(f"{name}{version} at {tool.path} does not know {option}",
                       f"{name} --help  # a newer version may")
     return option
+
+
+def literal(path: Path, name: str, marks: str) -> Path:
+    """The path, if the profiler writes to just that. Raises UsageError where a character of `marks` stands in it, which
+    the profiler replaces (by a process id, a variable of the environment), so that nobody finds its files.
+    """
+    if found := "".join(mark for mark in marks if mark in str(path)):
+        raise UsageError(f"{name} cannot write to {str(path)!r}: it replaces what {' and '.join(found)} "
+                         "mark in a path", f"--sessions-dir with a path that has none of {' '.join(marks)}")
+    return path

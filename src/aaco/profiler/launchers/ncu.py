@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aaco.core.errors import Missing, UsageError
 from aaco.core.near import meant
-from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Takes, Tool, Wanted, known, options
+from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Takes, Tool, Wanted, known, literal, options
 
 NAME, VENDOR = "ncu", "NVIDIA"
 DOES: frozenset[Kind] = frozenset({"counters"})
@@ -33,7 +33,7 @@ WHERE_KNOWN = {"--graph-profiling": "node", "--print-kernel-base": "demangled"}
 REPLAYED = ("counters are of kernels that ncu ran one by one, as often as they took, with empty caches and the clock "
             "as it was: what they read from memory may be more than in a run of the program")
 DURATION = "gpu__time_duration.sum"  # without it a kernel has no duration at all
-TABLE = "ncu.csv"
+TABLE, MACROS = "ncu.csv", "%"  # %h, %p, %q{X}
 _VERSION = re.compile(r"Version\s+(\d+(?:\.\d+)+)")
 _LISTED = re.compile(r"^([\w.]+__\w+)\s+(?:Counter|Ratio|Throughput)\b", re.MULTILINE | re.ASCII)
 _NAME = re.compile(r"(?:\w+\.)*\w+__\w+(?:\.[a-z_]+)*", re.ASCII)
@@ -59,7 +59,7 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
     folder = "counters-01"
     argv = (tool.path, known(tool, NAME, "--csv"), *asked, known(tool, NAME, "--metrics"),
             ",".join(dict.fromkeys([*wanted.counters, DURATION])), known(tool, NAME, "--log-file"),
-            str(raw / folder / TABLE), *command)
+            str(literal(raw, NAME, MACROS) / folder / TABLE), *command)
     return [Pass("counters", folder, argv, counters=tuple(wanted.counters), tells=TABLE)]
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aaco.profiler.launchers import Kind, Pass, Takes, Tool, Wanted, known, options
+from aaco.profiler.launchers import Kind, Pass, Takes, Tool, Wanted, known, literal, options
 
 NAME, VENDOR = "nsys", "NVIDIA"
 DOES: frozenset[Kind] = frozenset({"trace"})
@@ -23,7 +23,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": (
 ASKED = {"--trace": "cuda,nvtx,osrt", "--sample": "none", "--cpuctxsw": "none"}
 WHERE_KNOWN = {"--cuda-graph-trace": "node"}
 REFUSALS: Mapping[str, tuple[str, str]] = {}
-REPORT = "trace"
+REPORT, MACROS = "trace", "%"  # %h, %p, %q{X}
 _VERSION = re.compile(r"version\s+(\d+\.\d+[.\d]*)")
 
 
@@ -35,7 +35,7 @@ def tool(path: str, answers: Mapping[str, str]) -> Tool:
 
 def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
     """One trace, and its export. Options of nsys take their value behind an equal sign."""
-    report = raw / "trace" / REPORT
+    report = literal(raw, NAME, MACROS) / "trace" / REPORT
     asked = [f"{known(tool, NAME, option)}={value}" for option, value in ASKED.items()]
     asked += [f"{option}={value}" for option, value in WHERE_KNOWN.items() if option in tool.options]
     argv = (tool.path, "profile", *asked, f"{known(tool, NAME, '--output')}={report}", *command)

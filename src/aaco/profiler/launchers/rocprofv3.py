@@ -12,7 +12,19 @@ from pathlib import Path
 
 from aaco.core.errors import Missing, UsageError
 from aaco.core.near import meant
-from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Sampling, Takes, Tool, Wanted, known, options
+from aaco.profiler.launchers import (
+    COUNTERS,
+    Counter,
+    Kind,
+    Pass,
+    Sampling,
+    Takes,
+    Tool,
+    Wanted,
+    known,
+    literal,
+    options,
+)
 from aaco.profiler.launchers.counter_passes import plan
 
 NAME, VENDOR = "rocprofv3", "AMD"
@@ -35,6 +47,7 @@ INTERVAL = {"time": 1000, "cycles": 1 << 20, "instructions": 1 << 20}
 HOST_TRAP = Sampling("host_trap", "time", 1, (1 << 64) - 1)  # what every GPU can that can sample at all
 # PC sampling is refused without it: rocprofiler-sdk, docs/how-to/using-pc-sampling.rst.
 SAMPLING_ALLOWED = {"ROCPROFILER_PC_SAMPLING_BETA_ENABLED": "on"}
+MACROS = "%{$"  # %pid%, {pid}, $ENV{X}: rocprofiler-sdk, source/lib/output/{format_path,output_key}.cpp
 _FIELD = re.compile(r"^\s*([A-Za-z_]+)\s*:\s*(.*?)\s*$")
 
 
@@ -110,7 +123,7 @@ def _pass(tool: Tool, kind: Kind, folder: str, asked: Sequence[str], command: Se
           counters: tuple[str, ...] = ()) -> Pass:
     """What is asked stands before options of one value, as --pmc takes every word up to the next option."""
     form = "csv" if kind == "pc_sampling" else next((one for one in BEST_FIRST if one in tool.formats), "csv")
-    argv = (tool.path, *asked, known(tool, NAME, "--output-directory"), str(raw / folder),
+    argv = (tool.path, *asked, known(tool, NAME, "--output-directory"), str(literal(raw, NAME, MACROS) / folder),
             known(tool, NAME, "--output-format"), form, "--", *command)
     return Pass(kind, folder, argv, SAMPLING_ALLOWED if kind == "pc_sampling" else {}, counters)
 
