@@ -20,14 +20,19 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
-    ("collectors/nvml_users.py", "self._known[process.identity] = self._root in (above.pid, above.parent)",
-     "self._known[process.identity] = False",
+    ("collectors/ours.py", "return above and self._root in (above.pid, above.parent)", "return above and False",
      "tests/unit/test_device_watch.py::test_of_processes_only_two_sums_are_kept"),
-    ("collectors/nvml_users.py", "            if above is None:\n                return None", "            if False:\n"
+    ("collectors/ours.py", "            if found is None:\n                return None", "            if False:\n"
      "                return None", "tests/unit/test_device_watch.py::test_whose_work_it_is_where_some_cannot_be_seen"),
-    ("collectors/nvml_users.py", "return self.pid, self.started", "return self.pid, self.parent",
+    ("collectors/ours.py", "self._is_marked(pid) or self._descends", "self._descends",
+     "tests/unit/test_ours.py::test_a_daemon_is_known_by_its_mark_alone"),
+    ("collectors/ours.py", "BETWEEN.join(filter(None, (before, mark)))", "mark",
+     "tests/unit/test_ours.py::test_a_recording_within_another_is_of_both"),
+    ("collectors/device_watch.py", "with marked(), ExitStack()", "with ExitStack()",
+     "tests/unit/test_device_watch.py::test_what_is_started_beside_a_recording_carries_its_mark"),
+    ("collectors/ours.py", "return self.pid, self.started", "return self.pid, self.parent",
      "tests/unit/test_device_watch.py::test_a_number_that_is_used_again_is_another_process"),
-    ("collectors/nvml_users.py", "sum(bool(self._ours(pid)) for", "sum(1 for",
+    ("collectors/nvml_users.py", "sum(bool(self._ours.has(pid)) for", "sum(1 for",
      "tests/unit/test_device_watch.py::test_of_who_holds_a_device_ours_are_counted"),
     ("collectors/visible.py", "if len(found) == 1 else None", "if found else None",
      "tests/unit/test_visible.py::test_numbers_and_uuids_name_devices_until_one_names_none"),

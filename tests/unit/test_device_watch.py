@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,15 +33,18 @@ from aaco.collectors import (
     gpu_metrics,
     nvml,
     nvml_users,
+    ours,
     visible,
 )
 from aaco.collectors.device_samples import KINDS
+from aaco.collectors.ours import Ours
 from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.profiler import smi
 from benchmarks.gpu import telemetry as proof
 from tests.fakes import hosts
+from tests.fakes.daemons import daemon
 
 RECORDED = Path(__file__).parents[1] / "captures/nvml_h100/nvml.bin"
 FAKE = Path(__file__).parents[1] / "fakes/nvml.c"
@@ -135,6 +138,27 @@ def test_the_account_says_which_devices_the_run_sees(machine: Path, monkeypatch:
     assert device_watch.visible(machine) == {}
 
 
+def test_who_left_its_parents_before_it_was_seen_is_ours(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon on the device: by the mark that it inherited. Mutations: no mark; the recorder not told of it."""
+    folder = machine / "devices"
+    with ExitStack() as running:
+        started = running.enter_context(ours.marked())
+        pid = running.enter_context(daemon())
+        monkeypatch.setenv("FAKE_NVML_USERS", f"{pid}:40,1:25")
+        monkeypatch.setattr(device_watch, "marked", lambda: nullcontext(started))
+        running.enter_context(device_watch.recorded(folder, 0.03, ["nvidia"]))
+        until(lambda: rows(folder) >= 20, "twenty rows")
+    told = {row["value"] for row in device_watch.samples(folder).to_pylist() if row["name"] == "own_sm_pct"}
+    assert told == {40.0}
+
+
+def test_what_is_started_beside_a_recording_carries_its_mark(machine: Path) -> None:
+    """Mutation: no mark."""
+    with device_watch.recorded(machine / "devices", wanted=[]):
+        assert ours.own_mark()
+    assert not ours.own_mark()
+
+
 def test_of_who_holds_a_device_ours_are_counted(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than were asked room for; of others nothing is kept. Mutations: all counted; the first answer."""
     others = ",".join(f"0:{os.getppid()}" for _ in range(20))
@@ -150,7 +174,7 @@ def users(driver: Path, proc: Path) -> dict[str, float]:
     """What is told of the first device where process 42 is the one that measures."""
     library = nvml.Driver(str(driver / nvml.LIBRARY))
     device = library.devices()[0]
-    found = nvml_users.Users(library._nvml, device.index, device.handle, 42, proc)
+    found = nvml_users.Users(library._nvml, device.index, device.handle, Ours(42, proc=proc))
     told = {list(KINDS)[kind]: value for _, _, kind, value in found.samples()}
     assert not list(found.samples()), "not so soon again"
     library.close()
@@ -182,7 +206,7 @@ def test_a_number_that_is_used_again_is_another_process(driver: Path, tmp_path: 
     monkeypatch.setenv("FAKE_NVML_USERS", "50:30")
     library = nvml.Driver(str(driver / nvml.LIBRARY))
     device = library.devices()[0]
-    found = nvml_users.Users(library._nvml, device.index, device.handle, 42, tmp_path)
+    found = nvml_users.Users(library._nvml, device.index, device.handle, Ours(42, proc=tmp_path))
     monkeypatch.setattr(nvml_users, "EVERY_NS", 0)
     plant_process(tmp_path, 1, "init", 0)
     told = []

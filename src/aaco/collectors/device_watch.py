@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from aaco.collectors import amd_library, amd_sensors, amd_sysfs, amd_tools, device_samples, nvml
 from aaco.collectors.device_recorder import Account
+from aaco.collectors.ours import marked
 from aaco.core.host import Host, known, number
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
@@ -51,8 +52,11 @@ def makers(host: Host | None = None) -> list[str]:
 
 @contextmanager
 def recorded(folder: Path, period_s: float = PERIOD_S, wanted: list[str] | None = None) -> Iterator[None]:
-    """Record the devices into the folder until the end of the block; nothing is started where there are none."""
-    with ExitStack() as running:
+    """Record the devices into the folder until the end of the block; nothing is started where there are none.
+
+    Whatever this process starts in the block is ours on them (collectors/ours.py).
+    """
+    with marked(), ExitStack() as running:
         recorders = [Recorder(maker, folder, period_s) for maker in (makers() if wanted is None else wanted)]
         for each in recorders:
             running.callback(each.stop)

@@ -26,6 +26,7 @@ from aaco.collectors import device_samples
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.collectors.nvml_streams import PowerHistory, Shares
 from aaco.collectors.nvml_users import Users
+from aaco.collectors.ours import Ours, own_mark
 from aaco.collectors.recording import Format
 from aaco.collectors.visible import Seen, visible
 from aaco.core.errors import BadCapture
@@ -83,7 +84,7 @@ class Driver:
         except OSError as error:
             raise Absent(f"{library} does not load: {error}") from error
         self._nvml.nvmlErrorString.restype = c_char_p
-        self._refused = SUCCESS
+        self._refused, self._ours = SUCCESS, Ours(os.getppid(), own_mark())
         self._demand("nvmlInit_v2")
 
     def close(self) -> None:
@@ -127,7 +128,7 @@ class Driver:
     def streams(self, device: Device) -> tuple[PowerHistory, Shares, Users]:
         """What the device tells beside single values."""
         told = self._nvml, device.index, device.handle
-        return PowerHistory(*told), Shares(*told), Users(*told)
+        return PowerHistory(*told), Shares(*told), Users(*told, self._ours)
 
     def _device(self, index: int) -> Device:
         handle, name = c_void_p(), ctypes.create_string_buffer(96)  # NVML_DEVICE_NAME_V2_BUFFER_SIZE

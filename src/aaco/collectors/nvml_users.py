@@ -1,24 +1,20 @@
 """How much of a device's multiprocessors the measured processes have, and how much all others: by NVML, two sums.
 
 nvmlDeviceGetProcessUtilization (nvml.h) tells of each process that worked lately the share of the time in which a
-kernel of it ran, nvmlDeviceGetComputeRunningProcesses which processes hold the device: of those ours are counted. Ours
-are the descendants of the process that has the devices recorded; of the others neither a number nor a name is kept.
-Where one of them is not to be seen from here (it has ended, or this is a container with process numbers of its own) no
-share is told of that moment.
+kernel of it ran, nvmlDeviceGetComputeRunningProcesses which processes hold the device: of those ours are counted
+(collectors/ours.py says which are); of the others neither a number nor a name is kept. Where one of them is not to be
+seen from here (it has ended, or this is a container with process numbers of its own) no share is told of that moment.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from collections.abc import Iterator
 from ctypes import byref, c_uint, c_ulonglong, c_void_p
-from pathlib import Path
-from typing import NamedTuple
 
 from aaco.collectors.device_samples import CODES, Record
-from aaco.collectors.procfs import process_stat
+from aaco.collectors.ours import Ours
 
 SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE = 0, 6, 7  # nvml.h; NOT_FOUND: nobody worked
 EVERY_NS = 200_000_000
@@ -39,28 +35,13 @@ class _Holder(ctypes.Structure):
     _fields_ = (("pid", c_uint), ("memory", c_ulonglong), ("gpu_instance", c_uint), ("compute_instance", c_uint))
 
 
-class _Process(NamedTuple):
-    """started: in ticks since boot."""
-
-    pid: int
-    parent: int
-    started: int
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """One process's alone: numbers are used again, and a parent that ends before it leaves it to another."""
-        return self.pid, self.started
-
-
 class Users:
-    """The shares of one device. root: whose descendants the measured processes are."""
+    """The shares of one device."""
 
-    def __init__(self, nvml: ctypes.CDLL, index: int, handle: c_void_p, root: int | None = None,
-                 proc: Path = Path("/proc")) -> None:
+    def __init__(self, nvml: ctypes.CDLL, index: int, handle: c_void_p, ours: Ours) -> None:
         self._get = getattr(nvml, "nvmlDeviceGetProcessUtilization", None)
         self._list = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
-        self.index, self.handle, self._at = index, handle, 0
-        self._root, self._proc, self._known = root or os.getppid(), proc, dict[tuple[int, int], bool]()
+        self.index, self.handle, self._ours, self._at = index, handle, ours, 0
 
     def samples(self) -> Iterator[Record]:
         """Our share and that of others, %, and how many of ours hold the device, about five times a second."""
@@ -69,7 +50,7 @@ class Users:
             return
         self._at = now
         told = self._shares()
-        if held := sum(bool(self._ours(pid)) for pid in self._holders()):  # none: or the driver does not see them
+        if held := sum(bool(self._ours.has(pid)) for pid in self._holders()):  # none: or the driver does not see them
             told["own_processes"] = held
         yield from ((now, self.index, CODES[kind], float(value)) for kind, value in told.items())
 
@@ -78,7 +59,7 @@ class Users:
         shares = {True: 0, False: 0}
         worked = self._worked()
         for pid, share in worked.items() if worked is not None else ():
-            if (ours := self._ours(pid)) is None:
+            if (ours := self._ours.has(pid)) is None:
                 return {}
             shares[ours] += share
         return {} if worked is None else {"own_sm_pct": shares[True], "others_sm_pct": shares[False]}
@@ -112,23 +93,3 @@ class Users:
         if code != INSUFFICIENT_SIZE:
             self._get = None  # not of this device, or not for this user
         return None
-
-    def _ours(self, pid: int) -> bool | None:
-        """Whether the process descends from the root, as it was first seen; None where it is not to be seen."""
-        process = _process(self._proc, pid)
-        if process is None:
-            return None
-        if process.identity not in self._known:
-            above: _Process | None = process
-            while above and self._root not in (above.pid, above.parent) and above.parent:
-                above = _process(self._proc, above.parent)
-            if above is None:
-                return None
-            self._known[process.identity] = self._root in (above.pid, above.parent)
-        return self._known[process.identity]
-
-
-def _process(proc: Path, pid: int) -> _Process | None:
-    """The process of this number; None where it is not to be seen."""
-    fields = process_stat(f"{proc}/{pid}")
-    return _Process(pid, int(fields[1]), int(fields[19])) if fields else None

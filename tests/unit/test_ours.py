@@ -1,0 +1,49 @@
+"""Which processes are ours: by descent, and by the mark that they inherit."""
+
+import os
+import subprocess
+import sys
+
+from aaco.collectors import ours
+from aaco.collectors.ours import MARK, Ours, marked, own_mark
+from tests.fakes.daemons import daemon
+
+NOBODY = 2**30  # of no process
+
+
+def test_a_daemon_is_known_by_its_mark_alone():
+    """Mutations: descent alone; any recording's mark; a mark that a longer one begins with."""
+    with marked() as mark, daemon() as pid:
+        assert Ours(NOBODY, mark).has(pid) is True
+        for other in ("", mark[:-1], "0" * 16):
+            assert Ours(NOBODY, other).has(pid) is False
+    with marked() as mark, daemon({"PATH": os.environ["PATH"]}) as pid:
+        assert Ours(NOBODY, mark).has(pid) is False, "an environment of its own: a limit that is documented"
+
+
+def test_a_recording_within_another_is_of_both():
+    """And the environment is as before, after each. Mutations: the inner mark alone; the outer one told as its own."""
+    before = os.environ.get(MARK)
+    with marked() as outer:
+        with marked() as inner, daemon() as pid:
+            assert own_mark() == inner
+            assert Ours(NOBODY, outer).has(pid) and Ours(NOBODY, inner).has(pid)
+        assert os.environ[MARK] == (f"{before}:{outer}" if before else outer)
+    assert os.environ.get(MARK) == before
+
+
+def test_a_descendant_needs_no_mark():
+    """Of whom the environment tells nothing. Mutation: marks alone."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={}) as child:
+        assert Ours(os.getpid(), "0" * 16).has(child.pid) is True
+        child.communicate(b"\n")
+    assert Ours(os.getpid(), "0" * 16).has(child.pid) is None
+
+
+def test_environments_are_read_once_per_process(monkeypatch):
+    """Mutation: at each look."""
+    with marked() as mark, daemon() as pid:
+        known = Ours(NOBODY, mark)
+        assert known.has(pid)
+        monkeypatch.setattr(ours.Ours, "_is_marked", lambda *given: 1 / 0)
+        assert known.has(pid)
