@@ -13,6 +13,7 @@ import pytest
 
 from aaco.analytics import metrics as every
 from aaco.analytics.inputs import Spans
+from aaco.analytics.neighbours import run_devices
 from aaco.collectors import amd_sensors, amd_sysfs, device_watch
 from aaco.collectors.capabilities import QUESTIONS
 from aaco.collectors.device_recorder import Account
@@ -169,7 +170,7 @@ def test_the_guards_read_it(host: Host, tmp_path: Path) -> None:
     def read(name: str) -> Any:
         events = record(host, tmp_path / "raw.bin")
         at = events["t_ns"].to_numpy()
-        return registry.METRICS[name].compute(events, Spans(at[:1], at[-1:]))
+        return registry.METRICS[name].compute(run_devices(events), Spans(at[:1], at[-1:]))
 
     shutil.rmtree(host.sys / "class/drm/card10")
     found = read("device_temperature_max_c")

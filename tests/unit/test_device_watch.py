@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -291,6 +292,29 @@ def amdsmi_get_gpu_vram_usage(handle): return {"vram_total": 16384, "vram_used":
 """
 
 
+def test_amdsmi_tells_energy_traffic_and_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an MI300. Mutations: the sample before not kept; energy of a chip of 1.3; truth taken for a mask."""
+    told = {"current_socket_power": 560, "energy_accumulator": 5 << 16, "xgmi_read_data_acc": [3, "N/A", 4, 0],
+            "indep_throttle_status": True, "average_gfx_activity": 101, "current_gfxclk": "N/A",
+            "current_gfxclks": [2098, "N/A"], "accumulation_counter": 900, "prochot_residency_acc": 0,
+            "ppt_residency_acc": 7, "socket_thm_residency_acc": 0, "vr_thm_residency_acc": 0,
+            "hbm_thm_residency_acc": 0}
+    smi_ = SimpleNamespace(AmdSmiException=Exception, amdsmi_get_processor_handles=lambda: ["one"],
+                           amdsmi_get_gpu_metrics_info=lambda handle: told,
+                           amdsmi_get_gpu_vram_usage=lambda handle: {"vram_total": 16384, "vram_used": "N/A"})
+    monkeypatch.setattr(amd_library, "library", lambda: smi_)
+    sampler = amd_library.Sampler(raw=tmp_path / "raw.bin")
+    record = dict(zip(("t_ns", "device_id", *amd_sysfs.FIELDS), sampler.rows()[0], strict=True))
+    expected = {"power_uw": 560_000_000, "energy_uj": 5_000_000, "sclk_hz": 2_098_000_000, "reasons": amd_sysfs.NULL,
+                "gpu_busy_pct": amd_sysfs.NULL, "vram_used_bytes": amd_sysfs.NULL, "vram_total_bytes": 16 << 30}
+    assert {name: record[name] for name in expected} == expected
+    assert [one[3] for one in sampler.samples()] == [7 << 10]
+    told |= {"ppt_residency_acc": 8, "current_socket_power": "N/A", "average_socket_power": 500}
+    record = dict(zip(("t_ns", "device_id", *amd_sysfs.FIELDS), sampler.rows()[0], strict=True))
+    assert gpu_metrics.named(record["reasons"]) == ["ppt"]
+    assert (record["power_uw"], record["energy_uj"]) == (500_000_000, amd_sysfs.NULL)
+
+
 def test_the_amd_sources_are_tried_in_order_and_the_choice_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                                    ) -> None:
     """sysfs, library, amd-smi, rocm-smi. Mutations: the order; reasons dropped; N/A as 0; a row of a lost device."""
@@ -500,8 +524,8 @@ def test_any_file_of_samples_is_read_to_its_last_whole_record(content: bytes) ->
 
 def test_whole_numbers_of_the_library() -> None:
     """Mutation: True as 1."""
-    assert [amd_library.whole(value) for value in ("N/A", None, True, float("nan"), -1, 65535, [], [3, 4], 7.0)] == [
-        None, None, None, None, None, None, None, 3, 7]
+    told = ("N/A", None, True, float("nan"), float("inf"), -1, 65535, [], [3, "N/A", 4], 7.0)
+    assert [amd_library.numbers(value) for value in told] == [[]] * 8 + [[3, 4], [7]]
     assert len(KINDS) == len(set(KINDS))
 
 

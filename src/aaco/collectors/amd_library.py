@@ -1,31 +1,34 @@
 """Samples AMD devices through amdsmi, the Python package of ROCm's library, where sysfs cannot be read.
 
-Its dictionaries hold numbers, "N/A", or a number whose bits are all ones for what a chip does not tell.
+Its dictionaries hold numbers, lists of them, "N/A", or a number whose bits are all ones for what a chip does not tell;
+newer ones hold truth values in place of masks, which say no reason (py-interface/amdsmi_interface.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from aaco.collectors import amd_sysfs
+from aaco.collectors import amd_sysfs, device_samples, gpu_metrics
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
 from aaco.core.readings import Absent
 
 SOURCE = "amdsmi"
 ONES = (0xFFFF, 0xFFFFFFFF, (1 << 64) - 1)
-# Field of a record -> the keys of amdsmi_get_gpu_metrics_info that tell it, the better first; and ours of one of it.
-METRICS: Mapping[str, tuple[tuple[str, ...], int]] = {
-    "gpu_busy_pct": (("average_gfx_activity",), 1), "mem_busy_pct": (("average_umc_activity",), 1),
-    "edge_millidegree": (("temperature_edge",), 1000), "junction_millidegree": (("temperature_hotspot",), 1000),
-    "power_uw": (("current_socket_power", "average_socket_power"), 1_000_000),
-    "sclk_hz": (("current_gfxclk",), 1_000_000), "mclk_hz": (("current_uclk",), 1_000_000),
-    "reasons": (("indep_throttle_status",), 1),
-}
+# Fields of gpu_metrics.meaning -> the keys of amdsmi_get_gpu_metrics_info that tell them, the better first.
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "gfx": ("average_gfx_activity",), "umc": ("average_umc_activity",), "edge": ("temperature_edge",),
+    "hotspot": ("temperature_hotspot",), "power": ("current_socket_power", "average_socket_power"),
+    "gfxclk": ("current_gfxclk", "current_gfxclks"), "uclk": ("current_uclk",), "mask": ("indep_throttle_status",),
+    "xgmi_read": ("xgmi_read_data_acc",), "xgmi_written": ("xgmi_write_data_acc",),
+    "accumulations": ("accumulation_counter",), "prochot": ("prochot_residency_acc",), "ppt": ("ppt_residency_acc",),
+    "socket_thermal": ("socket_thm_residency_acc",), "vr_thermal": ("vr_thm_residency_acc",),
+    "hbm_thermal": ("hbm_thm_residency_acc",)}
+ENERGY, SINCE_1_4 = "energy_accumulator", "current_socket_power"  # what tells the second has the first in 2^-16 J
 
 
 def library() -> ModuleType:
@@ -61,6 +64,7 @@ class Sampler(DeviceSampler):
         super().__init__(SOURCE, amd_sysfs.FORMAT, period_s, raw)
         self._smi = library()
         self._handles = list(self._smi.amdsmi_get_processor_handles())
+        self._told: dict[int, dict[str, int]] = {}
 
     def rows(self) -> list[tuple[int, ...]]:
         """One record per device."""
@@ -70,34 +74,37 @@ class Sampler(DeviceSampler):
                 continue
             at = time.monotonic_ns()
             try:
-                told = self._told(handle)
+                told = self._asked(handle, self._told.get(index, {}))
             except self._smi.AmdSmiException as error:
                 self.lose(index, f"amdsmi: {error}")
                 continue
+            self._told[index] = told
             found.append((at, index, *(told.get(field, amd_sysfs.NULL) for field in amd_sysfs.FIELDS)))
         return found
+
+    def samples(self) -> Sequence[device_samples.Record]:
+        """xGMI traffic so far, of each device that counts it."""
+        return amd_sysfs.traffic({index: told for index, told in self._told.items() if index not in self.lost})
 
     def close(self) -> None:
         """Shut the library down."""
         self._smi.amdsmi_shut_down()
 
-    def _told(self, handle: Any) -> dict[str, int]:
+    def _asked(self, handle: Any, before: Mapping[str, int]) -> dict[str, int]:
         metrics = self._smi.amdsmi_get_gpu_metrics_info(handle)
-        found = {field: next((value for key in keys if (value := whole(metrics.get(key))) is not None), None)
-                 for field, (keys, _) in METRICS.items()}
+        found = {field: next(filter(None, (numbers(metrics.get(key)) for key in keys)), [])
+                 for field, keys in METRICS.items()}
+        found["energy"] = numbers(metrics.get(ENERGY)) if numbers(metrics.get(SINCE_1_4)) else []
+        told = gpu_metrics.meaning({field: values for field, values in found.items() if values}, before)
         memory = self._smi.amdsmi_get_gpu_vram_usage(handle)
-        told = {field: value * METRICS[field][1] for field, value in found.items() if value is not None}
         for field, key in (("vram_used_bytes", "vram_used"), ("vram_total_bytes", "vram_total")):
-            if (mebibytes := whole(memory.get(key))) is not None:
-                told[field] = mebibytes << 20
+            if mebibytes := numbers(memory.get(key)):
+                told[field] = mebibytes[0] << 20
         return told
 
 
-def whole(value: Any) -> int | None:
-    """A value of amdsmi as a whole number; None for what it says it has not."""
-    if isinstance(value, list | tuple):  # one per partition or clock: the first is the device's
-        value = value[0] if value else None
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    return int(value) if known and value not in ONES and value >= 0 else None
-
-
+def numbers(value: Any) -> list[int]:
+    """The whole numbers of a value of amdsmi, without those that it says it has not."""
+    each = value if isinstance(value, list | tuple) else [value]
+    return [int(one) for one in each if isinstance(one, int | float) and not isinstance(one, bool) and one == one
+            and one not in ONES and 0 <= one < 1 << 64]

@@ -70,12 +70,17 @@ class Sampler(DeviceSampler):
 
     def samples(self) -> Sequence[device_samples.Record]:
         """xGMI traffic so far, of each device that counts it."""
-        at = time.monotonic_ns()
-        return [(at, index, device_samples.CODES[name], float(facts[name])) for index, facts in self._told.items()
-                if index not in self.lost for name in _FINER if name in facts]
+        return traffic({index: facts for index, facts in self._told.items() if index not in self.lost})
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def traffic(told: Mapping[int, Mapping[str, int]]) -> list[device_samples.Record]:
+    """xGMI traffic, of what devices told."""
+    at = time.monotonic_ns()
+    return [(at, index, device_samples.CODES[name], float(facts[name])) for index, facts in told.items()
+            for name in _FINER if name in facts]
 
 
 def parse(raw: Path, source: str = SOURCE) -> pa.Table:

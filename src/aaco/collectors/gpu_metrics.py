@@ -11,7 +11,7 @@ accumulators that rise while a reason holds. What a chip does not know, it fills
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 BITS = {
     **dict(enumerate(("ppt0", "ppt1", "ppt2", "ppt3", "spl", "fppt", "sppt", "sppt_apu"))),
@@ -70,11 +70,20 @@ def told(content: bytes, before: Mapping[str, int], arch: str | None = None) -> 
     is cut, or not known, tells nothing.
     """
     found = dict(_fields(content))
+    if version(content) == (1, 3) and arch != ENERGY_IN_1_3:
+        found.pop("energy", None)
+    return meaning(found, before)
+
+
+def meaning(found: Mapping[str, Sequence[int]], before: Mapping[str, int]) -> dict[str, int]:
+    """What `told` says of a structure, by its fields with the values that the chip knows, by the names of ATTRIBUTES
+    (and `edge`, `mask`); energy is in 2^-16 J.
+    """
     first = {name: next(filter(None, values), 0) for name, values in found.items()}
     ours = {name: first[of] * units for name, (of, units) in _OURS.items() if first.get(of)}
     ours |= {name: first[of] for name, of in _SHARES.items() if of in first and first[of] <= 100}
-    if first.get("energy") and (version(content) != (1, 3) or arch == ENERGY_IN_1_3):
-        ours["energy_uj"] = first["energy"] * 1_000_000 >> 16  # 2^-16 J
+    if first.get("energy"):
+        ours["energy_uj"] = first["energy"] * 1_000_000 >> 16
     ours |= {f"{name}_bytes": sum(found[name]) << 10 for name in ("xgmi_read", "xgmi_written") if name in found}
     if "mask" in first:
         ours["reasons"] = first["mask"]
