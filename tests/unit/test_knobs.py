@@ -213,9 +213,12 @@ def test_an_amd_power_cap_is_within_what_the_card_takes(root: Path, host: Host) 
         cap.wishes(replace(WANT, gpu_power_w=900))
 
 
-def test_without_rights_to_sysfs_amd_smi_holds_the_level(root: Path, host: Host, tmp_path: Path,
+@pytest.mark.parametrize("answer", ["[{}]", '{{\\"gpu_data\\": [{}]}}'])
+def test_without_rights_to_sysfs_amd_smi_holds_the_level(root: Path, host: Host, tmp_path: Path, answer: str,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts.tool(tmp_path / "bin", "amd-smi", SMI)
+    """As ROCm 6 and ROCm 7 print it. Broken by: the list of ROCm 6 alone."""
+    level = '{\\"perf_level\\": \\"AMDSMI_DEV_PERF_LEVEL_$(cat $state)\\"}'
+    hosts.tool(tmp_path / "bin", "amd-smi", SMI.replace(f"[{level}]", answer.format(level)))
     (tmp_path / "bin/level").write_text("AUTO\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     (root / CARD / "power_dpm_force_performance_level").unlink()

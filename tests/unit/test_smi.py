@@ -98,9 +98,11 @@ def test_links_between_devices(tmp_path):
     assert facts.records["link"] == 2
 
 
-@pytest.mark.parametrize("wrap", [lambda entry: {"gpu_data": [entry]}, lambda entry: [entry]])
+@pytest.mark.parametrize("wrap", [lambda entry: {"gpu_data": [entry]}, lambda entry: [entry],
+                                  lambda entry: {"cpu_data": [{"cpu": 0}], "core_data": [], "gpu_data": [entry]}])
 def test_amd_smi_metric(tmp_path, wrap):
     events, facts = parsed(tmp_path, wrap(METRIC))
+    assert smi.recognises(tmp_path / "smi.json")
     assert rows(events, "device_id", "gpu_util_pct", "mem_util_pct", "temp_c", "hotspot_c", "power_w", "energy_j",
                 "sclk_mhz", "vram_used_bytes", "vram_total_bytes", "throttle_reasons", "source") == [
         (3, 37.0, None, None, 36.0, 239.0, 1.5, 114.0, 283 << 20, 294896 << 20, ["ppt"], "amd-smi")]

@@ -2,7 +2,8 @@
 
 rocm-smi (--json, or its text) gives each card a flat map of strings, whose keys drift from version to version and hold
 the unit: {"card0": {"Average Graphics Package Power (W)": "35.0", "sclk clock speed:": "(1500Mhz)"}}. amd-smi (metric,
-static or list, --json) gives each device nested sections of {"value": 35, "unit": "W"}; before ROCm 7 as a bare list.
+static or list, --json) gives each device nested sections of {"value": 35, "unit": "W"}; before ROCm 7 as a bare list,
+and behind what it says of CPUs where it knows those.
 "N/A" may stand anywhere. A value is read with its unit or not at all: what cannot be read is a problem by name and
 never 0. The tools print no time, so t_ns is null.
 """
@@ -69,7 +70,7 @@ _KEY_UNIT = re.compile(r"\(([^()]{1,4})\)\Z")
 _CARD = re.compile(r"card(\d{1,6})", re.ASCII)
 _LINE = re.compile(r"GPU\[(\d{1,6})\]\s*: (.{1,200}?):\s+(.*?)\s*", re.ASCII)
 _LINK = re.compile(r"\(Topology\) (Link type|Weight|Hops) between DRM devices (\d{1,6}) and (\d{1,6})", re.ASCII)
-_JSON = re.compile(rb'\s*(\{\s*"(card\d+|system|gpu_data)"\s*:|\[\s*\{\s*"gpu"\s*:)')
+_JSON = re.compile(rb'\s*(\{\s*"(card\d+|system|(?:cpu|core|gpu)_data)"\s*:|\[\s*\{\s*"gpu"\s*:)')
 _TITLE = b"ROCm System Management Interface"
 
 

@@ -136,12 +136,14 @@ class AmdPower(Knob):
 
 
 def _tool(*words: str) -> list[dict[str, Any]]:
-    """What amd-smi says, a mapping per GPU. Raises Absent."""
+    """What amd-smi says, a mapping per GPU; from ROCm 7 on it names the list. Raises Absent."""
     answer = ask(["amd-smi", *words, "--json"], TOOL_TIMEOUT_S)
     try:
         found = json.loads(answer)
     except ValueError:
         raise Absent(f"amd-smi {words[0]}: not JSON: {answer[:60]!r}") from None
+    if isinstance(found, dict):
+        found = found.get("gpu_data")
     if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
         raise Absent(f"amd-smi {words[0]}: names no GPU")
     return found
