@@ -20,6 +20,7 @@ from aaco import imported, importing
 from aaco.analytics import health
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.inputs import peak_rss_bytes
+from aaco.analytics.sizes import SizeCurve, SizePoint, size_curve
 from aaco.analytics.sweep import Curve, Point, curve
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import AacoError, BadCapture, StorageError, UsageError
@@ -60,6 +61,15 @@ class Sweep(NamedTuple):
     """A finished sweep: its curve, the batches in the order they were measured, and the seed of that order."""
 
     curve: Curve
+    order: tuple[int, ...]
+    order_seed: int
+
+
+class SizeSweep(NamedTuple):
+    """A finished sweep over a dimension: its curve, the sizes as they were measured in turn, and that order's seed."""
+
+    curve: SizeCurve
+    batch: int
     order: tuple[int, ...]
     order_seed: int
 
@@ -148,24 +158,57 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
     """
     if not batches:
         raise UsageError("no batch to sweep", "batches=[1, 2, 4, 8]")
-    from aaco import record
-
-    seed = secrets.randbelow(2**32) if order_seed is None else order_seed
     plans = [(batch, plan(settings, model, **given | {"batch": batch, "profile": False, "tag": "sweep"}))
              for batch in sorted(set(batches))]
-    for batch, each in plans:
-        with _of_batch(batch):
-            record.prepare(each, settings)
-    random.Random(seed).shuffle(plans)
     points, why_no_vram, why_no_rss = list[Point](), "no batch was measured", "no batch was measured"
-    for batch, each in plans:
-        show.step(f"batch {batch} ({len(points) + 1} of {len(plans)})")
-        with _of_batch(batch):
-            found = run(each, settings, show)
-            points.append(_point(batch, found))
+    seed = _shuffle(plans, "batch", settings, order_seed)
+    for _, point, found in _swept(plans, "batch", settings, show):
+        points.append(point)
         why_no_vram = found.explanation.absent.get(layout.GPU_EVENTS, NO_MEMORY)
         why_no_rss = found.explanation.absent.get(SYSTEM_EVENTS.file, "the telemetry says nothing of it")
     return Sweep(curve(points, why_no_vram, why_no_rss), tuple(batch for batch, _ in plans), seed)
+
+
+def sweep_sizes(settings: Settings, model: str, name: str, sizes: Sequence[int], show: Show = SILENT,
+                order_seed: int | None = None, **given: Any) -> SizeSweep:
+    """As `sweep`, over the sizes of a dynamic dimension of the inputs, at one batch. Raises AacoError.
+
+    name: as `dimensions.resized` takes it. The sessions' tag is "sweep-sizes": they are not of one set of shapes.
+    """
+    if not sizes:
+        raise UsageError("no size to sweep", "sizes=[32, 64, 128]")
+    from aaco import record
+
+    chosen = sorted(set(sizes))
+    first = plan(settings, model, **given | {"profile": False, "tag": "sweep-sizes"})
+    plans = list(zip(chosen, record.resized(first, settings, name, chosen), strict=True))
+    batch = plans[0][1].batch or 1
+    seed = _shuffle(plans, name, settings, order_seed)
+    points = [SizePoint(size, point) for size, point, _ in _swept(plans, name, settings, show)]
+    return SizeSweep(size_curve(points), batch, tuple(size for size, _ in plans), seed)
+
+
+def _shuffle(plans: list[tuple[int, Plan]], name: str, settings: Settings, order_seed: int | None) -> int:
+    """Prepare every plan of a sweep, then put them into a random order; the seed of that order."""
+    from aaco import record
+
+    for size, each in plans:
+        with _at_size(name, size):
+            record.prepare(each, settings)
+    seed = secrets.randbelow(2**32) if order_seed is None else order_seed
+    random.Random(seed).shuffle(plans)
+    return seed
+
+
+def _swept(plans: Sequence[tuple[int, Plan]], name: str, settings: Settings,
+           show: Show) -> Iterator[tuple[int, Point, Run]]:
+    """The finished runs of a sweep in their order, each with its place on the curve of batches."""
+    for at, (size, each) in enumerate(plans):
+        show.step(f"{name} {size} ({at + 1} of {len(plans)})")
+        with _at_size(name, size):
+            found = run(each, settings, show)
+            point = _point(each.batch or 1, found)
+        yield size, point, found
 
 
 def seal(session: Session, settings: Settings, status: Status | None = None, show: Show = SILENT) -> Explanation:
@@ -352,13 +395,13 @@ def _vram(gpu_events: pa.Table | None) -> tuple[int | None, int | None]:
 
 
 @contextmanager
-def _of_batch(batch: int) -> Iterator[None]:
-    """Names the batch of a sweep in what goes wrong with it."""
+def _at_size(name: str, size: int) -> Iterator[None]:
+    """Names the batch, or the size of a dimension, of a sweep in what goes wrong with it."""
     try:
         yield
     except AacoError as error:
-        name = f"batch {batch}: "
-        raise type(error)(name + error.what.removeprefix(name), error.fix) from error
+        where = f"{name} {size}: "
+        raise type(error)(where + error.what.removeprefix(where), error.fix) from error
 
 
 @contextmanager

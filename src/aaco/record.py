@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from aaco.core.plan import HOST, Command, Plan
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
-from aaco.runner import inputs, iterations, model_file, ort, registry, witness
+from aaco.runner import dimensions, inputs, iterations, model_file, ort, registry, witness
 from aaco.runner.job import ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout, outputs
@@ -103,6 +103,15 @@ def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared | P
     Raises ModelError, UsageError or Missing.
     """
     return _prepare_command(plan, plan.command) if plan.command else _prepare_model(plan, settings, show)
+
+
+def resized(plan: Plan, settings: Settings, name: str, sizes: Sequence[int]) -> list[Plan]:
+    """The plan of a model at each size of a dynamic dimension of its inputs. Raises AacoError."""
+    prepared = _prepare_model(plan, settings, SILENT)
+    specs = inputs.specs(prepared.model)
+    shapes = {known: array.shape for known, array in prepared.workload.inputs.items()}
+    return [prepared.plan.model_copy(update={
+        "shapes": plan.shapes | dimensions.resized(specs, shapes, name, size)}) for size in sizes]
 
 
 def _prepare_command(plan: Plan, command: Command) -> PreparedCommand:

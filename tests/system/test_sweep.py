@@ -113,6 +113,40 @@ def test_too_few_iterations_for_a_median_name_the_batch(aaco):
         "sweep", "bert-tiny", "--batches", "1", "-n", 1, "--quiet", expect=2).stderr
 
 
+def fed(made, row):
+    return {item["name"]: item["shape"]
+            for item in json.loads((session(made, row) / "runtime/ort_config.json").read_text())["fed"]}
+
+
+def test_batches_run_at_the_shape_that_was_asked_for(aaco):
+    """Mutation: `--shape` taken and not passed on."""
+    document = json.loads(aaco.inside("sweep", "bert-tiny", "--shape", "input_ids=1x32", "--batches", "1,2", "--warmup",
+                                      0, "-n", 3, "--json", "--quiet").stdout)
+    assert [fed(aaco, row)["attention_mask"] for row in document["points"]] == [[1, 32], [2, 32]]
+
+
+def test_a_sweep_over_the_sequence_runs_each_length_at_one_batch(aaco):
+    words = ("sweep", "bert-tiny", "--over", "sequence=16,8", "--batches", "2", "--warmup", 0, "-n", 3, "--quiet")
+    document = json.loads(aaco.inside(*words, "--slo", 1e6, "--json").stdout)
+    assert [fed(aaco, row)["token_type_ids"] for row in document["points"]] == [[2, 8], [2, 16]]
+    assert (document["over"], document["batch"], sorted(document["order"])) == ("sequence", 2, [8, 16])
+    small, large = document["points"]
+    assert large["growth_per_doubling"] == pytest.approx(large["latency_p50_ms"] / small["latency_p50_ms"])
+    assert large["throughput_per_s"] > 0 and document["largest_under_slo"]["value"] == 16
+    listed = json.loads(aaco.inside("ls", "--json", "--tag", "sweep-sizes").stdout)["sessions"]
+    assert {row["session_id"] for row in listed} == {row["session_id"] for row in document["points"]}
+    text = aaco.inside(*words, "--slo", 1e-6).stdout
+    assert "over sequence, batch 2" in text and "no size is surely within 1e-06 ms" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("wrong", [("--over", "past=4"), ("--over", "sequence=4", "--batches", "1,2"),
+                                   ("--over", "sequence=4", "--plot", "x.svg"), ("--over", "sequence")])
+def test_a_sweep_over_what_cannot_be_is_refused_before_anything_runs(aaco, wrong):
+    aaco.inside("sweep", "bert-tiny", *wrong, expect=2)
+    assert not (aaco.folder / "sessions").exists()
+
+
 @pytest.mark.parametrize("wrong", [("--batches", "1,zero"), ("--slo", "nan"), ("--slo", "inf"), ("--slo", "0")])
 def test_what_makes_no_sense_is_refused(aaco, wrong):
     refused = aaco("sweep", "bert-tiny", *wrong, expect=2).stderr

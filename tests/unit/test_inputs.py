@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aaco.core.errors import ModelError, UsageError
 from aaco.runner import inputs, model_file, zoo
-from aaco.runner.dimensions import InputSpec, resolve
+from aaco.runner.dimensions import InputSpec, resized, resolve
 from aaco.runner.registry import InputEntry, ModelEntry
 
 
@@ -92,6 +92,29 @@ def test_one_symbol_is_one_size():
 def test_unnamed_dimensions_follow_the_named_one():
     specs = [BERT[0], InputSpec("attention_mask", "int64", (None, None))]
     assert sizes(specs, batch=2, shapes={"input_ids": [1, 64]})["attention_mask"] == (2, 64)
+
+
+@pytest.mark.parametrize(("name", "sequence", "past"), [
+    ("sequence", 5, 64), ("sequence_length", 5, 64), ("past", 1, 5), ("past_sequence_length", 1, 5)])
+def test_a_dimension_is_resized_by_its_name_or_what_it_is(name, sequence, past):
+    """The others stay, the mask of both follows. Mutation: the first input with the symbol, whose total is asked, too.
+    """
+    fed = sizes(DECODER, batch=2, shapes={"input_ids": [1, 1], "past_key_values.0.key": [1, 4, 64, 8]})
+    found = sizes(DECODER, batch=2, shapes={"input_ids": [1, 1], "past_key_values.0.key": [1, 4, 64, 8]}
+                  | resized(DECODER, fed, name, 5))
+    assert found["input_ids"] == (2, sequence) and found["past_key_values.0.value"] == (2, 4, past, 8)
+    assert found["attention_mask"] == (2, past + sequence)
+    both = [InputSpec("mask", "float32", ("batch_size", 1, "sequence_length", "total")), *DECODER]
+    assert "mask" not in resized(both, {"mask": (2, 1, 1, 65)} | fed, "sequence", 5)
+    images = [InputSpec("x", "float32", ("batch", 3, "height", "width"))]
+    assert resized(images, {"x": (4, 3, 224, 224)}, "pixels", 96) == {"x": [4, 3, 96, 96]}
+    assert resized(images, {"x": (4, 3, 224, 224)}, "width", 96) == {"x": [4, 3, 224, 96]}
+
+
+@pytest.mark.parametrize("name", ["batch_size", "batch", "past_sequence_length + sequence_length", "pixels", ""])
+def test_a_dimension_that_is_not_there_is_not_resized(name):
+    with pytest.raises(UsageError, match="no dynamic dimension is named"):
+        resized(DECODER, sizes(DECODER), name, 5)
 
 
 @pytest.mark.parametrize(("shapes", "sequence", "past"), [

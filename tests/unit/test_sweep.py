@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 from aaco import pipeline
+from aaco.analytics.sizes import SizePoint, size_curve
 from aaco.analytics.sweep import Point, curve
-from aaco.cli.sweep import _batches, _refuse_form
+from aaco.cli.sweep import _over, _refuse_form, _whole
 from aaco.core.errors import UsageError
 from aaco.core.tables import GPU_EVENTS
 from aaco.report.sweep import draw
@@ -142,8 +143,39 @@ def test_points_may_come_in_any_order():
 @pytest.mark.parametrize("text", ["", "1,,2", "0,1", "1,x", "-1", "1.5"])
 def test_batches_that_are_none_are_refused(text):
     with pytest.raises(UsageError, match="--batches"):
-        _batches(text)
-    assert _batches("1, 2,8") == [1, 2, 8]
+        _whole("--batches", text)
+    assert _whole("--batches", "1, 2,8") == [1, 2, 8]
+
+
+@pytest.mark.parametrize("text", ["sequence", "=1,2", "sequence=", "sequence=0", "sequence=1x2"])
+def test_sizes_that_are_none_are_refused(text):
+    with pytest.raises(UsageError, match="--over"):
+        _over(text)
+    assert _over("past + sequence=1, 2") == ("past + sequence", [1, 2])
+
+
+def sized(latencies_ms, noise=0.0):
+    return size_curve([SizePoint(size, Point(2, ms, ms * (1 - noise), ms * (1 + noise), 2000 / ms, f"session-{size}"))
+                       for size, ms in latencies_ms.items()])
+
+
+def test_a_latency_grows_per_doubling_of_the_size():
+    """In proportion, with the square over two doublings, not at all. Mutation: without the doublings' root."""
+    found = sized({256: 16.0, 32: 0.5, 64: 1.0, 257: 16.0})
+    assert [each.size for each in found.points] == [32, 64, 256, 257]
+    assert [each.value for each in found.growths] == pytest.approx([2.0, 4.0, 1.0])
+    wide = sized({1: 1.0, 4: 4.0}, noise=0.1).growths[0]
+    assert (wide.low, wide.high) == pytest.approx(((3.6 / 1.1) ** 0.5, (4.4 / 0.9) ** 0.5))
+    unknown = size_curve([SizePoint(1, Point(1, 1.0, None, None, 1.0)), SizePoint(2, Point(1, 3.0, 2.9, 3.1, 1.0))])
+    assert (unknown.growths[0].value, unknown.growths[0].low) == (3.0, None)
+    assert json.loads(json.dumps(found.document()))["points"][1]["growth_per_doubling"] == pytest.approx(2.0)
+
+
+def test_the_largest_size_surely_within_a_limit():
+    found = sized({32: 1.0, 64: 2.0, 128: 4.0}, noise=0.01)
+    assert found.largest_under(4.04).value == 128 and found.largest_under(4.03).value == 64
+    assert found.largest_under(0.5).why_absent == \
+        "no size is surely within 0.5 ms: the median of size 32 reaches 1.01 ms"
 
 
 def test_memory_of_the_batches():

@@ -35,7 +35,7 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--backend", "-b", help="A name from `aaco models`, for both.  [default: cpu]",
               shell_complete=options.of_kind("backend"))
 @click.option("--batch", type=options.COUNT, help="Samples per inference.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of a dynamic input.")
+@options.shape
 @click.option("--processes", "-p", type=click.IntRange(2, 10_000),
               help="Fresh processes that hold both sides; of commands, blocks of runs.  [default: 5; commands 8]")
 @click.option("--most-processes", "most", type=click.IntRange(2, 10_000),

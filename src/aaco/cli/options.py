@@ -89,6 +89,8 @@ telemetry = click.option("--telemetry", is_flag=True,
 ebpf = click.option("--ebpf", is_flag=True, help="As --telemetry, with BPF: who preempted, waits, interrupts.")
 cool = click.option("--cool", "cool_s", type=SECONDS, metavar="SECONDS",
                     help="Before every timed pass wait until the devices are cool, at most this long.")
+shape = click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
+                     help="Shape of a dynamic input; may be given several times.")
 # These are settings of `profiling`.
 MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct", "noise")
 

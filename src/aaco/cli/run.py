@@ -22,7 +22,7 @@ from aaco.cli.talk import talk
 @options.ebpf
 @options.cool
 @click.option("--inputs", type=click.Path(path_type=Path), help=".npz with one array per input.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of a dynamic input.")
+@options.shape
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made-up inputs.")
 @click.option("--tag", default="", help="A label to find the session by.")
 @options.lab

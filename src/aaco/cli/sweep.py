@@ -1,8 +1,8 @@
-"""`aaco sweep`: which batch."""
+"""`aaco sweep`: which batch; or what a longer input costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +14,30 @@ from aaco.core.errors import Missing, UsageError
 
 if TYPE_CHECKING:
     from aaco.analytics.sweep import Gain, Point
-    from aaco.pipeline import Sweep
+    from aaco.core.config import Settings
+    from aaco.core.readings import Estimate
+    from aaco.pipeline import SizeSweep, Sweep
 
 COLUMNS = 80
 LABEL = 22
+BATCHES = "1,2,4,8,16,32"
 NOTE = ("latencies are medians, their intervals those of these very inferences; whether another sweep would differ is "
         "not in them. ~ marks a gain that even so cannot be told from none, * a batch of the Pareto set")
+
+SIZES_NOTE = ("latencies are medians, their intervals those of these very inferences. Per doubling: by what factor "
+              "the latency grows, 1x is not at all, 2x in proportion, 4x with the square; ~ may be none")
 
 
 @manual.command()
 @options.model
 @options.backend
-@click.option("--batches", default="1,2,4,8,16,32", show_default=True, help="Samples per inference, one run each.")
+@click.option("--batches", help=f"Samples per inference, one run each.  [default: {BATCHES}]")
+@click.option("--over", metavar="DIM=SIZES",
+              help="Sweep a dynamic dimension in place of the batch, by its name in the model or as sequence, past or "
+                   "pixels: sequence=32,64,128. --batches is then one batch.")
+@options.shape
 @click.option("--slo", "slo_ms", type=options.POSITIVE, metavar="MS",
-              help="Also find the best batch whose median latency is within this.")
+              help="Also find the best batch, or the largest size, whose median latency is within this.")
 @click.option("--order-seed", type=options.SEED, help="Seed of the order of runs.  [default: drawn, and printed]")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Draw the curves into this file: .svg, or .png (extra pdf).")
@@ -36,35 +46,77 @@ NOTE = ("latencies are medians, their intervals those of these very inferences; 
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def sweep(model: str | None, named: str | None, batches: str, slo_ms: float | None, plot: Path | None,
-          as_json: bool, **given: Any) -> None:
+def sweep(model: str | None, named: str | None, batches: str | None, over: str | None, slo_ms: float | None,
+          plot: Path | None, as_json: bool, **given: Any) -> None:
     """Run MODEL at several batches, in random order, and show what each doubling brings.
 
-    Every batch is an ordinary session, tagged "sweep", without the profiled pass.
+    Every batch is an ordinary session, tagged "sweep", without the profiled pass; those of --over are tagged
+    "sweep-sizes".
     """
-    chosen, sizes = options.one_model(model, named), _batches(batches)
+    chosen = options.one_model(model, named)
+    if over:
+        _refuse_curves(over, batches, plot)
+    counts = _whole("--batches", batches or BATCHES)
     if plot:
         _refuse_form(plot)
-    from aaco import pipeline
-
     settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"),
                                 profiling={name: given.pop(name) for name in options.MEASURING})
-    with talk() as show:
-        found = pipeline.sweep(settings, chosen, sizes, show, **given)
-    if plot:
-        _draw(found, f"{chosen} on {given['backend']}", slo_ms, plot)
-    if as_json:
-        say.document(_document(found, chosen, given["backend"], slo_ms))
-        return
-    for line in _lines(found, chosen, given["backend"], slo_ms):
+    given["shapes"] = options.shapes(given["shapes"])
+    if over:
+        given["batch"] = counts[0] if batches else None
+        show_lines = _sizes(settings, chosen, over, slo_ms, as_json, given)
+    else:
+        show_lines = _batches(settings, chosen, counts, slo_ms, plot, as_json, given)
+    for line in show_lines:
         say.line(line.rstrip())
 
 
-def _batches(text: str) -> list[int]:
+def _whole(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise UsageError(f"--batches {text}: not whole numbers of 1 or more", "--batches 1,2,4,8")
+        raise UsageError(f"{option} {text}: not whole numbers of 1 or more", f"{option} 1,2,4,8")
     return [int(part) for part in parts]
+
+
+def _over(text: str) -> tuple[str, list[int]]:
+    name, equals, sizes = text.rpartition("=")
+    if not equals or not name:
+        raise UsageError(f"--over {text}: not DIM=SIZES", "--over sequence=32,64,128")
+    return name, _whole(f"--over {name}=", sizes)
+
+
+def _refuse_curves(over: str, batches: str | None, plot: Path | None) -> None:
+    if plot:
+        raise UsageError("--plot draws curves over the batch, not --over another dimension", "leave one of them out")
+    if batches and "," in batches:
+        raise UsageError(f"--over {over}: at one batch, not at {batches}", "--batches 1")
+
+
+def _batches(settings: Settings, model: str, batches: list[int], slo_ms: float | None, plot: Path | None,
+             as_json: bool, given: dict[str, Any]) -> Iterator[str]:
+    from aaco import pipeline
+
+    with talk() as show:
+        found = pipeline.sweep(settings, model, batches, show, **given)
+    if plot:
+        _draw(found, f"{model} on {given['backend']}", slo_ms, plot)
+    if as_json:
+        say.document(_document(found, model, given["backend"], slo_ms))
+    else:
+        yield from _lines(found, model, given["backend"], slo_ms)
+
+
+def _sizes(settings: Settings, model: str, over: str, slo_ms: float | None, as_json: bool,
+           given: dict[str, Any]) -> Iterator[str]:
+    from aaco import pipeline
+
+    name, sizes = _over(over)
+    with talk() as show:
+        found = pipeline.sweep_sizes(settings, model, name, sizes, show, **given)
+    if as_json:
+        say.document(_sizes_document(found, slo_ms) | {"model": model, "backend": given["backend"], "over": name})
+    else:
+        yield from _sizes_lines(found, f"{model} on {given['backend']}", name, slo_ms)
 
 
 def _refuse_form(plot: Path) -> None:
@@ -117,6 +169,12 @@ def _lines(found: Sweep, model: str, backend: str, slo_ms: float | None) -> Iter
         facts += [("best under the SLO", f"{format.reading(curve.best_under(slo_ms))} (median within {slo_ms:g} ms)")]
     facts += [("order of runs", f"{', '.join(map(str, found.order))} (--order-seed {found.order_seed})"),
               ("note", NOTE)]
+    yield from _facts(facts)
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    from aaco.report import format
+
     for label, text in facts:
         first, *rest = format.wrap(text, COLUMNS - LABEL)
         yield f"{label:<{LABEL}}{first}"
@@ -130,3 +188,40 @@ def _row(point: Point, gain: Gain | None, best: bool) -> str:
     change = "" if gain is None else f"{'~' if gain.is_distinct is False else ''}{format.change(gain.pct.value)}"
     return (f"{'*' if best else ' '}{point.batch:>5}  {latency:<24}{format.number(point.throughput_per_s):>10}"
             f"{change:>14}  {point.session_id}")
+
+
+def _sizes_document(found: SizeSweep, slo_ms: float | None) -> dict[str, Any]:
+    from aaco.analytics.sweep import described
+
+    document = found.curve.document() | {"batch": found.batch, "order": list(found.order),
+                                         "order_seed": found.order_seed}
+    if slo_ms is not None:
+        document |= {"largest_under_slo": {"slo_ms": slo_ms, **described(found.curve.largest_under(slo_ms))}}
+    return document
+
+
+def _sizes_lines(found: SizeSweep, what: str, name: str, slo_ms: float | None) -> Iterator[str]:
+    from aaco.report import format
+
+    yield f"SWEEP  {format.cut(what, 40)} over {format.cut(name, 16)}, batch {found.batch}"
+    yield f"{'size':>6}  {'latency':<24}{'samples/s':>10}{'per doubling':>14}  session"
+    for each, growth in zip(found.curve.points, (None, *found.curve.growths), strict=True):
+        point = each.point
+        latency = format.quantity(point.latency_p50_ms, "ms", point.low, point.high)
+        yield (f"{each.size:>6}  {latency:<24}{format.number(point.throughput_per_s):>10}{_factor(growth):>14}  "
+               f"{point.session_id}")
+    yield ""
+    facts = []
+    if slo_ms is not None:
+        largest = format.reading(found.curve.largest_under(slo_ms))
+        facts += [("largest under the SLO", f"{largest} (median within {slo_ms:g} ms)")]
+    facts += [("order of runs", f"{', '.join(map(str, found.order))} (--order-seed {found.order_seed})"),
+              ("note", SIZES_NOTE)]
+    yield from _facts(facts)
+
+
+def _factor(growth: Estimate | None) -> str:
+    if growth is None:
+        return ""
+    doubtful = growth.low is not None and growth.high is not None and growth.low <= 1 <= growth.high
+    return f"{'~' if doubtful else ''}{growth.value:.2f}x"

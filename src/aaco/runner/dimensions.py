@@ -17,7 +17,7 @@ from aaco.core.errors import UsageError
 SEQUENCE = 128
 PIXELS = 224
 PAST = 0  # an empty cache: the first pass over a prompt
-SHAPE_FIX = "set it with --shape NAME=1,128,... or in the model's registry entry"
+SHAPE_FIX = "set it with --shape NAME=1x128x... or in the model's registry entry"
 Kind = Literal["batch", "past", "pixels", "sequence", "derived"]
 _DEFAULTS: dict[Kind, int] = {"past": PAST, "pixels": PIXELS, "sequence": SEQUENCE}
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -137,6 +137,27 @@ def at_batch(specs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]], ba
         if axis.kind == "derived":
             _derive(axis, axes, sizes)
     return _shapes(specs, axes, sizes)
+
+
+def resized(specs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]], name: str,
+            size: int) -> dict[str, list[int]]:
+    """What to ask for so that a dynamic dimension has a size: of one input per dimension, so that the others follow.
+
+    name: the symbol of the dimension, or what it is: sequence, past, pixels. shapes: those of all inputs as they are.
+    Raises UsageError where no input has it.
+    """
+    axes = [axis for axis in _axes(specs) if axis.kind not in ("batch", "derived")]
+    chosen = [axis for axis in axes if axis.label == name] or [axis for axis in axes if axis.kind == name]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(axis.label for axis in axes))
+        raise UsageError(f"no dynamic dimension is named {name}, or is one: {signature(specs)}",
+                         f"one of {known}" if known else "export the model with dynamic sizes")
+    follows = {axis.spec.name for axis in _axes(specs) if axis.kind == "derived"}  # their other sizes are computed
+    asked: dict[str, list[int]] = {}
+    for label in dict.fromkeys(axis.label for axis in chosen):
+        axis = min((axis for axis in chosen if axis.label == label), key=lambda axis: axis.spec.name in follows)
+        asked.setdefault(axis.spec.name, list(shapes[axis.spec.name]))[axis.index] = size
+    return asked
 
 
 def past_length(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> int:
