@@ -22,6 +22,7 @@ from aaco.analytics.explanation import Explanation
 from aaco.analytics.inputs import peak_rss_bytes
 from aaco.analytics.sizes import SizeCurve, SizePoint, size_curve
 from aaco.analytics.sweep import Curve, Point, curve
+from aaco.core import files
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import AacoError, BadCapture, StorageError, UsageError
 from aaco.core.plan import Plan
@@ -406,13 +407,19 @@ def _at_size(name: str, size: int) -> Iterator[None]:
 
 @contextmanager
 def outcome(session: Session) -> Iterator[None]:
-    """Marks how the run ended; a process that dies in here leaves the mark `running`, read later as incomplete."""
+    """Marks how the run ended; a process that dies in here leaves the mark `running`, read later as incomplete.
+
+    So does one that may not write any more: what stopped the run is raised then, not that it could not be noted.
+    """
     try:
-        yield
+        with files.storage(session.folder):
+            yield
     except AacoError as error:
-        session.finish("failed", error.what)
+        with suppress(AacoError):
+            session.finish("failed", error.what)
         raise
     except KeyboardInterrupt:
-        session.finish("incomplete", "interrupted")
+        with suppress(AacoError):
+            session.finish("incomplete", "interrupted")
         raise
     session.finish("complete")

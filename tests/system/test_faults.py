@@ -132,18 +132,31 @@ def test_unwritable_sessions_folder(aaco):
     says(aaco("run", "gpt2-tiny", "--sessions-dir", "file/sessions", expect=1), "file")
 
 
-def test_full_disk_leaves_a_failed_session_and_a_clear_error(aaco):
-    small = aaco.folder / "small"
-    small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", small], capture_output=True)
+@pytest.fixture
+def small(aaco):
+    """A sessions folder on a disk of 96 KiB."""
+    folder = aaco.folder / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", folder], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
-    try:
-        done = aaco("run", "gpt2-tiny", "--iterations", 3000, "--sessions-dir", small / "sessions", expect=1)
-        says(done, "No space left", "free some space")
-        aaco("ls", "--sessions-dir", small / "sessions")
-    finally:
-        subprocess.run(["umount", small], check=True)
+    yield folder / "sessions"
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("command", [
+    ("run", "gpt2-tiny", "--iterations", 3000), ("run", "gpt2-tiny", "--telemetry"),
+    ("profile", "--", "sh", "-c", "yes | head -c 30000")])
+def test_full_disk_leaves_a_failed_session_that_says_so_and_a_clear_error(aaco, small, command):
+    """Mutations: the record's own room is not used; the outputs of a command written without a word for what fails."""
+    done = aaco(command[0], "--sessions-dir", small, *command[1:], expect=1)
+    says(done, "No space left", "free some space")
+    (listed,) = json.loads(aaco("ls", "--json", "--sessions-dir", small).stdout)["sessions"]
+    assert listed["status"] == "failed"
+    record = json.loads((small / "latest/session.json").read_text())
+    assert record["failure"].endswith("No space left on device") and record["failure"] in done.stderr
+    assert "No space left" in " ".join(aaco("report", "--sessions-dir", small).stdout.replace("║", " ").split())
+    assert "No space left" in " ".join(aaco("check", "--strict", "--sessions-dir", small, expect=4).stdout.split())
 
 
 def copy_of(recorded, aaco):

@@ -161,6 +161,8 @@ def test_what_fails_leaves_a_session_that_says_so(aaco, command, files, said):
     assert said in done.stderr
     record = json.loads((aaco.latest / "session.json").read_text())
     assert record["status"] == "failed" and said in record["failure"]
+    checked = json.loads(aaco.inside("check", "--strict", "--json", expect=4).stdout)
+    assert not checked["trusted"] and said in checked["unfinished"]
     executions = json.loads((aaco.latest / "profiler/executions.json").read_text())["executions"]
     assert [one["code"] for one in executions] == [1 if command == ["false"] else 0]
     assert "failed" in aaco.inside("ls").stdout
@@ -192,3 +194,4 @@ def test_a_killed_trace_leaves_what_was_recorded(aaco, planted):
     process.wait()
     assert "incomplete" in aaco.inside("ls").stdout
     assert aaco.inside("report").stdout
+    assert "NOT TO BE TRUSTED AS IT IS: the recording ended before" in aaco.inside("check", "--strict", expect=4).stdout

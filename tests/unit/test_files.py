@@ -1,5 +1,6 @@
 """Atomic writes: the whole new file or the whole old one."""
 
+import json
 import os
 import subprocess
 
@@ -72,3 +73,16 @@ def test_a_link_is_followed_and_a_pipe_is_written_not_replaced(tmp_path):
     assert os.read(reader, 9) == b"x"
     assert (tmp_path / "pipe").is_fifo()
     os.close(reader)
+
+
+def test_a_file_is_written_over_within_its_room_alone(tmp_path):
+    """Mutation: no look at the room: a full disk would leave the beginning of the new content over the old."""
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"status": "running"}))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())  # a file system may give out the room only then
+    files.overwrite(path, b'{"a": 1}')
+    assert json.loads(path.read_text()) == {"a": 1} and path.stat().st_size == 21
+    with pytest.raises(StorageError, match="No space left"):
+        files.overwrite(path, b" " * (path.stat().st_blocks * 512 + 1))
+    assert json.loads(path.read_text()) == {"a": 1}

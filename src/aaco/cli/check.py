@@ -23,14 +23,19 @@ def check(session: str | None, named: str | None, strict: bool, config_file: Pat
 
     Says where every kernel of the file went, in count and ns, and what shows that records are missing or wrong:
     launches without work, work without a launch, clocks that disagree, queues that do two things at once, numbers with
-    holes, places where a kernel is missing that is always there.
+    holes, places where a kernel is missing that is always there. A session whose recording did not come to its end is
+    not to be trusted either.
     """
     from aaco.core.session import find
     from aaco.examinations.truth import check as held_against_itself
+    from aaco.examinations.truth import unfinished
     from aaco.report import truth
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    document = held_against_itself(find(session or named or "latest", root))
+    found = find(session or named or "latest", root)
+    document = held_against_itself(found)
+    if why := unfinished(found):
+        document |= {"trusted": False, "unfinished": why}
     if as_json:
         say.document(document)
     else:

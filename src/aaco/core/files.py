@@ -61,6 +61,19 @@ def write_json(path: Path, document: Any) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
+def overwrite(path: Path, content: bytes) -> None:
+    """Write over a file within the room that it has on the disk: what can still be said when the disk is full.
+
+    A kill in the midst of it may leave a mixture, so that this is for where write_atomically has failed. What is
+    shorter than before is filled up with spaces. Raises StorageError where it does not fit; the file is as it was then.
+    """
+    with storage(path), path.open("r+b", buffering=0) as file:
+        there = os.fstat(file.fileno())
+        if len(content) > there.st_blocks * 512:  # the unit of st_blocks: stat(2)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        file.write(content.ljust(there.st_size))
+
+
 def finite(value: Any) -> Any:
     """The value as plain JSON: mappings and sequences copied, NaN and infinities as null."""
     if isinstance(value, Mapping):

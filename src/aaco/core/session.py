@@ -6,6 +6,7 @@ session whose owner is gone without having finished is `incomplete`, whatever ki
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -169,8 +170,16 @@ class Session:
         files.write_json(self.folder / RECORD, record.model_dump())
 
     def finish(self, status: Status, failure: str | None = None) -> None:
-        """Mark the end of the run; after this the status no longer depends on the owner."""
-        self.amend(status=status, failure=failure, finished_utc=datetime.now(UTC).isoformat(timespec="milliseconds"))
+        """Mark the end of the run; after this the status no longer depends on the owner. Raises StorageError.
+
+        A full disk, which has no room for another file, has that of this one.
+        """
+        ended = self.record.model_copy(update={
+            "status": status, "failure": failure, "finished_utc": datetime.now(UTC).isoformat(timespec="milliseconds")})
+        try:
+            self._write(ended)
+        except StorageError:
+            files.overwrite(self.folder / RECORD, f"{json.dumps(ended.model_dump(), allow_nan=False)}\n".encode())
 
     def write_json(self, name: str, document: Any) -> None:
         """Write one JSON file of the bundle atomically."""

@@ -15,6 +15,7 @@ from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, KERNELS
 from aaco.tracelake import documents, layout, queries
 
+ENDS = {"failed": "failed", "incomplete": "ended before it was done", "running": "goes on still"}
 _CAPTURE = "capture"
 
 
@@ -40,6 +41,14 @@ def check(session: Session) -> dict[str, Any]:
     found = [one.result(dead if number == 0 else ()) for number, one in checks.items()]
     return {"schema_version": SCHEMA_VERSION, "trusted": all(one.trusted for one in found),
             "captures": [one.document() | _named(facts) for one, facts in zip(found, captures, strict=True)]}
+
+
+def unfinished(session: Session) -> str:
+    """Why the session cannot hold all that it was to record; empty where its recording came to its end."""
+    record, status = session.record, session.status
+    if status == "complete":
+        return ""
+    return f"the recording {ENDS[status]}{f': {record.failure}' if record.failure else ''}"
 
 
 def _named(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,9 +38,11 @@ def render(document: Mapping[str, Any]) -> str:
 def headline(document: Mapping[str, Any]) -> str:
     """The answer in a line."""
     findings = [finding for capture in document["captures"] for finding in capture["findings"]]
-    alarms = [finding for finding in findings if finding["alarms"]]
+    alarms = [finding["text"] for finding in findings if finding["alarms"]]
+    if unfinished := document.get("unfinished"):  # of the session as a whole: `aaco check`
+        alarms.insert(0, unfinished)
     if alarms:
-        return f"NOT TO BE TRUSTED AS IT IS: {alarms[0]['text']}" + (
+        return f"NOT TO BE TRUSTED AS IT IS: {alarms[0]}" + (
             f" (and {format.plural(len(alarms) - 1, 'more alarm')})" if len(alarms) > 1 else "")
     if all(any(finding["check"] == NO_ROWS for finding in capture["findings"]) for capture in document["captures"]):
         return "nothing to check: no capture gave a row"

@@ -126,4 +126,6 @@ def keep(folder: Path, process: int, phase: str, ran: Ran) -> None:
         finally:
             os.close(descriptor)
     for suffix, content in (("out", ran.stdout), ("err", ran.stderr)):
-        (folder / "runtime" / f"command-{process:03d}.{suffix}").write_bytes(content)
+        path = rows.parent / f"command-{process:03d}.{suffix}"
+        with files.storage(path):
+            path.write_bytes(content)
