@@ -1,4 +1,4 @@
-"""rocprofv3, of ROCm 6.2 and later.
+"""rocprofv3: traces from ROCm 6.2 on, counters and samples of program counters from 6.3 on, thread traces from 7.0 on.
 
 Options: rocprofiler-sdk, source/bin/rocprofv3.py. Only those that the installed one's help names are used. Without
 --output-file each process writes files of its own, `HOST/PID_*`, so that children do not overwrite their parent's.
