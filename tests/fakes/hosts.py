@@ -25,10 +25,23 @@ device_id 29857
 drm_render_minor {minor}
 unique_id 16404946649897475633
 """
-SMI = """#!/bin/sh
-echo 'NVIDIA H200, 143771, 96.00.CF.00.01, 700.00, 1980, Enabled, Enabled, Default, Disabled'
-echo 'NVIDIA H200, 143771, 96.00.CF.00.01, 700.00, 1980, Enabled, [N/A], Default, Disabled'
-"""
+# What nvidia-smi tells of a GPU, by its own names of columns; a second one tells less.
+SMI_ROW = {
+    "name": "NVIDIA H200", "memory.total": "143771", "vbios_version": "96.00.CF.00.01", "power.limit": "650.00",
+    "power.default_limit": "700.00", "power.max_limit": "710.00", "clocks.max.sm": "1980",
+    "clocks.applications.graphics": "1900", "clocks.applications.memory": "3201",
+    "clocks.default_applications.graphics": "1980", "clocks.default_applications.memory": "3200",
+    "persistence_mode": "Enabled", "ecc.mode.current": "Enabled", "compute_mode": "Default",
+    "mig.mode.current": "Disabled"}
+SMI_LESS = SMI_ROW | {"power.limit": "500.00", "ecc.mode.current": "[N/A]",
+                      "clocks.applications.graphics": "[Requested functionality has been deprecated]"}
+# The files of an amdgpu device that tell how it is set, as MI300X has them.
+AMD_SETTINGS = {
+    "power_dpm_force_performance_level": "auto\n", "current_compute_partition": "SPX\n",
+    "current_memory_partition": "NPS1\n", "vbios_version": "113-M3000100-102\n",
+    "pp_od_clk_voltage": "OD_SCLK:\n0: 500Mhz\n1: 2100Mhz\nOD_MCLK:\n0: 900Mhz\n1: 1300Mhz\n",
+    "ras/features": "feature mask: 0x2fd\n", "hwmon/hwmon4/power1_cap": "750000000\n",
+    "hwmon/hwmon4/power1_cap_default": "750000000\n", "hwmon/hwmon4/power1_cap_max": "750000000\n"}
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:
@@ -88,6 +101,27 @@ def amd_gpus(root: Path, gpus: int) -> Path:
                      f"{nodes}/{gpu + 1}/mem_banks/0/properties": f"heap_type 1\nsize_in_bytes {192 << 30}\n",
                      f"sys/class/drm/renderD{minor}/device/revision": "0x00\n"})
     return plant(root, {"usr/share/libdrm/amdgpu.ids": "# list\n1.0.0\n74A1,\t00,\tAMD Instinct MI300X\n"})
+
+
+def smi(*rows: dict[str, str]) -> str:
+    """An nvidia-smi of these GPUs: the columns that it is asked for, or the first that it does not know."""
+    def case(column: str) -> str:
+        return f"{column}) v='" + ",".join(row[column] for row in rows) + "';;"
+
+    return f"""#!/bin/sh
+IFS=,
+for g in {' '.join(map(str, range(1, len(rows) + 1)))}; do
+line=
+for c in ${{1#--query-gpu=}}; do
+case $c in
+{chr(10).join(map(case, rows[0]))}
+*) echo "Field \\"$c\\" is not a valid field to query."; exit 2;;
+esac
+line="$line, $(echo "$v" | cut -d, -f$g)"
+done
+echo "${{line#, }}"
+done
+"""
 
 
 def tool(folder: Path, name: str, script: str) -> Path:

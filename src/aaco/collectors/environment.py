@@ -21,11 +21,11 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from aaco.collectors import machine
+from aaco.collectors import gpu_settings, machine
 from aaco.core import secrets
 from aaco.core.cgroup import cgroup
 from aaco.core.host import Host, known, number, text
-from aaco.core.machine import GIB, Gpu
+from aaco.core.machine import GIB
 from aaco.core.readings import Absent
 from aaco.core.secrets import WITHHELD
 
@@ -99,7 +99,7 @@ def capture(cwd: Path, host: Host | None = None) -> dict[str, Any]:
             value = read(host)
         except Absent as reason:
             value, why_absent[key] = None, str(reason)
-        _plant(facts, key, value)
+        _plant(facts, key, _without_reasons(key, value, why_absent))
     return facts | {"why_absent": why_absent}
 
 
@@ -142,6 +142,18 @@ def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _under(key: str, branches: tuple[str, ...]) -> bool:
     return any(key == branch or key.startswith(f"{branch}.") for branch in branches)
+
+
+def _without_reasons(key: str, value: Any, why_absent: dict[str, str]) -> Any:
+    """The value with None for every Absent in it, whose reason goes under its key."""
+    if isinstance(value, Absent):
+        why_absent[key] = str(value)
+        return None
+    if isinstance(value, Mapping):
+        return {name: _without_reasons(f"{key}.{name}", item, why_absent) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_reasons(f"{key}.{place}", item, why_absent) for place, item in enumerate(value)]
+    return value
 
 
 def _plant(tree: dict[str, Any], key: str, value: Any) -> None:
@@ -189,10 +201,6 @@ def kernel_parameters(cmdline: str) -> tuple[list[str], int]:
 
 
 # --- the facts --------------------------------------------------------------------------------------------------------
-
-def _gpus(read: Callable[[Host], tuple[Gpu, ...]]) -> Callable[[Host], list[dict[str, Any]]]:
-    return lambda host: [asdict(gpu) for gpu in read(host)]
-
 
 def _host_id(host: Host) -> str:
     """Tells hosts apart without naming them (machine-id(5) asks for it to be hashed)."""
@@ -346,9 +354,15 @@ def _load(host: Host) -> list[float]:
 def _nvidia(host: Host) -> list[dict[str, Any]]:
     """Each device with its settings; without nvidia-smi only what the driver's files tell."""
     try:
-        return [{"vendor": "NVIDIA", **row} for row in machine.nvidia_settings()]
+        return [{"vendor": "NVIDIA", **row} for row in gpu_settings.nvidia()]
     except Absent:
-        return _gpus(machine.nvidia_gpus)(host)
+        return [asdict(gpu) for gpu in machine.nvidia_gpus(host)]
+
+
+def _amd(host: Host) -> list[dict[str, Any]]:
+    """Each device with its settings."""
+    return [asdict(gpu) | gpu_settings.amd(gpu_settings.amd_folder(host, facts))
+            for gpu, facts in machine.amd_nodes(host)]
 
 
 def _nvidia_driver(host: Host) -> str:
@@ -456,7 +470,7 @@ FACTS: Mapping[str, Callable[[Host], Any]] = {
     "load.average": _load,
     "gpu.nvidia": _nvidia,
     "gpu.nvidia_driver": _nvidia_driver,
-    "gpu.amd": _gpus(machine.amd_gpus),
+    "gpu.amd": _amd,
     "gpu.amdgpu_driver": _amdgpu_driver,
     "gpu.rocm": lambda host: text(rocm_folder(host) / ".info/version"),
     "python.version": lambda _: platform.python_version(),

@@ -5,21 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from aaco.collectors import gpu_settings
 from aaco.core.host import Host as Host
 from aaco.core.host import ask as ask
 from aaco.core.host import cpu_list as cpu_list
-from aaco.core.host import first_printable, known, number, text
+from aaco.core.host import known, number, text
 from aaco.core.machine import Gpu, Machine
 from aaco.core.readings import Absent
 
 AMD_NAMES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
-# Our names for columns of `nvidia-smi --help-query-gpu`: what identifies the device, and its settings.
-NVIDIA_COLUMNS = {"model": "name", "vram_mib": "memory.total", "vbios": "vbios_version", "power_limit_w": "power.limit",
-                  "sm_clock_max_mhz": "clocks.max.sm", "persistence": "persistence_mode", "ecc": "ecc.mode.current",
-                  "compute_mode": "compute_mode", "mig": "mig.mode.current"}
-# It starts the driver when no other process holds it open, which takes seconds on a machine of many GPUs.
-NVIDIA_TIMEOUT_S = 20.0
-
 
 def identify(host: Host | None = None) -> Machine:
     """This machine's hardware. What cannot be read is None; on a machine with NVIDIA GPUs this runs nvidia-smi."""
@@ -78,7 +72,12 @@ def memory_bytes(host: Host) -> int:
 
 
 def amd_gpus(host: Host) -> tuple[Gpu, ...]:
-    """The GPUs that KFD, the AMD compute driver, offers to this process. Raises Absent.
+    """The GPUs that KFD, the AMD compute driver, offers to this process. Raises Absent."""
+    return tuple(gpu for gpu, _ in amd_nodes(host))
+
+
+def amd_nodes(host: Host) -> list[tuple[Gpu, dict[str, int]]]:
+    """Those GPUs, each with the properties of its node. Raises Absent.
 
     Fields: include/uapi/linux/kfd_sysfs.h. A GPU that a container may not use has an unreadable node and is left out.
     """
@@ -86,13 +85,13 @@ def amd_gpus(host: Host) -> tuple[Gpu, ...]:
     if not nodes.is_dir():
         raise Absent(f"{nodes}: missing: no AMD GPU driver (amdgpu with KFD)")
     found = [_amd_gpu(host, node) for node in sorted(nodes.glob("[0-9]*"), key=lambda node: int(node.name))]
-    gpus = tuple(gpu for gpu in found if gpu)
-    if not gpus:
+    usable = [one for one in found if one]
+    if not usable:
         raise Absent(f"{nodes}: no GPU this process may use")
-    return gpus
+    return usable
 
 
-def _amd_gpu(host: Host, node: Path) -> Gpu | None:
+def _amd_gpu(host: Host, node: Path) -> tuple[Gpu, dict[str, int]] | None:
     facts = known(kfd_properties, node / "properties")
     if not facts or not facts.get("simd_count"):
         return None
@@ -100,7 +99,7 @@ def _amd_gpu(host: Host, node: Path) -> Gpu | None:
     banks = [known(kfd_properties, bank) for bank in node.glob("mem_banks/*/properties")]
     # Heap types 1 and 2 are the device's own memory, visible to the host or not.
     vram = sum(bank.get("size_in_bytes", 0) for bank in banks if bank and bank.get("heap_type") in (1, 2))
-    return Gpu("AMD", _amd_name(host, facts), kfd_arch(facts), units, vram or None)
+    return Gpu("AMD", _amd_name(host, facts), kfd_arch(facts), units, vram or None), facts
 
 
 def kfd_arch(facts: dict[str, int]) -> str | None:
@@ -131,22 +130,11 @@ def _amd_name(host: Host, facts: dict[str, int]) -> str | None:
 def nvidia_gpus(host: Host) -> tuple[Gpu, ...]:
     """The NVIDIA GPUs; where nvidia-smi does not answer, from the driver alone, without memory sizes. Raises Absent."""
     try:
-        rows = nvidia_settings()
+        rows = gpu_settings.nvidia()
     except Absent:
         return tuple(Gpu("NVIDIA", model, None, None, None) for model in _nvidia_models(host))
-    return tuple(Gpu("NVIDIA", row["model"], None, None, _mebibytes(row["vram_mib"])) for row in rows)
-
-
-def nvidia_settings() -> list[dict[str, str | None]]:
-    """NVIDIA_COLUMNS of every GPU as nvidia-smi prints them; None where it says N/A. Raises Absent."""
-    answer = ask(["nvidia-smi", f"--query-gpu={','.join(NVIDIA_COLUMNS.values())}", "--format=csv,noheader,nounits"],
-                 NVIDIA_TIMEOUT_S)
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
-    whole = [row for row in rows if len(row) == len(NVIDIA_COLUMNS)]
-    if not whole:
-        raise Absent(f"nvidia-smi names no GPU: {first_printable(answer)}")
-    return [{name: None if re.match(r"\[?(N/A|Not Supported|Unknown)", cell) else cell
-             for name, cell in zip(NVIDIA_COLUMNS, row, strict=True)} for row in whole]
+    told = [{name: value for name, value in row.items() if isinstance(value, str)} for row in rows]
+    return tuple(Gpu("NVIDIA", row.get("model"), None, None, _mebibytes(row.get("vram_mib"))) for row in told)
 
 
 def _nvidia_models(host: Host) -> list[str]:
