@@ -8,15 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.bottleneck import by_counters
+from aaco.analytics.bottleneck.by_counters import OWN_WAITS
 from aaco.analytics.bottleneck.costs import NO_SIDE
 from aaco.analytics.bottleneck.limiters import Limiter
 from aaco.analytics.bottleneck.work import Working
 from aaco.core import tables
+from aaco.core.tables import replaced
 
 
 def roofline(*rows):
-    """Rows of (kernel_id, kernel_name, bound, measured_bound, region)."""
-    columns = zip(*rows, strict=True)
+    """Rows of (kernel_id, kernel_name, bound, measured_bound, region, memory_wait_share: may be left out)."""
+    columns = zip(*((*row, None)[:len(by_counters.COLUMNS)] for row in rows), strict=True)
     return tables.KERNEL_ROOFLINE.build(**dict(zip(by_counters.COLUMNS, map(list, columns), strict=True)))
 
 
@@ -61,6 +63,28 @@ def test_counters_are_believed_before_shapes_and_shapes_before_names():
     found = working.result()
     assert found.parts_ns["memory"] == 40_000 and found.parts_ns["compute"] == 20_000
     assert found.told_by_ns == {"counters": 20_000, "shapes": 20_000, "names": 20_000}
+
+
+def test_what_a_kernel_far_from_every_roof_waits_for():
+    """Of others it says nothing. Mutations: near a roof, too; waits for memory taken for its own."""
+    found = by_counters.sides([roofline((1, "a", "dram", None, "latency_bound", 0.1),
+                                        (2, "b", "dram", None, "latency_bound", 0.5),
+                                        (3, "c", "dram", None, "latency_bound", None),
+                                        (4, "d", "dram", None, "memory_bound", 0.1))])
+    asked = kernels((1, "a", None), (2, "b", None), (3, "c", None), (4, "d", None), (5, "a", None))
+    assert found.of_kernels(asked).tolist() == [OWN_WAITS, Limiter.KERNEL, Limiter.KERNEL, Limiter.MEMORY, OWN_WAITS]
+
+
+def test_a_kernel_that_waits_for_itself_is_of_no_side_however_few_its_waves():
+    """Mutation: the launch asked."""
+    rows = kernels((1, "k", "conv"), (2, "k", "conv"))
+    working = Working()
+    few = replaced(rows, "occupancy_pct", pa.array([1.0, 1.0], rows.schema.field("occupancy_pct").type))
+    working.feed(few, tables.COPIES.build(), tables.API_CALLS.build(), np.array([Limiter.COMPUTE, NO_SIDE]),
+                 np.array([OWN_WAITS, Limiter.KERNEL]))
+    found = working.result()
+    assert found.parts_ns["kernel"] == found.parts_ns["memory_latency"] == 20_000
+    assert found.told_by_ns["counters"] == 40_000
 
 
 def test_far_from_every_roof_the_launch_may_tell():

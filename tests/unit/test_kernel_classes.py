@@ -1,5 +1,6 @@
 """Classes of kernels by planted facts, and of captures whose kernel is known."""
 
+import gzip
 import json
 from dataclasses import replace
 
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 
 from aaco import pipeline
 from aaco.analytics.bottleneck.kernel_classes import CLASSES, Facts, classify, facts_of
+from aaco.analytics.roofline import formulas
 from aaco.core.config import resolve
 from aaco.examinations.kernel_classes import MOST
+from aaco.profiler.launchers import ncu
 from aaco.report.kernel_classes import sections
 from aaco.tracelake import layout, manifest
+from tests.fakes import ncu as fake_ncu
 
 LONG = Facts("k", "unknown", 10, 10**6, 100_000.0, 10_000.0)
 
@@ -30,12 +34,19 @@ LONG = Facts("k", "unknown", 10, 10**6, 100_000.0, 10_000.0)
     ({"memory_share": 0.1, "compute_share": 0.1, "occupancy_ratio": 0.03}, "memory_latency"),
     ({"memory_share": 0.1, "compute_share": 0.1, "occupancy_ratio": 0.2}, "occupancy"),
     ({"memory_share": 0.1, "compute_share": 0.1, "occupancy_ratio": 0.8}, "memory_latency"),
+    ({"memory_share": 0.0, "compute_share": 0.0, "occupancy_ratio": 0.0, "memory_wait_share": 0.02}, "latency"),
+    ({"memory_share": 0.0, "compute_share": 0.0, "occupancy_ratio": 0.0, "memory_wait_share": 0.97}, "memory_latency"),
+    ({"memory_share": 0.1, "compute_share": 0.1, "occupancy_ratio": 0.8, "memory_wait_share": 0.1}, "latency"),
+    ({"memory_share": 0.1, "compute_share": 0.1, "occupancy_ratio": 0.8, "memory_wait_share": 0.5}, "memory_latency"),
+    ({"occupancy_ratio": 0.03, "memory_wait_share": 0.1}, "latency"),
+    ({"memory_share": 0.7, "compute_share": 0.1, "memory_wait_share": 0.1}, "memory_bandwidth"),
     ({"occupancy_ratio": 0.03}, "memory_latency"), ({"family": "softmax"}, "memory_bandwidth"),
     ({"family": "gemm"}, "unclear"), ({"family": "gemm", "occupancy_ratio": 0.03}, "unclear"), ({}, "unclear"),
     ({"memory_share": 0.4, "compute_share": 0.4, "occupancy_ratio": 0.8}, "unclear")])
 def test_each_class_from_planted_facts(facts, expected):
     """Mutations: asking compute before memory calls the eighth compute_throughput; asking local memory before both,
-    whichever is nearer, calls the fifth and sixth lds; not asking whether its roof is far calls the seventh occupancy.
+    whichever is nearer, calls the fifth and sixth lds; not asking whether its roof is far calls the seventh occupancy;
+    not asking what waits are for calls every latency memory's.
     """
     found = classify(replace(LONG, **facts))
     assert found.label == expected
@@ -49,11 +60,54 @@ families = st.none() | st.sampled_from(["gemm", "copy", "sort"])
 
 
 @given(st.builds(Facts, st.text(), families, st.integers(0), st.integers(0), st.floats(0, 1e9), st.just(10_000.0),
-                 *[shares] * 7))
+                 *[shares] * 8))
 def test_any_facts_have_one_class_and_a_document(facts):
     found = classify(facts)
     assert found.label in CLASSES and found == classify(facts)
     assert found.document()["class"] == found.label
+
+
+STALLS = {"long_scoreboard": "memory", "lg_throttle": "memory", "wait": "own", "short_scoreboard": "own",
+          "math_pipe_throttle": "own"}
+
+
+@pytest.mark.parametrize(("waited", "expected"), [
+    ({"wait": "9.50", "long_scoreboard": "0.05"}, "latency"),
+    ({"wait": "1.20", "long_scoreboard": "30.00", "lg_throttle": "0.40"}, "memory_latency"),
+    ({"short_scoreboard": "4.00", "math_pipe_throttle": "2.00", "lg_throttle": "1.00"}, "latency")])
+def test_a_kernel_of_one_thread_waits_for_memory_only_where_it_does(waited, expected, tmp_path):
+    """From ncu's page to the class, and what the session's time went to. Mutations: the metrics not asked for by name;
+    the launch asked where the waits are known."""
+    quantities = sorted(formulas.NVIDIA.counters)
+    metrics = dict.fromkeys(quantities, ("", "0")) | {
+        "gpu__time_duration.sum": ("ns", "2,000,000"), "smsp__cycles_elapsed.avg": ("cycle", "3,900,000"),
+        "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": ("inst", "100,000"),
+        "dram__bytes_read.sum": ("byte", "4,096"), "dram__bytes_write.sum": ("byte", "1,024"),
+        "lts__t_bytes.sum": ("byte", "8,192"), "l1tex__t_bytes.sum": ("byte", "8,192"),
+        "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "1.56"), **fake_ncu.DEVICE,
+        **{f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": ("inst", waited.get(name, "0.00"))
+           for name in STALLS}}
+    path = tmp_path / "ncu.csv"
+    path.write_text(fake_ncu.page([("chain(float *)", metrics)], block="(1, 1, 1)", grid="(1, 1, 1)"))
+    settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path / "sessions")}}, environment={})
+    session = pipeline.import_captures([path], settings).session
+    (found,) = session.read_json(layout.EXAMINED["kernel_classes"])["kernels"]
+    assert (found["class"], found["by"]) == (expected, "counters")
+    memory = sum(float(value) for name, value in waited.items() if STALLS[name] == "memory")
+    assert found["memory_wait_share"] == pytest.approx(memory / sum(map(float, waited.values())))
+
+
+@pytest.mark.captures
+def test_waits_have_the_names_that_a_real_page_and_a_real_chip_have(captures, tmp_path):
+    """Mutation: a reason as program counters spell it (no_instructions)."""
+    listing = gzip.decompress((captures / "h200/ncu/ncu_metrics_gh100.txt.gz").read_bytes()).decode()
+    wanted = [name for one in formulas.NVIDIA.quantities if one.quantity in (formulas.MEMORY_WAIT, formulas.OWN_WAIT)
+              for name in one.weights]
+    assert len(wanted) == 5 and ncu.had(ncu.tool("ncu", {"counters": listing}), wanted) == tuple(wanted)
+    settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path)}}, environment={})
+    session = pipeline.import_captures([captures / "h200/ncu/ncu_full.csv.gz"], settings).session
+    found = {one["family"]: one for one in session.read_json(layout.EXAMINED["kernel_classes"])["kernels"]}
+    assert found["norm"]["memory_wait_share"] > 0.8 and found["norm"]["class"] == "memory_bandwidth"
 
 
 def test_counters_that_read_zero_give_no_ratio():

@@ -28,7 +28,7 @@ Names32 = NDArray[np.int32]
 MOST = 200  # kernel names, those that took most time
 _PLACED = """SELECT kernel_name, median(compute_share) AS compute_share, median(dram_share) AS dram_share,
     median(l2_share) AS l2_share, median(l1_share) AS l1_share, median(lds_share) AS lds_share,
-    median(occupancy_limit_pct) AS occupancy_limit_pct
+    median(occupancy_limit_pct) AS occupancy_limit_pct, median(memory_wait_share) AS memory_wait_share
     FROM kernel_roofline WHERE error IS NULL GROUP BY kernel_name"""
 _MAPPED = ("kernel_id", "operator_id", "share_ns")
 _COSTS = ("operator_id", "dtypes", "flops", "bytes", "device_ns")

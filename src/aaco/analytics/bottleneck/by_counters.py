@@ -14,20 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.bottleneck.costs import NO_SIDE
-from aaco.analytics.bottleneck.limiters import Limiter
+from aaco.analytics.bottleneck.limiters import WAITS_FOR_MEMORY, Limiter
 from aaco.analytics.lanes import Ints, integers
 
-COLUMNS = ("kernel_id", "kernel_name", "bound", "measured_bound", "region")  # of kernel_roofline
+COLUMNS = ("kernel_id", "kernel_name", "bound", "measured_bound", "region", "memory_wait_share")  # of kernel_roofline
 # Local memory is neither arithmetic nor the memory whose bandwidth a session shares.
 OF_BOUND = {"compute": Limiter.COMPUTE, "dram": Limiter.MEMORY, "l2": Limiter.MEMORY, "l1": Limiter.MEMORY,
             "lds": Limiter.KERNEL}
 FAR = "latency_bound"  # the region below a tenth of every roof: no ceiling says what limits such a kernel
+OWN_WAITS = -2  # in place of a side: far from every roof, and it waits for itself: nothing that a session shares
 
 
 @dataclass(frozen=True)
 class CountedSides:
-    """Limiters of the kernels that have a place under the roofs. kernel_id rises; of_name holds NO_SIDE for names whose
-    kernels disagree."""
+    """Limiters, or OWN_WAITS, of the kernels that have a place under the roofs. kernel_id rises; of_name holds NO_SIDE
+    for names whose kernels disagree."""
 
     kernel_id: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     side: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -66,7 +67,8 @@ def _placed(rows: pa.Table) -> pa.Table:
     at = pc.index_in(bound, pa.array(list(OF_BOUND)))
     side = np.append(np.array([*OF_BOUND.values()], np.int64), NO_SIDE)[np.asarray(pc.fill_null(at, -1))]
     far = np.asarray(pc.fill_null(pc.equal(rows["region"].cast(pa.string()), FAR), False), bool)
-    side = np.where(far & (side != NO_SIDE), int(Limiter.KERNEL), side)
+    own = np.asarray(pc.fill_null(pc.less(rows["memory_wait_share"], WAITS_FOR_MEMORY), False), bool)
+    side = np.where(far & (side != NO_SIDE), np.where(own, OWN_WAITS, int(Limiter.KERNEL)), side)
     names = rows["kernel_name"].cast(pa.string())
     found = pa.table({"kernel_id": rows["kernel_id"], "kernel_name": names, "side": side})
     return found.filter(pa.array(side != NO_SIDE))

@@ -17,11 +17,12 @@ from aaco.analytics.bottleneck.limiters import (
     LONG_NS,
     MEMORY_FAMILIES,
     SMALLEST_ITEMS,
+    WAITS_FOR_MEMORY,
 )
 from aaco.core.readings import Evidence, Reading
 
 CLASSES = ("tiny", "divergence", "lds", "memory_bandwidth", "compute_throughput", "scalar", "occupancy",
-           "memory_latency", "unclear")
+           "memory_latency", "latency", "unclear")
 # A kernel that reaches half of a ceiling has little else that limits it; below a third neither ceiling explains it.
 NEAR, FAR = 0.5, 0.33
 HALF_THE_LANES = 0.5
@@ -37,7 +38,8 @@ class Facts:
     compute_share, memory_share (DRAM and caches, the largest), lds_share: of the theoretical ceilings. lanes_ratio:
     active lanes of vector instructions. conflict_ratio: of cycles with indexed local memory. scalar_ratio: scalar
     instructions per vector instruction. occupancy_ratio: waves, of those that fit, as measured, estimated or allowed.
-    by: counters, shapes, or name.
+    memory_wait_share: waits for memory, of those for memory and for the kernel's own instructions. by: counters,
+    shapes, or name.
     """
 
     kernel_name: str
@@ -53,6 +55,7 @@ class Facts:
     conflict_ratio: float | None = None
     scalar_ratio: float | None = None
     occupancy_ratio: float | None = None
+    memory_wait_share: float | None = None
     by: str = "name"
 
 
@@ -102,15 +105,26 @@ def _rules(facts: Facts) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
     yield "memory_bandwidth", (memory.above(NEAR, "memory is near its roof"),)
     yield "lds", (local,)
     yield "scalar", (_of(facts, "scalar_ratio").above(ALL_SCALAR, "more scalar than vector instructions"), far[0])
-    yield "memory_latency", (waves.below(FEW_WAVES_PCT / 100, "too few waves to cover the latency of memory"),
-                             length.above(LONG_NS, "long enough to wait for it"), *far)
+    latency, waits = _latency(facts)
+    lonely = (waves.below(FEW_WAVES_PCT / 100, "too few waves to cover latency"),
+              length.above(LONG_NS, "long enough to wait"))
+    yield latency, (*lonely, *waits, *far)
     yield "occupancy", (waves.below(FEW_WAVES, "few of the waves that fit"), *far)
-    yield "memory_latency", (waves.above(FEW_WAVES, "enough waves"), *far)
+    yield latency, (waves.above(FEW_WAVES, "enough waves"), *waits, *far)
     if facts.memory_share is None and facts.family not in COMPUTE_FAMILIES:
-        yield "memory_latency", (waves.below(FEW_WAVES_PCT / 100, "too few waves to cover the latency of memory"),
-                                 length.above(LONG_NS, "long enough to wait for it"))
+        yield latency, (*lonely, *waits)
     if facts.memory_share is None and facts.family in MEMORY_FAMILIES:
         yield "memory_bandwidth", (length.above(LONG_NS, f"{facts.family} kernels pass over memory: by their family"),)
+
+
+def _latency(facts: Facts) -> tuple[str, tuple[Evidence, ...]]:
+    """The class of a kernel that waits, by what most of its waits are for; memory's where they were not counted."""
+    waits = _of(facts, "memory_wait_share")
+    if waits.value is None:
+        return "memory_latency", ()
+    if waits.value < WAITS_FOR_MEMORY:
+        return "latency", (waits.below(WAITS_FOR_MEMORY, "most waits are for its own instructions"),)
+    return "memory_latency", (waits.above(WAITS_FOR_MEMORY, "most waits are for memory"),)
 
 
 def _of(facts: Facts, name: str) -> Reading:
@@ -139,6 +153,7 @@ def facts_of(row: Mapping[str, Any], short_ns: float, counters: Mapping[str, flo
         conflict_ratio=_ratio(counters, "SQ_LDS_BANK_CONFLICT", "SQ_LDS_IDX_ACTIVE"),
         scalar_ratio=_ratio(counters, "SQ_INSTS_SALU", "SQ_INSTS_VALU"),
         occupancy_ratio=None if waves is None else waves / 100,
+        memory_wait_share=(placed or {}).get("memory_wait_share"),
         by="counters" if placed and shares else "shapes" if shares else "name", **shares)
 
 

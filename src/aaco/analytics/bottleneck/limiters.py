@@ -39,6 +39,7 @@ UNTOLD_FAMILIES = frozenset({"recurrent", "control", "unknown"})
 FEW_WAVES_PCT = 6.0
 SMALLEST_ITEMS = 104 * 2048  # work-items that an MI210 holds, the smallest data-centre device here
 NARROW_TILE = 32  # columns; each element of the wide operand is then used so often, far below the ridge
+WAITS_FOR_MEMORY = 0.5  # of a kernel's counted waits: below, most are for its own instructions
 LONG_NS = 10_000  # shorter kernels are empty for lack of work, not for waiting
 
 

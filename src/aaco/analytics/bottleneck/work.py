@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics import communication, families
 from aaco.analytics.bottleneck import limiters
+from aaco.analytics.bottleneck.by_counters import OWN_WAITS
 from aaco.analytics.bottleneck.costs import NO_SIDE
 from aaco.analytics.bottleneck.limiters import Limiter
 from aaco.analytics.calls import Does, does
@@ -116,7 +117,8 @@ class Working:
     def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, sides: Ints | None = None,
              counted: Ints | None = None) -> None:
         """The rows that start next, each table in start order, with COLUMNS. sides, counted: of each kernel what its
-        shapes and what its counters say of its limiter, NO_SIDE where nothing. Counters are believed first."""
+        shapes and what its counters say of its limiter, NO_SIDE where nothing. Counters are believed first; where they
+        say OWN_WAITS nothing else is asked."""
         parts = [self._of_kernels(kernels, sides, counted), self._of_copies(copies)]
         start, end, device, limiter = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.lexsort((start, device))
@@ -135,8 +137,9 @@ class Working:
         known = self._of_products(known, family, name)
         occupancy = pc.cast(rows["occupancy_pct"], pa.float64()).to_numpy().astype(float)
         measured = by_counters != NO_SIDE
-        side = np.where(measured, by_counters, side)
-        far = measured & (side == Limiter.KERNEL)  # from every roof: the launch may tell why
+        waits = by_counters == OWN_WAITS
+        side = np.where(waits, int(Limiter.KERNEL), np.where(measured, by_counters, side))
+        far = measured & (side == Limiter.KERNEL) & ~waits  # from every roof: the launch may tell why
         launched = limiters.of_launch(np.where(far, side, known), occupancy, _items(rows), end - start)
         limiter = np.where((side == NO_SIDE) | far, launched, side)
         told = np.select([measured, side != NO_SIDE], [0, 1], len(TOLD_BY) - 1)

@@ -20,6 +20,7 @@ LANES, MFMA = 64, 512
 NO_ARITHMETIC = "this architecture has no counters of arithmetic"
 FLOATS = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6f4")
 READ, WRITTEN, L2, L1, LDS = "dram_read_bytes", "dram_written_bytes", "l2_bytes", "l1_bytes", "lds_bytes"
+MEMORY_WAIT, OWN_WAIT = "memory_wait", "own_wait"
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,12 @@ def _tensor(kind: str, source: str) -> Formula:
     return Formula(f"matrix_{kind}", {f"sm__ops_path_tensor_src_{source}.sum": 1.0})
 
 
+def _stalled(quantity: str, *reasons: str) -> Formula:
+    """Warps that wait for these reasons, of those resident in a cycle in which one issues."""
+    return Formula(quantity, {f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio": 1.0
+                              for reason in reasons})
+
+
 NVIDIA = Formulas(
     (_sass("d", "f64"), _sass("f", "f32"), _sass("h", "f16", 2),
      _tensor("f64", "fp64"), _tensor("tf32", "tf32_dst_fp32"), _tensor("f16", "fp16"), _tensor("bf16", "bf16_dst_fp32"),
@@ -143,7 +150,10 @@ NVIDIA = Formulas(
      Formula(READ, {"dram__bytes_read.sum": 1.0}), Formula(WRITTEN, {"dram__bytes_write.sum": 1.0}),
      Formula(L2, {"lts__t_bytes.sum": 1.0}), Formula(L2, {"lts__t_sectors.sum": 32.0}),
      Formula(L1, {"l1tex__t_bytes.sum": 1.0}), Formula(L1, {"l1tex__t_sectors.sum": 32.0}),
-     Formula(LDS, {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 128.0})),
+     Formula(LDS, {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 128.0}),
+     # Reads from the L1 and beyond, and the way there; results of arithmetic, of local memory, and pipes that are full.
+     _stalled(MEMORY_WAIT, "long_scoreboard", "lg_throttle"),
+     _stalled(OWN_WAIT, "wait", "short_scoreboard", "math_pipe_throttle")),
     (), {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": 10.0},  # HFMA2 alone keeps it some % active
     ("smsp__", "sm__", "dram__", "lts__", "l1tex__"), {},
     {f"{name}.sum": (f"{name}.sum.per_cycle_elapsed", "smsp__cycles_elapsed.avg")

@@ -9,10 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from aaco.analytics.roofline.formulas import L1, L2, LDS, NVIDIA, READ, WRITTEN, Formulas
+from aaco.analytics.roofline.formulas import (
+    L1,
+    L2,
+    LDS,
+    MEMORY_WAIT,
+    NVIDIA,
+    OWN_WAIT,
+    READ,
+    WRITTEN,
+    Formulas,
+)
 
-QUANTITIES = {"memory": (READ, WRITTEN), "compute": ("vector_", "matrix_"), "cache": (L2, L1, LDS), "occupancy": ()}
-# How full the compute units were: AMD's own derived counters, and Nsight Compute's.
+QUANTITIES = {"memory": (READ, WRITTEN), "compute": ("vector_", "matrix_"), "cache": (L2, L1, LDS),
+              "occupancy": (MEMORY_WAIT, OWN_WAIT)}
+# How full the compute units were: AMD's own derived counters, and Nsight Compute's. NVIDIA counts waits beside it.
 OCCUPANCY_AMD = (("OccupancyPercent",), ("MeanOccupancyPerCU",), ("SQ_WAVES",))
 OCCUPANCY_NVIDIA = (("sm__warps_active.avg.pct_of_peak_sustained_active",),)
 
@@ -35,7 +46,7 @@ def units(group: str, formulas: Formulas, listed: Collection[str] | None) -> lis
 def _wanted(group: str, formulas: Formulas) -> Iterator[tuple[str, Unit]]:
     """The quantities of a group, each with the counters of a formula of it, the best first."""
     for formula in formulas.quantities:
-        if formula.quantity.startswith(QUANTITIES[group] or ("no quantity",)):
+        if formula.quantity.startswith(QUANTITIES[group]):
             yield formula.quantity, tuple(formula.weights)
     if group == "compute":
         yield from ((name, (name,)) for name in formulas.matrix_work)

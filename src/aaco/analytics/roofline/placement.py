@@ -124,8 +124,8 @@ def place(kernels: Kernels, work: Work, theory: Ceilings, measured: Ceilings) ->
         **{f"{name}_share": _real(_where(~wrong.there, values)) for name, values in shares.items()},
         bound=roof.bound.column(), roof_share=_real(roof.share), measured_bound=reached.bound.column(),
         measured_roof_share=_real(reached.share), region=_regions(judged).column(),
-        occupancy_limit_pct=occupancy_pct, occupancy_limited_by=limited_by, why_absent=why.column(),
-        error=wrong.column())
+        memory_wait_share=_real(did.memory_wait_share()), occupancy_limit_pct=occupancy_pct,
+        occupancy_limited_by=limited_by, why_absent=why.column(), error=wrong.column())
     return table, impossible
 
 
@@ -149,6 +149,12 @@ class _Done:
     def moved(self, level: str) -> Floats:
         """Bytes moved at a level."""
         return np.asarray(np.sum([self.quantity(name) for name in LEVELS[level]], axis=0))
+
+    def memory_wait_share(self) -> Floats:
+        """Of the counted waits those for memory; unknown where there are none."""
+        waits = self.quantity(formulas.MEMORY_WAIT)
+        every = waits + self.quantity(formulas.OWN_WAIT)
+        return np.asarray(waits / np.where(every > 0, every, np.nan))
 
     def intensity(self, level: str) -> Floats:
         """Operations per byte of a level; unknown where none moved."""

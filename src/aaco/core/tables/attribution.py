@@ -106,6 +106,7 @@ KERNEL_ROOFLINE = TableSpec(
         "measured_bound": (NAME, "the same by measured ceilings"),
         "measured_roof_share": (REAL, "how much of the measured roof was reached"),
         "region": (NAME, "optimal, compute_bound, memory_bound, latency_bound; by measured ceilings where known"),
+        "memory_wait_share": (REAL, "waits of its warps for memory, of those for memory and for its own instructions"),
         "occupancy_limit_pct": (REAL, "waves that fit on a compute unit by its resources, of the most there can be"),
         "occupancy_limited_by": (NAME, "resources that allow no more; null where the most is reached"),
         "why_absent": (NAME, "why it has no place"),
