@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from aaco import __version__, compare, pipeline
 from aaco.compare import Request
@@ -147,7 +148,7 @@ class Gate:
         return find(reference, self.settings.config.storage.sessions_dir)
 
     def _measured(self, benchmark: Benchmark) -> Session:
-        given = {"tag": f"ci {benchmark.name}", "telemetry": benchmark.telemetry}
+        given: dict[str, Any] = {"tag": f"ci {benchmark.name}", "telemetry": benchmark.telemetry}
         if benchmark.command:
             command = Command(argv=benchmark.command, timeout_s=benchmark.timeout_s)
             warmup = 1 if benchmark.warmup is None else benchmark.warmup

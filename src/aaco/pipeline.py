@@ -59,20 +59,22 @@ class Run(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A finished sweep: its curve, the batches in the order they were measured, and the seed of that order."""
+    """A finished sweep: its curve, the batches in the order they were measured, that order's seed, and the backend."""
 
     curve: Curve
     order: tuple[int, ...]
     order_seed: int
+    backend: str
 
 
 class SizeSweep(NamedTuple):
-    """A finished sweep over a dimension: its curve, the sizes as they were measured in turn, and that order's seed."""
+    """A finished sweep over a dimension, as `Sweep`: its curve, the sizes in the order they were measured."""
 
     curve: SizeCurve
     batch: int
     order: tuple[int, ...]
     order_seed: int
+    backend: str
 
 
 class SavedBaseline(NamedTuple):
@@ -83,11 +85,11 @@ class SavedBaseline(NamedTuple):
     unmarked: list[str]
 
 
-def plan(settings: Settings, model: str, **given: Any) -> Plan:
-    """A plan for a model: what is given, else the settings, else the model's registry entry. Raises UsageError."""
+def plan(settings: Settings, model: str, show: Show = SILENT, **given: Any) -> Plan:
+    """A plan for a model: what is given, else the settings, else the model's registry entry. Raises AacoError."""
     from aaco import record
 
-    return record.complete_plan(settings, model, given)
+    return record.complete_plan(settings, model, given, show)
 
 
 def observe(plan: Plan, settings: Settings | None = None, show: Show = SILENT) -> Session:
@@ -159,15 +161,15 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
     """
     if not batches:
         raise UsageError("no batch to sweep", "batches=[1, 2, 4, 8]")
-    plans = [(batch, plan(settings, model, **given | {"batch": batch, "profile": False, "tag": "sweep"}))
-             for batch in sorted(set(batches))]
+    first = plan(settings, model, show, **given | {"profile": False, "tag": "sweep"})
+    plans = [(batch, first.model_copy(update={"batch": batch})) for batch in sorted(set(batches))]
     points, why_no_vram, why_no_rss = list[Point](), "no batch was measured", "no batch was measured"
     seed = _shuffle(plans, "batch", settings, order_seed)
     for _, point, found in _swept(plans, "batch", settings, show):
         points.append(point)
         why_no_vram = found.explanation.absent.get(layout.GPU_EVENTS, NO_MEMORY)
         why_no_rss = found.explanation.absent.get(SYSTEM_EVENTS.file, "the telemetry says nothing of it")
-    return Sweep(curve(points, why_no_vram, why_no_rss), tuple(batch for batch, _ in plans), seed)
+    return Sweep(curve(points, why_no_vram, why_no_rss), tuple(batch for batch, _ in plans), seed, first.backend)
 
 
 def sweep_sizes(settings: Settings, model: str, name: str, sizes: Sequence[int], show: Show = SILENT,
@@ -181,12 +183,12 @@ def sweep_sizes(settings: Settings, model: str, name: str, sizes: Sequence[int],
     from aaco import record
 
     chosen = sorted(set(sizes))
-    first = plan(settings, model, **given | {"profile": False, "tag": "sweep-sizes"})
+    first = plan(settings, model, show, **given | {"profile": False, "tag": "sweep-sizes"})
     plans = list(zip(chosen, record.resized(first, settings, name, chosen), strict=True))
     batch = plans[0][1].batch or 1
     seed = _shuffle(plans, name, settings, order_seed)
     points = [SizePoint(size, point) for size, point, _ in _swept(plans, name, settings, show)]
-    return SizeSweep(size_curve(points), batch, tuple(size for size, _ in plans), seed)
+    return SizeSweep(size_curve(points), batch, tuple(size for size, _ in plans), seed, first.backend)
 
 
 def _shuffle(plans: list[tuple[int, Plan]], name: str, settings: Settings, order_seed: int | None) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from aaco import __version__, cooling, device_passes, roofs, watching
+from aaco import __version__, backends, cooling, device_passes, roofs, watching
 from aaco.analytics import features, sentinel
 from aaco.calibration import card
 from aaco.collectors import arguments, environment, machine
@@ -84,17 +84,36 @@ class Begun:
     host: Machine
 
 
-def complete_plan(settings: Settings, model: str, given: dict[str, Any]) -> Plan:
-    """The plan for a model: what is given, else the settings, else the model's registry entry, else Plan's default."""
+def complete_plan(settings: Settings, model: str, given: dict[str, Any], show: Show = SILENT) -> Plan:
+    """The plan for a model: what is given, else the settings, else the model's registry entry, else Plan's default.
+
+    Which backend `auto` is, is decided here and stands in the plan. Raises UsageError, or Missing where none is here.
+    """
     entry = registry.models(_files(settings, "models_file")).get(model)
     registered = entry.model_dump(include={"warmup", "iterations"}) if entry else {}
     chosen = settings.config.profiling.model_dump(include=set(Plan.model_fields))
     layers = (registered, chosen, given)
     wanted = {name: value for layer in layers for name, value in layer.items() if value is not None}
+    wanted |= _chosen_backend(wanted.get("backend"), settings, show)
     try:
         return Plan(model=model, **wanted)
     except ValidationError as error:
         raise UsageError(first_problem(error), "aaco run --help") from error
+
+
+def _chosen_backend(asked: Any, settings: Settings, show: Show) -> dict[str, str]:
+    """The backend that `auto` is, and why; nothing else is decided. A default that leaves a device unused is told."""
+    if asked not in (None, registry.AUTO):
+        return {}
+    entries = registry.backends(_files(settings, "backends_file"))
+    if asked is None:
+        default = Plan.model_fields["backend"].default
+        if better := backends.unused(entries, default):
+            show.step(f"backend {default}, by default; {better} would run here: --backend {better}, or auto")
+        return {}
+    name, why = backends.choose(entries)
+    show.step(f"backend {name}: {why}")
+    return {"backend": name, "backend_why": why}
 
 
 def prepare(plan: Plan, settings: Settings, show: Show = SILENT) -> Prepared | PreparedCommand:

@@ -32,7 +32,7 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--option-b", multiple=True, metavar="KEY=VALUE", help="The same of B.")
 @click.option("--env-a", multiple=True, metavar="NAME=VALUE", help="An environment variable of A alone.")
 @click.option("--env-b", multiple=True, metavar="NAME=VALUE", help="The same of B.")
-@click.option("--backend", "-b", help="A name from `aaco models`, for both.  [default: cpu]",
+@click.option("--backend", "-b", help="A name from `aaco models`, or auto, for both.  [default: cpu]",
               shell_complete=options.of_kind("backend"))
 @click.option("--batch", type=options.COUNT, help="Samples per inference.")
 @options.shape

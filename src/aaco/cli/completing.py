@@ -62,6 +62,7 @@ def _backends(given: dict[str, Any]) -> Found:
 
     for name in registry.backends([_storage(given).backends_file]):
         yield name, ""
+    yield registry.AUTO, "the first that is here"
 
 
 def _metrics(given: dict[str, Any]) -> Found:

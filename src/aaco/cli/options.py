@@ -77,8 +77,9 @@ SECONDS = Real(0, 1_000_000, min_open=True)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 json_anyway = click.option("--json", is_flag=True, expose_value=False, help="Print JSON on stdout, as without it.")
 config_file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="Configuration file.")
-backend = click.option("--backend", "-b", default="cpu", show_default=True, help="A name from `aaco models`.",
-                       shell_complete=of_kind("backend"))
+backend = click.option("--backend", "-b", shell_complete=of_kind("backend"),
+                       help="A name from `aaco models`, or auto: the first there whose provider and device are here.  "
+                            "[default: cpu]")
 lab = click.option("--lab", type=click.Choice(LEVELS), help="Measure in a laboratory of this level.")
 lab_cpus = click.option("--lab-cpus", metavar="LIST", help="Its CPUs, e.g. 2-5.  [default: all but the first core]")
 sessions_dir = click.option("--sessions-dir", type=click.Path(path_type=Path), help="Where sessions are kept.")

@@ -42,9 +42,9 @@ def run(model: str | None, named: str | None, as_json: bool, **given: Any) -> No
 
     settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"), given.pop("preset"),
                                 profiling={name: given.pop(name) for name in options.MEASURING})
-    plan = pipeline.plan(settings, model=chosen, shapes=options.shapes(given.pop("shapes")),
-                         inputs=_text(given.pop("inputs")), **given)
+    given |= {"shapes": options.shapes(given["shapes"]), "inputs": _text(given["inputs"])}
     with talk() as show:
+        plan = pipeline.plan(settings, chosen, show, **given)
         explanation = pipeline.run(plan, settings, show).explanation
     if as_json:
         say.document(document.render(explanation))

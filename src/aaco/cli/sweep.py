@@ -99,11 +99,11 @@ def _batches(settings: Settings, model: str, batches: list[int], slo_ms: float |
     with talk() as show:
         found = pipeline.sweep(settings, model, batches, show, **given)
     if plot:
-        _draw(found, f"{model} on {given['backend']}", slo_ms, plot)
+        _draw(found, f"{model} on {found.backend}", slo_ms, plot)
     if as_json:
-        say.document(_document(found, model, given["backend"], slo_ms))
+        say.document(_document(found, model, found.backend, slo_ms))
     else:
-        yield from _lines(found, model, given["backend"], slo_ms)
+        yield from _lines(found, model, found.backend, slo_ms)
 
 
 def _sizes(settings: Settings, model: str, over: str, slo_ms: float | None, as_json: bool,
@@ -114,9 +114,9 @@ def _sizes(settings: Settings, model: str, over: str, slo_ms: float | None, as_j
     with talk() as show:
         found = pipeline.sweep_sizes(settings, model, name, sizes, show, **given)
     if as_json:
-        say.document(_sizes_document(found, slo_ms) | {"model": model, "backend": given["backend"], "over": name})
+        say.document(_sizes_document(found, slo_ms) | {"model": model, "backend": found.backend, "over": name})
     else:
-        yield from _sizes_lines(found, f"{model} on {given['backend']}", name, slo_ms)
+        yield from _sizes_lines(found, f"{model} on {found.backend}", name, slo_ms)
 
 
 def _refuse_form(plot: Path) -> None:

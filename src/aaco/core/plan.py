@@ -40,6 +40,7 @@ class Plan(BaseModel):
 
     model: str
     backend: str = "cpu"
+    backend_why: str = Field(default="", description="why this backend, where --backend auto chose it")
     batch: Count | None = Field(
         default=None, description="samples per inference; empty: those of the given inputs, what the model fixes, or 1")
     warmup: Whole = 10

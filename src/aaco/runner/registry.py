@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from aaco.core.errors import Missing, ModelError, UsageError
 from aaco.core.near import meant, near
 
+AUTO = "auto"  # in place of a backend's name: the first that is here
 PACKAGED_MODELS = Path(__file__).with_name("models.yaml")
 PACKAGED_BACKENDS = Path(__file__).with_name("backends.yaml")
 Dtype = Literal["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32",
@@ -96,7 +97,7 @@ class BackendEntry(_Entry):
     graph_optimization: Literal["disable", "basic", "extended", "all"] = Field(
         default="all", description="how far ONNX Runtime rewrites the graph")
     extra: str | None = Field(default=None, description="the extra of this package that installs the provider")
-    priority: int = Field(default=0, description="listings put the highest first")
+    priority: int = Field(default=0, description="listings put the highest first, and so does the choice of auto")
     retired: str = Field(default="", description="why this backend cannot run any more")
 
     @property
@@ -155,6 +156,8 @@ def models(files: Iterable[Path] = ()) -> dict[str, ModelEntry]:
 def backends(files: Iterable[Path] = ()) -> dict[str, BackendEntry]:
     """The packaged backends overlaid by those of `files` that exist, highest priority first. Raises UsageError."""
     raw = _merged(PACKAGED_BACKENDS, files, "backends")
+    if AUTO in raw:
+        raise UsageError(f"{raw[AUTO][1]}: no backend can be named {AUTO}: that chooses one", "give it another name")
     entries = [_entry(BackendEntry, name, fields, file) for name, (fields, file) in raw.items()]
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: -entry.priority)}
 
@@ -164,7 +167,7 @@ def backend(name: str, entries: Mapping[str, BackendEntry]) -> BackendEntry:
     ONNX Runtime is installed."""
     found = entries.get(name)
     if found is None:
-        raise UsageError(f"no backend {name!r}{meant(name, entries)}", f"known: {', '.join(entries)}")
+        raise UsageError(f"no backend {name!r}{meant(name, entries)}", f"known: {', '.join(entries)}, or {AUTO}")
     if found.retired:
         alive = [other.name for other in entries.values() if not other.retired]
         raise Missing(f"backend {name}: {found.retired}", f"--backend {' or '.join(alive)}")

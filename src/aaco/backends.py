@@ -1,0 +1,62 @@
+"""Which backend runs on this machine: the choice of `--backend auto`, and what the default leaves unused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from aaco.collectors import capabilities, machine
+from aaco.core.errors import Missing
+from aaco.core.host import Host
+from aaco.core.machine import Gpu
+from aaco.core.readings import Absent
+from aaco.runner.registry import BackendEntry
+
+# Whose devices a provider runs on. Those not named here run on the processor.
+DEVICES: dict[str, Callable[[Host], Sequence[Gpu]]] = {
+    "MIGraphXExecutionProvider": machine.amd_gpus, "CUDAExecutionProvider": machine.nvidia_gpus,
+    "TensorrtExecutionProvider": machine.nvidia_gpus}
+
+
+def choose(entries: Mapping[str, BackendEntry], host: Host | None = None) -> tuple[str, str]:
+    """The first backend, as they are sorted, whose provider is installed and whose device is there; and why that one.
+
+    Nothing is started: a provider that then fails to start is an error like any other. Raises Missing.
+    """
+    refused: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        if entry.retired:
+            continue
+        try:
+            found = _here(entry, host or Host())
+        except Absent as reason:
+            refused.setdefault(str(reason), []).append(name)
+        else:
+            return name, "; ".join((f"the first by priority that is here ({found})", *_told(refused)))
+    raise Missing(f"no backend is here: {'; '.join(_told(refused))}", "aaco doctor")
+
+
+def unused(entries: Mapping[str, BackendEntry], default: str, host: Host | None = None) -> str:
+    """The backend of a device that would run here, where the default is another; else empty."""
+    try:
+        name, _ = choose(entries, host)
+    except Missing:
+        return ""
+    return name if name != default and entries[name].provider in DEVICES else ""
+
+
+def _told(refused: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    return (f"not {', '.join(names)}: {reason}" for reason, names in refused.items())
+
+
+def _here(entry: BackendEntry, host: Host) -> str:
+    """What stands for its being here. Raises Absent with what is lacking."""
+    question = next((one for one in capabilities.QUESTIONS if one.name == entry.provider), None)
+    if question is None:
+        raise Absent(f"what {entry.provider} needs is not known here: name it to use it")
+    found, look = question.probe(host), DEVICES.get(entry.provider)
+    if look is None:
+        return found
+    gpus, wanted = look(host), entry.device_id or 0
+    if wanted >= len(gpus):
+        raise Absent(f"device {wanted} is not there, of {len(gpus)}")
+    return f"{gpus[wanted].name}; {found}"
