@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from aaco import derive
 from aaco.analytics import attribution, inputs
 from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.executed_work import executed_work
 from aaco.analytics.explanation import Explanation, cover, summarise
 from aaco.analytics.measure import measure
 from aaco.core import tables
@@ -146,7 +147,8 @@ class Sample:
         wall = inputs.window(kernels, found["api_calls"]).wall_ns
         mapped = attribution.map_nodes(kernels, found["executed_nodes"], found["graph_nodes"])
         operators, mapped = attribution.of_graph(
-            kernels, mapped, found["executed_nodes"], found["graph_nodes"], found["graph_edges"])
+            kernels, mapped, found["executed_nodes"], found["graph_nodes"],
+            executed_work(found["executed_nodes"], found["graph_nodes"], found["graph_edges"]))
         return found | {"kernels": kernels, "kernel_groups": attribution.group(used, wall),
                         "op_to_kernel_map": mapped, "operators": operators}
 

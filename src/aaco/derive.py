@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from aaco.analytics import (
 )
 from aaco.analytics import trace as tracing
 from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.executed_work import Work, executed_work
 from aaco.analytics.explanation import Explanation, cover, summarise
 from aaco.analytics.measure import measure
 from aaco.analytics.placement import Placement
@@ -68,7 +69,7 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
 
     A sealed session is read from its tables; `anew`, and any other session, from the raw captures.
     """
-    found, why_missing, meta, passes = _ingest(session) if anew else _tables(session)
+    found, why_missing, meta, passes, work = _ingest(session) if anew else _tables(session)
     environment, runtime = documents.read(session, layout.ENVIRONMENT), _runtime(session)
     of_host = _on_device(found) and not ((environment.get("machine") or {}).get("card") or {}).get("device")
     roofs = None if of_host else _ceilings(environment)
@@ -76,8 +77,8 @@ def explanation(session: Session, settings: Analysis, anew: bool = False) -> Exp
     inside = inputs.inside_runs(found) if passes.get("timed") else found
     trace, fused = tracing.of_tables(inside, settings), fusion.of_run(inside, roofs or {})
     readings = measure(inside, roofs, settings, why, caveats(environment),
-                       {"trace": trace, "tokens_per_inference": _tokens(runtime), **_devices(session, runtime),
-                        **device_passes.views(found, passes)})
+                       {"trace": trace, "executed_work": work, "tokens_per_inference": _tokens(runtime),
+                        **_devices(session, runtime), **device_passes.views(found, passes)})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=runtime, environment=environment,
@@ -139,26 +140,33 @@ def _absent_files(session: Session, why_missing: Mapping[str, str], runtime: Map
     return {name: why for name, why in reasons.items() if not (session.folder / name).exists()}
 
 
-_Found = tuple[dict[str, pa.Table], dict[str, str], dict[str, Any], dict[str, Any]]
+class _Found(NamedTuple):
+    """The tables, why others are missing, the model's facts, the account of a device's passes (empty: there were none),
+    and the work of executed nodes, where making the tables took it."""
+
+    tables: dict[str, pa.Table]
+    missing: dict[str, str]
+    meta: dict[str, Any]
+    passes: dict[str, Any]
+    work: Mapping[str, Work]
 
 
 def _tables(session: Session) -> _Found:
-    """The tables, why others are missing, the model's facts, and the account of a device's passes (empty: there were
-    none): as stored once sealed, else from the raw captures.
-    """
+    """As stored once sealed, else from the raw captures."""
     if manifest.is_sealed(session):
         stored = store.read_all(session)
         reasons = manifest.read(session)["absent"]
         missing = {spec.name: reasons.get(spec.file, NOT_REACHED) for spec in STORED if spec.name not in stored}
-        return (stored, missing, documents.read(session, layout.MODEL_META),
-                documents.read(session, layout.EXAMINED["device_passes"]))
+        return _Found(stored, missing, documents.read(session, layout.MODEL_META),
+                      documents.read(session, layout.EXAMINED["device_passes"]), {})
     return _ingest(session)
 
 
 def _ingest(session: Session) -> _Found:
     ingest = _Ingest(session)
     found, missing = ingest.run()
-    return found, missing, documents.read(session, layout.MODEL_META) | ingest.meta, ingest.passes
+    meta = documents.read(session, layout.MODEL_META) | ingest.meta
+    return _Found(found, missing, meta, ingest.passes, ingest.work)
 
 
 class _Ingest:
@@ -175,6 +183,7 @@ class _Ingest:
         self.methods: list[str | None] | None = None  # how each kernel of a device was named
         self.executions: dict[str, int] | None = None  # of its nodes, in the inferences that they were counted in
         self.passes: dict[str, Any] = {}
+        self.work: dict[str, Work] = {}
 
     def run(self) -> tuple[dict[str, pa.Table], dict[str, str]]:
         self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan.batch))
@@ -337,8 +346,9 @@ class _Ingest:
         if "executed_nodes" in self.found:
             nodes = self.found["graph_nodes"]
             mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes, self.methods)
+            self.work = executed_work(self.found["executed_nodes"], nodes, self.found["graph_edges"])
             self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(
-                kernels, mapped, self.found["executed_nodes"], nodes, self.found["graph_edges"], self.executions)
+                kernels, mapped, self.found["executed_nodes"], nodes, self.work, self.executions)
         else:
             self.why |= dict.fromkeys(("operators", "op_to_kernel_map"), self.why["executed_nodes"])
 

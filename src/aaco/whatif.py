@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from aaco import pipeline
 from aaco.analytics import graph, inputs, operators
-from aaco.analytics.executed_work import border_work
+from aaco.analytics.executed_work import border_work, executed_work
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.operators.precision import computes_in
 from aaco.analytics.roofline.nodes import dtypes, time_per_inference
@@ -188,7 +188,7 @@ def _nodes(one: Explanation, folder: Path, times: Mapping[int, Mapping[str, floa
     if not times:
         return _source_nodes(batch, here[0], there.nodes)
     run = one.tables["executed_nodes"]
-    low, high = border_work(run, *here), border_work(run, there.nodes, there.edges)
+    low, high = (border_work(executed_work(run, *graphs)) for graphs in (here, (there.nodes, there.edges)))
     types = dtypes(inputs.window(one.tables["kernels"], one.tables["api_calls"]), run)
     nodes = []
     for name, op_type, domain in zip(*(run[column].to_pylist() for column in ("name", "op_type", "domain")),

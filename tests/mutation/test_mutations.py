@@ -49,6 +49,8 @@ MUTATIONS = [
      "tests/unit/test_kernel_classes.py::test_a_kernel_of_one_thread_waits_for_memory_only_where_it_does"),
     ("analytics/bottleneck/by_counters.py", "pc.less(rows[", "pc.greater(rows[",
      "tests/unit/test_by_counters.py::test_what_a_kernel_far_from_every_roof_waits_for"),
+    ("derive.py", '"executed_work": work,', "",
+     "tests/unit/test_device_passes.py::test_the_work_of_executed_nodes_is_found_once"),
     ("device_passes.py", "except (Absent, BadCapture) as reason:", "except Absent as reason:",
      "tests/unit/test_device_passes.py::test_without_its_pass_the_calls_are_missing_with_the_reason"),
     ("device_passes.py", 'if not pc.any(pc.is_valid(tables["kernels"]["iteration"])).as_py():', "if False:",

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from aaco.analytics import attribution, graph
-from aaco.analytics.executed_work import border_work
+from aaco.analytics.executed_work import border_work, executed_work
 from aaco.core import tables
 
 KINDS = ("Relu", "Sigmoid", "Add", "Mul", "Reshape", "Identity", "Softmax")
@@ -66,9 +66,9 @@ def crossing(nodes, results, group):
 def test_a_fused_node_moves_what_crosses_its_border(drawn):
     nodes, results = drawn
     found, executed = described(nodes, results)
-    for (_, moved), group, sources in zip(
-            border_work(executed, found.nodes, found.edges).values(), executed["executed_id"].to_pylist(),
-            executed["source_nodes"].to_pylist(), strict=True):
+    work = border_work(executed_work(executed, found.nodes, found.edges))
+    for (_, moved), group, sources in zip(work.values(), executed["executed_id"].to_pylist(),
+                                          executed["source_nodes"].to_pylist(), strict=True):
         alone = found.nodes["bytes_each"][sources[0]].as_py()
         assert moved == (alone if len(sources) == 1 else crossing(nodes, results, group))
 
@@ -81,8 +81,9 @@ def test_operators_did_what_their_executed_nodes_did(drawn, ran):
     names = [f"e{group}" for group in ran if f"e{group}" in executed["name"].to_pylist()]
     kernels = tables.KERNELS.build(kernel_id=range(len(names)), executed_node=names, dur_ns=[7] * len(names))
     mapped = attribution.map_nodes(kernels, executed, found.nodes)
-    operators, mapped = attribution.of_graph(kernels, mapped, executed, found.nodes, found.edges)
-    work = border_work(executed, found.nodes, found.edges)
+    each = executed_work(executed, found.nodes, found.edges)
+    operators, mapped = attribution.of_graph(kernels, mapped, executed, found.nodes, each)
+    work = border_work(each)
     said = operators.to_pylist()
     assert sum(one["flops"] for one in said) == sum(work[name][0] for name in names)
     assert sum(one["bytes"] for one in said) == sum(work[name][1] for name in names)
@@ -94,4 +95,4 @@ def test_views_of_views_are_as_many_as_a_graph_has():
     """Mutation: a call for each."""
     views = [("Identity", [f"t{before}"], 1) for before in range(1, 1500)]
     found, executed = described([("Relu", ["x"], 0), ("Relu", ["t0"], 0), *views, ("Relu", ["t1500"], 2)], {1501})
-    assert border_work(executed, found.nodes, found.edges)["e0"][1] == 2 * SIZE
+    assert border_work(executed_work(executed, found.nodes, found.edges))["e0"][1] == 2 * SIZE

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from aaco.analytics.executed_work import border_work
+from aaco.analytics.executed_work import border_work, executed_work
 from aaco.tracelake.layout import EXPECTED
 
 
@@ -85,7 +85,7 @@ def test_operators_did_what_the_executed_nodes_did(resnet):
     operators, *graph = (table(resnet.latest, name) for name in (
         "attribution/operators.parquet", "model/executed_nodes.parquet", "model/graph_nodes.parquet",
         "model/graph_edges.parquet"))
-    work = border_work(*graph)
+    work = border_work(executed_work(*graph))
     ran = table(resnet.latest, "profiler/rocprof_kernels.parquet")["executed_node"].to_pylist()
     for place, amount in enumerate(("flops", "bytes")):
         assert pc.sum(operators[amount]).as_py() == sum(work[name][place] for name in ran if name in work)

@@ -5,6 +5,7 @@ import pytest
 
 from aaco.analytics import attribution
 from aaco.analytics.attribution import rollup
+from aaco.analytics.executed_work import executed_work
 from aaco.core import tables
 from aaco.core.errors import BadBundle
 
@@ -83,7 +84,7 @@ def graph_operators(device=None):
         kernel_id=range(5), executed_node=["a", "bc", "d", "a", "stranger"], dur_ns=[10, 101, 5, 20, 4],
         device_id=[device] * 5)
     mapped = attribution.map_nodes(kernels, EXECUTED, NODES)
-    return kernels, *attribution.of_graph(kernels, mapped, EXECUTED, NODES, EDGES)
+    return kernels, *attribution.of_graph(kernels, mapped, EXECUTED, NODES, executed_work(EXECUTED, NODES, EDGES))
 
 
 def test_nodes_of_a_graph_are_operators_and_conserve_time():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -206,6 +207,16 @@ def test_without_its_pass_the_calls_are_missing_with_the_reason(tmp_path, spoil,
     assert len(account["problems"]) == 1
     assert account["problems"][0].startswith("the pass that records calls: ") and why in account["problems"][0]
     assert "no launch call" in found.readings["host_limited_pct"].why_absent
+
+
+def test_the_work_of_executed_nodes_is_found_once(tmp_path, monkeypatch):
+    """For operators and for the roofs. Mutation: what the tables took is not handed on."""
+    session, _, _ = planted(tmp_path)
+    asked, tensors = [], sys.modules[executed_work.__module__]._Tensors
+    monkeypatch.setattr(f"{executed_work.__module__}._Tensors", lambda *graph: asked.append(1) or tensors(*graph))
+    found = derive.explanation(session, Analysis(), anew=True)
+    assert found.readings["achieved_gflops"].value > 0 and asked == [1]
+    assert found.tables["operators"]["flops"].null_count < found.tables["operators"].num_rows
 
 
 @pytest.mark.parametrize("extra", [None, 1])

@@ -38,10 +38,9 @@ class _Moved:
     rest: int = 0
 
 
-def border_work(executed_nodes: pa.Table, graph_nodes: pa.Table, graph_edges: pa.Table) -> dict[str, tuple[int, int]]:
+def border_work(executed_work: Mapping[str, Work]) -> dict[str, tuple[int, int]]:
     """FLOPs and border bytes per inference of each executed node all of whose source nodes are modelled."""
-    found = executed_work(executed_nodes, graph_nodes, graph_edges)
-    return {name: (work.flops * work.executions, work.bytes * work.executions) for name, work in found.items()
+    return {name: (work.flops * work.executions, work.bytes * work.executions) for name, work in executed_work.items()
             if work.flops is not None and work.bytes is not None and work.executions is not None}
 
 

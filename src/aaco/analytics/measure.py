@@ -12,6 +12,7 @@ import pyarrow as pa
 from aaco.analytics import activity, energy, graph_bounds, inputs, metrics, neighbours
 from aaco.analytics.bottleneck.budget import budget
 from aaco.analytics.bottleneck.work import device_work
+from aaco.analytics.executed_work import executed_work
 from aaco.analytics.roofline.nodes import envelope, node_work, roofline
 from aaco.analytics.roofline.summary import theoretical_envelope
 from aaco.analytics.trace import trace as trace_of
@@ -20,9 +21,9 @@ from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Estimate, Reading
 from aaco.core.registry import Metric
 
-VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "node_work": node_work, "roofline": roofline, "trace": trace_of,
-         "run_devices": neighbours.run_devices, "device_work": device_work, "budget": budget, "envelope": envelope,
-         "theoretical_envelope": theoretical_envelope}
+VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "executed_work": executed_work, "node_work": node_work,
+         "roofline": roofline, "trace": trace_of, "run_devices": neighbours.run_devices, "device_work": device_work,
+         "budget": budget, "envelope": envelope, "theoretical_envelope": theoretical_envelope}
 CHOICES = {**activity.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
 NO_PASS = "no pass recorded kernels alone beside one that recorded the calls, too"

@@ -10,6 +10,7 @@ import pyarrow as pa
 from aaco.analytics.attribution import map_nodes, of_graph, rollup
 from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attribution
 from aaco.analytics.attribution.symbols import by_symbol
+from aaco.analytics.executed_work import executed_work
 from aaco.analytics.lanes import integers
 from aaco.core.config import Analysis
 from aaco.core.session import Session
@@ -52,8 +53,8 @@ def _by_symbol(session: Session) -> None:
     nodes = given.table(GRAPH_NODES.name)
     found = by_symbol(kernels.filter(kernels["dur_ns"].is_valid()), executed)
     mapped = map_nodes(found.kernels, found.executed_nodes, nodes, found.methods)
-    operators, mapped = of_graph(found.kernels, mapped, found.executed_nodes, nodes,
-                                 given.table(GRAPH_EDGES.name))
+    work = executed_work(found.executed_nodes, nodes, given.table(GRAPH_EDGES.name))
+    operators, mapped = of_graph(found.kernels, mapped, found.executed_nodes, nodes, work)
     store.write(session, OP_TO_KERNEL_MAP, mapped)
     store.write(session, OPERATORS, operators)
 

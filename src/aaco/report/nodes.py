@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics import inputs
+from aaco.analytics.executed_work import executed_work
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.roofline.nodes import node_work, roofline
 from aaco.core.readings import Absent
@@ -115,7 +116,8 @@ def placed(explanation: Explanation) -> list[dict[str, Any]]:
         if name not in explanation.tables:
             raise Absent(f"needs the {name} table: {explanation.absent.get(name, 'not in this session')}")
     kernels, calls, run, nodes, edges = (explanation.tables[name] for name in needed)
-    view = roofline(node_work(inputs.window(kernels, calls), run, nodes, edges), ceilings(explanation))
+    view = roofline(node_work(inputs.window(kernels, calls), run, nodes, executed_work(run, nodes, edges)),
+                    ceilings(explanation))
     rows: list[dict[str, Any]] = view.to_pylist()
     return rows
 

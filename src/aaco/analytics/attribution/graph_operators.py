@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.attribution.nodes import UNATTRIBUTED
 from aaco.analytics.attribution.operators import NO_COST
-from aaco.analytics.executed_work import Work, executed_work
+from aaco.analytics.executed_work import Work
 from aaco.analytics.lanes import Ints, integers
 from aaco.analytics.operators import modelled
 from aaco.core.tables import OPERATORS, replaced
@@ -43,7 +43,8 @@ class _Unit:
 
 
 def of_graph(kernels: pa.Table, mapped: pa.Table, executed_nodes: pa.Table, graph_nodes: pa.Table,
-             graph_edges: pa.Table, executions: Mapping[str, int] | None = None) -> tuple[pa.Table, pa.Table]:
+             executed_work: Mapping[str, Work], executions: Mapping[str, int] | None = None
+             ) -> tuple[pa.Table, pa.Table]:
     """The operators, the longest first, and op_to_kernel_map with their ids.
 
     An operator is an executed node: one that fuses several nodes of the model is one row, named after all of them, for
@@ -52,7 +53,7 @@ def of_graph(kernels: pa.Table, mapped: pa.Table, executed_nodes: pa.Table, grap
     how often each executed node ran in the measured inferences, where kernels do not tell; only the kernels of those
     are counted then.
     """
-    units = _units(executed_nodes, graph_nodes, executed_work(executed_nodes, graph_nodes, graph_edges))
+    units = _units(executed_nodes, graph_nodes, executed_work)
     rows = list(dict.fromkeys(units.values()))
     number = {unit: at for at, unit in enumerate(rows)}
     served = dict(zip(kernels["kernel_id"].to_pylist(), kernels["executed_node"].to_pylist(), strict=True))

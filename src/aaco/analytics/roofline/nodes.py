@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.executed_work import border_work
+from aaco.analytics.executed_work import Work, border_work
 from aaco.analytics.inputs import Window, execution_window
 from aaco.analytics.operators.precision import UNKNOWN_HERE, computes_in
 from aaco.analytics.roofline.summary import Envelope
@@ -33,7 +33,8 @@ PLACED = pa.schema([("name", pa.string()), ("dtype", pa.string()), ("flops", pa.
 WORK = pa.schema([PLACED.field(name) for name in ("name", "dtype", "flops", "bytes", "time_ns")])
 
 
-def node_work(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table, graph_edges: pa.Table) -> pa.Table:
+def node_work(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table,
+              executed_work: Mapping[str, Work]) -> pa.Table:
     """One row per executed node that has modelled work and measured time, slowest first.
 
     Columns: name, dtype (of its arithmetic; null where that is not known), flops, bytes (per inference), time_ns (mean
@@ -41,7 +42,7 @@ def node_work(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table, g
     modelled nodes or times of the work itself.
     """
     run = execution_window(window)
-    time, work = time_per_inference(run), border_work(executed_nodes, graph_nodes, graph_edges)
+    time, work = time_per_inference(run), border_work(executed_work)
     dtype = dtypes(run, executed_nodes)
     rows: list[dict[str, Any]] = [
         {"name": name, "dtype": dtype.get(name), "flops": work[name][0], "bytes": work[name][1], "time_ns": ns}
