@@ -31,6 +31,23 @@ PUBLISHED = [
     (Identity("sm_90", 132, "NVIDIA H100 80GB HBM3"), {
         "matrix_bf16": 989.4, "matrix_tf32": 494.7, "matrix_f8": 1978.9, "vector_f32": 66.9, "matrix_f64": 66.9}, 3.35),
     (Identity("sm_90", 132, "NVIDIA H200"), {"matrix_bf16": 989.4, "vector_f32": 66.9}, 4.8),
+    (Identity("sm_75", 40, "Tesla T4"), {"matrix_f16": 65.1, "matrix_i8": 130.3, "vector_f32": 8.14}, 0.32),
+    (Identity("sm_86", 72, "NVIDIA A10"), {
+        "matrix_f16": 125, "matrix_bf16": 125, "matrix_tf32": 62.5, "matrix_i8": 250, "vector_f32": 31.2}, 0.6),
+    (Identity("sm_86", 84, "NVIDIA A40"), {
+        "matrix_f16": 149.7, "matrix_tf32": 74.8, "matrix_i8": 299.3, "vector_f32": 37.4}, 0.696),
+    (Identity("sm_89", 58, "NVIDIA L4"), {
+        "matrix_bf16": 121, "matrix_f8": 242.5, "matrix_i8": 242.5, "vector_f32": 30.3}, 0.3),
+    (Identity("sm_89", 142, "NVIDIA L40S"), {
+        "matrix_bf16": 366.5, "matrix_tf32": 183, "matrix_f8": 733, "matrix_i8": 733, "vector_f32": 91.6}, 0.864),
+    (Identity("sm_89", 128, "NVIDIA GeForce RTX 4090"), {
+        "matrix_f16": 330.3, "matrix_bf16": 165.2, "matrix_tf32": 82.6, "matrix_f8": 660.6, "matrix_i8": 660.6,
+        "vector_f32": 82.6, "vector_f16": 82.6, "vector_f64": 1.29}, 1.008),
+    (Identity("sm_120", 170, "NVIDIA GeForce RTX 5090"), {
+        "matrix_f16": 419, "matrix_bf16": 209.5, "matrix_tf32": 104.8, "matrix_f8": 838, "matrix_f6f4": 1676,
+        "matrix_i8": 838, "vector_f32": 104.8}, 1.792),
+    (Identity("sm_103", 148, "NVIDIA B300 SXM6 AC", 275 * 10**9), {
+        "matrix_f16": 2250, "matrix_bf16": 2250, "matrix_tf32": 1125, "matrix_f8": 4500, "vector_f32": 75}, 8.0),
     (Identity("sm_100", 148, "NVIDIA B200"), {"matrix_f16": 2250, "matrix_f8": 4500, "matrix_f6f4": 9000}, 8.0),
 ]
 
@@ -85,6 +102,24 @@ def test_without_a_clock_there_are_no_rates():
     assert not found.rates and "clock" in found.absent["rates"]
     both = theoretical(Identity("gfx950", 256))
     assert not both.rates and "MI350X or MI355X" in both.absent["rates"] and both.bandwidths["dram"] == 8.0e12
+
+
+def test_geforce_boards_are_told_by_their_name():
+    """Any of them, whether the board is known here or not. Mutations: no halving; halving of every board."""
+    clock = {"max_clock_mhz": 2000.0}
+    full = theoretical(Identity("sm_89", 76, "NVIDIA RTX 4500 Ada Generation", facts=clock)).rates
+    geforce = theoretical(Identity("sm_89", 76, "NVIDIA GeForce RTX 4080", facts=clock)).rates
+    ratios = {name: geforce[name] / full[name] for name in full}
+    assert {name for name, ratio in ratios.items() if ratio == 0.5} == {"matrix_bf16", "matrix_tf32"}
+    assert set(ratios.values()) == {0.5, 1.0}
+    unnamed = theoretical(Identity("sm_89", 128))
+    assert unnamed.board == "GeForce RTX 4090" and unnamed.rates["matrix_bf16"] / 1e12 == pytest.approx(165.2, rel=1e-3)
+
+
+def test_what_nvidia_contradicts_itself_in_is_not_here():
+    """Its pages of B300 differ in 4 bits, int8 and f64: absent, never another architecture's."""
+    assert not {"matrix_f6f4", "matrix_i8", "matrix_f64", "vector_f64"} & theoretical(
+        Identity("sm_103", 148, "NVIDIA B300")).rates.keys()
 
 
 def test_every_board_has_an_architecture_and_a_source():

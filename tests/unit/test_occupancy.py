@@ -44,14 +44,32 @@ def test_whole_workgroups_and_what_limits_them():
     assert (barriers.waves, barriers.most, barriers.limited_by) == (32, 40, ("workgroups",))
 
 
+@pytest.mark.parametrize(("arch", "warps", "blocks", "shared_kib"), [
+    ("sm_70", 64, 32, 96), ("sm_75", 32, 16, 64), ("sm_80", 64, 32, 164), ("sm_86", 48, 16, 100),
+    ("sm_89", 48, 24, 100), ("sm_90", 64, 32, 228), ("sm_100", 64, 32, 228), ("sm_103", 64, 32, 228),
+    ("sm_120", 48, 24, 100)])
+def test_limits_of_nvidias_multiprocessors(arch, warps, blocks, shared_kib):
+    """As CCCL's arch_traits.h and cuda_occupancy.h have them."""
+    small = occupancy(arch, Kernel(vgpr=1, workgroup_size=32))
+    assert (small.most, small.waves) == (warps, min(warps, blocks))
+    reserved, granule = (0, 256) if arch in ("sm_70", "sm_75") else (1024, 128)
+    room = shared_kib * 1024 - 2 * reserved
+    assert occupancy(arch, Kernel(vgpr=1, lds_bytes=room // 2, workgroup_size=128)).waves == 8
+    more = occupancy(arch, Kernel(vgpr=1, lds_bytes=room // 2 + granule, workgroup_size=128))
+    assert more.waves == 4 and "local memory" in more.limited_by
+    share = 65536 // 32 // warps // 8 * 8  # of the registers, in granules
+    assert occupancy(arch, Kernel(vgpr=share, workgroup_size=128)).waves == warps
+    assert occupancy(arch, Kernel(vgpr=share + 1, workgroup_size=128)).waves < warps
+
+
 def test_what_is_not_known_is_absent():
     for arch, kernel in (("gfx600", Kernel(vgpr=1)), (None, Kernel(vgpr=1)), ("gfx942", Kernel(sgpr=3))):
         with pytest.raises(Absent):
             occupancy(arch, kernel)
 
 
-@given(st.sampled_from(["gfx908", "gfx942", "gfx1100", "sm_90"]), st.integers(1, 256), st.integers(0, 65536),
-       st.integers(1, 1024))
+@given(st.sampled_from(["gfx908", "gfx942", "gfx1100", "sm_75", "sm_89", "sm_90"]), st.integers(1, 256),
+       st.integers(0, 65536), st.integers(1, 1024))
 def test_against_placing_workgroups_one_by_one(arch, vgpr, lds, size):
     """An oracle that adds workgroups as long as each of the resources has room."""
     device = ARCHITECTURES[arch]

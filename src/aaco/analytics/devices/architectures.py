@@ -57,6 +57,7 @@ class Architecture:
     lds_bytes_per_clock: int | None = None
     l2_bytes_per_clock: int | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    half_on_geforce: tuple[str, ...] = ()
 
 
 def _cdna(name: str, registers: Registers, rates: Mapping[str, int], l1: int, l2: int, lds_kib: int = 64,
@@ -73,14 +74,17 @@ def _rdna(name: str, vectors: int, granule: int, rates: Mapping[str, int]) -> Ar
     return Architecture(name, "amd", rates, sources, sides, 131072, 1024, 0, 32)
 
 
-def _cuda(name: str, rates: Mapping[str, int], shared_kib: int, granule: int = 128, reserved: int = 1024
+def _cuda(name: str, rates: Mapping[str, int], shared_kib: int, granule: int = 128, reserved: int = 1024,
+          warps: int = 64, blocks: int = 32, bytes_per_clock: int = 128, half_on_geforce: tuple[str, ...] = ()
           ) -> Architecture:
-    """65,536 registers in four partitions, given to a warp 256 at a time; 64 warps and 32 blocks."""
-    sources = (CUDA, "NVIDIA's architecture white papers: dense tensor rates", "cuda_occupancy.h of the CUDA toolkit")
-    return Architecture(name, "nvidia", rates, sources, (Registers(32, 512, 8, 16),), shared_kib * 1024, granule,
-                        reserved, 32, 128, 128)
+    """65,536 registers in four partitions, given to a warp 256 at a time."""
+    sources = (CUDA, "NVIDIA's architecture white papers: dense tensor rates", "cuda_occupancy.h of the CUDA toolkit",
+               "CCCL, cuda/__device/arch_traits.h: warps, blocks and shared memory of a multiprocessor")
+    return Architecture(name, "nvidia", rates, sources, (Registers(32, 512, 8, warps // 4),), shared_kib * 1024,
+                        granule, reserved, blocks, bytes_per_clock, bytes_per_clock, half_on_geforce=half_on_geforce)
 
 
+_ACCUMULATE = ("matrix_bf16", "matrix_tf32")
 _PACKED = "vector f32 is the rate of packed instructions; of others it is half"
 ARCHITECTURES = {one.name: one for one in (
     _cdna("gfx908", Registers(64, 256, 4, 10, unified=False, scalars=800),
@@ -117,11 +121,27 @@ ARCHITECTURES = {one.name: one for one in (
     _rdna("gfx1201", 1536, 24, {"vector_f32": 256, "vector_f16": 512, "matrix_f16": 1024, "matrix_bf16": 1024,
                                 "matrix_f8": 2048, "matrix_i8": 2048}),
     _cuda("sm_70", {"vector_f64": 64, "vector_f32": 128, "vector_f16": 256, "matrix_f16": 1024}, 96, 256, 0),
+    # The white paper of GA102: an SM of Turing reads half as many bytes of L1 and shared memory in a clock.
+    _cuda("sm_75", {"vector_f64": 4, "vector_f32": 128, "vector_f16": 256, "matrix_f16": 1024, "matrix_i8": 2048}, 64,
+          256, 0, warps=32, blocks=16, bytes_per_clock=64),
     _cuda("sm_80", {"vector_f64": 64, "vector_f32": 128, "vector_f16": 512, "matrix_f64": 128, "matrix_tf32": 1024,
                     "matrix_f16": 2048, "matrix_bf16": 2048, "matrix_i8": 4096}, 164),
+    # White papers of GA102, Ada and RTX Blackwell: GeForce boards accumulate in f32 at half the rate, and bf16 and tf32
+    # know no other accumulation; matrix_f16 and matrix_f8 are with accumulation in f16 there.
+    _cuda("sm_86", {"vector_f64": 4, "vector_f32": 256, "vector_f16": 256, "matrix_tf32": 512, "matrix_f16": 1024,
+                    "matrix_bf16": 1024, "matrix_i8": 2048}, 100, warps=48, blocks=16, half_on_geforce=_ACCUMULATE),
+    _cuda("sm_89", {"vector_f64": 4, "vector_f32": 256, "vector_f16": 256, "matrix_tf32": 512, "matrix_f16": 1024,
+                    "matrix_bf16": 1024, "matrix_f8": 2048, "matrix_i8": 2048}, 100, warps=48, blocks=24,
+          half_on_geforce=_ACCUMULATE),
     _cuda("sm_90", {"vector_f64": 128, "vector_f32": 256, "vector_f16": 512, "matrix_f64": 256, "matrix_tf32": 2048,
                     "matrix_f16": 4096, "matrix_bf16": 4096, "matrix_f8": 8192, "matrix_i8": 8192}, 228),
     _cuda("sm_100", {"vector_f64": 128, "vector_f32": 256, "vector_f16": 512, "matrix_f64": 128, "matrix_tf32": 4096,
                      "matrix_f16": 8192, "matrix_bf16": 8192, "matrix_f8": 16384, "matrix_f6f4": 32768,
                      "matrix_i8": 16384}, 228),
+    # NVIDIA's figures of int8, 4 bits and f64 differ from page to page: not here.
+    _cuda("sm_103", {"vector_f32": 256, "matrix_tf32": 4096, "matrix_f16": 8192, "matrix_bf16": 8192,
+                     "matrix_f8": 16384}, 228),
+    _cuda("sm_120", {"vector_f64": 4, "vector_f32": 256, "vector_f16": 256, "matrix_tf32": 512, "matrix_f16": 1024,
+                     "matrix_bf16": 1024, "matrix_f8": 2048, "matrix_f6f4": 4096, "matrix_i8": 2048}, 100, warps=48,
+          blocks=24, half_on_geforce=_ACCUMULATE),
 )}

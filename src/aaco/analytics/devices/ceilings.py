@@ -111,8 +111,14 @@ class _Maker:
             self.absent["rates"] = ("the capture does not say how many compute units there are" if not units else
                                     self._why("the capture does not give its highest clock"))
             return {}
+        halved = self.arch.half_on_geforce if self._geforce() else ()
         return {name: per_clock * units * (matrix if name.startswith("matrix_") and name != "matrix_f64" else highest)
-                for name, per_clock in self.arch.flops_per_clock.items()}
+                / (2 if name in halved else 1) for name, per_clock in self.arch.flops_per_clock.items()}
+
+    def _geforce(self) -> bool:
+        """By its own name, or where it has none by that of the board that it must be."""
+        names = [self.device.name] if self.device.name else [board.name for board in self.boards]
+        return all("geforce" in name.lower() for name in names) if names else False
 
     def _clock_hz(self, figure: str) -> float | None:
         """The clock behind a kind of rates: the data sheet's own for matrix rates (but f64, by the same data sheets)
