@@ -25,7 +25,7 @@ from pydantic import Field
 
 from aaco.analytics import graph
 from aaco.analytics.root_cause import signals
-from aaco.collectors import machine, procfs
+from aaco.collectors import machine, process_sampler
 from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent
@@ -170,10 +170,10 @@ class _Backend(BackendEntry):
 
 def _watched(folder: Path, workload: ort.Workload, environment: dict[str, str]) -> signals.Signals:
     """Time the workload in a fresh process under the product's sampler; what it showed of itself."""
-    samplers: list[procfs.Sampler] = []
+    samplers: list[process_sampler.Sampler] = []
 
     def watch(pid: int) -> None:
-        samplers.append(procfs.Sampler(pid, raw=folder / "procfs.bin"))
+        samplers.append(process_sampler.Sampler(pid, raw=folder / "procfs.bin"))
         samplers[0].start()
 
     plan = Plan(model="faults", warmup=WARMUP, iterations=1_000_000, budget_s=MEASURE_S, telemetry=True)

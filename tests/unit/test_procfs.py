@@ -19,9 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.collectors import procfs
+from aaco.collectors import process_sampler, procfs
 from aaco.collectors.machine import Host
-from aaco.collectors.procfs import Process, Sampler, Snapshot, Thread
+from aaco.collectors.process_sampler import Sampler
+from aaco.collectors.procfs import Process, Snapshot, Thread
 from aaco.core.errors import BadCapture, StorageError
 from aaco.core.readings import Absent
 from aaco.core.tables import SYSTEM_EVENTS
@@ -166,16 +167,16 @@ def test_a_process_that_is_not_there(tmp_path: Path) -> None:
 
 def test_nothing_is_lost_when_the_sampler_is_killed(tmp_path: Path) -> None:
     raw = tmp_path / "raw.bin"
-    code = (f"import os, time; from pathlib import Path; from aaco.collectors.procfs import Sampler\n"
+    code = (f"import os, time; from pathlib import Path; from aaco.collectors.process_sampler import Sampler\n"
             f"Sampler(os.getppid(), 0.02, raw=Path({str(raw)!r})).start(); print('ready', flush=True); time.sleep(60)")
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert parent.stdout
     parent.stdout.readline()
-    while len(set(procfs.parse(raw)["t_ns"].to_pylist())) <= 10:  # what the file holds by now
+    while len(set(process_sampler.parse(raw)["t_ns"].to_pylist())) <= 10:  # what the file holds by now
         time.sleep(0.05)
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
-    table = procfs.parse(raw)
+    table = process_sampler.parse(raw)
     assert len(set(table["t_ns"].to_pylist())) > 10
     assert total(table, "sample", "dur_ns") > 10 * 0.01e9  # as many samples, each half a period after another at least
 
@@ -193,7 +194,7 @@ def test_a_disk_that_fills_up_is_told_at_the_end(tmp_path: Path, monkeypatch: py
     time.sleep(0.2)
     with pytest.raises(StorageError, match="No space left"):
         sampler.stop()
-    assert procfs.parse(raw).num_rows
+    assert process_sampler.parse(raw).num_rows
 
 
 def test_a_record_written_in_part_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,14 +226,14 @@ def recording(tmp_path: Path) -> bytes:
 
 def test_cut_anywhere_it_parses_or_is_a_bad_capture(tmp_path: Path) -> None:
     content, raw, draw = recording(tmp_path), tmp_path / "cut.bin", random.Random(3)
-    whole = procfs.parse(tmp_path / "whole.bin").to_pylist()
+    whole = process_sampler.parse(tmp_path / "whole.bin").to_pylist()
     for cut in [0, 1, 15, 16, 17, *(draw.randrange(len(content)) for _ in range(50))]:
         raw.write_bytes(content[:cut])
         if cut < 16:
             with pytest.raises(BadCapture):
-                procfs.parse(raw)
+                process_sampler.parse(raw)
         else:
-            assert procfs.parse(raw).to_pylist() == whole[:(cut - 16) // procfs._RECORD.itemsize]
+            assert process_sampler.parse(raw).to_pylist() == whole[:(cut - 16) // process_sampler._RECORD.itemsize]
 
 
 def test_with_flipped_bytes_it_parses_or_is_a_bad_capture(tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_with_flipped_bytes_it_parses_or_is_a_bad_capture(tmp_path: Path) -> Non
         broken[draw.randrange(len(broken))] ^= 1 << draw.randrange(8)
         raw.write_bytes(broken)
         try:
-            procfs.parse(raw).validate(full=True)
+            process_sampler.parse(raw).validate(full=True)
         except BadCapture as error:
             assert str(raw) in error.what
             assert error.fix
@@ -250,13 +251,13 @@ def test_with_flipped_bytes_it_parses_or_is_a_bad_capture(tmp_path: Path) -> Non
 
 def test_no_file_is_a_bad_capture(tmp_path: Path) -> None:
     with pytest.raises(BadCapture, match="No such file"):
-        procfs.parse(tmp_path / "none.bin")
+        process_sampler.parse(tmp_path / "none.bin")
 
 
-def values(rows: list[procfs.Row]) -> dict[str, float]:
+def values(rows: list[process_sampler.Row]) -> dict[str, float]:
     """Amount by kind."""
-    kinds = list(procfs.KINDS)
-    return {kinds[row.kind]: row.value if procfs.KINDS[kinds[row.kind]] else row.dur_ns for row in rows}
+    kinds = list(process_sampler.KINDS)
+    return {kinds[row.kind]: row.value if process_sampler.KINDS[kinds[row.kind]] else row.dur_ns for row in rows}
 
 
 IDLE = Process(1, 0, 0, 0, 0, {})
@@ -267,7 +268,7 @@ def test_threads_that_end_and_begin() -> None:
     old = replace(IDLE, threads={(1, 5): THREAD, (2, 6): replace(THREAD, waited_ns=10**9)})
     new = replace(IDLE, threads={(1, 5): replace(THREAD, waited_ns=150, voluntary=11),
                                  (2, 9): replace(THREAD, waited_ns=7)})
-    rows = procfs.between(Snapshot(1000, old), Snapshot(3000, new), 42)
+    rows = process_sampler.between(Snapshot(1000, old), Snapshot(3000, new), 42)
     found = values(rows)
     assert found["run_queue_wait"] == 50 + 7  # thread 2 is another one than before, by its start time
     assert found["switch_voluntary"] == 1 + 10
@@ -278,12 +279,12 @@ def test_threads_that_end_and_begin() -> None:
 
 def test_what_the_kernel_does_not_count_is_absent_not_zero() -> None:
     silent = replace(IDLE, cpu_ns=None, threads={(1, 5): Thread(None, None, None, None, None, 0)})
-    found = values(procfs.between(Snapshot(0, silent, {"steal": 1}), Snapshot(1, silent, {"psi_io": 1}), 42))
+    found = values(process_sampler.between(Snapshot(0, silent, {"steal": 1}), Snapshot(1, silent, {"psi_io": 1}), 42))
     assert found.keys() == {"sample", "fault_minor", "fault_major", "rss"}
 
 
 def test_host_rows_belong_to_no_process() -> None:
-    rows = procfs.between(Snapshot(0, IDLE, {"steal": 10, "psi_io": 3}),
+    rows = process_sampler.between(Snapshot(0, IDLE, {"steal": 10, "psi_io": 3}),
                           Snapshot(9, IDLE, {"steal": 30, "psi_io": 4}, {"load": 1.5}, {3: 2100.0}), 42)
     of_host = [row for row in rows if row.process_id == -1]
     assert values(of_host) == {"steal": 20, "psi_io": 1, "load": 1.5, "cpu_frequency": 2100.0}
@@ -314,7 +315,7 @@ def test_throttling_is_counted_once_per_core_and_package(tmp_path: Path) -> None
     hosts.plant(tmp_path, {f"{cpus}/cpu{cpu}/thermal_throttle/core_throttle_count": "15\n" for cpu in (2, 3)})
     after = procfs.look(os.getpid(), host, None, files)
     assert after
-    found = values(procfs.between(before, after, os.getpid()))
+    found = values(process_sampler.between(before, after, os.getpid()))
     assert (found["throttle_core"], found["throttle_package"]) == (4, 0)
     for cpu in range(4):
         hosts.plant(tmp_path, {f"{cpus}/cpu{cpu}/thermal_throttle/core_throttle_count": "hot\n"})
@@ -340,7 +341,7 @@ def test_whenever_threads_live_no_delta_is_negative_and_none_is_counted_twice(
         return Snapshot(tick, replace(IDLE, threads=threads))
 
     looks = [look_at(tick) for tick in range(18)]
-    waits = [values(procfs.between(a, b, 1))["run_queue_wait"] for a, b in pairwise(looks)]
+    waits = [values(process_sampler.between(a, b, 1))["run_queue_wait"] for a, b in pairwise(looks)]
     assert all(wait >= 0 for wait in waits)
     first = sum(steps[0] for tid, steps in growth.items() if born[tid] == 0)
     assert sum(waits) == sum(map(sum, growth.values())) - first
@@ -386,7 +387,7 @@ def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "sys/fs/cgroup/unified/pod/cpu.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=55\n",
         "sys/fs/cgroup/unified/pod/io.pressure": "\n",
         "proc/loadavg": "0.50 0.1 0.1 3/90 1\n", "sys/devices/system/cpu/cpu39/cpufreq/scaling_cur_freq": "2450000\n"})
-    seen = procfs.look(77, Host(tmp_path), procfs._own_group(77, Host(tmp_path)))
+    seen = procfs.look(77, Host(tmp_path), procfs.own_group(77, Host(tmp_path)))
     assert seen
     tick_ns, page = 10**9 // os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     assert replace(seen.process, cpu_ns=None) == Process(5000, None, 10, 12, 24 * page, {

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from aaco.collectors import bpf_gpu, bpf_scheduler, perf_switches, procfs, user_markers
+from aaco.collectors import bpf_gpu, bpf_scheduler, perf_switches, process_sampler, user_markers
 from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.readings import Absent
@@ -52,7 +52,7 @@ class Rung:
 
 RUNGS = {"T3": Rung("bpf", bpf_scheduler.Tracer, bpf_scheduler.parse),
          "T2": Rung("perf", perf_switches.Sampler, perf_switches.parse),
-         "T1": Rung("procfs", procfs.Sampler, procfs.parse)}
+         "T1": Rung("procfs", process_sampler.Sampler, process_sampler.parse)}
 GPU = Rung("gpu", bpf_gpu.Tracer, bpf_gpu.parse)
 
 

@@ -1,66 +1,22 @@
-"""Watches one process through proc(5), ten times a second: what the scheduler, the memory and the host did to it.
+"""What proc(5), control groups and sysfs tell of one process and its host at a moment. No privilege.
 
-Tier T1 of the operating-system plane: no privilege, no kernel feature beyond schedstat and PSI. The sampler runs in a
-thread of the process that waits for the target, and writes every sample to a file at once, so that a kill loses nothing
-that was sampled. A row counts what happened in an interval, which ends at `t_ns` and lasts as its `sample` row says.
+What a kernel does not tell, or an ended process no longer has, is None or left out.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from pathlib import PurePosixPath
 
-import numpy as np
-import pyarrow as pa
-
-from aaco.collectors.recording import Format, append
-from aaco.core import files
-from aaco.core.errors import BadCapture, StorageError
 from aaco.core.host import Host
 from aaco.core.readings import Absent
-from aaco.core.tables import SYSTEM_EVENTS
 
-TIER, CLOCK = "T1", "monotonic"
-# Kind -> unit of `value`; where empty, the kind is a time, in dur_ns. The order is part of the format: append only.
-KINDS = {
-    "sample": "threads", "run_queue_wait": "", "cpu_time": "", "switch_voluntary": "count",
-    "switch_involuntary": "count", "migration": "count", "fault_minor": "count", "fault_major": "count", "rss": "bytes",
-    "cpu_frequency": "MHz", "load": "tasks", "runnable": "tasks", "psi_cpu": "us", "psi_memory": "us", "psi_io": "us",
-    "steal": "", "host_switches": "count", "host_interrupts": "count", "host_softirqs": "count",
-    "host_fault_minor": "count", "host_fault_major": "count", "swap_in": "pages", "swap_out": "pages",
-    "cgroup_psi_cpu": "us", "cgroup_psi_memory": "us", "cgroup_psi_io": "us", "rss_peak": "bytes",
-    "cpu_frequency_max": "MHz", "throttle_core": "count", "throttle_package": "count",
-    "cpu_time_system": "", "io_read": "bytes", "io_write": "bytes", "cpus_allowed": "cpus", "allowed_busy": "",
-    "cgroup_throttled": "",
-}
 _VMSTAT = {b"pgfault": "host_fault", b"pgmajfault": "host_fault_major", b"pswpin": "swap_in", b"pswpout": "swap_out"}
-_PER_THREAD = {"run_queue_wait": "waited_ns", "switch_voluntary": "voluntary", "switch_involuntary": "involuntary",
-               "migration": "migrations"}
-_CODES = {kind: code for code, kind in enumerate(KINDS)}
-_NAMES, _UNITS = np.array(list(KINDS)), np.array(list(KINDS.values()))
-# -1 stands for null, NaN in `value`.
-_RECORD = np.dtype([("t_ns", "<i8"), ("dur_ns", "<i8"), ("value", "<f8"), ("process_id", "<i4"), ("cpu", "<i4"),
-                    ("lost_before", "<i4"), ("kind", "<u4")])
-_FORMAT = Format("process sampler", "aaco run --telemetry", b"AACOPROC", 1, _RECORD)
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-class Row(NamedTuple):
-    """One record of the file, in its order."""
-
-    t_ns: int
-    dur_ns: int
-    value: float
-    process_id: int
-    cpu: int
-    lost_before: int
-    kind: int
 
 
 @dataclass(frozen=True)
@@ -121,153 +77,6 @@ def waits_ns(pid: int, host: Host | None = None) -> dict[int, int]:
     if not any(ran for ran, _ in pairs.values()):
         raise Absent(f"{tasks}/*/schedstat: all zero: the kernel keeps no account")
     return {tid: waited for tid, (_, waited) in pairs.items()}
-
-
-class Sampler:
-    """Samples a process until it ends or `stop` is called; `raw` is written as it goes. Times are CLOCK_MONOTONIC."""
-
-    def __init__(self, pid: int, period_s: float = 0.1, *, raw: Path, host: Host | None = None) -> None:
-        self.pid, self.period_s, self.raw, self.host = pid, period_s, raw, host or Host()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="aaco-procfs", daemon=True)
-        self._failure: StorageError | None = None
-        self._samples = self._late = 0
-        self._cpu_s, self._began, self._ended = 0.0, 0.0, 0.0
-        self._last: Snapshot | None = None
-        self._group = _own_group(pid, self.host)
-        self._throttles = throttle_files(self.host)
-
-    def start(self) -> None:
-        """Write the header and the first sample, and go on in the background. Raises StorageError."""
-        with files.storage(self.raw):
-            self.raw.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.raw.open("wb", buffering=0)
-            append(self._file, _FORMAT.header)
-            self._began = self._ended = time.monotonic()
-            self._sample()
-        self._thread.start()
-
-    def stop(self) -> pa.Table:
-        """Take the last sample and return the whole table. Raises StorageError if the disk refused one."""
-        self._stopped.set()
-        self._thread.join()
-        self._file.close()
-        if self._failure:
-            raise self._failure
-        return parse(self.raw)
-
-    @property
-    def overhead(self) -> dict[str, float | int | str | None]:
-        """The sampler's own weight: its CPU time, the rate it really reached, and how many samples came late.
-
-        A sample is late when it began more than half a period after it was due.
-        """
-        wall_s = self._ended - self._began
-        return {"tier": TIER, "wall_s": wall_s, "cpu_s": self._cpu_s, "samples": self._samples, "late": self._late,
-                "cpu_s_per_s": self._cpu_s / wall_s if wall_s else None, "asked_rate_hz": 1 / self.period_s,
-                "rate_hz": (self._samples - 1) / wall_s if wall_s else None}
-
-    def _watch(self) -> None:
-        try:
-            with files.storage(self.raw):
-                self._keep_sampling()
-        except StorageError as error:
-            self._failure = error
-
-    def _keep_sampling(self) -> None:
-        due = self._began
-        while True:
-            due += self.period_s
-            asked_to_stop = self._stopped.wait(max(0.0, due - time.monotonic()))
-            behind = time.monotonic() - due
-            if behind > self.period_s / 2:
-                self._late += 1
-                due += behind
-            if not self._sample() or asked_to_stop:
-                return
-
-    def _sample(self) -> bool:
-        """Append what happened since the last sample; False once the process has ended."""
-        now = look(self.pid, self.host, self._group, self._throttles)
-        if now is None or (self._last and now.process.started != self._last.process.started):
-            return False
-        rows = between(self._last or now, now, self.pid)
-        append(self._file, np.array(rows, _RECORD).tobytes())
-        self._last = now
-        self._samples += 1
-        self._ended = time.monotonic()
-        if threading.current_thread() is self._thread:
-            self._cpu_s = time.thread_time()
-        return True
-
-
-def parse(raw: Path) -> pa.Table:
-    """The system_events of a sampler's file; an unfinished last record is left out. Raises BadCapture."""
-    records = _FORMAT.read(raw)
-    whole = len(records)
-    if (records["kind"] >= len(KINDS)).any():
-        raise BadCapture(f"{raw}: holds records of unknown kinds", "aaco run --telemetry")
-    columns = {name: pa.array(records[name], mask=records[name] == -1)
-               for name in ("dur_ns", "process_id", "cpu", "lost_before")}
-    units = _UNITS[records["kind"]]
-    return SYSTEM_EVENTS.build(
-        t_ns=records["t_ns"], kind=_NAMES[records["kind"]], tier=[TIER] * whole, clock=[CLOCK] * whole,
-        unit=pa.array(units, mask=units == ""), value=pa.array(records["value"], mask=np.isnan(records["value"])),
-        **columns)
-
-
-def between(before: Snapshot, after: Snapshot, pid: int) -> list[Row]:
-    """The rows of one interval. Counts are differences; levels are those of its end.
-
-    `lost_before` counts the threads that ended inside. What they did after `before` is in the CPU time and the faults,
-    which the kernel keeps per process, and missing in the wait and the switches, which it keeps per thread.
-    """
-    old, new = before.process, after.process
-    ended = len(old.threads.keys() - new.threads.keys())
-    counts = {kind: count - before.counts[kind] for kind, count in after.counts.items() if kind in before.counts}
-    grown = {kind: _grown(old, new, counter) for kind, counter in _PER_THREAD.items()}
-    rows = [
-        _row(after, "sample", len(new.threads), pid, lost_before=ended, dur_ns=after.t_ns - before.t_ns),
-        _row(after, "cpu_time", _more(old.cpu_ns, new.cpu_ns), pid),
-        _row(after, "fault_minor", new.minor - old.minor, pid),
-        _row(after, "fault_major", new.major - old.major, pid),
-        _row(after, "cpu_time_system", _more(old.system_ns, new.system_ns), pid),
-        _row(after, "io_read", _more(old.read_bytes, new.read_bytes), pid),
-        _row(after, "io_write", _more(old.written_bytes, new.written_bytes), pid),
-        _row(after, "rss", new.rss_bytes, pid),
-        _row(after, "rss_peak", new.peak_bytes, pid),
-        *(_row(after, kind, amount, pid, lost_before=ended) for kind, amount in grown.items()),
-        *(_row(after, kind, amount) for kind, amount in {**counts, **after.levels}.items()),
-        *(_row(after, "cpu_frequency", mhz, cpu=cpu) for cpu, mhz in after.mhz.items()),
-        *(_row(after, "cpu_frequency_max", mhz, cpu=cpu) for cpu, mhz in after.max_mhz.items()),
-    ]
-    return [row for row in rows if row]
-
-
-def _more(before: int | None, after: int | None) -> int | None:
-    """How much a counter grew; None where it is not kept."""
-    return None if before is None or after is None else after - before
-
-
-def _row(at: Snapshot, kind: str, amount: float | None, process_id: int = -1, *, cpu: int = -1, lost_before: int = -1,
-         dur_ns: int = -1) -> Row | None:
-    """The amount in the column where its kind belongs; None where it is not known."""
-    if amount is None:
-        return None
-    if not KINDS[kind]:
-        return Row(at.t_ns, int(amount), np.nan, process_id, cpu, lost_before, _CODES[kind])
-    return Row(at.t_ns, dur_ns, amount, process_id, cpu, lost_before, _CODES[kind])
-
-
-def _grown(old: Process, new: Process, counter: str) -> int | None:
-    """How much the living threads added; a thread born inside adds all it has. None where the kernel does not count."""
-    total = 0
-    for key, thread in new.threads.items():
-        now = getattr(thread, counter)
-        if now is None:
-            return None
-        total += now - (getattr(old.threads[key], counter) if key in old.threads else 0)
-    return total
 
 
 def look(pid: int, host: Host, group: str | None = None,
@@ -423,7 +232,7 @@ def _pressure(files_of: str, prefix: str) -> dict[str, int]:
             if content and b"total=" in content}
 
 
-def _own_group(pid: int, host: Host) -> str | None:
+def own_group(pid: int, host: Host) -> str | None:
     """Folder of the process's control group of version 2; None where it is in the root group, or there is none."""
     lines = (_read(f"{host.proc}/{pid}/cgroup") or b"").decode(errors="surrogateescape").splitlines()
     own = next((line[3:] for line in lines if line.startswith("0::/")), "/")
