@@ -37,6 +37,7 @@ SCHEMA_VERSION = 1
 NAMED = 20  # files that are not recognised are listed up to this many, and counted beyond
 NAMED_FORMATS = 3
 LONGEST = 300
+NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
 TELL_EVERY_S = 0.2
 # What a capture's metadata may say in a bundle: facts about versions, settings and shape of the run, by name.
 ALLOWED = re.compile(r"""(?:
@@ -328,6 +329,8 @@ def _recognise(file: Path, form: str | None) -> Found | Left:
     """A file of a folder, which may be anything."""
     if not file.is_file():
         return Left(file, "not a regular file")
+    if not files.is_text(str(file.resolve())):
+        return Left(file, NOT_TEXT)
     try:
         parser = formats.read(file, form) if form else formats.recognise(file)
     except BadCapture as error:
@@ -341,6 +344,8 @@ def _required(file: Path, form: str | None) -> Found:
         raise BadCapture(f"{file}: not a regular file", "save the capture in a file first")
     if not file.exists():
         raise BadCapture(f"{file}: no such file", "check the path")
+    if not files.is_text(str(file.resolve())):
+        raise BadCapture(f"{file}: {NOT_TEXT}", "give it another name")
     return _found(file, formats.read(file, form))
 
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from aaco.collectors import arguments, environment
+from aaco.core import files
 from aaco.core.secrets import redact
 from aaco.profiler import ranks, sqlite
 from aaco.tracelake import raw
@@ -25,6 +26,9 @@ def withhold(folder: Path, closed: Sequence[Path], shown: arguments.Shown) -> li
     for path in closed:
         path.unlink(missing_ok=True)
     gone = list[str]()
+    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
+        if not files.is_text(path.name):
+            path.rename(path.with_name(files.readable(path.name)))  # no manifest could name it
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file():
             continue

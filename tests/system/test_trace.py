@@ -168,6 +168,16 @@ def test_what_fails_leaves_a_session_that_says_so(aaco, command, files, said):
     assert "failed" in aaco.inside("ls").stdout
 
 
+def test_what_a_profiler_leaves_under_no_text_gets_a_name(aaco, planted):
+    """Mutation: no new name: the manifest names another file than the one that is there."""
+    odd = os.fsdecode(b"\xff_kernel_trace.csv")
+    path, _ = installed(aaco, {"trace": [{odd: planted["trace"]}]})
+    aaco.inside("trace", "--", "true", PATH=path)
+    (kept,) = aaco.latest.rglob("*_kernel_trace.csv")
+    assert "\\udcff" in kept.name and answer(aaco, "select count(*) from kernels") == [[2]]
+    assert json.loads(aaco.inside("info", "latest", "--json").stdout)["damaged"] == {}
+
+
 def test_without_the_tool_or_its_options_nothing_is_written(aaco):
     none = aaco.inside("trace", "--", "true", PATH="/usr/bin:/bin", expect=6)
     assert "looked for rocprofv3, rocprof, nsys or ncu" in none.stderr

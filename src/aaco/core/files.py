@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import IO, Any
 
 from aaco.core.errors import BadBundle, StorageError
 
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON: half of a surrogate pair, whose other half may be there
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
@@ -56,9 +58,34 @@ def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON document atomically; a NaN is a ValueError, because absent is null with a reason."""
+    """Write a JSON document atomically; a NaN is a ValueError, because absent is null with a reason.
+
+    Bytes of a name that are no text, which Python holds as halves of a surrogate pair, are written as escapes: nobody
+    could read the document otherwise.
+    """
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    if HALF.search(text):
+        text = json.dumps(_readable(document), indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def is_text(text: str) -> bool:
+    """Whether a name or path is UTF-8, as what is in a document has to be, and what ONNX Runtime opens."""
+    return readable(text) == text
+
+
+def readable(text: str) -> str:
+    """The text with an escape in place of each half of a surrogate pair, as which Python holds what is no UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _readable(value: Any) -> Any:
+    """The document with an escape in place of each half of a surrogate pair."""
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, Mapping):
+        return {_readable(name): _readable(inner) for name, inner in value.items()}
+    return [_readable(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def overwrite(path: Path, content: bytes) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from aaco.core import files
 from aaco.core.errors import Missing, ModelError, UsageError
 from aaco.core.near import meant, near
 
@@ -197,6 +198,8 @@ def resolve_model(name_or_path: str, entries: Mapping[str, ModelEntry], cache: P
 def _from_file(path: Path, entry: ModelEntry) -> ResolvedModel:
     from aaco.runner import model_file, zoo
 
+    if not files.is_text(str(path.resolve())):
+        raise ModelError(f"{path}: a part of its path is not UTF-8, as ONNX Runtime asks", "give it another name")
     return ResolvedModel(path, entry, model_file.metadata(path).get(zoo.SYNTHETIC) == "true")
 
 

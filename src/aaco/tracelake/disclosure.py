@@ -82,7 +82,7 @@ def _pictured(path: Path, copy: Path) -> bool:
 def _table(path: Path, copy: Path) -> tuple[bool, str]:
     """A table whose texts are redacted, group by group, if any of them has to be."""
     try:
-        with files.storage(path), pq.ParquetFile(path) as file:
+        with files.storage(path), path.open("rb") as source, pq.ParquetFile(source) as file:
             names = [each.name for each in file.schema_arrow if _is_text(each.type)]
             groups = range(file.num_row_groups)
             if not any(_differs(file.read_row_group(group, columns=names)) for group in groups if names):

@@ -128,7 +128,8 @@ def _rows(path: Path) -> int | None:
     if path.suffix != ".parquet":
         return None
     try:
-        return int(pq.read_metadata(path).num_rows)
+        with path.open("rb") as file:  # by its path Arrow opens only what is UTF-8
+            return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError):
         return None
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from aaco.core import tables
+from aaco.core import files, tables
 from aaco.core.errors import UsageError, first_line
 from aaco.core.session import Session
 from aaco.core.tables import TableSpec
@@ -125,6 +125,8 @@ class _Door:
 
 
 def _refuse_all_but_select(connection: Any, query: str) -> None:
+    if not files.is_text(query):
+        raise UsageError("the query is not UTF-8", EXAMPLE)
     statements = connection.extract_statements(query)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         kinds = ", ".join(statement.type.name for statement in statements) or "nothing"
