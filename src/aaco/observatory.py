@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from aaco import imported, pipeline
 from aaco.analytics.diagnosis import Diagnosis
@@ -126,8 +126,8 @@ class Observatory:
         """The configuration in force."""
         return self.settings.config
 
-    def profile(self, model: str | Path, *, iterations: int | None = None, warmup: int | None = None,
-                **plan: Any) -> Session:
+    def profile(self, model: str | Path, *, iterations: int | None = None,
+                warmup: int | Literal["auto"] | None = None, **plan: Any) -> Session:
         """Run a model as `aaco run` does, and keep everything in a new session. Raises AacoError.
 
         model: a name from `aaco models`, or an .onnx file. plan: further fields of `aaco.Plan`, such as backend, batch,

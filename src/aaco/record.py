@@ -23,7 +23,7 @@ from aaco.core import clocks, files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, UsageError, first_problem
 from aaco.core.machine import Machine
-from aaco.core.plan import HOST, Command, Plan
+from aaco.core.plan import HOST, LONGEST_WARMUP, Command, Plan
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
@@ -37,7 +37,7 @@ Quiet = Callable[[], AbstractContextManager[None]]
 SCHEMA_VERSION = 1
 MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations
 ON_DEVICE = ON_CUDA | {"MIGraphXExecutionProvider"}
-OF_A_PASS = ("load_ms", "stopped_by", "null_loop", "witness", "probes", "telemetry", "cooling")
+OF_A_PASS = ("load_ms", "warmup", "stopped_by", "null_loop", "witness", "probes", "telemetry", "cooling")
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ def complete_plan(settings: Settings, model: str, given: dict[str, Any], show: S
     chosen = settings.config.profiling.model_dump(include=set(Plan.model_fields))
     layers = (registered, chosen, given)
     wanted = {name: value for layer in layers for name, value in layer.items() if value is not None}
+    if wanted.get("warmup") == "auto":
+        wanted |= {"warmup": LONGEST_WARMUP, "settle": True}
     wanted |= _chosen_backend(wanted.get("backend"), settings, show)
     try:
         return Plan(model=model, **wanted)
@@ -239,13 +241,23 @@ def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:
     session.write_json(layout.ORT_CONFIG, runtime)
     for process in _processes(session, plan):
         more = f"{process + 1} of {plan.processes}" if process < plan.processes else "one more: too few were clean"
-        show.step(f"timing {plan.iterations} iterations after {plan.warmup} of warm-up (process {more})")
+        warm = f"{plan.warmup}{' at most' if plan.settle else ''}"
+        show.step(f"timing {plan.iterations} iterations after {warm} of warm-up (process {more})")
         facts = _time_once(session, prepared, process, lambda rows: show.progress(rows, total), show)
         runtime["passes"].append({name: facts.pop(name) for name in OF_A_PASS})
         produced = facts.pop("produced") or runtime["produced"]
         runtime |= facts | {"produced": produced}
         session.write_json(layout.ORT_CONFIG, runtime)
+        if plan.settle:
+            show.step(_settled(runtime["passes"][-1]["warmup"]))
     return runtime
+
+
+def _settled(warmup: dict[str, Any]) -> str:
+    """How a warm-up ended that was to go on until the latencies had settled."""
+    had = "had" if warmup["stopped_by"] == "settled" else "had not"
+    most = "" if warmup["stopped_by"] == "settled" else ", which is the most"
+    return f"the latencies {had} settled after {warmup['iterations']} iterations of warm-up{most}"
 
 
 def _processes(session: Session, plan: Plan) -> Iterator[int]:

@@ -139,7 +139,7 @@ MUTATIONS = [
      "tests/property/test_attribution.py"),
     ("analytics/kernel_groups.py", "FEWEST_FOR_P99 = 100", "FEWEST_FOR_P99 = 1", "tests/unit/test_attribution.py"),
     ("analytics/inputs.py", "reach = np.maximum.accumulate(end)", "reach = end", "tests/unit/test_metrics.py"),
-    ("analytics/steadiness.py", "np.median(latencies[:whole]", "np.mean(latencies[:whole]",
+    ("core/settling.py", "np.median(latencies[:whole]", "np.mean(latencies[:whole]",
      "tests/unit/test_metrics.py"),
     ("analytics/metrics/kernels.py", "return kernels_per_inference / executed_nodes.num_rows",
      "return kernels_per_inference * 2 / executed_nodes.num_rows", "tests/unit/test_metrics.py"),

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.steadiness import BATCH, settled_at
 from aaco.core.readings import Absent
+from aaco.core.settling import BATCH, settled_at
 
 
 @given(st.integers(0, 8), st.floats(1.5, 10), st.integers(0, 2**32 - 1))

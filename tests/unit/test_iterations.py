@@ -50,6 +50,31 @@ def test_an_impossible_row_is_a_bad_capture(tmp_path, row):
         iterations.parse(tmp_path, 1)
 
 
+def warmed_up(series):
+    """The count at which a warm-up of at most 500 ends, and why."""
+    rule = Stop(500, settle=True)
+    count = next(count for count in range(1, 501) if rule.reason(series[:count], 0))
+    return count, rule.reason(series[:count], 0)
+
+
+def test_a_warm_up_ends_once_the_latencies_have_settled():
+    """Mutation: the rule of a whole series, which ends the third at 58."""
+    noise = np.random.default_rng(0).normal(1, 0.02, 500)
+    flat, falling = np.full(500, 1e6), 1e6 * (2 - np.arange(500) / 500)
+    assert warmed_up(flat.astype(int).tolist()) == (47, "settled")
+    assert warmed_up(falling.astype(int).tolist()) == (500, "iterations")
+    for slow in (5, 20, 50):
+        count, why = warmed_up((1e6 * noise * (1 + np.exp(-np.arange(500) / slow))).astype(int).tolist())
+        assert why == "settled" and np.exp(-count / slow) < 0.005
+
+
+def test_an_interrupted_inference_does_not_prolong_a_warm_up():
+    series = np.full(500, 10**6)
+    series[[0, 26, 40]] = 10**8
+    assert warmed_up(series.tolist()) == (47, "settled")
+    assert Stop(500, budget_ns=9, settle=True).reason([1] * 3, 9) == "budget"
+
+
 def test_stops_at_the_count():
     assert Stop(3).reason([1, 1], 0) is None
     assert Stop(3).reason([1, 1, 1], 0) == "iterations"

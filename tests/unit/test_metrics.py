@@ -7,10 +7,10 @@ import pytest
 from aaco.analytics import measure as measuring
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.operators.precision import computes_in
-from aaco.analytics.steadiness import settled_at
 from aaco.core import registry, statistics, tables
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent
+from aaco.core.settling import settled_at
 
 
 def iterations(latencies, warmup=(), batch=1):

@@ -11,6 +11,7 @@ from aaco import pipeline, record
 from aaco.collectors import machine
 from aaco.core.config import resolve
 from aaco.core.plan import Command, Plan
+from aaco.report import quality
 from aaco.runner import iterations, witness
 from tests import models
 
@@ -29,6 +30,25 @@ def test_the_machine_is_identified_once_per_run(tmp_path, monkeypatch, of_a_mode
     session = pipeline.observe(plan, settings)
     assert len(asked) == 1
     assert session.read_json("env.json")["machine"]["id"] == session.record.machine_id
+
+
+def test_a_warm_up_until_settled_is_planned_done_and_told(tmp_path):
+    """Mutation: the outcome of each pass without its warm-up."""
+    settings = resolve(overrides={"storage": {"sessions_dir": tmp_path, "cache_dir": tmp_path},
+                                  "profiling": {"calibrate": False, "warmup": "auto"}}, environment={})
+    plan = pipeline.plan(settings, str(models.chain(tmp_path / "m.onnx")), iterations=3, processes=2, profile=False)
+    assert (plan.warmup, plan.settle) == (500, True)
+    assert not pipeline.plan(settings, "x", warmup=7).settle
+    found = pipeline.run(plan, settings)
+    made = [one["warmup"] for one in found.explanation.runtime["passes"]]
+    rows = found.explanation.tables["inference_iters"]
+    assert rows["phase"].cast("string").to_pylist().count("warmup") == sum(one["iterations"] for one in made)
+    row = next(row for row in quality.rows(found.explanation) if row.label == "Warm-up until settled")
+    for one in made:
+        assert one["stopped_by"] in ("settled", "iterations") and 47 <= one["iterations"] <= 500
+        assert f"{one['iterations']}" in row.text
+    assert record._settled({"iterations": 500, "stopped_by": "iterations"}) == (
+        "the latencies had not settled after 500 iterations of warm-up, which is the most")
 
 
 @pytest.mark.parametrize(("policy", "clean", "processes"), [

@@ -48,6 +48,14 @@ def test_a_job_leaves_its_rows_and_its_outcome(job, tmp_path):
     assert 0 < outcome["null_loop"]["inside_ns"] < outcome["null_loop"]["per_iteration_ns"]
 
 
+def test_a_warm_up_until_settled_says_what_it_took(job, tmp_path):
+    """Too few to settle: the bound ends it. Mutation: no bound."""
+    assert start(job, warmup=30, settle=True).returncode == 0
+    assert json.loads((tmp_path / "outcome.json").read_text())["warmup"] == {
+        "iterations": 30, "stopped_by": "iterations"}
+    assert iterations.parse(tmp_path, 2)["phase"].to_pylist().count("warmup") == 30
+
+
 def test_an_orphan_does_not_measure(job, tmp_path):
     assert start(job, parent=1).returncode == -signal.SIGKILL
     assert not (tmp_path / "outcome.json").exists()

@@ -6,7 +6,7 @@ kernel belongs to the step in which it was launched, so the number of kernels pe
 By repetition: the sequence of kernel names on the busiest stream of each device, as numbers (repetition.py says what
 counts as the block, and which of nested blocks). Blocks begin where the stream pauses longest on average, since steps
 are told apart by what the host does between them. The steady window is the longest run of consecutive blocks alike;
-where it has SMALLEST of them or more, those before the durations have settled (steadiness.py) are warm-up and left out.
+where it has SMALLEST of them or more, those before the durations have settled (core.settling) are warm-up and left out.
 Inside the block the search is made once more: a decode loop in a request, the layers in a step.
 
 Memory: 20 bytes for each of the first KEPT kernels; a longer trace is looked at that far, and says so.
@@ -26,10 +26,10 @@ from aaco.analytics import repetition
 from aaco.analytics.lanes import NONE, Ints, Names, grow, integers
 from aaco.analytics.linking import Linked
 from aaco.analytics.repetition import Repetition
-from aaco.analytics.steadiness import SMALLEST, settled_at
 from aaco.analytics.work import COPY, Work
 from aaco.core import distinct
 from aaco.core.readings import Absent
+from aaco.core.settling import SMALLEST, settled_at
 
 KEPT = 2**19
 MOST_STEPS = 100_000

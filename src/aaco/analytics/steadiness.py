@@ -1,4 +1,4 @@
-"""When a series of latencies has warmed up."""
+"""The series of latencies of each process, and the warm-up that was made; when it ends is core.settling's."""
 
 from __future__ import annotations
 
@@ -6,29 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-from aaco.core.readings import Absent
-
-BATCH = 5
-SMALLEST = 20
-
-
-def settled_at(latencies: NDArray[np.float64]) -> int:
-    """Index at which the warm-up ends: the first five whose median is among those of the second half.
-
-    Medians of five keep one interrupted inference from looking like a warm-up. "Among" means no slower than the
-    slowest five of the second half, so noise makes the rule lenient, never strict; the variation itself is another
-    reading. Raises Absent for a series too short, or one that was still getting faster at its half.
-    """
-    if len(latencies) < SMALLEST:
-        raise Absent(f"needs {SMALLEST} iterations per process, there are {len(latencies)}")
-    whole = len(latencies) // BATCH * BATCH
-    medians = np.median(latencies[:whole].reshape(-1, BATCH), axis=1)
-    half = len(medians) // 2
-    slower = medians[:half] > medians[half:].max()
-    if slower.all():
-        raise Absent("latency was still falling at the half of the run")
-    return int(np.argmin(slower)) * BATCH
 
 
 def per_process(inference_iters: pa.Table) -> list[NDArray[np.float64]]:

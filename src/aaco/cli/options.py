@@ -35,6 +35,16 @@ class Real(click.FloatRange):
         return found
 
 
+class Warmup(click.IntRange):
+    """A number of iterations, or `auto`."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2**31 - 1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+
 class Percentage(Real):
     """A percentage above 0, with or without its sign."""
 
@@ -113,8 +123,9 @@ def one_model(model: str | None, named: str | None) -> str:
 def measuring(function: F) -> F:
     """How long to measure, each option named as in MEASURING."""
     for option in reversed((
-            click.option("--warmup", type=WHOLE,
-                         help="Warm-up iterations.  [default: the model's, else 10]"),
+            click.option("--warmup", type=Warmup(), metavar="N|auto",
+                         help="Warm-up iterations, or auto: until the latencies have settled, 500 iterations or 60 s "
+                              "at most.  [default: the model's, else 10]"),
             click.option("--iterations", "-n", type=COUNT,
                          help="Iterations.  [default: the model's, else 100]"),
             click.option("--processes", type=COUNT,

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.near import near
-from aaco.core.plan import Count, Noise, Positive, Seconds, Whole
+from aaco.core.plan import Count, Noise, Positive, Seconds, Warmup, Whole
 from aaco.core.presets import PRESETS, Layer
 
 
@@ -23,7 +23,8 @@ class _Section(BaseModel):
 class Profiling(_Section):
     """How `aaco run` measures, unless the command line or the model's registry entry says otherwise."""
 
-    warmup: Whole | None = Field(default=None, description="warm-up iterations; empty: the model's entry, else 10")
+    warmup: Warmup | None = Field(default=None, description="warm-up iterations, or auto: until the latencies have "
+                                  "settled; empty: the model's entry, else 10")
     iterations: Count | None = Field(default=None, description="measured iterations; empty: the model's, else 100")
     processes: Count = Field(default=1, description="fresh processes, one after the other: the unit of replication")
     profile_iterations: Count = Field(default=10, description="iterations of the separate profiled pass")

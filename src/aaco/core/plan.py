@@ -14,6 +14,8 @@ Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Noise = Literal["tag", "discard", "repeat"]
+Warmup = Whole | Literal["auto"]  # auto: until the latencies have settled
+LONGEST_WARMUP = 500  # iterations of one that goes on until then
 HOST = "host"  # the backend of a command: it runs where it likes
 
 
@@ -44,6 +46,8 @@ class Plan(BaseModel):
     batch: Count | None = Field(
         default=None, description="samples per inference; empty: those of the given inputs, what the model fixes, or 1")
     warmup: Whole = 10
+    settle: bool = Field(
+        default=False, description="warm up until the latencies have settled, `warmup` iterations at most")
     iterations: Count = 100
     processes: Count = 1
     budget_s: Seconds | None = Field(default=None, description="stop measuring after this long, per process")

@@ -32,6 +32,7 @@ def rows(explanation: Explanation) -> list[Row]:
         *_noise(explanation),
         *_batch(explanation.runtime),
         *_outputs(explanation.runtime),
+        *_settled(explanation),
         *_stopped(explanation.runtime),
         *readings(explanation, (
             ("Warm-up needed", "warmup_iterations_needed"), ("Warm-up missing", "warmup_shortfall"),
@@ -105,6 +106,15 @@ def _outputs(runtime: Mapping[str, Any]) -> Iterator[Row]:
     kept, whole = sum(one["kept"] for one in facts), sum(one["elements"] or 0 for one in facts)
     yield Row("Outputs", f"{format.plural(len(facts), 'output')}, {kept:,} of {whole:,} elements kept"
               + (f", {bad:,} NOT FINITE" if bad else "") + " (aaco outputs compares sessions)")
+
+
+def _settled(explanation: Explanation) -> Iterator[Row]:
+    """Of --warmup auto: what each process's warm-up took, or that it reached its bound."""
+    if (explanation.record.get("plan") or {}).get("settle"):
+        made = [run["warmup"] for run in explanation.runtime.get("passes") or [] if run.get("warmup")]
+        words = [f"{warm['iterations']:,}{'' if warm['stopped_by'] == 'settled' else ' (not settled: the most)'}"
+                 for warm in made]
+        yield Row("Warm-up until settled", f"{', '.join(words)} iterations" if words else "absent: no process ended")
 
 
 def _stopped(runtime: Mapping[str, Any]) -> Iterator[Row]:

@@ -25,6 +25,7 @@ class Job:
     account: str  # where it appends its own account
     warmup: int
     iterations: int
+    settle: bool = False  # warm up until the latencies have settled: `warmup` is the most
     canaries: bool = False  # whether its account has them
     probes: bool = False  # whether it times known work before and after its inferences
     level: str = "all"  # how far the graph is optimised

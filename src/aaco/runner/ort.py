@@ -58,7 +58,7 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
         rows.parent.mkdir(parents=True, exist_ok=True)
     with scratch_of(workload) as scratch:
         job = Job(kind="time", rows=str(rows.resolve()), account=str(witness.path_of(folder, process).resolve()),
-                  warmup=plan.warmup, iterations=plan.iterations,
+                  warmup=plan.warmup, settle=plan.settle, iterations=plan.iterations,
                   budget_ns=None if plan.budget_s is None else int(plan.budget_s * 1e9),
                   precision_pct=plan.precision_pct, outputs="" if process else str((folder / outputs.FILE).resolve()),
                   canaries=canaries, probes=plan.watched_by is not None, **job_of(workload, scratch))

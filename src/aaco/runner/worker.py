@@ -34,6 +34,7 @@ from aaco.runner.witness import Witness
 from aaco.tracelake import outputs
 
 NULL_LOOPS = 2000
+LONGEST_WARMUP_NS = 60_000_000_000  # of one that goes on until the latencies have settled
 NOTHING = nullcontext()
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -68,20 +69,26 @@ def _time(job: Job) -> dict[str, Any]:
     load_ms = (time.monotonic_ns() - started) / 1e6
     bound = provider.bind(session, job)
     run, rest = bound.run, Rest(job.burst_ns, job.rest_ns)
-    probed = [probes.look()] if job.probes else None
+    probed, warmed = [probes.look()] if job.probes else None, None
     with (appending(job.rows) as descriptor, appending(job.account) as account, no_garbage_collection(),
           closing(Witness(account, job.canaries)) as witness):
         turn = markers.iteration if markers.heard() else _unmarked
         if job.warmup:
             with markers.phase("warmup"):
-                loop(run, descriptor, 0, Stop(job.warmup), witness, rest, turn)
+                ended, turns = loop(run, descriptor, 0, _warmup(job), witness, rest, turn)
+                warmed = {"iterations": len(turns), "stopped_by": ended}
         with markers.phase("measurement"):
             reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct), witness, rest,
                              turn)
     if probed:
         probed.append(probes.look())
-    return provider.describe(session) | {"load_ms": load_ms, "stopped_by": reason, "null_loop": null_loop(),
+    return provider.describe(session) | {"load_ms": load_ms, "warmup": warmed, "stopped_by": reason,
+                                         "null_loop": null_loop(),
                                          "witness": witness.cost(), "probes": probed, "produced": _kept(bound, job)}
+
+
+def _warmup(job: Job) -> Stop:
+    return Stop(job.warmup, LONGEST_WARMUP_NS if job.settle else None, settle=job.settle)
 
 
 def _kept(bound: provider.Bound, job: Job) -> list[dict[str, Any]] | None:

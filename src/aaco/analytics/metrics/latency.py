@@ -10,6 +10,7 @@ from aaco.analytics import steadiness
 from aaco.core import statistics
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
+from aaco.core.settling import settled_at
 
 Latencies = NDArray[np.float64]
 QUANTILE = "order statistics, linear interpolation (type 7); interval: exact binomial ranks at 95 %"
@@ -112,7 +113,7 @@ def warmup_effect_pct(warmup_ms: Latencies, latency_p50_ms: float) -> float:
         "by medians, worst process", source="docs/concepts/measuring.md")
 def warmup_iterations_needed(inference_iters: pa.Table) -> float:
     """Iterations, warm-up included, until latency is steady; absent when it never settles."""
-    return float(max(steadiness.settled_at(run) for run in steadiness.per_process(inference_iters)))
+    return float(max(settled_at(run) for run in steadiness.per_process(inference_iters)))
 
 
 @metric(unit="1", better="lower", formula="iterations needed - warm-up iterations made, at least 0",
