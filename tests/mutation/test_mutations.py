@@ -40,7 +40,7 @@ MUTATIONS = [
      "tests/unit/test_device_guards.py::test_only_devices_that_the_run_used_count"),
     ("analytics/neighbours.py", 'if visible.get("instance"):', "if False:",
      "tests/unit/test_device_guards.py::test_an_instance_is_not_told_by_what_processes_hold_but_another_kind_is"),
-    ("derive.py", '"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW)',
+    ("ingest.py", '"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW)',
      '"visible_devices": {}',
      "tests/unit/test_nvml.py::test_of_two_devices_a_run_has_the_one_that_it_sees"),
     ("analytics/bottleneck/work.py", "(side == Limiter.KERNEL) & ~waits", "(side == Limiter.KERNEL)",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aaco import derive, pipeline
+from aaco import derive, ingest, pipeline
 from aaco.core import documents, tables
 from aaco.core.config import Analysis
 from aaco.core.documents import Document, Real, Whole
@@ -125,10 +125,10 @@ def test_an_empty_session_is_reported_as_one(tmp_path):
     """What `SessionManager.create_session` gives. Mutation: reading the plan as if there always were one."""
     session = SessionManager.create_session(tmp_path / "sessions")
     for explained in (pipeline.explain(session), derive.explanation(session, Analysis(), anew=True)):
-        assert explained.absent["metrics/inference_iters.parquet"] == derive.NOTHING
+        assert explained.absent["metrics/inference_iters.parquet"] == ingest.NOTHING
         assert "without --telemetry" not in str(explained.absent) and "None" not in str(explained.absent)
         for text in (terminal.render(explained), markdown.render(explained), html.render(explained)):
-            assert derive.NOTHING in " ".join(text.replace("║", " ").split())
+            assert ingest.NOTHING in " ".join(text.replace("║", " ").split())
         assert document.render(explained)["status"] == "running"
     session.finish("complete")
     assert "nothing was ever recorded" in terminal.render(pipeline.explain(session))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco import derive
+from aaco import ingest
 from aaco.collectors import nvml
 from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
@@ -89,7 +89,7 @@ def test_the_device_that_a_provider_was_asked_for_is_the_runs(tmp_path):
     options = {"CUDAExecutionProvider": {"device_id": "1"}, "ROCMExecutionProvider": {"device_id": "1"}}
     for provider, numbers in (("CUDAExecutionProvider", (1,)), ("ROCMExecutionProvider", ()), (None, ())):
         runtime = {"provider": provider, "provider_options": options}
-        assert derive._devices(Session(tmp_path), runtime) == {"visible_devices": {}, "cuda_numbers": numbers}
+        assert ingest.devices(Session(tmp_path), runtime) == {"visible_devices": {}, "cuda_numbers": numbers}
 
 
 def test_a_sampler_without_a_device_is_absent(build, tmp_path):

@@ -1,0 +1,281 @@
+"""Raw captures -> tables: all that a run of ours recorded, as far as it got."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from aaco import device_passes
+from aaco.analytics import attribution, features, graph, inputs, lowering, neighbours, overlap, placement, sentinel
+from aaco.analytics.executed_work import Work, executed_work
+from aaco.analytics.placement import Placement
+from aaco.collectors import device_watch, ladder
+from aaco.core import tables
+from aaco.core.clocks import ClockOffsets
+from aaco.core.readings import Absent
+from aaco.core.session import Session
+from aaco.core.tables import replaced
+from aaco.profiler import ort as ort_profile
+from aaco.profiler import smi
+from aaco.runner import iterations, model_file, witness
+from aaco.tracelake import documents, layout, manifest, store
+
+NOT_PROFILED = "the run was made with --no-profile"
+NOT_REACHED = "the run ended before it"
+NOTHING = "nothing was ever recorded in this session"
+NOT_OF_A_RUN = "a run of this version records none; captures of other tools may"
+NO_MODEL = "a command was run, not a model"
+STORED = tuple(tables.ALL.values())
+OF_ANY_RUN = ("inference_iters", "system_events", "gpu_events", "samples", "account", "iteration_overlap",
+              "iteration_features")
+OF_A_PROFILE = ("kernels", "api_calls", "op_to_kernel_map", "operators", "kernel_groups")
+OF_A_RUN = (*OF_ANY_RUN, *OF_A_PROFILE, "graph_nodes", "graph_edges", "executed_nodes")
+
+
+class Ingested(NamedTuple):
+    """The tables, why others are missing, the model's facts, the account of a device's passes (empty: there were none),
+    and the work of executed nodes, where making the tables took it."""
+
+    tables: dict[str, pa.Table]
+    missing: dict[str, str]
+    meta: dict[str, Any]
+    passes: dict[str, Any]
+    work: Mapping[str, Work]
+
+
+def tables_of(session: Session) -> Ingested:
+    """The tables as stored once sealed, else from the raw captures. Raises BadBundle, BadCapture."""
+    if manifest.is_sealed(session):
+        stored = store.read_all(session)
+        reasons = manifest.read(session)["absent"]
+        missing = {spec.name: reasons.get(spec.file, NOT_REACHED) for spec in STORED if spec.name not in stored}
+        return Ingested(stored, missing, documents.read(session, layout.MODEL_META),
+                        documents.read(session, layout.EXAMINED["device_passes"]), {})
+    return anew(session)
+
+
+def anew(session: Session) -> Ingested:
+    """The tables from the raw captures, whatever is stored. Raises BadBundle, BadCapture."""
+    ingest = _Ingest(session)
+    found, missing = ingest.run()
+    meta = documents.read(session, layout.MODEL_META) | ingest.meta
+    return Ingested(found, missing, meta, ingest.passes, ingest.work)
+
+
+class _Ingest:
+    """Raw captures -> tables. What cannot be made is left out with its reason; a damaged capture is an error."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.plan = session.record.planned
+        self.not_reached = NOT_REACHED if session.record.plan else NOTHING
+        self.runtime = documents.read(session, layout.ORT_CONFIG)
+        self.found: dict[str, pa.Table] = {}
+        self.why: dict[str, str] = {}
+        self.meta: dict[str, Any] = {}
+        self.methods: list[str | None] | None = None  # how each kernel of a device was named
+        self.executions: dict[str, int] | None = None  # of its nodes, in the inferences that they were counted in
+        self.passes: dict[str, Any] = {}
+        self.work: dict[str, Work] = {}
+
+    def run(self) -> tuple[dict[str, pa.Table], dict[str, str]]:
+        self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan.batch))
+        self._add("system_events", self._system_events)
+        self._add("gpu_events", self._gpu_events)
+        self._add("samples", self._samples)
+        self._add("account", self._account)
+        self._add("iteration_overlap", self._overlap)
+        self._add("iteration_features", self._features)
+        self._judge_noise()
+        if self.plan.command:
+            self.why |= dict.fromkeys((name for name in tables.ALL if name not in OF_ANY_RUN), NO_MODEL)
+        else:
+            self._profile()
+            self._graph()
+            self._device()
+            self._attribution()
+        otherwise = {spec.name: self.not_reached if spec.name in OF_A_RUN else NOT_OF_A_RUN for spec in STORED}
+        return self.found, {name: why for name, why in (otherwise | self.why).items() if name not in self.found}
+
+    def _add(self, name: str, make: Callable[[], pa.Table]) -> None:
+        try:
+            table = make()
+        except Absent as reason:
+            self.why[name] = str(reason)
+            return
+        if table.num_rows:
+            self.found[name] = table
+
+    def _system_events(self) -> pa.Table:
+        folder = self.session.folder / layout.SYSTEM_RAW
+        try:
+            return ladder.parse(folder)
+        except Absent:
+            raise Absent(self._why_unwatched()) from None
+
+    def _why_unwatched(self) -> str:
+        asked = self.plan.watched_by or not self.session.record.plan
+        return self.not_reached if asked else "the run was made without --telemetry"
+
+    def _gpu_events(self) -> pa.Table:
+        if not self.plan.watched_by and not (self.session.folder / layout.DEVICE_RAW).is_dir():
+            raise Absent(self._why_unwatched())
+        return device_watch.events(self.session.folder / layout.DEVICE_RAW, smi.gpu_events)
+
+    def _samples(self) -> pa.Table:
+        if not self.plan.watched_by:
+            raise Absent(self._why_unwatched())
+        return device_watch.samples(self.session.folder / layout.DEVICE_RAW)
+
+    def _features(self) -> pa.Table:
+        if "inference_iters" not in self.found:
+            raise Absent(self.not_reached)
+        others = (self.found.get(name) for name in ("account", "iteration_overlap", "samples"))
+        return features.of_iterations(self.found["inference_iters"], self.found.get("system_events"),
+                                      self._run_devices(), *others)
+
+    def _run_devices(self) -> neighbours.RunDevices | None:
+        """None where no device was recorded, or which of them the run used is not known."""
+        if "gpu_events" not in self.found:
+            return None
+        try:
+            return neighbours.run_devices(self.found["gpu_events"], self.found.get("samples"),
+                                          **devices(self.session, self.runtime))
+        except Absent:
+            return None
+
+    def _overlap(self) -> pa.Table:
+        for needed in ("inference_iters", "system_events"):
+            if needed not in self.found:
+                raise Absent(self.why.get(needed, self.not_reached))
+        found = overlap.of_iterations(self.found["inference_iters"], self.found["system_events"])
+        if found is None:
+            raise Absent("only samples were recorded (T1), no single events")
+        return found
+
+    def _account(self) -> pa.Table:
+        found = witness.parse(self.session.folder)
+        if not found.num_rows:
+            raise Absent("a command keeps no account of itself" if self.plan.command else self.not_reached)
+        return found
+
+    def _judge_noise(self) -> None:
+        if "iteration_features" in self.found:
+            self.found["inference_iters"] = sentinel.tag(
+                self.found["inference_iters"], self.found["iteration_features"], self.plan.noise != "tag")
+
+    def _profile(self) -> None:
+        path, facts = self.session.folder / layout.ORT_PROFILE, self.runtime.get("profile")
+        if not facts or not path.is_file():
+            reason = self.not_reached if self.plan.profile else NOT_PROFILED
+            self.why |= dict.fromkeys(OF_A_PROFILE, reason)
+            return
+        clocks = self.session.record.clocks
+        if not clocks:
+            reason = "session.json has no clocks to place the profile in time by"
+            self.why |= dict.fromkeys(OF_A_PROFILE, reason)
+            return
+        origin = ClockOffsets(**clocks).from_realtime(facts["profiling_start_realtime_ns"])
+        self.found |= ort_profile.tables(path, origin, facts["warmup"])
+
+    def _graph(self) -> None:
+        if not self._has(layout.SOURCE_GRAPH):
+            lost = f"{layout.SOURCE_GRAPH} is not there, though the run got beyond it"
+            reason = lost if self.runtime else self.not_reached
+            self.why |= dict.fromkeys(("graph_nodes", "graph_edges", "executed_nodes"), reason)
+            return
+        source = self._model(layout.SOURCE_GRAPH)
+        fed = {item["name"]: item["shape"] for item in self.runtime.get("fed", [])}
+        described = graph.describe(source, bind=fed)
+        self.meta = described.meta
+        found = self._placement(source, described.nodes["name"].to_pylist())
+        self.found |= {"graph_nodes": _placed(described.nodes, found), "graph_edges": described.edges}
+        if found.executed is not None:
+            self.found["executed_nodes"] = found.executed
+
+    def _placement(self, source: Any, names: list[str]) -> Placement:
+        """Where the source nodes run, by the best evidence there is; and why executed_nodes is absent, if it is."""
+        facts = self.runtime.get("profile") or {}
+        assignment = facts.get("assignment") or self.runtime.get("assignment") or []
+        ran = placement.seen(self.found.get("kernels"))
+        if stages := [name for name in layout.STAGE_GRAPHS.values() if self._has(name)]:
+            return placement.of_lowered(lowering.lower(source, [self._model(name) for name in stages]), assignment, ran)
+        if self._has(layout.OFFERED_GRAPH) and ran:
+            offered = lowering.lower(source, [self._model(layout.OFFERED_GRAPH)])
+            return placement.of_subgraphs(offered, assignment, ran)
+        reasons = filter(None, (facts.get("stages_absent"), facts.get("offered_absent")))
+        self.why["executed_nodes"] = "; ".join(reasons) or (self.not_reached if self.plan.profile else NOT_PROFILED)
+        return placement.of_names(names, assignment)
+
+    def _device(self) -> None:
+        """What the device did takes the place of what the host dispatched, where it was traced."""
+        facts = self.runtime.get("device")
+        if not facts or "kernels" not in self.found:
+            return
+        clocks = ClockOffsets(**self.session.record.clocks)
+        try:
+            device = device_passes.read(self.session.folder, self.found, clocks, self.runtime["profile"]["warmup"])
+        except Absent as reason:
+            self.passes = {"schema_version": 1, "why_absent": str(reason)}
+            return
+        self.found |= device.tables
+        self.methods, self.executions = device.methods, device.executions
+        self.passes = device.account | {"plain_latency_ms": self._plain_ms()}
+
+    def _plain_ms(self) -> float | None:
+        """The median latency of the clean passes."""
+        try:
+            return float(np.median(inputs.latencies_ms(self.found["inference_iters"])))
+        except (Absent, KeyError):
+            return None
+
+    def _attribution(self) -> None:
+        if "kernels" not in self.found:
+            return
+        kernels = self.found["kernels"] if self.methods else attribution.label_families(
+            self.found["kernels"], self.found.get("executed_nodes"))
+        self.found["kernels"] = kernels
+        self._add("kernel_groups", self._groups)
+        if "executed_nodes" in self.found:
+            nodes = self.found["graph_nodes"]
+            mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes, self.methods)
+            self.work = executed_work(self.found["executed_nodes"], nodes, self.found["graph_edges"])
+            self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(
+                kernels, mapped, self.found["executed_nodes"], nodes, self.work, self.executions)
+        else:
+            self.why |= dict.fromkeys(("operators", "op_to_kernel_map"), self.why["executed_nodes"])
+
+    def _groups(self) -> pa.Table:
+        window = inputs.window(self.found["kernels"], self.found["api_calls"])
+        return attribution.group(window.kernels, window.wall_ns)
+
+    def _has(self, name: str) -> bool:
+        return (self.session.folder / name).is_file()
+
+    def _model(self, name: str) -> Any:
+        return model_file.load(self.session.folder / name, weights=False)
+
+
+def _placed(nodes: pa.Table, found: Placement) -> pa.Table:
+    """The source nodes with what became of each, its provider, and the partition it lies in."""
+    for name in ("executed_as", "fate", "provider", "partition"):
+        nodes = _set(nodes, name, getattr(found, name))
+    return nodes
+
+
+def _set(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    kind = table.schema.field(name).type
+    plain = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
+    column = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain
+    return replaced(table, name, column)
+
+
+def devices(session: Session, runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """Which devices the run saw, and that which its provider was asked for: what says which of them it used."""
+    options = (runtime.get("provider_options") or {}).get(runtime.get("provider")) or {}
+    asked = str(options.get("device_id", "")) if runtime.get("provider") in device_passes.PROVIDERS else ""
+    return {"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW),
+            "cuda_numbers": (int(asked),) if asked.isdigit() else ()}
