@@ -42,13 +42,13 @@ def fixed(source: Path, target: Path, sizes: Mapping[str, int]) -> Path:
     return _checked(model, target)
 
 
-def with_host_node(target: Path) -> Path:
+def with_host_node(target: Path, width: int = WIDTH) -> Path:
     """Products on the device, the determinants of their result, which the CPU provider alone has, and products again.
 
-    One input `x` [batch, 64, 64], one output `y` of that shape.
+    One input `x` [batch, width, width], one output `y` of that shape.
     """
     random = np.random.default_rng(0)
-    weights = [numpy_helper.from_array(random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32), name)
+    weights = [numpy_helper.from_array(random.normal(0, width**-0.5, (width, width)).astype(np.float32), name)
                for name in ("w0", "w1")]
     weights.append(numpy_helper.from_array(np.array([1, 2]), "axes"))
     nodes = [helper.make_node("MatMul", ["x", "w0"], ["m0"], name="before/MatMul"),
@@ -59,7 +59,7 @@ def with_host_node(target: Path) -> Path:
              helper.make_node("Mul", ["r0", "wide"], ["scaled"], name="after/Mul"),
              helper.make_node("MatMul", ["scaled", "w1"], ["m1"], name="after/MatMul"),
              helper.make_node("Relu", ["m1"], ["y"], name="after/Relu")]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", WIDTH, WIDTH])] for name in ("x", "y")]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width, width])] for name in ("x", "y")]
     graph = helper.make_graph(nodes, "host_node", *ends, weights)
     return _checked(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION),
                     target)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco import device_passes, ingest, watching
-from aaco.analytics import fusion, inputs, limits
+from aaco.analytics import fusion, inputs, limits, partition
 from aaco.analytics import trace as tracing
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.explanation import Explanation, cover, summarise
@@ -24,7 +24,7 @@ from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Record, Session
 from aaco.governance.verdict import RegressionVerdict
-from aaco.ingest import NO_MODEL, NOTHING
+from aaco.ingest import NO_MODEL, NOT_REACHED, NOTHING
 from aaco.profiler import ort as ort_profile
 from aaco.report import format
 from aaco.tracelake import documents, layout, store
@@ -81,6 +81,8 @@ def keep(session: Session, explained: Explanation) -> None:
     session.write_json(layout.SUMMARY, dict(explained.summary))
     session.write_json(layout.DERIVED_METRICS, explained.derived_metrics())
     session.write_json(layout.BOTTLENECK, explained.diagnosis.document())
+    if compiled := partition.of_run(explained.tables.get("executed_nodes"), explained.tables.get("graph_nodes")):
+        session.write_json(layout.MIGRAPHX_PARTITION, compiled)
     for name in ("fusion", "device_passes"):
         documents.replace(session, layout.EXAMINED[name], explained.examined.get(name))
     for name, document in (explained.trace.documents() if explained.trace else {}).items():
@@ -94,7 +96,8 @@ def _absent_files(session: Session, why_missing: Mapping[str, str], runtime: Map
     refused = (runtime.get("profile") or {}).get("stages_absent")
     reasons = {
         **{tables.ALL[name].file: why for name, why in why_missing.items()},
-        layout.MIGRAPHX_PARTITION: f"the backend is {provider}, not MIGraphX",
+        layout.MIGRAPHX_PARTITION: why_missing.get("executed_nodes", NOT_REACHED) if provider == partition.PROVIDER
+        else f"the backend is {provider}, not MIGraphX",
         layout.ROCPROF_RAW: f"no rocprof capture on {provider}; the raw capture is {layout.ORT_PROFILE}",
         **(dict.fromkeys(OF_A_MODEL, NO_MODEL) if record.planned.command else {}),
         **dict.fromkeys((layout.BASELINE_REF, layout.DIFF, layout.VERDICT), NOT_COMPARED),

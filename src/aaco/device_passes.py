@@ -1,12 +1,12 @@
-"""What an NVIDIA device does in a run of ours: recorded by our CUPTI tracer in three passes, joined into one answer.
+"""What a device does in a run of ours: recorded by its vendor's tracer in three passes, joined into one answer.
 
-The worker is traced like any Python program is (profiler/launchers/cupti.py): nothing in it knows of the tracer.
+The worker is traced like any program is (profiler/tracers.py): nothing in it knows of the tracer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,19 @@ from aaco.analytics.families import families_of
 from aaco.analytics.lanes import Ints, integers
 from aaco.core import files
 from aaco.core.clocks import ClockOffsets
-from aaco.core.errors import BadCapture
+from aaco.core.errors import AacoError, BadCapture, StorageError
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent
 from aaco.core.show import Show
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
-from aaco.profiler import cupti
-from aaco.profiler.launchers.cupti import environment
+from aaco.profiler.tracers import TRACERS, Tracer
 from aaco.runner import iterations, ort
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout
 
 ON_HOST = "CPUExecutionProvider"
-PROVIDERS = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
+TRACED_BY = {"CUDAExecutionProvider": "cupti", "TensorrtExecutionProvider": "cupti",
+             "MIGraphXExecutionProvider": "rocprofv3"}
 # A replayed graph runs no node: names come from a pass without it, by sequence.
 GRAPHS = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 RUN = "model_run"
@@ -68,39 +68,68 @@ class _Pass:
 
 
 def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterator[dict[str, Any]]:
-    """The profiled pass; on an NVIDIA provider under the tracer, and followed by two passes under the tracer alone.
+    """The profiled pass; on a device under its tracer, and followed by two passes under the tracer alone.
 
-    Yields the facts of each as it ends, as ort_config.json has them: `profile`, `device`, and `device_calls`.
+    Yields the facts of each as it ends, as ort_config.json has them: `profile`, `device`, and `device_calls`; where the
+    device's tracer is not here, or fails, `device` says why. Raises AacoError where the model fails without it.
     """
-    if workload.backend.provider not in PROVIDERS:
+    name = TRACED_BY.get(workload.backend.provider)
+    if name is None:
         yield {"profile": ort.profile_pass(folder, workload, plan)}
         return
-    for name in (layout.CUPTI_NAMES, layout.CUPTI_TIMES, layout.CUPTI_CALLS):
-        with files.storage(folder / name):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-    options = workload.backend.options
-    eager = replace(workload, backend=workload.backend.model_copy(
-        update={"options": {name: value for name, value in options.items() if name not in GRAPHS}}))
-    yield {"profile": ort.profile_pass(folder, eager, plan, environment((folder / layout.CUPTI_NAMES).resolve()))}
-    for fact, name, mode, doing in (("device", layout.CUPTI_TIMES, "kernels", "timing kernels on the device"),
-                                    ("device_calls", layout.CUPTI_CALLS, "all", "tracing the calls that launch them")):
+    tracer, (names, times, calls) = TRACERS[name], (folder / part for part in layout.DEVICE_PASSES[name])
+    try:
+        around = [tracer.around(names, True), tracer.around(times, False), tracer.around(calls, True)]
+        for one in (names, times, calls):
+            with files.storage(one):
+                one.mkdir(parents=True, exist_ok=True)
+        profiled = ort.profile_pass(folder, _eager(workload), plan, **asdict(around[0]))
+    except StorageError:
+        raise
+    except AacoError as reason:
+        show.step(f"the device is not traced: {reason.what}")
+        yield {"profile": ort.profile_pass(folder, workload, plan)}
+        yield {"device": _untraced(name, reason)}
+        return
+    yield {"profile": profiled}
+    for fact, one, each, doing in (("device", times, around[1], "timing kernels on the device"),
+                                   ("device_calls", calls, around[2], "tracing the calls that launch them")):
         show.step(f"{doing} for {plan.profile_iterations} iterations in a separate process")
-        traced = environment((folder / name).resolve(), mode)
-        yield {fact: ort.traced_pass(folder / name, workload, plan, traced)}
+        try:
+            yield {fact: {"tracer": name} | ort.traced_pass(one, workload, plan, **asdict(each))}
+        except StorageError:
+            raise
+        except AacoError as reason:
+            show.step(f"that failed: {reason.what}")
+            yield {fact: _untraced(name, reason)}
 
 
-def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, warmup: int) -> Device:
+def _untraced(tracer: str, reason: AacoError) -> dict[str, Any]:
+    return {"tracer": tracer, "why_absent": reason.what, "fix": reason.fix}
+
+
+def _eager(workload: Workload) -> Workload:
+    """Without a graph of the device, which runs no node when it is replayed."""
+    options = {name: value for name, value in workload.backend.options.items() if name not in GRAPHS}
+    return replace(workload, backend=workload.backend.model_copy(update={"options": options}))
+
+
+def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runtime: Mapping[str, Any]) -> Device:
     """The device's work, from the captures of a session. Raises Absent with the reason, BadCapture.
 
-    found: `kernels` and `api_calls` of the runtime's own profile, on this session's clock, whose nodes name the
-    device's kernels. warmup: how many of its runs were not measured.
+    runtime: the facts that `profile` gave. found: `kernels` and `api_calls` of the runtime's own profile, on this
+    session's clock, whose nodes name the device's kernels.
     """
-    shift = clocks.monotonic_ns - clocks.realtime_ns
-    named, said = _capture(folder / layout.CUPTI_NAMES, shift)
-    times = _traced(folder / layout.CUPTI_TIMES, shift)
-    calls, why_not = _with_calls(folder, shift)
+    if why := runtime["device"].get("why_absent"):
+        raise Absent(why)
+    tracer = TRACERS[runtime["device"].get("tracer", "cupti")]
+    captures = _Captures(tracer, -(clocks.ahead_ns(tracer.CLOCK) or 0))
+    names, times_in, calls_in = (folder / part for part in layout.DEVICE_PASSES[tracer.NAME])
+    named, said = captures.of(names)
+    times = _traced(times_in, captures)
+    calls, why_not = _with_calls(calls_in, captures, runtime.get("device_calls", {}))
     told = calls or times
-    runs = _runs(found["api_calls"], warmup)
+    runs = _runs(found["api_calls"], runtime["profile"]["warmup"])
     profiled = _in_runs(named["kernels"], named["api_calls"], *runs)
     on_host = pc.equal(found["kernels"]["provider"].cast(pa.string()), ON_HOST)
     nodes, host = found["kernels"].filter(pc.invert(on_host)), found["kernels"].filter(on_host)
@@ -108,7 +137,7 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, warm
                          set(nodes["executed_node"].to_pylist()), told.tables["kernels"])
     copies = told.tables["copies"]
     checked = {"checked": passes.spent(times.tables["kernels"]) | times.lasted()} if calls else {}
-    account = joined.account | told.lasted() | checked | {
+    account = joined.account | {"tracer": tracer.NAME} | told.lasted() | checked | {
         "copies": copies.filter(pc.is_valid(copies["iteration"])).num_rows,
         "host_nodes": len(set(host["executed_node"].to_pylist())),
         "problems": list(dict.fromkeys((*said, *times.problems, *(calls.problems if calls else ()), *why_not)))}
@@ -135,19 +164,21 @@ def views(found: Mapping[str, pa.Table], account: Mapping[str, Any]) -> dict[str
     return known | {"unprofiled": Unprofiled(len(latencies), float(np.median(latencies)), "the plain pass")}
 
 
-def _with_calls(folder: Path, shift: int) -> tuple[_Pass | None, list[str]]:
+def _with_calls(folder: Path, captures: _Captures, facts: Mapping[str, Any]) -> tuple[_Pass | None, list[str]]:
     """The pass that recorded the calls, too; or none, with the reason where one was made."""
-    if not (folder / layout.CUPTI_CALLS).is_dir():  # recorded before there was one
+    if not folder.is_dir():  # recorded before there was one
         return None, []
     try:
-        return _traced(folder / layout.CUPTI_CALLS, shift), []
+        if why := facts.get("why_absent"):
+            raise Absent(why)
+        return _traced(folder, captures), []
     except (Absent, BadCapture) as reason:
         return None, [f"the pass that records calls: {reason}"]
 
 
-def _traced(folder: Path, shift: int) -> _Pass:
+def _traced(folder: Path, captures: _Captures) -> _Pass:
     """A pass under the tracer alone. Raises Absent, BadCapture."""
-    tables, problems = _capture(folder, shift)
+    tables, problems = captures.of(folder)
     rows = iterations.measured(folder / iterations.TRACED)
     begins, ends = rows[:, 2], rows[:, 3]
     for name, key in (("kernels", "kernel_id"), ("copies", "copy_id")):
@@ -159,20 +190,27 @@ def _traced(folder: Path, shift: int) -> _Pass:
     return _Pass(tables, begins, ends, problems)
 
 
-def _capture(folder: Path, shift: int) -> tuple[dict[str, pa.Table], list[str]]:
-    """The one process's tables that worked on the device, in start order on this session's clock, and what is lost."""
-    worked, problems = list[dict[str, pa.Table]](), list[str]()
-    for path in sorted(folder.glob("*.cupti")):
-        tables, lost = cupti.read(path)
-        problems += lost
-        if "kernels" in tables:
-            worked.append({name: _moved(pa.concat_tables(tables[name]) if name in tables else spec.build(), shift)
-                           for name, spec in SPECS.items()})
-    if not worked:
-        raise Absent("; ".join(problems) or "the tracer recorded no kernel on a device")
-    if len(worked) > 1:
-        raise Absent(f"{len(worked)} processes worked on the device in one pass")
-    return worked[0], problems
+@dataclass(frozen=True)
+class _Captures:
+    """What a tracer left, moved by `shift` ns onto this session's clock."""
+
+    tracer: Tracer
+    shift: int
+
+    def of(self, folder: Path) -> tuple[dict[str, pa.Table], list[str]]:
+        """The one process's tables that worked on the device, in start order, and what is lost. Raises Absent,
+        BadCapture."""
+        worked, problems = list[dict[str, pa.Table]](), list[str]()
+        for tables, lost in self.tracer.processes(folder):
+            problems += lost
+            if "kernels" in tables:
+                worked.append({name: _moved(pa.concat_tables(tables[name]) if name in tables else spec.build(),
+                                            self.shift) for name, spec in SPECS.items()})
+        if not worked:
+            raise Absent("; ".join(problems) or "the tracer recorded no kernel on a device")
+        if len(worked) > 1:
+            raise Absent(f"{len(worked)} processes worked on the device in one pass")
+        return worked[0], problems
 
 
 def _moved(table: pa.Table, shift: int) -> pa.Table:

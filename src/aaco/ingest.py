@@ -21,6 +21,7 @@ from aaco.core.tables import replaced
 from aaco.profiler import ort as ort_profile
 from aaco.profiler import smi
 from aaco.runner import iterations, model_file, witness
+from aaco.runner.job import ON_CUDA
 from aaco.tracelake import documents, layout, manifest, store
 
 NOT_PROFILED = "the run was made with --no-profile"
@@ -217,7 +218,7 @@ class _Ingest:
             return
         clocks = ClockOffsets(**self.session.record.clocks)
         try:
-            device = device_passes.read(self.session.folder, self.found, clocks, self.runtime["profile"]["warmup"])
+            device = device_passes.read(self.session.folder, self.found, clocks, self.runtime)
         except Absent as reason:
             self.passes = {"schema_version": 1, "why_absent": str(reason)}
             return
@@ -276,6 +277,6 @@ def _set(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
 def devices(session: Session, runtime: Mapping[str, Any]) -> dict[str, Any]:
     """Which devices the run saw, and that which its provider was asked for: what says which of them it used."""
     options = (runtime.get("provider_options") or {}).get(runtime.get("provider")) or {}
-    asked = str(options.get("device_id", "")) if runtime.get("provider") in device_passes.PROVIDERS else ""
+    asked = str(options.get("device_id", "")) if runtime.get("provider") in ON_CUDA else ""
     return {"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW),
             "cuda_numbers": (int(asked),) if asked.isdigit() else ()}

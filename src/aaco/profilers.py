@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from aaco.analytics.roofline import formulas, groups
 from aaco.collectors import machine
 from aaco.core import files
 from aaco.core.errors import Missing, UsageError
-from aaco.core.host import Host, ask, known
+from aaco.core.host import Host, known
 from aaco.core.plan import Command
-from aaco.core.readings import Absent
 from aaco.core.show import SILENT, Show
+from aaco.profiler import installed
 from aaco.profiler import ncu as ncu_csv
 from aaco.profiler.launchers import (
-    COUNTERS,
     Kind,
     Launcher,
     Pass,
@@ -37,8 +35,6 @@ from aaco.runner import command as program
 
 # In the order in which one is looked for where none is named.
 LAUNCHERS: dict[str, Launcher] = {one.NAME: one for one in (rocprofv3, rocprof, nsys, cupti, ncu, migraphx_driver)}
-ANSWER_TIMEOUT_S = 20.0  # listing counters loads the ROCm runtime
-MOST_ANSWER = 64 << 20  # bytes: an architecture has thousands of counters
 PYTHON = re.compile(r"(python|pypy)[\d.]*")
 # What ncu counts where nobody says: what a roofline takes, and how full the multiprocessors were.
 ROOFLINE = (*sorted(formulas.NVIDIA.counters), ncu_csv.OCCUPANCY)
@@ -160,13 +156,7 @@ def find(launcher: Launcher, wanted: Wanted, command: Sequence[str] = ()) -> Too
     path = _python(command) or sys.executable if launcher.TAKES == "python" else shutil.which(launcher.NAME)
     if path is None:
         raise Missing(f"{launcher.NAME} is not installed, or not on the PATH", launcher.INSTALL)
-    answers = dict[str, str]()
-    for question, words in launcher.QUESTIONS.items():
-        if not question.startswith(COUNTERS) or wanted.counters or wanted.pc_sampling:
-            with suppress(Absent):  # what it does not answer, the launcher does without
-                # rocprof prints its help and its lists and ends with 1.
-                answers[question] = ask([path, *words], ANSWER_TIMEOUT_S, MOST_ANSWER, any_code=question != "version")
-    return launcher.tool(path, answers)
+    return installed.asked(launcher, path, bool(wanted.counters or wanted.pc_sampling))
 
 
 def _python(command: Sequence[str]) -> str | None:

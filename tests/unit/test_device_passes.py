@@ -331,14 +331,14 @@ def test_the_worker_is_traced_in_three_passes(tmp_path, monkeypatch):
     """The road that a run on CUDA takes, on the CPU provider: all processes come under a (fake) tracer, whose captures
     lie in the session beside the runs' times. Mutation: the environment not handed to the worker.
     """
-    monkeypatch.setattr(device_passes, "PROVIDERS", {"CPUExecutionProvider"})
+    monkeypatch.setattr(device_passes, "TRACED_BY", {"CPUExecutionProvider": "cupti"})
     monkeypatch.setenv("AACO_CUPTI", str(cupti.build(tmp_path)))
     monkeypatch.setenv("FAKE_CUPTI_LOG", str(tmp_path / "log"))
     settings = resolve()
     plan = pipeline.plan(settings, str(models.chain(tmp_path / "chain.onnx")), warmup=2, profile_iterations=3)
     profiled, *traced = device_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
     assert profiled.keys() == {"profile"}
-    facts = {"warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
+    facts = {"tracer": "cupti", "warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
     assert traced == [{"device": facts}, {"device_calls": facts}]
     for part in (layout.CUPTI_NAMES, layout.CUPTI_TIMES, layout.CUPTI_CALLS):
         path, = (tmp_path / part).glob("*.cupti")
@@ -350,4 +350,4 @@ def test_the_worker_is_traced_in_three_passes(tmp_path, monkeypatch):
         assert len(iterations.measured(tmp_path / part / iterations.TRACED)) == 3
     assert (tmp_path / layout.ORT_PROFILE).is_file()
     with pytest.raises(Absent, match="recorded no kernel on a device"):
-        device_passes.read(tmp_path, {}, ClockOffsets(0, 0, 0, 0), 2)
+        device_passes.read(tmp_path, {}, ClockOffsets(0, 0, 0, 0), traced[0])

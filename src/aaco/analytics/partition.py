@@ -1,4 +1,4 @@
-"""What a compiler made of a model: which instruction of the device computes which of its nodes."""
+"""What MIGraphX made of a model: which instruction, or which compiled subgraph, computes which of its nodes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SCHEMA_VERSION = 1
+PROVIDER = "MIGraphXExecutionProvider"
 
 
 def document(executed: pa.Table, graph: pa.Table | None) -> dict[str, Any]:
@@ -24,3 +26,13 @@ def document(executed: pa.Table, graph: pa.Table | None) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "provider": executed["provider"][0].as_py(),
             "instructions": instructions, "origins": dict(Counter(one["origin"] for one in instructions)),
             "nodes": len(names), "fates": dict(Counter(graph["fate"].to_pylist())) if graph else {}}
+
+
+def of_run(executed: pa.Table | None, graph: pa.Table | None) -> dict[str, Any] | None:
+    """The document of a run of ONNX Runtime, whose instructions are the subgraphs that MIGraphX compiled; None where it
+    compiled none. Nodes of other providers are not in it, but counted among the fates."""
+    if executed is None:
+        return None
+    mine = pc.equal(executed["provider"].cast(pa.string()), PROVIDER)
+    compiled = executed.filter(pc.and_(mine, pc.greater(pc.list_value_length(executed["source_nodes"]), 0)))
+    return document(compiled, graph) if compiled.num_rows else None

@@ -22,6 +22,7 @@ from aaco.core.tables import EXECUTED_NODES, replaced
 Assignment = Sequence[Mapping[str, Any]]
 Seen = Mapping[str, tuple[str, str | None]]  # executed node -> its operator and provider
 NOTHING: tuple[str, None] = ("", None)
+COPIES = {"MemcpyToHost", "MemcpyFromHost"}  # what ONNX Runtime puts between nodes of two providers
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,8 @@ def _executed(sources: Mapping[str, list[int]], domains: Mapping[str, str], ran:
     return EXECUTED_NODES.build(
         executed_id=list(range(len(sources))), name=list(sources), op_type=[ran[name][0] for name in sources],
         domain=[domains.get(name) for name in sources], provider=[ran[name][1] for name in sources],
-        origin=["fused" if len(some) > 1 else "original" if some else None for some in sources.values()],
+        origin=["fused" if len(some) > 1 else "original" if some else "inserted" if ran[name][0] in COPIES else None
+                for name, some in sources.items()],
         source_nodes=list(sources.values()))
 
 

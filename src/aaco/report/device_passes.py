@@ -1,4 +1,4 @@
-"""How kernels of an NVIDIA device were timed and named, as rows of text for every report."""
+"""How kernels of a device were timed and named, as rows of text for every report."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from aaco.report import format
 from aaco.report.rows import Row
 
+TRACERS = {"cupti": "CUPTI", "rocprofv3": "rocprofv3"}
 TITLE = "Kernels of the device"
 FILE = "how kernels were timed in passes of their own and named by another: what was joined, what has no node"
 
@@ -26,8 +27,9 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
     of, same = timed["inferences"], document["identical"]
     checked = document.get("checked")
     by = "with the calls that launched them" if checked else "in a pass of their own"
-    yield Row("Timed", f"{format.plural(timed['kernels'], 'kernel')} in {format.plural(of, 'inference')}, by CUPTI "
-                       f"{by}: {format.duration(timed['ns'] // of)} per inference, the device at work "
+    tracer = TRACERS[document.get("tracer", "cupti")]
+    yield Row("Timed", f"{format.plural(timed['kernels'], 'kernel')} in {format.plural(of, 'inference')}, by "
+                       f"{tracer} {by}: {format.duration(timed['ns'] // of)} per inference, the device at work "
                        f"{_share(timed['busy_ns'], document['wall_ns'])} of the time")
     yield Row("Its cost", _cost(document["latency_ms"], document.get("plain_latency_ms")))
     if checked:

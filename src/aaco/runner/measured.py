@@ -23,7 +23,8 @@ POLL_S = 0.05
 class Measured:
     """A process to start: its module, the job it gets on stdin, the file for its outcome and for what it says.
 
-    environment comes over ours; inherits are file descriptors that it gets under the same numbers.
+    environment comes over ours; before stands before its command; inherits are file descriptors that it gets under the
+    same numbers.
     """
 
     module: str
@@ -32,6 +33,7 @@ class Measured:
     says: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     inherits: tuple[int, ...] = ()
+    before: tuple[str, ...] = ()
 
 
 def run(processes: Sequence[Measured], poll: Callable[[], None] = lambda: None,
@@ -59,7 +61,7 @@ def run(processes: Sequence[Measured], poll: Callable[[], None] = lambda: None,
 
 
 def _start(each: Measured, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*surroundings.now().launcher, sys.executable, "-P", "-m", each.module],
+    return subprocess.Popen([*surroundings.now().launcher, *each.before, sys.executable, "-P", "-m", each.module],
                             stdin=subprocess.PIPE, stdout=output, stderr=output, env=os.environ | each.environment,
                             pass_fds=each.inherits)
 

@@ -65,15 +65,17 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
         return _run(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
 
 
-def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mapping[str, str]) -> dict[str, Any]:
-    """As many inferences as are profiled, in one fresh process that the environment makes a tracer watch.
+def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mapping[str, str],
+                before: tuple[str, ...] = ()) -> dict[str, Any]:
+    """As many inferences as are profiled, in one fresh process that the environment, or what stands before its command,
+    makes a tracer watch.
 
     Their rows go to the folder, apart from the session's latencies, which no tracer disturbed.
     """
     with scratch_of(workload) as scratch:
         job = Job(kind="time", rows=str((folder / iterations.TRACED).resolve()), account=str(scratch / "account"),
                   warmup=_few(plan), iterations=plan.profile_iterations, **job_of(workload, scratch))
-        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment)
+        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment, before)
     return {"warmup": job.warmup, "iterations": job.iterations, "providers": outcome["providers"]}
 
 
@@ -84,7 +86,8 @@ def _few(plan: Plan) -> int:
 
 
 def profile_pass(folder: Path, workload: Workload, plan: Plan,
-                 environment: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+                 environment: Mapping[str, str] = MappingProxyType({}), before: tuple[str, ...] = ()
+                 ) -> dict[str, Any]:
     """Profile the workload in one fresh process: ORT's node profile, and the graph as optimised at each stage.
 
     A backend that compiles whole subgraphs cannot write its graph; then `stages_absent` says so, the graph it was
@@ -96,7 +99,7 @@ def profile_pass(folder: Path, workload: Workload, plan: Plan,
                                                "offered": str(scratch / "offered.onnx")}
         job = Job(kind="profile", warmup=_few(plan), iterations=plan.profile_iterations,
                   dumps={level: str(scratch / f"{level}.onnx") for level in layout.STAGE_GRAPHS}, **common)
-        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment)
+        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment, before)
         _keep_profile(scratch / "profile.json", folder / layout.ORT_PROFILE)
         for level in outcome["dumped"]:
             _keep_graph(Path(job.dumps[level]), folder / layout.STAGE_GRAPHS[level])
@@ -133,9 +136,9 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
 
 
 def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
-         environment: Mapping[str, str]) -> dict[str, Any]:
+         environment: Mapping[str, str], before: tuple[str, ...] = ()) -> dict[str, Any]:
     return measured.run([Measured("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
-                                  environment)], poll, started)[0]
+                                  environment, before=before)], poll, started)[0]
 
 
 def _keep_profile(raw: Path, kept: Path) -> None:

@@ -26,7 +26,14 @@ def kernels_per_inference(window: Window) -> float:
 @metric(unit="ratio", better="lower", formula="kernels per inference / executed graph nodes", source=METHODS,
         aliases=("KAR",), bands=("<=1.2 excellent", "<=2 good", "<=5 investigate", ">5 severe"))
 def kernel_amplification_ratio(kernels_per_inference: float, executed_nodes: pa.Table) -> float:
-    """Kernels launched per node of the graph the runtime executes after its own optimisation."""
+    """Kernels launched per node of the graph the runtime executes after its own optimisation.
+
+    Absent where a provider compiled subgraphs, of whose own nodes nothing is told.
+    """
+    several = pc.greater(pc.list_value_length(executed_nodes["source_nodes"]), 1)
+    if compiled := executed_nodes.filter(pc.and_(several, pc.is_null(executed_nodes["domain"]))).num_rows:
+        raise Absent(f"{compiled} of {executed_nodes.num_rows} executed nodes are compiled subgraphs, and their own "
+                     "nodes are not known: see source_amplification_ratio")
     return kernels_per_inference / executed_nodes.num_rows
 
 

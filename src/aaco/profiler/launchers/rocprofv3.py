@@ -33,6 +33,7 @@ TAKES: Takes = "command"
 INSTALL = "install ROCm's rocprofiler-sdk, or add its folder: PATH=/opt/rocm/bin:$PATH; aaco doctor"
 QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": ("--help",), COUNTERS: ("-L",)}
 TRACED = ("--kernel-trace", "--memory-copy-trace", "--hip-runtime-trace", "--marker-trace")
+ALONE = ("--kernel-trace", "--memory-copy-trace")
 WHERE_KNOWN = ("--memory-allocation-trace", "--scratch-memory-trace", "--rccl-trace")  # not of every version
 BEST_FIRST = ("rocpd", "csv")  # rocpd came with ROCm 7.0; both are read piece by piece
 REFUSALS: Mapping[str, tuple[str, str]] = {
@@ -79,6 +80,16 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
         asked = _sampling(tool, wanted.sampling)  # kernels cannot be chosen: --help
         made.append(_pass(tool, "pc_sampling", "pc-sampling", asked, command, raw))
     return made
+
+
+def before(tool: Tool, folder: Path, calls: bool) -> tuple[str, ...]:
+    """What stands before a command to trace it into the folder: kernels and copies, with the calls of HIP or without.
+
+    As CSV, which unlike rocpd holds nothing of the program's environment. Raises Missing, UsageError.
+    """
+    asked = [known(tool, NAME, option) for option in (TRACED if calls else ALONE)]
+    return (tool.path, *asked, known(tool, NAME, "--output-directory"), str(literal(folder, NAME, MACROS)),
+            known(tool, NAME, "--output-format"), "csv", "--")
 
 
 def _att(tool: Tool, asked: Mapping[str, str]) -> list[str]:

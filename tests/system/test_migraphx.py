@@ -1,0 +1,157 @@
+"""Runs on AMD's own provider of ONNX Runtime, as its wheel has it, over a ROCm without a GPU (tests/fakes/rocm)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.gpu import _models
+from tests.fakes import rocm
+
+PROVIDER = "MIGraphXExecutionProvider"
+RUNS = 10  # that are profiled where nobody says
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The libraries and AMD's wheel, in a folder."""
+
+    folder: Path
+
+    def around(self, tools: Path | None = None, libraries: bool = True) -> dict[str, str]:
+        return rocm.environment(self.folder if libraries else None, self.folder / "packages", tools)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rocm")
+    rocm.build(folder)
+    rocm.wheel(folder / "packages")
+    return Stack(folder)
+
+
+def run(aaco, model, around, expect=0):
+    return aaco("run", model, "-b", "migraphx", "--warmup", 2, "-n", 6, expect=expect, **around)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, cache, stack):
+    """A session of a small model with the tracer, what was asked of it, and the text of the run."""
+    from tests.system.conftest import Aaco
+
+    made = Aaco(tmp_path_factory.mktemp("migraphx"), cache)
+    log = rocm.install_rocprofv3(made.folder)
+    text = run(made, "bert-tiny", stack.around(made.folder / "bin")).stdout
+    return made, made.latest, log.read_text().splitlines(), " ".join(text.split())
+
+
+def table(session, name):
+    return pq.read_table(session / name)
+
+
+def document(session, name):
+    return json.loads((session / name).read_text())
+
+
+def traced(session, part, kind="kernel_trace"):
+    path, = (session / "profiler/rocprof_raw" / part).glob(f"host/*_{kind}.csv")
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_kernels_have_the_times_of_their_pass_and_the_compiled_subgraph(ran):
+    """Mutation: boottime taken for realtime; the pass of names told; a pass that is not traced."""
+    _, session, asked, text = ran
+    kernels = table(session, "profiler/rocprof_kernels.parquet")
+    counted = kernels.filter(pc.is_valid(kernels["iteration"]))
+    written = traced(session, "calls")
+    written = written[-counted.num_rows:]  # behind compiling and warm-up
+    assert counted.num_rows and counted.num_rows % RUNS == 0
+    assert counted["kernel_name"].to_pylist() == [row["Kernel_Name"] for row in written]
+    assert counted["dur_ns"].to_pylist() == [int(row["End_Timestamp"]) - int(row["Start_Timestamp"]) for row in written]
+    timed = np.fromfile(session / "profiler/rocprof_raw/calls/iterations.i64", "<i8").reshape(-1, 4)
+    begins, ends = timed[timed[:, 1] == 1][:, 2:].T
+    at = np.repeat(np.arange(RUNS), counted.num_rows // RUNS)
+    starts = counted["t_start_ns"].to_numpy()
+    assert counted["iteration"].to_pylist() == at.tolist() and np.all((begins[at] <= starts) & (starts <= ends[at]))
+    executed, = table(session, "model/executed_nodes.parquet").to_pylist()
+    assert set(counted["executed_node"].to_pylist()) == {executed["name"]} and executed["provider"] == PROVIDER
+    account = document(session, "metrics/device_passes.json")
+    assert (account["tracer"], account["identical"], account["named"]) == ("rocprofv3", RUNS, counted.num_rows)
+    assert account["problems"] == [] and account["named_ns"] == account["timed"]["ns"]
+    assert "by rocprofv3 with the calls that launched them" in text
+    assert ["--hip-runtime-trace" in line for line in asked] == [True, False, True]
+
+
+def test_the_partition_is_that_of_the_provider_and_no_ratio_of_its_nodes_is_told(ran):
+    """Mutation: nodes of a compiled subgraph counted as one node of the executed graph."""
+    _, session, *_ = ran
+    part, = document(session, "runtime/migraphx_partition.json")["instructions"]
+    graph = table(session, "model/graph_nodes.parquet").to_pylist()
+    assert part["nodes"] == [node["name"] for node in graph if node["provider"] == PROVIDER]
+    assert part["origin"] == "fused" and len(part["nodes"]) > 10
+    readings = document(session, "metrics/derived_metrics.json")
+    assert "compiled subgraphs" in readings["kernel_amplification_ratio"]["why_absent"]
+    assert readings["source_amplification_ratio"]["value"] > 0
+    record = document(session, "session.json")
+    assert record["backend_ran"] == PROVIDER and record["status"] == "complete"
+    assert "runtime/migraphx_partition.json" not in document(session, "manifest.json")["absent"]
+
+
+def test_it_is_made_anew_from_what_was_recorded_and_computes_what_the_cpu_does(ran):
+    made, session, *_ = ran
+    before = {name: document(session, f"metrics/{name}.json") for name in ("device_passes", "derived_metrics")}
+    made("analyze", session.name)
+    assert before == {name: document(session, f"metrics/{name}.json") for name in before}
+    made("run", "bert-tiny", "--warmup", 0, "-n", 3, "--no-profile")
+    assert made("outputs", made.latest.name, session.name).stdout.startswith("CLOSE")
+
+
+def test_a_node_that_the_provider_does_not_take_runs_on_the_host_between_two_subgraphs(aaco, stack):
+    """Mutation: the host's node among the device's kernels."""
+    rocm.install_rocprofv3(aaco.folder)
+    # The provider leaves a part between others to the CPU unless a product in it is small: inputs of 300 at most.
+    run(aaco, _models.with_host_node(aaco.folder / "split.onnx", 16), stack.around(aaco.folder / "bin"))
+    nodes = {node["name"]: node for node in table(aaco.latest, "model/graph_nodes.parquet").to_pylist()}
+    assert nodes["middle/Det"]["provider"] == "CPUExecutionProvider"
+    assert len(document(aaco.latest, "runtime/migraphx_partition.json")["instructions"]) == 2
+    account = document(aaco.latest, "metrics/device_passes.json")
+    assert account["host_nodes"] >= 1 and account["named"] == account["timed"]["kernels"]
+    assert {node["partition"] for name, node in nodes.items() if name.startswith("before/")}.isdisjoint(
+        node["partition"] for name, node in nodes.items() if name.startswith("after/MatMul"))
+
+
+@pytest.mark.parametrize(("refuses", "says"), [
+    (None, "rocprofv3 is not installed, or not on the PATH"), ("--hip-runtime-trace", "rocprofv3: no")])
+def test_a_tracer_that_is_not_here_or_fails_costs_the_device_alone(aaco, stack, refuses, says):
+    """Mutation: the failure of the traced pass is the run's."""
+    if refuses:
+        rocm.install_rocprofv3(aaco.folder, refuses)
+    text = run(aaco, "bert-tiny", stack.around(aaco.folder / "bin" if refuses else None)).stdout
+    assert says in " ".join(text.split())
+    assert says in document(aaco.latest, "metrics/device_passes.json")["why_absent"]
+    assert document(aaco.latest, "session.json")["status"] == "complete"
+    assert document(aaco.latest, "runtime/migraphx_partition.json")["instructions"]
+
+
+def test_a_pass_of_calls_that_fails_leaves_the_times(aaco, stack):
+    log = rocm.install_rocprofv3(aaco.folder, fails_at=3)
+    run(aaco, "bert-tiny", stack.around(aaco.folder / "bin"))
+    account = document(aaco.latest, "metrics/device_passes.json")
+    assert len(log.read_text().splitlines()) == 3 and "checked" not in account
+    assert account["named"] == account["timed"]["kernels"] > 0
+    assert account["problems"] == [
+        "the pass that records calls: the measured process ended with exit code 1: rocprofv3: no"]
+
+
+def test_without_rocm_the_provider_says_which_library_it_lacks(aaco, stack):
+    """Nothing runs on the CPU in its place."""
+    refused = run(aaco, "bert-tiny", stack.around(libraries=False), expect=6).stderr
+    assert "libmigraphx_c.so.3: cannot open shared object file" in refused
