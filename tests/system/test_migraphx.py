@@ -115,15 +115,18 @@ def test_it_is_made_anew_from_what_was_recorded_and_computes_what_the_cpu_does(r
 
 
 def test_a_node_that_the_provider_does_not_take_runs_on_the_host_between_two_subgraphs(aaco, stack):
-    """Mutation: the host's node among the device's kernels."""
+    """Mutation: the host's node among the device's kernels; copies between providers of unknown origin."""
     rocm.install_rocprofv3(aaco.folder)
     # The provider leaves a part between others to the CPU unless a product in it is small: inputs of 300 at most.
     run(aaco, _models.with_host_node(aaco.folder / "split.onnx", 16), stack.around(aaco.folder / "bin"))
     nodes = {node["name"]: node for node in table(aaco.latest, "model/graph_nodes.parquet").to_pylist()}
     assert nodes["middle/Det"]["provider"] == "CPUExecutionProvider"
     assert len(document(aaco.latest, "runtime/migraphx_partition.json")["instructions"]) == 2
+    copies = [node for node in table(aaco.latest, "model/executed_nodes.parquet").to_pylist()
+              if node["op_type"].startswith("Memcpy")]
+    assert [node["origin"] for node in copies] == ["inserted"] * 2
     account = document(aaco.latest, "metrics/device_passes.json")
-    assert account["host_nodes"] >= 1 and account["named"] == account["timed"]["kernels"]
+    assert account["host_nodes"] == 1 and account["named"] == account["timed"]["kernels"]
     assert {node["partition"] for name, node in nodes.items() if name.startswith("before/")}.isdisjoint(
         node["partition"] for name, node in nodes.items() if name.startswith("after/MatMul"))
 
