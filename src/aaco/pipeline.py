@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aaco import imported, importing
@@ -24,7 +24,7 @@ from aaco.analytics.sizes import SizeCurve, SizePoint, size_curve
 from aaco.analytics.sweep import Curve, Point, curve
 from aaco.core import files
 from aaco.core.config import Settings, resolve
-from aaco.core.errors import AacoError, BadCapture, StorageError, UsageError
+from aaco.core.errors import AacoError, BadCapture, Missing, StorageError, UsageError
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session, Status, find, sessions
@@ -59,12 +59,16 @@ class Run(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A finished sweep: its curve, the batches in the order they were measured, that order's seed, and the backend."""
+    """A finished sweep: its curve, the batches in the order they were measured, that order's seed, and the backend.
+
+    failed: batches whose run failed, and how; the curve is of the others.
+    """
 
     curve: Curve
     order: tuple[int, ...]
     order_seed: int
     backend: str
+    failed: Mapping[int, AacoError] = MappingProxyType({})
 
 
 class SizeSweep(NamedTuple):
@@ -75,6 +79,7 @@ class SizeSweep(NamedTuple):
     order: tuple[int, ...]
     order_seed: int
     backend: str
+    failed: Mapping[int, AacoError] = MappingProxyType({})
 
 
 class SavedBaseline(NamedTuple):
@@ -157,7 +162,8 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
     """One ordinary session per batch, without the profiled pass; `given` is what `plan` takes. Raises AacoError.
 
     The order is shuffled, so that a machine that warms up or slows down does not look like an effect of the batch.
-    Every batch is prepared once before the first runs: one that the model does not take is refused at once.
+    Every batch is prepared once before the first runs: one that the model does not take is refused at once. One whose
+    run fails, as for want of memory, is left out of the curve; where every one does, the first failure is raised.
     """
     if not batches:
         raise UsageError("no batch to sweep", "batches=[1, 2, 4, 8]")
@@ -165,11 +171,13 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
     plans = [(batch, first.model_copy(update={"batch": batch})) for batch in sorted(set(batches))]
     points, why_no_vram, why_no_rss = list[Point](), "no batch was measured", "no batch was measured"
     seed = _shuffle(plans, "batch", settings, order_seed)
-    for _, point, found in _swept(plans, "batch", settings, show):
+    failed: dict[int, AacoError] = {}
+    for _, point, found in _swept(plans, "batch", settings, show, failed):
         points.append(point)
         why_no_vram = found.explanation.absent.get(layout.GPU_EVENTS, NO_MEMORY)
         why_no_rss = found.explanation.absent.get(SYSTEM_EVENTS.file, "the telemetry says nothing of it")
-    return Sweep(curve(points, why_no_vram, why_no_rss), tuple(batch for batch, _ in plans), seed, first.backend)
+    return Sweep(curve(points, why_no_vram, why_no_rss), tuple(batch for batch, _ in plans), seed, first.backend,
+                 failed)
 
 
 def sweep_sizes(settings: Settings, model: str, name: str, sizes: Sequence[int], show: Show = SILENT,
@@ -187,8 +195,9 @@ def sweep_sizes(settings: Settings, model: str, name: str, sizes: Sequence[int],
     plans = list(zip(chosen, record.resized(first, settings, name, chosen), strict=True))
     batch = plans[0][1].batch or 1
     seed = _shuffle(plans, name, settings, order_seed)
-    points = [SizePoint(size, point) for size, point, _ in _swept(plans, name, settings, show)]
-    return SizeSweep(size_curve(points), batch, tuple(size for size, _ in plans), seed, first.backend)
+    failed: dict[int, AacoError] = {}
+    points = [SizePoint(size, point) for size, point, _ in _swept(plans, name, settings, show, failed)]
+    return SizeSweep(size_curve(points), batch, tuple(size for size, _ in plans), seed, first.backend, failed)
 
 
 def _shuffle(plans: list[tuple[int, Plan]], name: str, settings: Settings, order_seed: int | None) -> int:
@@ -203,15 +212,26 @@ def _shuffle(plans: list[tuple[int, Plan]], name: str, settings: Settings, order
     return seed
 
 
-def _swept(plans: Sequence[tuple[int, Plan]], name: str, settings: Settings,
-           show: Show) -> Iterator[tuple[int, Point, Run]]:
-    """The finished runs of a sweep in their order, each with its place on the curve of batches."""
+def _swept(plans: Sequence[tuple[int, Plan]], name: str, settings: Settings, show: Show,
+           failed: dict[int, AacoError]) -> Iterator[tuple[int, Point, Run]]:
+    """The finished runs of a sweep in their order, each with its place on the curve of batches; into `failed` goes how
+    others failed. Raises Missing and StorageError, which every size would meet, and the failure where every one failed.
+    """
     for at, (size, each) in enumerate(plans):
         show.step(f"{name} {size} ({at + 1} of {len(plans)})")
-        with _at_size(name, size):
-            found = run(each, settings, show)
-            point = _point(each.batch or 1, found)
+        try:
+            with _at_size(name, size):
+                found = run(each, settings, show)
+                point = _point(each.batch or 1, found)
+        except (Missing, StorageError):
+            raise
+        except AacoError as error:
+            failed[size] = error
+            show.step(f"left out: {error.what}")
+            continue
         yield size, point, found
+    if len(failed) == len(plans):
+        raise next(iter(failed.values()))
 
 
 def seal(session: Session, settings: Settings, status: Status | None = None, show: Show = SILENT) -> Explanation:

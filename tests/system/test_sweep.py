@@ -108,6 +108,25 @@ def test_a_batch_the_model_refuses_is_named_before_anything_runs(aaco):
     assert "batch 2: batch 2" not in refused.stderr and not (aaco.folder / "sessions").exists()
 
 
+def test_a_batch_that_fails_is_left_out_of_the_curve_and_named(aaco):
+    """Mutation: the first failure ends the sweep, and with it what was measured before and would be after."""
+    value, floats = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    pairs = onnx.helper.make_tensor("pairs", onnx.TensorProto.INT64, [2], [-1, 6])
+    odd = onnx.helper.make_graph([onnx.helper.make_node("Reshape", ["x", "pairs"], ["y"])], "even",
+                                 [value("x", floats, ["n", 3])], [value("y", floats, ["half", 6])], [pairs])
+    onnx.save(onnx.helper.make_model(odd, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9),
+              aaco.folder / "even.onnx")
+    words = ("sweep", "even.onnx", "--batches", "1,2,4", "-n", 5, "--order-seed", 0)
+    done = aaco(*words, "--json", expect=2)
+    document = json.loads(done.stdout)
+    assert document["order"] == [1, 4, 2] and [row["batch"] for row in document["points"]] == [2, 4]
+    (left,) = document["failed"]
+    assert left["batch"] == 1 and left["why"].startswith("batch 1: ") and f"aaco: {left['why']}" in done.stderr
+    assert "left out 1" in aaco(*words, expect=2).stdout
+    failing = aaco("sweep", "even.onnx", "--batches", "1,3", expect=2)
+    assert failing.stdout == "" and failing.stderr.count("  try: ") == 1
+
+
 def test_too_few_iterations_for_a_median_name_the_batch(aaco):
     assert "batch 1: p50 needs at least 2 iterations" in aaco(
         "sweep", "bert-tiny", "--batches", "1", "-n", 1, "--quiet", expect=2).stderr

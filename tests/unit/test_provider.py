@@ -137,6 +137,19 @@ def test_inputs_that_do_not_fit_are_a_usage_error(tmp_path):
     assert "x tensor(float)['batch', 64]" in caught.value.fix
 
 
+def test_a_lack_of_memory_is_not_blamed_on_the_inputs(tmp_path):
+    """Mutation: the fix of any other failure."""
+    huge = helper.make_tensor("huge", TensorProto.INT64, [2], [1 << 24, 1 << 24])
+    graph = helper.make_graph([helper.make_node("Expand", ["x", "huge"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])], [huge])
+    path = tmp_path / "huge.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    with pytest.raises(UsageError, match="the inference failed") as caught:
+        infer(job(tmp_path, path, {"x": np.ones((1, 1), np.float32)}, level="disable"))
+    assert "ask for less" in caught.value.fix
+
+
 # Fail closed: the provider that was asked for, or an error.
 
 

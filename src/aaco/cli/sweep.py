@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import click
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
-from aaco.core.errors import Missing, UsageError
+from aaco.core.errors import AacoError, Missing, UsageError
 
 if TYPE_CHECKING:
     from aaco.analytics.sweep import Gain, Point
@@ -51,7 +51,7 @@ def sweep(model: str | None, named: str | None, batches: str | None, over: str |
     """Run MODEL at several batches, in random order, and show what each doubling brings.
 
     Every batch is an ordinary session, tagged "sweep", without the profiled pass; those of --over are tagged
-    "sweep-sizes".
+    "sweep-sizes". One whose run fails is left out and named; the exit status is then that of the first failure.
     """
     chosen = options.one_model(model, named)
     if over:
@@ -104,6 +104,7 @@ def _batches(settings: Settings, model: str, batches: list[int], slo_ms: float |
         say.document(_document(found, model, found.backend, slo_ms))
     else:
         yield from _lines(found, model, found.backend, slo_ms)
+    _refuse_failed(found.failed)
 
 
 def _sizes(settings: Settings, model: str, over: str, slo_ms: float | None, as_json: bool,
@@ -117,6 +118,13 @@ def _sizes(settings: Settings, model: str, over: str, slo_ms: float | None, as_j
         say.document(_sizes_document(found, slo_ms) | {"model": model, "backend": found.backend, "over": name})
     else:
         yield from _sizes_lines(found, f"{model} on {found.backend}", name, slo_ms)
+    _refuse_failed(found.failed)
+
+
+def _refuse_failed(failed: Mapping[int, AacoError]) -> None:
+    """Raises the first failure of a run, once the curve of the others is out: not all that was asked for was done."""
+    if failed:
+        raise next(iter(failed.values()))
 
 
 def _refuse_form(plot: Path) -> None:
@@ -149,10 +157,14 @@ def _document(found: Sweep, model: str, backend: str, slo_ms: float | None) -> d
     from aaco.analytics.sweep import described
 
     document = found.curve.document() | {"model": model, "backend": backend, "order": list(found.order),
-                                         "order_seed": found.order_seed}
+                                         "order_seed": found.order_seed, "failed": _failed(found.failed, "batch")}
     if slo_ms is not None:
         document |= {"best_under_slo": {"slo_ms": slo_ms, **described(found.curve.best_under(slo_ms))}}
     return document
+
+
+def _failed(failed: Mapping[int, AacoError], name: str) -> list[dict[str, Any]]:
+    return [{name: size, "why": error.what} for size, error in sorted(failed.items())]
 
 
 def _lines(found: Sweep, model: str, backend: str, slo_ms: float | None) -> Iterator[str]:
@@ -167,6 +179,7 @@ def _lines(found: Sweep, model: str, backend: str, slo_ms: float | None) -> Iter
     facts = [(reading.metric.replace("_", " "), format.reading(reading)) for reading in curve.readings]
     if slo_ms is not None:
         facts += [("best under the SLO", f"{format.reading(curve.best_under(slo_ms))} (median within {slo_ms:g} ms)")]
+    facts += [(f"left out {size}", error.what) for size, error in sorted(found.failed.items())]
     facts += [("order of runs", f"{', '.join(map(str, found.order))} (--order-seed {found.order_seed})"),
               ("note", NOTE)]
     yield from _facts(facts)
@@ -194,7 +207,7 @@ def _sizes_document(found: SizeSweep, slo_ms: float | None) -> dict[str, Any]:
     from aaco.analytics.sweep import described
 
     document = found.curve.document() | {"batch": found.batch, "order": list(found.order),
-                                         "order_seed": found.order_seed}
+                                         "order_seed": found.order_seed, "failed": _failed(found.failed, "size")}
     if slo_ms is not None:
         document |= {"largest_under_slo": {"slo_ms": slo_ms, **described(found.curve.largest_under(slo_ms))}}
     return document
@@ -215,6 +228,7 @@ def _sizes_lines(found: SizeSweep, what: str, name: str, slo_ms: float | None) -
     if slo_ms is not None:
         largest = format.reading(found.curve.largest_under(slo_ms))
         facts += [("largest under the SLO", f"{largest} (median within {slo_ms:g} ms)")]
+    facts += [(f"left out {size}", error.what) for size, error in sorted(found.failed.items())]
     facts += [("order of runs", f"{', '.join(map(str, found.order))} (--order-seed {found.order_seed})"),
               ("note", SIZES_NOTE)]
     yield from _facts(facts)

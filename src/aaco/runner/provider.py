@@ -23,6 +23,8 @@ from aaco.tracelake.outputs import Produced
 
 CPU = "CPUExecutionProvider"
 NO_TENSOR = "it is no tensor"
+# ONNX Runtime's arena and device allocators, cudaMalloc and hipMalloc, operator new.
+NO_ROOM = re.compile(r"allocate memory|out of memory|bad_?alloc", re.IGNORECASE)
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 OFFERED = "basic"
 LEVELS = {  # each does more than the one before
@@ -35,7 +37,7 @@ LEVELS = {  # each does more than the one before
 FAILURES = (
     ort_errors.Fail, ort_errors.InvalidArgument, ort_errors.InvalidGraph, ort_errors.InvalidProtobuf,
     ort_errors.NoModel, ort_errors.NoSuchFile, ort_errors.NotImplemented, ort_errors.RuntimeException,
-    ort_errors.EPFail, ort_errors.EngineError, RuntimeError,
+    ort_errors.EPFail, ort_errors.EngineError, RuntimeError, MemoryError,
 )
 
 
@@ -169,8 +171,9 @@ def _explained(session: ort.InferenceSession, job: Job, infer: Callable[[], obje
         try:
             infer()
         except FAILURES as error:
-            raise UsageError(f"{job.model}: the inference failed: {_brief(error)}",
-                             f"check --inputs and --shape: the model takes {_signature(session)}") from error
+            fix = "ask for less at once: --batch, --shape" if NO_ROOM.search(str(error)) else \
+                f"check --inputs and --shape: the model takes {_signature(session)}"
+            raise UsageError(f"{job.model}: the inference failed: {_brief(error)}", fix) from error
 
     return run
 
