@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from aaco import importing
+from aaco import discovery, importing
 from aaco.analytics import families
 from aaco.analytics.attribution.enclosing import Enclosing, Is
 from aaco.analytics.attribution.sequence import Node
@@ -68,7 +68,7 @@ def sequences(trace: Path) -> Iterator[Ordered]:
 
 def imported(traces: Sequence[Path], folder: Path) -> Session:
     """The tables of traces, in a session in the folder."""
-    chosen = importing.discover(traces)
+    chosen = discovery.discover(traces)
     reading = importing.Reading(chosen)
     reading.begin()
     made = importing.begin(chosen, folder, None, "")

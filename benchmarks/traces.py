@@ -34,8 +34,8 @@ NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 TO_TABLES = """
 import sys
 from pathlib import Path
-from aaco import importing
-chosen = importing.discover([Path(sys.argv[1])])
+from aaco import discovery, importing
+chosen = discovery.discover([Path(sys.argv[1])])
 reading = importing.Reading(chosen)
 reading.begin()
 importing.fill(importing.begin(chosen, Path(sys.argv[2]), None, ""), reading)

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from aaco import importing
+from aaco import discovery
 from aaco.analytics.families import UNKNOWN, decode, of_names
 from aaco.analytics.operators import torch
+from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, KERNELS
 from benchmarks.claims import Claim
 
@@ -168,14 +169,14 @@ def _each_once(captures: Path) -> Iterator[Used]:
                 yield used
 
 
-def _captures(folder: Path) -> tuple[importing.Found, ...]:
+def _captures(folder: Path) -> tuple[discovery.Found, ...]:
     try:
-        return importing.discover([folder]).captures
-    except importing.BadCapture:
+        return discovery.discover([folder]).captures
+    except BadCapture:
         return ()
 
 
-def _used(found: importing.Found) -> Used:
+def _used(found: discovery.Found) -> Used:
     used, operators, launched = Used(), dict[int, str](), defaultdict[tuple[int, str], int](int)
     for piece in found.parser.parse(found.path):
         if not isinstance(piece, pa.Table) or piece.schema.metadata is None:

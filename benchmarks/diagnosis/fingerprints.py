@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from aaco import importing
+from aaco import discovery
 from aaco.analytics.drift import distance, drift
 from aaco.analytics.fingerprints import COLUMNS, Gathering, log_bin
 from aaco.core.tables import KERNELS
@@ -72,7 +72,7 @@ def _binned(values: np.ndarray) -> tuple[list[int], list[int]]:
 
 def _table(path: Path) -> pa.Table:
     """The fingerprints of a capture, read as an import reads it, in order of time."""
-    (found,) = importing.discover([path]).captures
+    (found,) = discovery.discover([path]).captures
     pieces = [piece for piece in found.parser.parse(found.path) if isinstance(piece, pa.Table)
               and (piece.schema.metadata or {}).get(b"aaco.table") == KERNELS.name.encode()]
     gathering = Gathering()

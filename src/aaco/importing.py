@@ -1,4 +1,4 @@
-"""Captures of other tools become a session: found, parsed, and written as its tables."""
+"""Captures of other tools (discovery.py) become a session: parsed, and written as its tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ from aaco.core.session import LATEST, Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
 from aaco.counted import Traced
-from aaco.profiler import formats, latencies, migraphx, ncu
-from aaco.profiler.capture import Facts, Parser, members
-from aaco.profiler.rocprofv3_layout import run_of
+from aaco.discovery import Chosen, Found, Left, required
+from aaco.profiler import latencies, migraphx, ncu
+from aaco.profiler.capture import Facts
 from aaco.report.format import clean
 from aaco.tracelake import documents, layout, raw, store
 from aaco.tracelake.lake import Tally, Writer
@@ -37,7 +37,6 @@ SCHEMA_VERSION = 1
 NAMED = 20  # files that are not recognised are listed up to this many, and counted beyond
 NAMED_FORMATS = 3
 LONGEST = 300
-NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
 TELL_EVERY_S = 0.2
 # What a capture's metadata may say in a bundle: facts about versions, settings and shape of the run, by name.
 ALLOWED = re.compile(r"""(?:
@@ -48,51 +47,7 @@ ALLOWED = re.compile(r"""(?:
     | product | gpu_(?:series|model|arch|chip_id|name) | precision | batch_?size | iterations? | steps? | mode
     | generation | gfxv | thread_trace | pc_sampling | agent_id | dispatch_id
     )""", re.VERBOSE | re.IGNORECASE)
-# The formats in which rocprofv3 saves one run, the one that says most first.
-FULLEST_FIRST = ("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace")
 RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A capture: the file to parse, every file of it, and what parses it."""
-
-    path: Path
-    files: tuple[Path, ...]
-    parser: Parser
-
-
-@dataclass(frozen=True)
-class Left:
-    """A file that is not imported, and why."""
-
-    path: Path
-    why: str
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What an import reads, in the order of the captures' indices, and what it leaves.
-
-    counted: per further execution of the same program its captures, of which only the counters are taken (counted.py).
-    notes: what a reader must know of how they were recorded.
-    """
-
-    captures: tuple[Found, ...]
-    left: tuple[Left, ...]
-    asked: tuple[Path, ...] = ()
-    counted: tuple[tuple[Found, ...], ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What to call it all where nobody says it: the only capture's stem, or the name of its folder."""
-        first = self.captures[0].path
-        own = first.name.partition(".")[0] or first.name
-        if len(self.captures) == 1:
-            return own
-        folder = next((path for path in self.asked if path.is_dir()), first.parent)
-        return folder.resolve().name or own
 
 
 def given_latency(text: str) -> dict[str, Any]:
@@ -101,42 +56,6 @@ def given_latency(text: str) -> dict[str, Any]:
     source = "given as a number" if len(found) == 1 else Path(text).name
     return {"schema_version": SCHEMA_VERSION, "count": len(found), "median_ms": statistics.median(found),
             "source": redact(source)}
-
-
-def discover(paths: Sequence[Path], form: str | None = None) -> Chosen:
-    """The captures that the paths name or hold. Raises BadCapture where one is no capture, or none is found.
-
-    form: the format of every file, instead of recognising each.
-    """
-    found: list[Found] = []
-    left: list[Left] = []
-    taken: set[Path] = set()
-    for path in paths:
-        for file in _walk(path) if path.is_dir() else (path,):
-            if file.resolve() in taken:
-                continue
-            one = _recognise(file, form) if path.is_dir() else _required(file, form)
-            if isinstance(one, Left):
-                left.append(one)
-            else:
-                found.append(one)
-                taken |= {member.resolve() for member in one.files}
-    left = [one for one in left if one.path.resolve() not in taken]
-    if not found:
-        raise _nothing(paths, left)
-    named = {path.resolve() for path in paths}
-    again = {} if form else _saved_again([one for one in found if one.path.resolve() not in named])
-    left += [Left(one.path, f"{said.path.name} holds the same run") for one, said in again.items()]
-    return Chosen(tuple(one for one in found if one not in again), tuple(left), tuple(paths))
-
-
-def _saved_again(found: Sequence[Found]) -> dict[Found, Found]:
-    """Captures whose run lies beside them in a format that says more: rocprofv3 writes as many as it is asked for."""
-    fullest: dict[tuple[Path, str | None], Found] = {}
-    runs = [(run, one) for one in found if one.parser.FORMAT in FULLEST_FIRST and (run := run_of(one.path))]
-    for run, one in sorted(runs, key=lambda pair: FULLEST_FIRST.index(pair[1].parser.FORMAT)):
-        fullest.setdefault(run, one)
-    return {one: fullest[run] for run, one in runs if one.parser.FORMAT != fullest[run].parser.FORMAT}
 
 
 class Reading:
@@ -272,12 +191,12 @@ def again(session: Session, show: Show = SILENT) -> None:
     """
     document = documents.read(session, layout.CAPTURES)
     if not document:  # the import was cut short
-        captures = tuple(_required(Path(path), None) for path in session.record.plan["imports"])
+        captures = tuple(required(Path(path), None) for path in session.record.plan["imports"])
         left: tuple[Left, ...] = ()
         counted, notes = list[tuple[Found, ...]](), ()
     else:
         captures, *counted = (
-            tuple(_required(_unchanged(session, one), one["format"]) for one in each)
+            tuple(required(_unchanged(session, one), one["format"]) for one in each)
             for each in (document["captures"], *(one["captures"] for one in document.get("counted", []))))
         left = tuple(Left(Path(one["path"]), one["why"]) for one in document["unrecognised_files"])
         notes = tuple(document.get("notes", []))
@@ -312,53 +231,6 @@ def discard(session: Session, root: Path, latest: str | None) -> None:
 def latest(root: Path) -> str | None:
     """What root/latest points at."""
     return str((root / LATEST).readlink()) if (root / LATEST).is_symlink() else None
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below, in the order of their names; hidden ones are left out."""
-    for name, folders, names in os.walk(folder, onerror=_unreadable):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        yield from (Path(name, each) for each in sorted(names) if not each.startswith("."))
-
-
-def _unreadable(error: OSError) -> None:
-    raise BadCapture(f"{error.filename}: {error.strerror}", "check the folder's permissions") from error
-
-
-def _recognise(file: Path, form: str | None) -> Found | Left:
-    """A file of a folder, which may be anything."""
-    if not file.is_file():
-        return Left(file, "not a regular file")
-    if not files.is_text(str(file.resolve())):
-        return Left(file, NOT_TEXT)
-    try:
-        parser = formats.read(file, form) if form else formats.recognise(file)
-    except BadCapture as error:
-        return Left(file, error.what.removeprefix(f"{file}: "))
-    return Left(file, "not of a format this version reads") if parser is None else _found(file, parser)
-
-
-def _required(file: Path, form: str | None) -> Found:
-    """A file that was named."""
-    if file.exists() and not file.is_file():
-        raise BadCapture(f"{file}: not a regular file", "save the capture in a file first")
-    if not file.exists():
-        raise BadCapture(f"{file}: no such file", "check the path")
-    if not files.is_text(str(file.resolve())):
-        raise BadCapture(f"{file}: {NOT_TEXT}", "give it another name")
-    return _found(file, formats.read(file, form))
-
-
-def _found(file: Path, parser: Parser) -> Found:
-    every = tuple(members(parser, file))
-    return Found(every[0], every, parser)
-
-
-def _nothing(paths: Sequence[Path], left: Sequence[Left]) -> BadCapture:
-    where = ", ".join(map(str, paths[:3]))
-    seen = "; ".join(f"{one.path.name}: {one.why}" for one in left[:3])
-    return BadCapture(f"{where}: no capture of a known format among {len(left)} files" + (f" ({seen})" if seen else ""),
-                      f"known: {', '.join(sorted(formats.parsers()))}")
 
 
 def _state(file: Path) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aaco import imported, importing
+from aaco import discovery, imported, importing
 from aaco.analytics import health
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.inputs import peak_rss_bytes
@@ -138,7 +138,7 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
     settings = settings or resolve()
     root = settings.config.storage.sessions_dir
     given = importing.given_latency(latency) if latency is not None else None
-    chosen = importing.discover(paths, form)
+    chosen = discovery.discover(paths, form)
     if keep:
         importing.refuse_binary(chosen)
     reading = importing.Reading(chosen, show)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from aaco import __version__, importing, profilers, watching, withholding
+from aaco import __version__, discovery, importing, profilers, watching, withholding
 from aaco.collectors import arguments
 from aaco.core import clocks, files
 from aaco.core.config import Settings
@@ -17,7 +17,7 @@ from aaco.core.plan import Command
 from aaco.core.secrets import redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.importing import Chosen, Found
+from aaco.discovery import Chosen, Found, Left
 from aaco.pipeline import Run, outcome, seal
 from aaco.profiler import jsonstream
 from aaco.profiler.launchers import Launcher, Pass, Wanted, ncu
@@ -168,18 +168,18 @@ def _captures(made: Sequence[tuple[Share, Pass]], folder: Path, notes: list[str]
 
     Raises BadCapture where they left none.
     """
-    own, counted, left = dict[Path, Found](), list[tuple[Found, ...]](), list[importing.Left]()
+    own, counted, left = dict[Path, Found](), list[tuple[Found, ...]](), list[Left]()
     traces = any(one.kind == "trace" for _, one in made)
     for share, one in made:
         if one.kind != "trace" and not (folder / one.folder).is_dir():
             continue  # never begun: a note says why
         try:
-            found = importing.discover(_files(folder / one.folder, one))
+            found = discovery.discover(_files(folder / one.folder, one))
         except BadCapture as error:
             if one.kind == "trace" or not traces:
                 raise BadCapture(f"{share.launcher.NAME} recorded nothing: {error.what}",
                                  "does the program use the GPU? profiler/executions.json has what it said") from error
-            left.append(importing.Left(folder / one.folder, f"{_named(one)}: {error.what}"))
+            left.append(Left(folder / one.folder, f"{_named(one)}: {error.what}"))
             continue
         left += found.left
         if one.kind == "counters" and traces:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aaco import importing, pipeline
+from aaco import discovery, importing, pipeline
 from aaco.core.config import resolve
 from aaco.core.session import Session as Folder
 from aaco.core.tables import ALL
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.captures
 @pytest.fixture(scope="module")
 def everything(captures, tmp_path_factory):
     """One session of all captures; nothing of what follows the tables is made."""
-    chosen = importing.discover([captures])
+    chosen = discovery.discover([captures])
     reading = importing.Reading(chosen)
     reading.begin()
     made = importing.begin(chosen, tmp_path_factory.mktemp("lake"), "everything", "")
