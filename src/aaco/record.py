@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from aaco import __version__, backends, cooling, device_passes, roofs, watching
 from aaco.analytics import features, sentinel
 from aaco.calibration import card
+from aaco.calibration.driver import Vendor
 from aaco.collectors import arguments, environment, machine
 from aaco.collectors.arguments import Shown
 from aaco.core import clocks, files
@@ -36,7 +37,7 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 SCHEMA_VERSION = 1
 MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations
-ON_DEVICE = ON_CUDA | {"MIGraphXExecutionProvider"}
+MIGRAPHX = "MIGraphXExecutionProvider"
 OF_A_PASS = ("load_ms", "warmup", "stopped_by", "null_loop", "witness", "probes", "telemetry", "cooling")
 
 
@@ -223,8 +224,14 @@ def _ceilings(host: Machine, prepared: Prepared, settings: Settings, show: Show)
     """What this machine can do at most with the workload's threads; None where that is not to be measured."""
     if not settings.config.profiling.calibrate:
         return None
-    threads = prepared.workload.backend.session_options.get("intra_op_num_threads") or None
-    return roofs.of_run(host, threads, prepared.workload.backend.provider in ON_DEVICE, settings, show)
+    backend = prepared.workload.backend
+    vendor: Vendor | None = "NVIDIA" if backend.provider in ON_CUDA else "AMD" if backend.provider == MIGRAPHX else None
+    number = backend.provider_options.get("device_id", "0")
+    if vendor and not number.isdecimal():
+        show.step(f"no ceilings of a GPU: device_id {number!r} is no number")
+        return None
+    place = roofs.Place(vendor, int(number)) if vendor else None
+    return roofs.of_run(host, backend.session_options.get("intra_op_num_threads") or None, place, settings, show)
 
 
 def _time(session: Session, prepared: Prepared, show: Show) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Calibration with its watchers: CPUs and the first GPU are measured, kept for a day, and compared with the last time.
+"""Calibration with its watchers: CPUs and a GPU are measured, kept for a day, and compared with the last time.
+
+A run is held against the ceilings of the device that it uses, by the vendor of its backend and the number that CUDA or
+HIP give the device. Where a machine has several kinds of a vendor's devices, the driver is asked which one that is.
 
 A GPU's clocks, power, heat and throttling are recorded while the measuring process runs, so that each ceiling is kept
 with the conditions it was found in.
@@ -11,8 +14,9 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from aaco import cooling
 from aaco.analytics import heat
@@ -23,22 +27,31 @@ from aaco.calibration.driver import Vendor
 from aaco.collectors import amd_sensors, device_watch, machine, nvml
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
+from aaco.core.host import Host
 from aaco.core.machine import Gpu, Machine
 from aaco.core.readings import Absent
 from aaco.core.show import SILENT, Show
 from aaco.profiler import smi
 
-Devices = Literal["cpu", "gpu", "all"]
 COOL_S = 60.0  # how long to wait for a warm device
+NO_GPU = "aaco calibrate --device cpu, or aaco doctor  # says what a GPU machine lacks"
 ONE = "measuring the ceilings of {} (round {} of {})"
 
 
-def calibrate(settings: Settings, devices: Devices = "all", rounds: int = 1, show: Show = SILENT
+@dataclass(frozen=True)
+class Place:
+    """A device as a backend names it: its vendor, and its number for programs that this process starts."""
+
+    vendor: Vendor
+    number: int = 0
+
+
+def calibrate(settings: Settings, devices: str = "all", rounds: int = 1, show: Show = SILENT
               ) -> tuple[MachineCard, list[card.Drift]]:
     """Measure now, and keep it; also what moved since the cards in the cache, however old.
 
-    devices: "all" measures the GPU where there is one; where that fails, the CPUs' card says why. The card of both is
-    merged. Raises AacoError.
+    devices: "cpu"; "gpu", the first one, or "gpu:N"; "all" measures the first GPU where there is one; where that fails,
+    the CPUs' card says why. The card of both is merged. Raises AacoError.
     """
     cache, host = settings.config.storage.cache_dir.expanduser(), machine.identify()
     moved: list[card.Drift] = []
@@ -51,11 +64,12 @@ def calibrate(settings: Settings, devices: Devices = "all", rounds: int = 1, sho
         return found
 
     def of_device() -> MachineCard:
-        device = _first(host)
+        place = Place(_first(host).vendor, int(devices.partition(":")[2] or 0))
+        device = _chosen(host, place)
         cooling.before(COOL_S, show)
-        return keep([_device(host, device, settings, show, number, rounds) for number in range(rounds)])
+        return keep([_device(host, device, place, settings, show, number, rounds) for number in range(rounds)])
 
-    if devices == "gpu":
+    if devices.startswith("gpu"):
         return of_device(), moved
     cpus = keep([_cpus(host, None, show, number, rounds) for number in range(rounds)])
     if devices == "cpu" or not host.gpus:
@@ -66,21 +80,22 @@ def calibrate(settings: Settings, devices: Devices = "all", rounds: int = 1, sho
         return cpus.model_copy(update={"absent": {host.gpus[0].name: reason.what}}), moved
 
 
-def of_run(host: Machine, threads: int | None, on_device: bool, settings: Settings, show: Show) -> MachineCard | None:
+def of_run(host: Machine, threads: int | None, place: Place | None, settings: Settings, show: Show
+           ) -> MachineCard | None:
     """The card of what a workload runs on, from the cache or, where it has none, measured.
 
-    threads: of the CPUs (None: all). None where it cannot be measured: the run goes on, and readings that need
-    ceilings are absent.
+    threads: of the CPUs (None: all). place: the device; None: the CPUs. None where it cannot be measured: the run goes
+    on, and readings that need ceilings are absent.
     """
     cpus = _kept(host.id, settings, show, lambda: _cpus(host, threads, show), threads or len(os.sched_getaffinity(0)))
-    if not on_device:
+    if place is None:
         return cpus
     try:
-        device = _first(host)
-    except Missing as reason:
+        device = _chosen(host, place)
+    except AacoError as reason:
         show.step(f"no ceilings of a GPU: {reason.what}")
         return None
-    found = _kept(_identity(host, device), settings, show, lambda: _device(host, device, settings, show))
+    found = _kept(_identity(host, device), settings, show, lambda: _device(host, device, place, settings, show))
     return card.for_device(found, cpus) if found else None
 
 
@@ -118,24 +133,46 @@ def _cpus(host: Machine, threads: int | None, show: Show, number: int = 0, round
     return MachineCard(machine_id=host.id, ceilings=cpu.measure(threads, show=show))
 
 
-def _device(host: Machine, device: Gpu, settings: Settings, show: Show, number: int = 0, rounds: int = 1
-            ) -> MachineCard:
+def _device(host: Machine, device: Gpu, place: Place, settings: Settings, show: Show, number: int = 0,
+            rounds: int = 1) -> MachineCard:
     show.step(ONE.format(device.name, number + 1, rounds))
     cache = settings.config.storage.cache_dir.expanduser() / "kernels"
     with tempfile.TemporaryDirectory() as folder:
-        with device_watch.recorded(Path(folder), wanted=[device.vendor.lower()]):
-            found = gpu.measure(cast(Vendor, device.vendor), device.arch, cache, show)
-        rows = _rows(Path(folder))
+        with device_watch.recorded(Path(folder), wanted=[place.vendor.lower()]):
+            found = gpu.measure(place.vendor, device.arch, cache, show, place.number)
+        rows = _rows(Path(folder), place.vendor, found.device.bus_id)
     return MachineCard(machine_id=_identity(host, device), ceilings=found.watched(rows), device=found.device,
                        absent=found.absent)
 
 
-def _first(host: Machine) -> Gpu:
-    """The GPU to measure: the first one. Raises Missing with what the drivers say where there is none."""
+def _first(host: Machine) -> Place:
+    """The first GPU. Raises Missing with what the drivers say where there is none."""
     if host.gpus:
-        return host.gpus[0]
-    raise Missing(f"there is no GPU to calibrate: {nvml.why_not()}; {amd_sensors.why_not()}",
-                  "aaco calibrate --device cpu, or aaco doctor  # says what a GPU machine lacks")
+        return Place(cast(Vendor, host.gpus[0].vendor))
+    raise Missing(f"there is no GPU to calibrate: {nvml.why_not()}; {amd_sensors.why_not()}", NO_GPU)
+
+
+def _chosen(host: Machine, place: Place) -> Gpu:
+    """The kind of device that is in a place; where the vendor's are all alike nobody is asked. Raises AacoError."""
+    known = [device for device in host.gpus if device.vendor == place.vendor]
+    if not known:
+        why = amd_sensors.why_not() if place.vendor == "AMD" else nvml.why_not()
+        raise Missing(f"there is no {place.vendor} GPU to calibrate: {why}", NO_GPU)
+    if _alike(known):
+        return known[0]
+    told = gpu.which(place.vendor, place.number)
+    known = [device for device in known if device.model == told.name] or known
+    known = [device for device in known if device.compute_units == told.compute_units] or known
+    nearest = min(abs((device.vram_bytes or 0) - told.memory_bytes) for device in known)
+    known = [device for device in known if abs((device.vram_bytes or 0) - told.memory_bytes) == nearest]
+    if not _alike(known):
+        raise Missing(f"{place.vendor} GPU {place.number} is {told.name} by its driver, and several kinds here may be",
+                      "aaco env diff shows gpu.amd and gpu.nvidia")
+    return known[0]
+
+
+def _alike(devices: Collection[Gpu]) -> bool:
+    return len({json.dumps(device.identity) for device in devices}) == 1
 
 
 def _identity(host: Machine, device: Gpu) -> str:
@@ -143,20 +180,30 @@ def _identity(host: Machine, device: Gpu) -> str:
     return f"{host.id}-{hashlib.sha256(json.dumps(device.identity).encode()).hexdigest()[:8]}"
 
 
-def _rows(folder: Path) -> list[dict[str, Any]]:
+def _rows(folder: Path, vendor: Vendor, bus_id: str) -> list[dict[str, Any]]:
     """What was recorded of the measured device, in order of time; nothing where nothing watches it."""
     try:
         rows = device_watch.events(folder, smi.gpu_events).to_pylist()
     except Absent:
         return []
-    device = visible({row["device_id"] for row in rows}, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    device = watched({row["device_id"] for row in rows}, number_at(vendor, bus_id))
     return sorted((row for row in rows if row["device_id"] == device and row["t_ns"]), key=lambda row: row["t_ns"])
 
 
-def visible(devices: Collection[int], named: str | None) -> int | None:
-    """The number of the device that CUDA calls device 0; both are in order of their places on PCI. A UUID is not looked
-    up: with several devices none counts as watched then."""
-    first = (named or "0").split(",")[0].strip()
-    if first.isdigit() and int(first) in devices:
-        return int(first)
-    return min(devices) if len(devices) == 1 else None
+def watched(devices: Collection[int], number: int | None) -> int | None:
+    """Which of the recorded devices is the one of this number; without a number an only one, else none."""
+    if number in devices:
+        return number
+    return min(devices) if number is None and len(devices) == 1 else None
+
+
+def number_at(vendor: Vendor, bus_id: str, host: Host | None = None, library: str = nvml.LIBRARY) -> int | None:
+    """The number that whoever watches devices gives the one in a place on PCI; None where that is not told."""
+    try:
+        if vendor == "NVIDIA":
+            return nvml.number_at(bus_id, library)
+        places = {device.folder.resolve().name: device.index for device in amd_sensors.devices(host or Host())}
+    except Absent:
+        return None
+    board = f"{bus_id.lower().rpartition('.')[0]}.0"  # a partition's function is its number on the board
+    return places.get(bus_id.lower(), places.get(board))

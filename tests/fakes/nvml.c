@@ -29,6 +29,8 @@ int nvmlShutdown(void) { users--; return OK; }
 const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : "Not Supported"; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = COUNT; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = &devices[index]; return OK; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *place, void **handle) { *handle = &devices[!strcmp(place, "0000:0c:00.0")]; return strncmp(place, "0000:0", 6) ? 6 : OK; }
+int nvmlDeviceGetIndex(void *handle, unsigned *index) { *index = SECOND(handle) ? 1 : 0; return OK; }
 int nvmlDeviceGetName(void *handle, char *name, unsigned size) { strncpy(name, SECOND(handle) ? "Quiet" : "Fake", size); return OK; }
 int nvmlDeviceGetUtilizationRates(void *handle, Utilization *used) { if (state(handle)) return 15; used->gpu = 87; used->memory = 12; return SECOND(handle) ? NOT_SUPPORTED : OK; }
 int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) { memory->total = 80ULL << 30; memory->used = 3ULL << 30; memory->free = 77ULL << 30; return OK; }

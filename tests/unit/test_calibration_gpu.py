@@ -9,11 +9,12 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from aaco import roofs, whatif
+from aaco import record, roofs, whatif
 from aaco.analytics import heat
 from aaco.analytics.devices.ceilings import Identity
 from aaco.analytics.roofline import placement
@@ -23,9 +24,12 @@ from aaco.calibration.card import Ceiling, Device, MachineCard
 from aaco.cli.calibrate import calibrate as command
 from aaco.core.config import resolve
 from aaco.core.errors import Missing
+from aaco.core.host import Host
 from aaco.core.machine import Gpu
 from aaco.core.show import Show
 from aaco.examinations import roofline
+from aaco.runner.registry import BackendEntry
+from tests.fakes import hosts
 
 FAKES = Path(__file__).parents[1] / "fakes"
 PART_S = 0.01
@@ -65,6 +69,14 @@ def machine(drivers, tmp_path, monkeypatch):
 
     measure.bin = folder
     return measure
+
+
+def nvml_with(devices, folder):
+    """The driver's library of so many devices."""
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([GCC, "-shared", "-fPIC", "-w", f"-DCOUNT={devices}", "-DINIT=0", "-o", library, FAKES / "nvml.c"],
+                   check=True, env={"PATH": os.environ.get("REAL_PATH") or os.environ["PATH"]})
+    return library
 
 
 def tool(folder, name, text):
@@ -252,11 +264,92 @@ def test_without_a_device_it_is_refused(monkeypatch):
     assert "--device cpu" in caught.value.fix
 
 
-@pytest.mark.parametrize(("devices", "named", "watched"), [
-    ({0, 1}, None, 0), ({0, 1}, "1,0", 1), ({0, 1}, "GPU-5fd6", None), ({0}, "GPU-5fd6", 0), ({0}, "3", 0),
-    (set(), None, None)])
-def test_the_watched_device_is_the_measured_one(devices, named, watched):
-    assert roofs.visible(devices, named) == watched
+@pytest.mark.parametrize(("devices", "number", "watched"), [
+    ({0, 1}, 0, 0), ({0, 1}, 1, 1), ({0, 1}, None, None), ({0}, None, 0), ({0}, 3, None), (set(), None, None)])
+def test_the_watched_device_is_the_measured_one(devices, number, watched):
+    assert roofs.watched(devices, number) == watched
+
+
+def test_a_device_is_found_by_its_place_on_pci(tmp_path):
+    """Whatever the order in which CUDA or HIP number devices, and of a partition of AMD's by its board."""
+    library = nvml_with(2, tmp_path)
+    found = [roofs.number_at("NVIDIA", place, library=str(library)) for place in ("0000:0b:00.0", "0000:0c:00.0", "x")]
+    assert found == [0, 1, None] and roofs.number_at("NVIDIA", "0000:0b:00.0", library="/none.so") is None
+    for number, place in ((0, "0000:c5:00.0"), (1, "0000:05:00.0")):
+        hosts.plant(tmp_path / "sys/devices" / place, {"vendor": "0x1002\n"})
+        card_folder = tmp_path / f"sys/class/drm/card{number}"
+        card_folder.mkdir(parents=True)
+        (card_folder / "device").symlink_to(tmp_path / "sys/devices" / place)
+    places = ("0000:05:00.0", "0000:C5:00.0", "0000:05:00.3", "0000:06:00.0")
+    assert [roofs.number_at("AMD", place, Host(tmp_path)) for place in places] == [1, 0, 1, None]
+
+
+FAKE, OTHER = Gpu("NVIDIA", "Fake GPU", None, None, 80 << 30), Gpu("NVIDIA", "Other GPU", None, None, 40 << 30)
+
+
+@pytest.fixture
+def several(machine, tmp_path, monkeypatch, drivers):
+    """A machine with an AMD device and two kinds of NVIDIA's, which CUDA numbers in another order than nvidia-smi."""
+    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
+    host = roofs.Machine.of("c", 1, 1, 1, 1, (Gpu("AMD", None, "gfx942", 304, 192 << 30), OTHER, FAKE))
+    monkeypatch.setattr(roofs.machine, "identify", lambda: host)
+    monkeypatch.setattr(roofs, "COOL_S", 0.0)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(drivers["NVIDIA"]))
+    monkeypatch.setenv("FAKE_GPU_KINDS", "2")
+    return host, resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
+
+
+def test_a_run_is_held_against_the_device_that_it_uses(several, monkeypatch):
+    """Mutations: the first device whatever the number; the first of nvidia-smi; AMD's for a run on CUDA."""
+    host, settings = several
+    cards = [roofs.of_run(host, None, roofs.Place("NVIDIA", number), settings, Show()) for number in (0, 1)]
+    assert [(one.device.name, one.device.compute_units) for one in cards] == [("Fake GPU", 132), ("Other GPU", 66)]
+    monkeypatch.setattr(roofs.gpu, "measure", lambda *given: pytest.fail("measured anew"))
+    again = [roofs.of_run(host, None, roofs.Place("NVIDIA", number), settings, Show()) for number in (1, 0)]
+    assert [one.device.name for one in again] == ["Other GPU", "Fake GPU"]
+    said = []
+    for place in (roofs.Place("NVIDIA", 2), roofs.Place("AMD", 0)):
+        monkeypatch.setattr(roofs.gpu, "measure", gpu.measure)
+        host = host if place.vendor == "NVIDIA" else roofs.Machine.of("c", 1, 1, 1, 1, (FAKE,))
+        assert roofs.of_run(host, None, place, settings, Show(step=said.append)) is None
+    assert "no ceilings of a GPU: there is no NVIDIA GPU 2: the driver sees 2, from 0" in said
+    assert any(one.startswith("no ceilings of a GPU: there is no AMD GPU to calibrate: ") for one in said)
+
+
+def test_equal_devices_are_not_asked_which_they_are(several, monkeypatch):
+    """To ask starts the driver. Mutation: ask in any case."""
+    monkeypatch.setattr(roofs.gpu, "which", lambda *given: pytest.fail("asked"))
+    assert roofs._chosen(roofs.Machine.of("c", 1, 1, 1, 1, (FAKE, FAKE)), roofs.Place("NVIDIA", 1)) == FAKE
+
+
+def test_kinds_without_a_name_are_told_apart_by_units_and_memory(monkeypatch):
+    kinds = [Gpu("AMD", None, "gfx942", units, size << 30) for units, size in ((304, 192), (304, 256), (38, 24))]
+    host = roofs.Machine.of("c", 1, 1, 1, 1, tuple(kinds))
+    for kind, (units, size) in zip(kinds, ((304, 191), (304, 255), (38, 23)), strict=True):
+        monkeypatch.setattr(roofs.gpu, "which", lambda *given, u=units, s=size: gpu.Which("AMD GPU", u, s << 30))
+        assert roofs._chosen(host, roofs.Place("AMD", 1)) == kind
+
+
+def test_calibrate_takes_the_number_of_a_gpu(several, tmp_path, monkeypatch):
+    _, settings = several
+    monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (OTHER, FAKE)))
+    assert roofs.calibrate(settings, "gpu:1")[0].device.name == "Other GPU"
+    assert roofs.calibrate(settings, "gpu")[0].device.name == "Fake GPU"
+    refused = CliRunner().invoke(command, ["--device", "gpu:x"])
+    assert refused.exit_code == 2 and "'gpu:x' is none of cpu, gpu, all, gpu:N" in refused.output
+
+
+@pytest.mark.parametrize(("backend", "place"), [
+    ({"provider": "CUDAExecutionProvider", "device_id": 1}, roofs.Place("NVIDIA", 1)),
+    ({"provider": "TensorrtExecutionProvider", "options": {"device_id": 2}}, roofs.Place("NVIDIA", 2)),
+    ({"provider": "MIGraphXExecutionProvider"}, roofs.Place("AMD", 0)),
+    ({"provider": "CPUExecutionProvider"}, None)])
+def test_a_backend_says_which_device_it_uses(backend, place, monkeypatch):
+    asked = []
+    monkeypatch.setattr(record.roofs, "of_run", lambda host, threads, place, *rest: asked.append(place))
+    prepared = SimpleNamespace(workload=SimpleNamespace(backend=BackendEntry(name="x", **backend)))
+    record._ceilings(None, prepared, resolve(environment={}), Show())
+    assert asked == [place]
 
 
 def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine, tmp_path, monkeypatch, drivers):
@@ -265,9 +358,7 @@ def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine
     monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
     monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
     monkeypatch.setattr(roofs, "COOL_S", 0.0)
-    library = tmp_path / "libnvidia-ml.so.1"
-    subprocess.run([GCC, "-shared", "-fPIC", "-w", "-DCOUNT=1", "-DINIT=0", "-o", library, FAKES / "nvml.c"],
-                   check=True, env={"PATH": os.environ["REAL_PATH"]})
+    nvml_with(1, tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{drivers['NVIDIA']}:{tmp_path}")
     monkeypatch.setattr(gpu, "NEAR_NS", 60 * 10**9)  # a busy machine may keep the recorder waiting
     settings = resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
@@ -279,7 +370,7 @@ def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine
     assert any("the clock was held down: sw_power_cap" in one for one in roofs.guard(found))
     by_name = {item.name: item for item in found.ceilings}
     assert by_name["lds_bytes_per_s"].spread < 1e-6 and len(by_name["lds_bytes_per_s"].rounds) == 2
-    run = roofs.of_run(roofs.machine.identify(), None, True, settings, Show())
+    run = roofs.of_run(roofs.machine.identify(), None, roofs.Place("NVIDIA"), settings, Show())
     assert {item.name: item.value for item in run.ceilings}["fp16_flops"] == pytest.approx(MATRIX, rel=1e-5)
 
 

@@ -295,16 +295,19 @@ def _arch(gpu: Gpu, said: str) -> str:
 
 
 def main() -> None:
-    """Measure in this process, for the arguments vendor, architecture, cache and time for a part; see child.answer.
-
-    An empty architecture is asked of the driver.
+    """Measure in this process, for the arguments vendor, device's number, architecture, cache and time for a part; see
+    child.answer. An empty architecture is asked of the driver. With the first two alone: only say which device it is.
     """
     with child.answer() as tell:
-        vendor, said, cache = cast(Vendor, sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-        gpu = Gpu(vendor)
+        vendor, number = cast(Vendor, sys.argv[1]), int(sys.argv[2])
+        gpu = Gpu(vendor, number)
+        if len(sys.argv) == 3:
+            tell(name=gpu.device_name, compute_units=gpu.attribute("units"), memory_bytes=gpu.memory()[1])
+            return
+        said, cache = sys.argv[3], Path(sys.argv[4])
         arch = _arch(gpu, said)
         code, by = compiler.compiled(vendor, arch, cache)
-        bench = Bench(gpu, arch, code, float(sys.argv[4]))
+        bench = Bench(gpu, arch, code, float(sys.argv[5]))
         tell(device=Device(vendor=vendor, name=gpu.device_name, arch=arch, compute_units=bench.sizes.units,
                            memory_bytes=gpu.memory()[1], l2_bytes=gpu.attribute("l2") or None, bus_id=gpu.bus_id,
                            compiler=by).model_dump())

@@ -72,10 +72,14 @@ class Kernel:
 
 
 class Gpu:
-    """The first device that this process may use, with a context and one stream of its own. Raises Missing."""
+    """A device that this process may use, with a context and one stream of its own. Raises Missing.
 
-    def __init__(self, vendor: Vendor) -> None:
+    number: as CUDA or HIP number those that this process may use (CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES).
+    """
+
+    def __init__(self, vendor: Vendor, number: int = 0) -> None:
         self.vendor: Vendor = vendor
+        self.number = number
         self.library = libraries.load(*LIBRARIES[vendor])
         self._calls = {name: self._bind(symbol(name, vendor), FUNCTIONS[name][2]) for name in FUNCTIONS}
         self._open()
@@ -92,7 +96,7 @@ class Gpu:
         return call
 
     def _open(self) -> None:
-        """A context on device 0. The stream is a blocking one: what waits for the default stream waits for it, too."""
+        """A context on the device. The stream blocks: what waits for the default stream waits for it, too."""
         count = c_int()
         if self.vendor == "AMD":
             self._demand("hipInit", self.library.hipInit(c_uint(0)))
@@ -102,11 +106,15 @@ class Gpu:
             self.call("count", byref(count))
         if count.value < 1:
             raise Missing(f"the driver sees no {self.vendor} GPU", "aaco doctor  # says what a GPU machine lacks")
+        if self.number >= count.value:
+            raise Missing(f"there is no {self.vendor} GPU {self.number}: the driver sees {count.value}, from 0",
+                          "CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES may hide some from this process")
         if self.vendor == "AMD":
-            self._demand("hipSetDevice", self.library.hipSetDevice(c_int(0)))
+            self._demand("hipSetDevice", self.library.hipSetDevice(c_int(self.number)))
         else:
             context = c_void_p()
-            self._demand("cuDevicePrimaryCtxRetain", self.library.cuDevicePrimaryCtxRetain(byref(context), c_int(0)))
+            self._demand("cuDevicePrimaryCtxRetain", self.library.cuDevicePrimaryCtxRetain(byref(context),
+                                                                                            c_int(self.number)))
             self._demand("cuCtxSetCurrent", self.library.cuCtxSetCurrent(context))
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -142,13 +150,13 @@ class Gpu:
 
     def _text(self, name: str) -> str:
         buffer = ctypes.create_string_buffer(256)
-        self.call(name, buffer, len(buffer), 0)
+        self.call(name, buffer, len(buffer), self.number)
         return buffer.value.decode(errors="replace")
 
     def attribute(self, name: str) -> int:
         """One of ATTRIBUTES."""
         value = c_int()
-        self.call("attribute", byref(value), ATTRIBUTES[self.vendor][name], 0)
+        self.call("attribute", byref(value), ATTRIBUTES[self.vendor][name], self.number)
         return value.value
 
     @property

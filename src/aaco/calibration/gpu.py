@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from aaco.calibration import child, rounds
 from aaco.calibration.card import Ceiling, Conditions, Device
@@ -17,6 +17,7 @@ from aaco.core.show import SILENT, Show
 Row = Mapping[str, Any]  # of gpu_events, of the device
 
 LIMIT_S = 240.0  # compiling included; a device that takes longer hangs
+WHICH_S = 60.0  # to open the driver's library starts every device of the machine
 PART_S = 0.6  # for each ceiling at most, from when it runs
 NEAR_NS = 250_000_000  # a row this near belongs to a measurement too short to hold one
 
@@ -36,19 +37,34 @@ class Measured:
                 for item, between in zip(self.ceilings, self.between_ns, strict=True)]
 
 
-def measure(vendor: Vendor, arch: str | None, cache: Path, show: Show = SILENT) -> Measured:
-    """The first visible GPU of a vendor.
+class Which(NamedTuple):
+    """What tells one kind of device from another, by its driver."""
+
+    name: str
+    compute_units: int
+    memory_bytes: int
+
+
+def which(vendor: Vendor, number: int) -> Which:
+    """The device of a number. Raises Missing where there is none or no answer."""
+    told = list(child.run("aaco.calibration.bench", (vendor, str(number)), {}, WHICH_S))
+    if not told:
+        raise Missing(f"the driver does not say what {vendor} GPU {number} is", "aaco doctor")
+    return Which(**told[-1])
+
+
+def measure(vendor: Vendor, arch: str | None, cache: Path, show: Show = SILENT, number: int = 0) -> Measured:
+    """A visible GPU of a vendor.
 
     arch: AMD's name of the architecture, which its driver library does not tell; None: ask the driver. cache: where
-    compiled code is kept. Raises Missing where there is no device, no compiler
-    or no answer.
+    compiled code is kept. number: as CUDA or HIP number devices for programs that this process starts, which is what a
+    backend's device_id means. Raises Missing where there is no device, no compiler or no answer.
     """
     device: Device | None = None
     found: list[Ceiling] = []
     between: list[tuple[int, int]] = []
     absent: dict[str, str] = {}
-    told = child.run("aaco.calibration.bench", (vendor, arch or "", str(cache), str(PART_S)),
-                     {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, LIMIT_S)
+    told = child.run("aaco.calibration.bench", (vendor, str(number), arch or "", str(cache), str(PART_S)), {}, LIMIT_S)
     for line in child.counted(told, show):
         if "device" in line:
             device = Device.model_validate(line["device"])

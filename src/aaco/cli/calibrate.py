@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
@@ -17,9 +19,24 @@ DEVICES = ("cpu", "gpu", "all")
 SMALLEST = 0.01  # a change that gets a line: as much as a settled ceiling may still rise
 
 
+class Device(click.ParamType[str]):
+    """What to measure: cpu, gpu, all, or a GPU by its number."""
+
+    name = "cpu|gpu|gpu:N|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(r"cpu|all|gpu(:[0-9]{1,4})?", value):
+            self.fail(f"{value!r} is none of {', '.join(DEVICES)}, gpu:N.", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(device) for device in DEVICES if device.startswith(incomplete)]
+
+
 @manual.command()
-@click.option("--device", type=click.Choice(DEVICES), default="all", show_default=True,
-              help="What to measure; all: the CPUs and, where there is one, the first GPU.")
+@click.option("--device", type=Device(), default="all", show_default=True,
+              help="What to measure; gpu: the first one; gpu:1: what a backend calls device_id 1; all: the CPUs and, "
+                   "where there is one, the first GPU.")
 @click.option("--rounds", type=click.IntRange(1, 100), default=1, show_default=True,
               help="How often to measure everything; the best value counts, the spread is printed.")
 @options.config_file

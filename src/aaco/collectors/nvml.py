@@ -97,6 +97,13 @@ class Driver:
         self._demand("nvmlDeviceGetCount_v2", byref(count))
         return [self._device(index) for index in range(count.value)]
 
+    def number_at(self, bus_id: str) -> int:
+        """The number of the device in a place on PCI. Raises Absent."""
+        handle, number = c_void_p(), c_uint()
+        self._demand("nvmlDeviceGetHandleByPciBusId_v2", bus_id.encode(), byref(handle))
+        self._demand("nvmlDeviceGetIndex", handle, byref(number))
+        return number.value
+
     def sample(self, device: Device, slow: bool = True) -> tuple[int, ...]:
         """One record, without its time: what is not told is -1. slow: ask also for what takes long."""
         self._refused = SUCCESS
@@ -212,6 +219,15 @@ def why_not(host: Host | None = None, library: str = LIBRARY) -> str | None:
         return None if driver.devices() else "NVML sees no device"
     except Absent as reason:
         return str(reason)
+    finally:
+        driver.close()
+
+
+def number_at(bus_id: str, library: str = LIBRARY) -> int:
+    """NVML's number of the device in a place on PCI. Raises Absent."""
+    driver = Driver(library)
+    try:
+        return driver.number_at(bus_id)
     finally:
         driver.close()
 
