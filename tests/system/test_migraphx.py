@@ -158,3 +158,13 @@ def test_without_rocm_the_provider_says_which_library_it_lacks(aaco, stack):
     """Nothing runs on the CPU in its place."""
     refused = run(aaco, "bert-tiny", stack.around(libraries=False), expect=6).stderr
     assert "libmigraphx_c.so.3: cannot open shared object file" in refused
+
+
+def test_doctor_says_what_the_provider_lacks_to_be_loaded_and_what_device(aaco, stack):
+    """Mutation: the library counted as good because its file is there."""
+    lines = {libraries: json.loads(aaco("doctor", "--json", **stack.around(libraries=libraries)).stdout)["capabilities"]
+             for libraries in (False, True)}
+    why = {libraries: next(one for one in found if one["name"] == PROVIDER)["why_not"]
+           for libraries, found in lines.items()}
+    assert why[False].startswith("libmigraphx_c.so.3: cannot open shared object file")
+    assert "kfd" in why[False] and why[True] in why[False] and "libmigraphx" not in why[True]

@@ -25,6 +25,15 @@ from aaco.core.readings import Absent
 
 TOOL_TIMEOUT_S = 3.0
 CUPTI_TIMEOUT_S = 10.0  # it initialises every GPU
+# ONNX Runtime brings CUDA's libraries into the process itself, from their wheels.
+LOADS = """import ctypes, sys, onnxruntime
+if "cuda" in sys.argv[1] or "tensorrt" in sys.argv[1]:
+    onnxruntime.preload_dlls()
+try:
+    ctypes.CDLL(sys.argv[1])
+except OSError as error:
+    print(error)
+"""
 CUPTI_PROBE = Path(aaco.__file__).parent / "profiler/cupti/inside"  # it runs in any Python, and imports nothing of ours
 SPARE_BYTES = GIB  # a profiled session of a large model stays well under it
 # Bits of CapEff in proc_pid_status(5), from include/uapi/linux/capability.h.
@@ -95,13 +104,29 @@ def _onnxruntime(host: Host) -> str:
 
 
 def _provider(name: str, needs: Probe | None = None) -> Probe:
-    """Whether the provider's library is installed, and what it needs is there; the library is not loaded."""
+    """Whether the provider's library is installed, and what it needs is there: other libraries, and a device."""
     def probe(host: Host) -> str:
         found = environment.onnxruntime(host)["providers"]
         if name not in found:
             raise Absent(f"the installed ONNX Runtime brings only {', '.join(found) or 'no provider'}")
-        return f"library installed; {needs(host)}" if needs else "library installed"
+        said, lacks = ["library installed"], _unlinked(host, environment.provider_libraries(host).get(name))
+        try:
+            said += [needs(host)] if needs else []
+        except Absent as reason:
+            lacks.append(str(reason))
+        if lacks:
+            raise Absent("; ".join(lacks))
+        return "; ".join(said)
     return probe
+
+
+def _unlinked(host: Host, library: Path | None) -> list[str]:
+    """What the dynamic linker lacks for the library, as it says it in a process of its own; of a copy of a system
+    nothing is loaded."""
+    if library is None or host != Host():
+        return []
+    said = machine.ask([sys.executable, "-P", "-c", LOADS, str(library)], TOOL_TIMEOUT_S)
+    return [said.strip()] if said.strip() else []
 
 
 def _tool(name: str, *options: str) -> Probe:

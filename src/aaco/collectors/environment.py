@@ -412,15 +412,22 @@ def onnxruntime(host: Host) -> dict[str, Any]:
     """
     installed = {name: found.version for name in ORT_PACKAGES
                  for found in metadata.distributions(name=name, **_python_path(host))}
+    core = [CPU_PROVIDER] if any(_ort_folder(host).glob("onnxruntime_pybind11_state*")) else []
+    return {"distributions": installed, "providers": [*provider_libraries(host), *core]}
+
+
+def provider_libraries(host: Host) -> dict[str, Path]:
+    """By provider the library of its own that the installed ONNX Runtime has. Raises Absent."""
+    folder = _ort_folder(host)
+    return {name: path for stem, name in ORT_LIBRARIES.items()
+            if (path := folder / f"libonnxruntime_providers_{stem}.so").is_file()}
+
+
+def _ort_folder(host: Host) -> Path:
     spec = PathFinder.find_spec("onnxruntime", host.python_path)
     if not spec or not spec.submodule_search_locations:
         raise Absent("the module onnxruntime is not installed")
-    libraries = Path(next(iter(spec.submodule_search_locations))) / "capi"
-    providers = [name for stem, name in ORT_LIBRARIES.items()
-                 if (libraries / f"libonnxruntime_providers_{stem}.so").is_file()]
-    if any(libraries.glob("onnxruntime_pybind11_state*")):
-        providers.append(CPU_PROVIDER)
-    return {"distributions": installed, "providers": providers}
+    return Path(next(iter(spec.submodule_search_locations))) / "capi"
 
 
 def _python_path(host: Host) -> dict[str, Any]:
