@@ -1,4 +1,4 @@
-"""Evidence becomes answers: tables (ingest.py) -> readings -> diagnosis. Reads a bundle; only `keep` writes."""
+"""Evidence becomes answers: tables (ingest.py) -> readings -> diagnosis. Reads a bundle; only what `keep`s writes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from aaco import device_passes, ingest, watching
 from aaco.analytics import fusion, inputs, limits, partition
 from aaco.analytics import trace as tracing
+from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.explanation import Explanation, cover, summarise
 from aaco.analytics.measure import measure
@@ -24,7 +25,7 @@ from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Record, Session
 from aaco.governance.verdict import RegressionVerdict
-from aaco.ingest import NO_MODEL, NOT_REACHED, NOTHING
+from aaco.ingest import NO_MODEL, NOT_REACHED, NOTHING, Ingested
 from aaco.profiler import ort as ort_profile
 from aaco.report import format
 from aaco.tracelake import documents, layout, store
@@ -34,48 +35,75 @@ NOT_COMPARED = "not compared with a baseline: aaco diff BASELINE SESSION"
 OF_A_MODEL = (layout.MODEL_META, layout.ORT_CONFIG, layout.MIGRAPHX_PARTITION, layout.ROCPROF_RAW)
 TOKENS = ("input_ids", "decoder_input_ids", "tokens")
 LONGEST_LINE = 300
+OF_EXAMINATIONS = ("kernel_classes", "critical_path", "launch_tax", "stacks")  # of a device's work, as documents
 
 
-def explanation(session: Session, settings: Analysis, anew: bool = False) -> Explanation:
+def explanation(session: Session, settings: Analysis, anew: bool = False, ingested: Ingested | None = None
+                ) -> Explanation:
     """Everything there is to say about a session, as far as its evidence reaches. Raises BadBundle.
 
-    A sealed session is read from its tables; `anew`, and any other session, from the raw captures.
+    A sealed session is read from its tables; `anew`, and any other session, from the raw captures, if they are not
+    `ingested` already. What examinations found is read from their files.
     """
-    found, why_missing, meta, passes, work = ingest.anew(session) if anew else ingest.tables_of(session)
+    known = ingested or (ingest.anew(session) if anew else ingest.tables_of(session))
+    found, why_missing, meta, passes, work = known
     environment, runtime = documents.read(session, layout.ENVIRONMENT), _runtime(session)
-    of_host = _on_device(found) and not ((environment.get("machine") or {}).get("card") or {}).get("device")
+    of_host = known.on_device and not ((environment.get("machine") or {}).get("card") or {}).get("device")
     roofs = None if of_host else _ceilings(environment)
     why = {**why_missing, **({"machine": HOST_ROOFS} if of_host and _ceilings(environment) else {})}
     inside = inputs.inside_runs(found) if passes.get("timed") else found
     trace, fused = tracing.of_tables(inside, settings), fusion.of_run(inside, roofs or {})
+    examined = _examined(session, known) | ({"fusion": fused} if fused else {})
+    paths = CriticalPaths.of(examined["critical_path"]) if "critical_path" in examined else None
+    if paths and paths.why_absent:
+        why_missing = why_missing | dict.fromkeys(ingest.OF_PATHS, paths.why_absent)
     readings = measure(inside, roofs, settings, why, caveats(environment),
                        {"trace": trace, "executed_work": work, "tokens_per_inference": _tokens(runtime),
+                        "critical_paths": paths,
                         **ingest.devices(session, runtime), **device_passes.views(found, passes)})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=runtime, environment=environment,
-        machine=environment.get("machine") or {}, tables=found, readings=readings, diagnosis=diagnose(readings),
+        machine=environment.get("machine") or {}, tables=found | _examined_tables(session, known), readings=readings,
+        diagnosis=diagnose(readings),
         summary=_summary(found, session), absent=_absent_files(session, why_missing, runtime),
         coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict),
+        truth=documents.read(session, layout.TRACE_CHECK) if known.on_device else {},
         capsule=documents.read(session, layout.CAPSULE),
         notes=(*_notes(session.record, found, runtime),
                *(f"{one}." for one in device_watch.said(session.folder / layout.DEVICE_RAW, found.get("gpu_events"))),
                *_beyond(readings, settings),
-               *(() if anew else documents.damage(session, layout.BOTTLENECK))), trace=trace,
-        examined=({"fusion": fused} if fused else {}) | ({"device_passes": passes} if passes else {}))
+               *(() if anew or ingested else documents.damage(session, layout.BOTTLENECK))), trace=trace,
+        examined={name: examined[name] for name in layout.EXAMINED if name in examined})
 
 
-def _on_device(found: Mapping[str, pa.Table]) -> bool:
-    """Whether the kernels are those of a device, timed by itself."""
-    kernels = found.get("kernels")
-    return kernels is not None and kernels["device_id"].null_count < kernels.num_rows
+def _examined(session: Session, known: Ingested) -> dict[str, Any]:
+    """What examinations found in the devices' work, by name, and how its passes were joined."""
+    passes = {"device_passes": known.passes} if known.passes else {}
+    wanted = OF_EXAMINATIONS if known.on_device else ()
+    return {name: found for name in wanted if (found := documents.read(session, layout.EXAMINED[name]))} | passes
+
+
+def _examined_tables(session: Session, known: Ingested) -> dict[str, pa.Table]:
+    """The tables that examinations of the devices' work wrote, but for those that are known already."""
+    missing = [tables.ALL[name] for name in ingest.OF_DEVICE_WORK if name not in known.tables]
+    return {spec.name: store.read(session, spec) for spec in missing if known.on_device and store.holds(session, spec)}
+
+
+def keep_tables(session: Session, ingested: Ingested) -> None:
+    """Write what examinations read into the bundle, each file atomically, and see that nothing they found before stays.
+    Raises StorageError."""
+    for name, table in ingested.tables.items():
+        store.write(session, tables.ALL[name], table)
+    documents.replace(session, layout.EXAMINED["device_passes"], ingested.passes or None)
+    of_examinations = (*layout.TRACE.values(), *(layout.EXAMINED[name] for name in OF_EXAMINATIONS))
+    documents.remove(session, layout.TRACE_CHECK, *of_examinations,
+                     *(tables.ALL[name].file for name in ingest.OF_DEVICE_WORK))
 
 
 def keep(session: Session, explained: Explanation) -> None:
-    """Write the derived tables and documents into the bundle, each atomically. Raises StorageError."""
-    for name, table in explained.tables.items():
-        store.write(session, tables.ALL[name], table)
+    """Write the documents of the answers into the bundle, each atomically. Raises StorageError."""
     if explained.model:
         session.write_json(layout.MODEL_META, dict(explained.model))
     session.write_json(layout.SUMMARY, dict(explained.summary))
@@ -83,10 +111,7 @@ def keep(session: Session, explained: Explanation) -> None:
     session.write_json(layout.BOTTLENECK, explained.diagnosis.document())
     if compiled := partition.of_run(explained.tables.get("executed_nodes"), explained.tables.get("graph_nodes")):
         session.write_json(layout.MIGRAPHX_PARTITION, compiled)
-    for name in ("fusion", "device_passes"):
-        documents.replace(session, layout.EXAMINED[name], explained.examined.get(name))
-    for name, document in (explained.trace.documents() if explained.trace else {}).items():
-        session.write_json(layout.TRACE[name], document)
+    documents.replace(session, layout.EXAMINED["fusion"], explained.examined.get("fusion"))
 
 
 def _absent_files(session: Session, why_missing: Mapping[str, str], runtime: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from aaco import device_passes
 from aaco.analytics import attribution, features, graph, inputs, lowering, neighbours, overlap, placement, sentinel
 from aaco.analytics.executed_work import Work, executed_work
 from aaco.analytics.placement import Placement
+from aaco.analytics.trace import NO_GPU
 from aaco.collectors import device_watch, ladder
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
@@ -28,11 +29,14 @@ NOT_PROFILED = "the run was made with --no-profile"
 NOT_REACHED = "the run ended before it"
 NOTHING = "nothing was ever recorded in this session"
 NOT_OF_A_RUN = "a run of this version records none; captures of other tools may"
+NOT_EXAMINED = "nothing of it was found in what the device did"
 NO_MODEL = "a command was run, not a model"
 STORED = tuple(tables.ALL.values())
 OF_ANY_RUN = ("inference_iters", "system_events", "gpu_events", "samples", "account", "iteration_overlap",
               "iteration_features")
 OF_A_PROFILE = ("kernels", "api_calls", "op_to_kernel_map", "operators", "kernel_groups")
+OF_PATHS = ("critical_path", "critical_kernels", "kernel_slack")
+OF_DEVICE_WORK = ("kernel_names", "fingerprints", *OF_PATHS)  # what examinations of a device's work write
 OF_A_RUN = (*OF_ANY_RUN, *OF_A_PROFILE, "graph_nodes", "graph_edges", "executed_nodes")
 
 
@@ -45,6 +49,12 @@ class Ingested(NamedTuple):
     meta: dict[str, Any]
     passes: dict[str, Any]
     work: Mapping[str, Work]
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the kernels are those of a device, timed by itself."""
+        kernels = self.tables.get("kernels")
+        return kernels is not None and kernels["device_id"].null_count < kernels.num_rows
 
 
 def tables_of(session: Session) -> Ingested:
@@ -99,7 +109,20 @@ class _Ingest:
             self._device()
             self._attribution()
         otherwise = {spec.name: self.not_reached if spec.name in OF_A_RUN else NOT_OF_A_RUN for spec in STORED}
+        otherwise |= dict.fromkeys(("copies", *OF_DEVICE_WORK), self._why_no_work())
         return self.found, {name: why for name, why in (otherwise | self.why).items() if name not in self.found}
+
+    def _why_no_work(self) -> str:
+        """Why there are no copies of a device, and nothing that examinations of its work find."""
+        if "kernels" not in self.found:
+            return self.why.get("kernels", self.not_reached)
+        if self.methods is not None:
+            return NOT_EXAMINED
+        try:
+            inputs.refuse_dispatches(self.found["kernels"])
+        except Absent as reason:
+            return self.passes.get("why_absent", str(reason))
+        return NO_GPU
 
     def _add(self, name: str, make: Callable[[], pa.Table]) -> None:
         try:

@@ -23,7 +23,7 @@ from aaco.analytics.inputs import peak_rss_bytes
 from aaco.analytics.sizes import SizeCurve, SizePoint, size_curve
 from aaco.analytics.sweep import Curve, Point, curve
 from aaco.core import files
-from aaco.core.config import Settings, resolve
+from aaco.core.config import Analysis, Settings, resolve
 from aaco.core.errors import AacoError, BadCapture, Missing, StorageError, UsageError
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent, Reading
@@ -240,15 +240,29 @@ def seal(session: Session, settings: Settings, status: Status | None = None, sho
     status: what the answers call the session; a run seals before it is marked, so that a kill in here leaves the mark.
     """
     answers = _answers(session)
-    if answers is imported:
-        from aaco import examinations
-
-        examinations.run(session, settings.config.analysis, show)
-    explanation = _marked(answers.explanation(session, settings.config.analysis, anew=True), status or session.status)
+    explanation = _marked(_answered(session, settings.config.analysis, show), status or session.status)
     answers.keep(session, explanation)
     bundle.write(session, explanation)
     manifest.write(session, {**explanation.absent, **bundle.absent()})
     return explanation
+
+
+def _answered(session: Session, settings: Analysis, show: Show) -> Explanation:
+    """Everything there is to say about a session, anew; the work of devices is examined before."""
+    if imported.is_imported(session):
+        from aaco import examinations
+
+        examinations.of_import(session, settings, show)
+        return imported.explanation(session, settings, anew=True)
+    from aaco import derive, ingest
+
+    ingested = ingest.anew(session)
+    derive.keep_tables(session, ingested)
+    if ingested.on_device:
+        from aaco import examinations
+
+        examinations.of_run(session, settings, show)
+    return derive.explanation(session, settings, ingested=ingested)
 
 
 def _in_history(verdict: RegressionVerdict, store: Path, key: Key) -> RegressionVerdict:

@@ -94,5 +94,5 @@ CHOICES: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "activity": (of_window, of_trace),
     "execution_activity": (of_execution_window, of_trace),
     "gpu_activity": (of_gpu_window, of_trace),
-    "launching": (launching_of_window, launching_of_trace),
+    "launching": (launching_of_trace, launching_of_window, launching_of_trace),  # its reason is the one to give
 }

@@ -60,7 +60,7 @@ class Explanation:
     captures: Mapping[str, Any] = field(default_factory=dict)  # profiler/captures.json: what an import read
     truth: Mapping[str, Any] = field(default_factory=dict)  # trace_check.json: what shows that the trace is false
     capsule: Mapping[str, Any] = field(default_factory=dict)  # capsule.json: the laboratory that it was measured in
-    examined: Mapping[str, Any] = field(default_factory=dict)  # layout.EXAMINED: what else an import was asked
+    examined: Mapping[str, Any] = field(default_factory=dict)  # layout.EXAMINED: what else was asked of the tables
     trace: Trace | None = None  # what the devices did; None where none did anything that was recorded
 
     def rows(self, name: str) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics import overlap
 from aaco.core.readings import Absent
+from aaco.core.tables import OF_INFERENCES, started_in
 
 RUN = "model_run"
 
@@ -99,14 +100,7 @@ def inside_runs(found: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """
     runs = found["api_calls"].filter(pc.equal(found["api_calls"]["name"].cast(pa.string()), RUN))
     begin, end = pc.min(runs["t_start_ns"]).as_py(), pc.max(runs["t_end_ns"]).as_py()
-    return {**found, **{name: _started_in(found[name], begin, end) for name in ("kernels", "copies", "api_calls")
-                        if name in found}}
-
-
-def _started_in(rows: pa.Table, begin: int, end: int) -> pa.Table:
-    start = rows["t_start_ns"]
-    inside = pc.and_(pc.greater_equal(start, begin), pc.less_equal(start, end))
-    return rows.filter(pc.or_(inside, pc.is_valid(rows["iteration"])) if "iteration" in rows.column_names else inside)
+    return {**found, **{name: started_in(found[name], begin, end) for name in OF_INFERENCES if name in found}}
 
 
 def execution_window(window: Window) -> Window:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from aaco.analytics.activity import NO_HOST
 from aaco.analytics.idle import Part
 from aaco.analytics.lanes import NONE, Ints, Names, grow, integers
 from aaco.analytics.trace import Trace
@@ -51,7 +52,8 @@ class Short:
 class LaunchTax:
     """buckets sum to kernels and kernel_ns. short: of dispatches below below_ns, short_ns their time; top: the kernels
     with most of them, of `names` that have any. gaps: the devices' idle time by cause, which sums to idle_ns, and the
-    part of it in which the host was launching. score: the mission's launch_tax_score over span_ns, None in no time."""
+    part of it in which the host was launching, None where no launch is known. score: the mission's launch_tax_score
+    over wall_ns, the time of the inferences of a run, else over span_ns; None in no time."""
 
     buckets: tuple[Bucket, ...]
     kernels: int
@@ -63,9 +65,11 @@ class LaunchTax:
     top: tuple[Short, ...]
     span_ns: int
     idle_ns: int
-    launching_ns: int
+    launching_ns: int | None
     gaps: Mapping[str, Part]
     score: float | None
+    why_no_launching: str | None = None
+    wall_ns: int | None = None
 
     def document(self) -> dict[str, Any]:
         """The content of launch_tax.json."""
@@ -110,22 +114,24 @@ class Durations:
         _count(self._by_name[:, :2], name[short], length[short])
         _count(self._by_name[:, 2:], name, length)
 
-    def result(self, trace: Trace) -> LaunchTax:
-        """The answer, with the gaps that the examination of the trace found."""
+    def result(self, trace: Trace, wall_ns: int | None = None) -> LaunchTax:
+        """The answer, with the gaps that the examination of the trace found. wall_ns: of a run, of its inferences."""
         kernels, kernel_ns = self._buckets.sum(axis=0).tolist()
         short, short_ns = self._by_name[:, :2].sum(axis=0).tolist()
         span = trace.sum("span_ns")
         lanes = trace.idle.devices
         gaps = {cause: Part(*(sum(getattr(lane.causes[cause], each) for lane in lanes) for each in ("count", "ns")))
                 for cause in (lanes[0].causes if lanes else ())}
-        rate = score(short / kernels, 1e9 * kernels / span) if kernels and span else None
+        wall = wall_ns or span
+        rate = score(short / kernels, 1e9 * kernels / wall) if kernels and wall else None
         edges = [*EDGES_US[1:], None]
+        why_not = None if trace.launches.linked else NO_HOST
+        launching = None if why_not else sum(lane.launching_ns for lane in lanes)
         return LaunchTax(
             tuple(Bucket(begin, end, *counted) for begin, end, counted in
                   zip(EDGES_US, edges, self._buckets.tolist(), strict=True)),
             kernels, kernel_ns, self._below_ns, short, short_ns, int((self._by_name[:, 0] > 0).sum()),
-            tuple(self._top()), span, sum(lane.idle_ns for lane in lanes), sum(lane.launching_ns for lane in lanes),
-            gaps, rate)
+            tuple(self._top()), span, sum(lane.idle_ns for lane in lanes), launching, gaps, rate, why_not, wall_ns)
 
     def _top(self) -> list[Short]:
         """The kernels with most short dispatches."""

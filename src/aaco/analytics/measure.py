@@ -12,6 +12,7 @@ import pyarrow as pa
 from aaco.analytics import activity, energy, graph_bounds, inputs, metrics, neighbours
 from aaco.analytics.bottleneck.budget import budget
 from aaco.analytics.bottleneck.work import device_work
+from aaco.analytics.critical_path.summary import critical_paths
 from aaco.analytics.executed_work import executed_work
 from aaco.analytics.roofline.nodes import envelope, node_work, roofline
 from aaco.analytics.roofline.summary import theoretical_envelope
@@ -23,12 +24,12 @@ from aaco.core.registry import Metric
 
 VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "executed_work": executed_work, "node_work": node_work,
          "roofline": roofline, "trace": trace_of, "run_devices": neighbours.run_devices, "device_work": device_work,
-         "budget": budget, "envelope": envelope, "theoretical_envelope": theoretical_envelope}
+         "budget": budget, "envelope": envelope, "theoretical_envelope": theoretical_envelope,
+         "critical_paths": critical_paths}
 CHOICES = {**activity.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
 NO_PASS = "no pass recorded kernels alone beside one that recorded the calls, too"
 NO_TOKENS = "no input of the workload holds token identifiers (input_ids)"
-NO_PATH = "critical paths are looked for in imported traces"
 NO_NUMBERS = "nothing was recorded of which devices the run sees, or works on"
 NO_CEILINGS = "this machine's ceilings have not been measured (aaco calibrate)"
 
@@ -48,7 +49,7 @@ def measure(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, 
     whole = {name: table for name, table in found.items() if table.num_rows}
     empty = {name: f"the {name} table has no rows" for name in found if name not in whole}
     values: dict[str, Any] = {"settings": settings, **whole, **{name: view for name, view in known.items() if view}}
-    why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "critical_paths": NO_PATH, "kernels_alone": NO_PASS,
+    why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "kernels_alone": NO_PASS,
            "tokens_per_inference": NO_TOKENS, "visible_devices": NO_NUMBERS, "cuda_numbers": NO_NUMBERS,
            **empty, **(why_missing or {})}
     reader = _Reader(values, why, caveats or {})

@@ -70,6 +70,7 @@ def _paths(session: Session, anew: bool) -> tuple[list[Way], CriticalPaths]:
     from aaco.analytics.critical_path.summary import CriticalPaths, summarise
     from aaco.core.errors import UsageError
     from aaco.core.readings import Absent
+    from aaco.examinations import inferences
     from aaco.examinations.critical_path import DOCUMENT, find
     from aaco.tracelake import documents
 
@@ -78,7 +79,7 @@ def _paths(session: Session, anew: bool) -> tuple[list[Way], CriticalPaths]:
     if known and known.paths and not anew:
         return [], known
     try:
-        paths = find(session)
+        paths = find(inferences.of(session))
     except Absent as reason:
         raise UsageError(f"session {session.id}: {reason}", "aaco check SESSION") from reason
     if not paths:

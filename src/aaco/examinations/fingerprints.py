@@ -1,4 +1,4 @@
-"""The kernels of an imported session as fingerprints, a stretch of its trace at a time."""
+"""The kernels of a session as fingerprints, a stretch of its trace at a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from aaco.core.config import Analysis
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, FINGERPRINTS, KERNELS
+from aaco.examinations import inferences
 from aaco.tracelake import queries, store
 
 
@@ -26,7 +27,7 @@ def kept(session: Session) -> pa.Table:
         return store.read(session, FINGERPRINTS)
     if not store.holds(session, KERNELS):
         raise UsageError(f"session {session.id} has no kernels", "aaco info SESSION  # says why")
-    return of(session)
+    return of(inferences.of(session))
 
 
 def of(session: Session) -> pa.Table:

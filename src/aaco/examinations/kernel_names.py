@@ -1,4 +1,4 @@
-"""What the names of an imported session's kernels say, each distinct name once."""
+"""What the names of a session's kernels say, each distinct name once."""
 
 from __future__ import annotations
 

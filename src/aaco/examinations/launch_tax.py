@@ -1,4 +1,4 @@
-"""How long the dispatches of an imported session take, and what its launches cost, in one pass over the kernels."""
+"""How long the dispatches of a session take, and what its launches cost, in one pass over the kernels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from aaco.analytics.trace import Trace
 from aaco.core.config import Analysis
 from aaco.core.session import Session
 from aaco.core.tables import KERNELS
+from aaco.examinations import inferences
 from aaco.tracelake import documents, layout, queries
 
 DOCUMENT = layout.EXAMINED["launch_tax"]
@@ -21,5 +22,6 @@ def examine(session: Session, settings: Analysis) -> None:
     durations = Durations(round(1000 * settings.microkernel_us))
     for rows in queries.batches(session, KERNELS, COLUMNS):
         durations.feed(rows)
-    found = durations.result(Trace.of({name: part for name, part in parts.items() if part}))
+    trace = Trace.of({name: part for name, part in parts.items() if part})
+    found = durations.result(trace, inferences.wall_ns(session))
     session.write_json(DOCUMENT, found.document())

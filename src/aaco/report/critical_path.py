@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from aaco.analytics.activity import NO_HOST
 from aaco.analytics.critical_path.summary import Contribution, Course, CriticalPaths
 from aaco.analytics.priority import priority
 from aaco.report import format
@@ -44,6 +45,8 @@ def _course(course: Course, several: bool) -> Iterator[Row]:
     yield Row("Kernels alone", f"{format.duration(course.critical_path_ns)}: the longest chain of kernels; "
                                f"{course.without_slack:,} of {format.plural(course.dispatches, 'dispatch')} cannot"
                                " start later without a later end")
+    if not any(course.edges["launch"]):
+        yield Row("Launches", f"absent: {NO_HOST}; what passed between kernels is not known")
     for one in course.contributions[:MOST_KERNELS]:
         if one.path_ns:
             yield Row(format.symbol(one.kernel_name, 40), _contribution(one))

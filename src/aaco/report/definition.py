@@ -23,7 +23,7 @@ CONTEXT = {"machine": "this machine's measured ceilings (aaco calibrate)", "sett
            "visible_devices": "what the recorder of the devices says of them",
            "cuda_numbers": "the devices that the provider was asked for, or that the traced kernels ran on"}
 
-# Inputs that an examination of an import keeps as a document.
+# Inputs that an examination keeps as a document.
 DOCUMENTS = {"critical_paths": layout.EXAMINED["critical_path"]}
 
 

@@ -34,7 +34,7 @@ def _rows(found: LaunchTax) -> Iterator[Row]:
         yield Row(format.symbol(one.kernel_name, 40), f"{one.count:,} of {format.plural(one.calls, 'execution')} below "
                                                       f"{limit}, {format.duration(one.ns)} in all")
     if found.score is not None:
-        rate = format.number(1e9 * found.kernels / found.span_ns)
+        rate = format.number(1e9 * found.kernels / (found.wall_ns or found.span_ns))
         yield Row("Score", f"{format.number(found.score)} = {_share(found.short, found.kernels)} short x {rate} "
                            "kernels/s / 1000", "launch_tax_score")
     yield from _gaps(found)
@@ -45,7 +45,13 @@ def _gaps(found: LaunchTax) -> Iterator[Row]:
     parts = [f"{CAUSES[name][0].lower()} {format.duration(part.ns)} ({part.count:,})" for name, part in known]
     if parts:
         yield Row("Gaps", f"{format.duration(found.idle_ns)}: {', '.join(parts)}; the host was launching in "
-                          f"{format.duration(found.launching_ns)} of it", "launch_tax_pct")
+                          f"{_launching(found)}", "launch_tax_pct")
+
+
+def _launching(found: LaunchTax) -> str:
+    if found.launching_ns is None:
+        return f"an unknown part of it: {found.why_no_launching}"
+    return f"{format.duration(found.launching_ns)} of it"
 
 
 def _range(bucket: Bucket) -> str:

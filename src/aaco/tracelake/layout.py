@@ -33,7 +33,7 @@ DERIVED_METRICS = "metrics/derived_metrics.json"
 BOTTLENECK = "metrics/bottleneck.json"
 TRACE_CHECK = "metrics/trace_check.json"
 GIVEN_LATENCY = "runtime/given_latency.json"  # of an import: how long a step takes without a profiler
-# What further examinations of an imported session found, by what they asked.
+# What further examinations of a session found, by what they asked.
 EXAMINED = {name: f"metrics/{name}.json" for name in
             ("instructions", "device_work", "kernel_classes", "roofline", "attribution", "products", "critical_path",
              "fusion", "launch_tax", "stacks", "device_passes")}

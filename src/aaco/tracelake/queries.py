@@ -26,6 +26,15 @@ Rule = Literal["iqr", "mad", "z"]
 
 
 @dataclass(frozen=True)
+class Part(folders.Session):
+    """A session of whose kernels, copies and calls those are read that start from start_ns to end_ns, or belong to an
+    inference. What is counted without reading (`rows`) is the whole table; ids are those of the whole table, too."""
+
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
 class Slice:
     """A stretch of time [start_ns, end_ns), and of each table the rows that start in it."""
 
@@ -38,15 +47,15 @@ def batches(session: folders.Session, spec: TableSpec, columns: Sequence[str] | 
             ) -> Iterator[pa.RecordBatch]:
     """The table's rows in its order, a row group at a time; nothing where the session lacks the table.
 
-    columns: those wanted, all by default. NAME columns are dictionary-encoded; in a session that was imported, all
-    batches have the same dictionary. Raises BadBundle.
+    columns: those wanted, all by default. Of a Part only its rows. NAME columns are dictionary-encoded; in a session
+    that was imported, all batches have the same dictionary. Raises BadBundle.
     """
     if not store.holds(session, spec):
         return
     wanted = list(spec.columns if columns is None else columns)
     with store.opened(session, spec) as file:
         for group in range(file.num_row_groups):
-            yield _batch(file, spec, group, wanted)
+            yield _of_part(session, file, spec, group, wanted)
             give_back()
 
 
@@ -130,7 +139,7 @@ class _Reader:
 
     def _next(self) -> pa.RecordBatch:
         with store.opened(self._session, self._spec, self._metadata) as file:
-            batch = _batch(file, self._spec, self._left.pop(0), [self._time, *self._columns])
+            batch = _of_part(self._session, file, self._spec, self._left.pop(0), [self._time, *self._columns])
         return batch.slice(0, batch.num_rows - batch.column(0).null_count)  # those without a time are the last
 
     def _nothing(self) -> pa.RecordBatch:
@@ -339,6 +348,16 @@ def _batch(file: pq.ParquetFile, spec: TableSpec, group: int, wanted: Sequence[s
     fitting = spec.conform(there, spec.file, unique)
     whole = [fitting[name].combine_chunks() for name in wanted]
     return pa.RecordBatch.from_arrays(whole, names=list(wanted))
+
+
+def _of_part(session: folders.Session, file: pq.ParquetFile, spec: TableSpec, group: int, wanted: Sequence[str]
+             ) -> pa.RecordBatch:
+    """The wanted columns of a row group's rows, of a part of a session those that are in it."""
+    if not isinstance(session, Part) or spec.name not in tables.OF_INFERENCES:
+        return _batch(file, spec, group, wanted)
+    asked = [name for name in ("t_start_ns", "iteration") if name in spec.columns]
+    batch = _batch(file, spec, group, list(dict.fromkeys([*asked, *wanted])))
+    return tables.started_in(batch, session.start_ns, session.end_ns).select(list(wanted))
 
 
 def _only(batch: pa.RecordBatch, columns: Sequence[str], skip: int = 1) -> pa.RecordBatch:

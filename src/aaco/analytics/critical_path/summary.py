@@ -15,14 +15,17 @@ from aaco.analytics.critical_path.answer import KINDS, Path, bound_by
 from aaco.analytics.critical_path.dag import Edge
 from aaco.analytics.lanes import NONE, Flags, Ints, heads
 from aaco.analytics.priority import priority
+from aaco.analytics.trace import Trace
 from aaco.analytics.work import COPY
 from aaco.core.errors import BadBundle
+from aaco.core.readings import Absent
 from aaco.core.tables import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
 
 SCHEMA_VERSION = 1
 MOST_KERNELS = 20  # contributions in the document; the table has all
 PIECE = 1 << 16
 UNNAMED = "unnamed"
+NOT_LOOKED_FOR = "the critical path was not looked for when the session was made: aaco analyze SESSION"
 EDGES = tuple(edge.name.lower() for edge in Edge)
 _KINDS, _EDGES, _BASES = pa.array(KINDS), pa.array(EDGES), pa.array(["observed", "inferred"])
 
@@ -94,6 +97,11 @@ class CriticalPaths:
             raise BadBundle("metrics/critical_path.json: not as this version writes it: bound_by_ns",
                             "aaco analyze SESSION")
         return found
+
+
+def critical_paths(trace: Trace) -> CriticalPaths:
+    """For readings where no examination gave the paths. Raises Absent: no device did anything, or nobody looked."""
+    raise Absent(NOT_LOOKED_FOR)
 
 
 def summarise(paths: Sequence[Path], headroom: Mapping[str, float] = MappingProxyType({})) -> CriticalPaths:

@@ -1,4 +1,4 @@
-"""What bounded the wall time of an imported trace. Of several paths, as of ranks without common operations, the sum."""
+"""What bounded the wall time of devices' work. Of several paths, as of ranks without common operations, the sum."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from aaco.core.tables.attribution import (
 from aaco.core.tables.critical_path import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
 from aaco.core.tables.inference import ACCOUNT, INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP, PAIRS
 from aaco.core.tables.model import EXECUTED_NODES, GRAPH_EDGES, GRAPH_NODES
-from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec, replaced
+from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec, replaced, started_in
 from aaco.core.tables.telemetry import DEVICE_FACTS, DEVICE_LINKS, GPU_EVENTS, SAMPLES, SYSTEM_EVENTS
 from aaco.core.tables.trace import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COLLECTIVES, COPIES, COUNTERS, KERNELS
 from aaco.core.tables.waves import (
@@ -61,6 +61,7 @@ __all__ = [
     "KERNEL_SLACK",
     "NAME",
     "OCCUPANCY",
+    "OF_INFERENCES",
     "OPERATORS",
     "OP_TO_KERNEL_MAP",
     "PAIRS",
@@ -78,8 +79,10 @@ __all__ = [
     "WAVE_WAITS",
     "TableSpec",
     "replaced",
+    "started_in",
 ]
 
+OF_INFERENCES = (KERNELS.name, COPIES.name, API_CALLS.name)  # they begin before the first measured inference
 ALL = {spec.name: spec for spec in (
     INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP, ACCOUNT, PAIRS, KERNELS, COPIES, API_CALLS, CALL_ARGUMENTS,
     COUNTERS, COLLECTIVES, ALLOCATIONS, SAMPLES, SYSTEM_EVENTS, GPU_EVENTS, DEVICE_FACTS, DEVICE_LINKS,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aaco.core.errors import BadBundle, first_line
 
@@ -113,6 +114,13 @@ def replaced(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> 
     """The table with this column in place of its own of that name, as the field says it is."""
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), column)
+
+
+def started_in(rows: pa.Table | pa.RecordBatch, begin_ns: int, end_ns: int) -> Any:
+    """The rows that start from begin_ns to end_ns, and those that belong to an inference: clocks differ at its ends."""
+    start = rows["t_start_ns"]
+    inside = pc.and_(pc.greater_equal(start, begin_ns), pc.less_equal(start, end_ns))
+    return rows.filter(pc.or_(inside, pc.is_valid(rows["iteration"])) if "iteration" in rows.schema.names else inside)
 
 
 WHEN = {

@@ -1,0 +1,30 @@
+"""The part of a run that is examined: set-up and warm-up are no part of what a device does in inferences."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics.inputs import RUN
+from aaco.core.session import Session
+from aaco.core.tables import API_CALLS
+from aaco.tracelake import documents, layout, queries
+
+
+def of(session: Session) -> Session:
+    """The session from its first measured inference's begin to the last one's end, where its device was traced in
+    passes of their own; else the whole session. Raises BadBundle."""
+    if "timed" not in documents.read(session, layout.EXAMINED["device_passes"]):
+        return session
+    runs = _runs(session)
+    return queries.Part(session.folder, pc.min(runs["t_start_ns"]).as_py(), pc.max(runs["t_end_ns"]).as_py())
+
+
+def wall_ns(session: Session) -> int | None:
+    """How long the inferences of a part took, all together; None of a whole session. Raises BadBundle."""
+    return pc.sum(_runs(session)["dur_ns"]).as_py() if isinstance(session, queries.Part) else None
+
+
+def _runs(session: Session) -> pa.Table:
+    calls = queries.batches(session, API_CALLS, ("name", "t_start_ns", "t_end_ns", "dur_ns"))
+    return pa.Table.from_batches(rows.filter(pc.equal(rows["name"].cast(pa.string()), RUN)) for rows in calls)
