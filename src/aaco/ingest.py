@@ -268,7 +268,7 @@ class _Ingest:
             mapped = attribution.map_nodes(kernels, self.found["executed_nodes"], nodes, self.methods)
             self.work = executed_work(self.found["executed_nodes"], nodes, self.found["graph_edges"])
             self.found["operators"], self.found["op_to_kernel_map"] = attribution.of_graph(
-                kernels, mapped, self.found["executed_nodes"], nodes, self.work, self.executions)
+                kernels, mapped, self.found["executed_nodes"], nodes, self.work, self.executions, measured=True)
         else:
             self.why |= dict.fromkeys(("operators", "op_to_kernel_map"), self.why["executed_nodes"])
 

@@ -126,3 +126,17 @@ def test_a_loops_body_is_counted_as_often_as_it_is_timed(tmp_path, counted):
         assert product["flops"] is None and "inside a loop" in product["why_no_cost"]
         assert found["model_facts"]["unknown_trips"] == 2
         assert "how often that runs its body is not in the model" in " ".join(aaco.inside("report").stdout.split())
+
+
+def test_operators_are_of_the_measured_inferences_as_everything_else_is(recorded):
+    """Mutation: the kernels of the profiled pass's warm-up counted with them, which the coverage says are dropped."""
+    kernels, operators, groups = (pq.read_table(recorded.latest / name).to_pylist() for name in (
+        "profiler/rocprof_kernels.parquet", "attribution/operators.parquet", "attribution/kernel_groups.parquet"))
+    measured = [kernel for kernel in kernels if kernel["iteration"] is not None]
+    assert 0 < len(measured) < len(kernels)
+    for column, of_group, total in (("device_ns", "total_ns", sum(kernel["dur_ns"] for kernel in measured)),
+                                    ("kernels", "calls", len(measured))):
+        assert sum(row[column] for row in operators) == sum(row[of_group] for row in groups) == total
+    known = [row for row in operators if row["flops"] is not None and row["bytes"] is not None]
+    assert report(recorded)["readings"]["operator_flops_per_s"]["value"] == pytest.approx(
+        1e9 * sum(row["flops"] for row in known) / sum(row["device_ns"] for row in known))

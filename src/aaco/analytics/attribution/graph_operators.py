@@ -43,15 +43,15 @@ class _Unit:
 
 
 def of_graph(kernels: pa.Table, mapped: pa.Table, executed_nodes: pa.Table, graph_nodes: pa.Table,
-             executed_work: Mapping[str, Work], executions: Mapping[str, int] | None = None
-             ) -> tuple[pa.Table, pa.Table]:
+             executed_work: Mapping[str, Work], executions: Mapping[str, int] | None = None,
+             measured: bool = False) -> tuple[pa.Table, pa.Table]:
     """The operators, the longest first, and op_to_kernel_map with their ids.
 
     An operator is an executed node: one that fuses several nodes of the model is one row, named after all of them, for
     its time and traffic are of the whole (op_to_kernel_map models each node's part of the time). Its module and family
     are those of the node with most FLOPs; exporters name the nodes of a module /model/layers.0/mlp/MatMul. executions:
-    how often each executed node ran in the measured inferences, where kernels do not tell; only the kernels of those
-    are counted then.
+    how often each executed node ran in the measured inferences, where kernels do not tell. measured: only the kernels
+    of those inferences are counted, not of the warm-up before them; so they are with `executions`.
     """
     units = _units(executed_nodes, graph_nodes, executed_work)
     rows = list(dict.fromkeys(units.values()))
@@ -62,7 +62,8 @@ def of_graph(kernels: pa.Table, mapped: pa.Table, executed_nodes: pa.Table, grap
     row = np.array([row_of.get(name, len(rows)) for name in executed], np.int64)
     first = np.zeros(len(row), bool)
     first[np.unique(integers(mapped["kernel_id"]), return_index=True)[1]] = True
-    counted = np.ones(len(row), bool) if executions is None else _in_inferences(mapped, kernels)
+    every = executions is None and not measured
+    counted = np.ones(len(row), bool) if every else _in_inferences(mapped, kernels)
     ran, spent = (_summed(row, amount * counted, len(rows) + 1)
                   for amount in (first.astype(np.int64), integers(mapped["share_ns"])))
     calls, why_not = (ran, _why_not_counted(kernels)) if executions is None else (

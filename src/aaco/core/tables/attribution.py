@@ -17,7 +17,8 @@ OP_TO_KERNEL_MAP = TableSpec("op_to_kernel_map", "attribution/op_to_kernel_map.p
 }, never_null=("kernel_id", "share_ns"))
 OPERATORS = TableSpec("operators", "attribution/operators.parquet",
                       "Operators of a traced framework or a model's graph: a row per operator, place and "
-                      "signature. Kernels of no operator have rows too: device_ns sums to the time of all kernels.", {
+                      "signature. Kernels of no operator have rows too: device_ns sums to the time of all kernels, in "
+                      "a run to that of the kernels of measured inferences.", {
     "operator_id": (INT, "row key in order of appearance"),
     "operator": (NAME, "innermost operator around the launch, as aten::addmm; of a model's graph what the executed "
                        "node is, if it fuses several as Conv + Relu; null where there is none"),
