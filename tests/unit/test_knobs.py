@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from aaco.cli import lab as lab_command
+from aaco.core.errors import UsageError
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.laboratory import lab, levels, prepare
@@ -205,6 +207,56 @@ def test_an_amd_clock_is_one_level_that_is_offered(root: Path, host: Host) -> No
         knob("amd_performance", host).wishes(replace(WANT, gpu_clock_mhz=2100))
 
 
+def test_an_amd_memory_clock_alone_and_with_the_shader_clock(root: Path, host: Host) -> None:
+    """Mutations: the two files confused; the clocks before the level, which the driver refuses."""
+    folder, clock = root / CARD, knob("amd_clock", host)
+    (folder / "pp_dpm_mclk").write_text("0: 900Mhz\n1: 1300Mhz *\n")
+    alone = str(folder / "pp_dpm_mclk")
+    assert clock.wishes(replace(WANT, gpu_memory_clock_mhz=900)) == {alone: "manual 0"}
+    with pytest.raises(Absent, match="pp_dpm_mclk: offers 900, 1300 MHz, not 1000"):
+        clock.wishes(replace(WANT, gpu_memory_clock_mhz=1000))
+    both = str(folder / "pp_dpm_sclk,pp_dpm_mclk")
+    assert clock.wishes(replace(WANT, gpu_clock_mhz=1700, gpu_memory_clock_mhz=900)) == {both: "manual 1 0"}
+    assert clock.read(both) == "auto"
+    clock.write(both, "manual 1 0")
+    assert [(folder / name).read_text() for name in (
+        "power_dpm_force_performance_level", "pp_dpm_sclk", "pp_dpm_mclk")] == ["manual", "1", "0"]
+    assert clock.command(both, "manual 1 0").count("sudo tee") == 3
+    (folder / "pp_dpm_sclk").write_text("0: 500Mhz\n1: 1700Mhz *\n")
+    (folder / "pp_dpm_mclk").write_text("0: 900Mhz *\n1: 1300Mhz\n")
+    assert clock.read(both) == "manual 1 0"
+    clock.write(both, "auto")
+    assert clock.read(both) == "auto" and (folder / "pp_dpm_mclk").read_text().startswith("0: 900Mhz")
+    with pytest.raises(NotHere, match="the clock itself"):
+        knob("amd_performance", host).wishes(replace(WANT, gpu_memory_clock_mhz=900))
+
+
+@pytest.mark.parametrize("level", ["low", "profile_peak", "perf_determinism"])
+def test_the_performance_level_of_amd_is_the_one_asked_for(root: Path, host: Host, tmp_path: Path, level: str,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sysfs, and by amd-smi, which has other words for some. Mutation: always high."""
+    performance, want = knob("amd_performance", host), replace(WANT, gpu_level=level)
+    path = root / CARD / "power_dpm_force_performance_level"
+    assert performance.wishes(want) == {str(path): level} and performance.wishes(WANT) == {str(path): "high"}
+    assert lab.turn(performance, str(path), level) == "auto" and path.read_text() == level
+    hosts.tool(tmp_path / "bin", "amd-smi", SMI)
+    (tmp_path / "bin/level").write_text("AUTO\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    path.unlink()
+    assert performance.wishes(want) == {"amd-smi:0": level}
+    assert lab.turn(performance, "amd-smi:0", level) == "auto" and performance.read("amd-smi:0") == level
+    words = {"low": "LOW", "profile_peak": "STABLE_PEAK", "perf_determinism": "DETERMINISM"}
+    assert (tmp_path / "bin/level").read_text().strip() == words[level]
+    assert performance.command("amd-smi:0", level).endswith(words[level])
+
+
+@pytest.mark.parametrize(("asked", "turned"), [
+    ({"gpu_level": "low"}, {"amd_performance"}), ({"gpu_clock_mhz": 1}, {"amd_clock", "nvidia_clock"}),
+    ({"gpu_memory_clock_mhz": 1}, {"amd_clock", "nvidia_clock"}), ({"gpu_power_w": 1}, {"amd_power", "nvidia_power"})])
+def test_what_is_asked_of_gpus_is_turned_at_any_level(asked: dict[str, object], turned: set[str]) -> None:
+    assert set(levels.knobs("none", Want((0,), **asked))) == turned
+
+
 def test_an_amd_power_cap_is_within_what_the_card_takes(root: Path, host: Host) -> None:
     cap = knob("amd_power", host)
     path = str(root / CARD / "hwmon/hwmon3/power1_cap")
@@ -252,6 +304,9 @@ def test_nvidia_clocks_and_power_are_set_read_back_and_put_back(nvml: Path) -> N
     assert clock.wishes(WANT) == {"nvml:0": "2619 1980"}
     with pytest.raises(Absent, match="offers 345 to 1980 MHz in steps, not 1000"):
         clock.wishes(replace(WANT, gpu_clock_mhz=1000))
+    assert clock.wishes(replace(WANT, gpu_clock_mhz=345, gpu_memory_clock_mhz=1593)) == {"nvml:0": "1593 345"}
+    with pytest.raises(Absent, match="offers memory clocks of 2619, 1593 MHz, not 1000"):
+        clock.wishes(replace(WANT, gpu_memory_clock_mhz=1000))
     assert lab.turn(clock, "nvml:0", "2619 345") == "2619 1755"
     assert nvml.read_text() == "2619 345 700000\n"
     clock.write("nvml:0", "2619 1755")
@@ -342,7 +397,7 @@ def test_on_an_empty_machine_every_knob_says_why_not(name: str, tmp_path: Path) 
     each = KNOBS[name](Host(tmp_path))
     assert each.name == name and each.meaning and each.scope in ("host", "process")
     want = Want((0,), memory_high=1, memory_max=1, cpu_max_pct=1, io_max=("1:1 rbps=1",), gpu_clock_mhz=1,
-                gpu_power_w=1)
+                gpu_power_w=1, gpu_memory_clock_mhz=1)
     try:
         wishes = each.wishes(want)
     except Absent as reason:
@@ -419,3 +474,13 @@ def test_memory_comes_from_the_nodes_of_the_cpus(root: Path) -> None:
 @pytest.mark.parametrize(("numbers", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 8), "0-2,8"), ((5, 7, 6), "5-7")])
 def test_numbers_are_listed_as_the_kernel_does(numbers: tuple[int, ...], text: str) -> None:
     assert listed(numbers) == text
+
+
+def test_a_level_and_a_clock_of_a_gpu_exclude_each_other() -> None:
+    """A clock is held under the level manual. Mutation: the level is dropped without a word."""
+    asked: dict[str, object] = dict.fromkeys(lab_command.LIMITS) | {"level": "none", "cpus": None, "policy": "compact",
+                                                                    "count": None, "gpu_level": "low"}
+    assert lab_command.request(dict(asked)).limits == {"gpu_level": "low"}
+    for clock in ("gpu_clock_mhz", "gpu_memory_clock_mhz"):
+        with pytest.raises(UsageError, match="exclude each other"):
+            lab_command.request(asked | {clock: 900})

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 POLICIES = ("compact", "spread", "numa-local", "socket-local", "no-smt", "pairs")
-LIMITS = ("memory_high", "memory_max", "cpu_max_pct", "io_max", "gpu_clock_mhz", "gpu_power_w", "drop_caches")
+LIMITS = ("memory_high", "memory_max", "cpu_max_pct", "io_max", "gpu_clock_mhz", "gpu_memory_clock_mhz", "gpu_level",
+          "gpu_power_w", "drop_caches")
+GPU_LEVELS = ("auto", "low", "high", "manual", "profile_standard", "profile_min_sclk", "profile_min_mclk",
+              "profile_peak", "perf_determinism")
 MARKS = {True: "yes", False: "no", None: "-"}
 
 
@@ -47,6 +50,10 @@ def asking(function: F) -> F:
             click.option("--cpu-max", "cpu_max_pct", type=options.COUNT, help="Per cent of one CPU (cgroup v2)."),
             click.option("--io-max", multiple=True, metavar="LINE", help="A line of io.max: '259:0 rbps=1048576'."),
             click.option("--gpu-clock", "gpu_clock_mhz", type=options.COUNT, help="GPU clock in MHz."),
+            click.option("--gpu-memory-clock", "gpu_memory_clock_mhz", type=options.COUNT,
+                         help="GPU memory clock in MHz."),
+            click.option("--gpu-level", type=click.Choice(GPU_LEVELS),
+                         help="Performance level of AMD GPUs.  [default: high from strict on]"),
             click.option("--gpu-power", "gpu_power_w", type=options.COUNT, help="GPU power cap in W."),
             click.option("--drop-caches", is_flag=True, help="Empty the page cache first."))):
         function = option(function)
@@ -56,8 +63,12 @@ def asking(function: F) -> F:
 def request(given: dict[str, Any]) -> Request:
     """Takes the options of `asking` out of `given`."""
     from aaco.capsule import Request
+    from aaco.core.errors import UsageError
     from aaco.laboratory.levels import level
 
+    if given["gpu_level"] and (given["gpu_clock_mhz"] or given["gpu_memory_clock_mhz"]):
+        raise UsageError("a GPU's clock is held under the level manual: --gpu-level and a clock exclude each other",
+                         "--gpu-clock, --gpu-memory-clock, or --gpu-level")
     limits = {name: value for name in LIMITS if (value := given.pop(name))}
     return Request(level(given.pop("level")), limits=limits,
                    **{name: given.pop(name) for name in ("cpus", "policy", "count")})

@@ -22,10 +22,12 @@ ADDED: dict[Level, dict[str, bool]] = {
     "paranoid": {"huge_pages": False, "swap_max": False, "swap": True},
 }
 LEVELS: tuple[Level, ...] = tuple(ADDED)
-# Knobs of no level: turned when they are asked for, whatever the level.
-ON_REQUEST = {"cpu_max": "cpu_max_pct", "memory_high": "memory_high", "memory_max": "memory_max", "io_max": "io_max",
-              "amd_clock": "gpu_clock_mhz", "amd_power": "gpu_power_w", "nvidia_power": "gpu_power_w",
-              "caches": "drop_caches"}
+# Knobs that are turned when they are asked for, whatever the level; and what asks for them.
+ON_REQUEST: Mapping[str, tuple[str, ...]] = {
+    "cpu_max": ("cpu_max_pct",), "memory_high": ("memory_high",), "memory_max": ("memory_max",), "io_max": ("io_max",),
+    "amd_performance": ("gpu_level",), "amd_clock": ("gpu_clock_mhz", "gpu_memory_clock_mhz"),
+    "nvidia_clock": ("gpu_clock_mhz", "gpu_memory_clock_mhz"), "amd_power": ("gpu_power_w",),
+    "nvidia_power": ("gpu_power_w",), "caches": ("drop_caches",)}
 
 LIMITS = ("cpu_max", "memory_high", "memory_max", "io_max")
 GROUP = ("controllers", "group", "membership")  # what a limit needs, at whatever level
@@ -39,7 +41,7 @@ def level(name: str) -> Level:
 def knobs(asked: Level, want: Want) -> list[str]:
     """The knobs of a level and of those below it, then those on request."""
     below = LEVELS[:LEVELS.index(asked) + 1]
-    requested = [name for name, field in ON_REQUEST.items() if getattr(want, field)]
+    requested = [name for name, fields in ON_REQUEST.items() if any(getattr(want, field) for field in fields)]
     group = GROUP if set(LIMITS) & set(requested) else ()
     return list(dict.fromkeys([*(name for each in below for name in ADDED[each]), *group, *requested]))
 

@@ -1,6 +1,7 @@
-"""AMD GPUs: performance level, one clock, power cap; by sysfs, or by amd-smi where sysfs is not ours to write.
+"""AMD GPUs: performance level, clocks, power cap; by sysfs, or by amd-smi where sysfs is not ours to write.
 
-Files: Documentation/gpu/amdgpu/thermal.rst (power_dpm_force_performance_level, pp_dpm_sclk, power1_cap).
+Files: Documentation/gpu/amdgpu/thermal.rst (power_dpm_force_performance_level, pp_dpm_sclk, pp_dpm_mclk,
+power1_cap).
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from aaco.core.host import Host, ask, known, number, text
 from aaco.core.readings import Absent
 from aaco.laboratory.knobs.knob import Knob, NotHere, Want, write_text
 
-LEVEL, CLOCKS = "power_dpm_force_performance_level", "pp_dpm_sclk"
+LEVEL, CLOCKS, MEMORY = "power_dpm_force_performance_level", "pp_dpm_sclk", "pp_dpm_mclk"
+# The driver's levels, and what amd-smi calls those that it has another word for (amdsmi.h, amdsmi_dev_perf_level_t).
+WORDS = {"profile_standard": "stable_std", "profile_peak": "stable_peak", "profile_min_sclk": "stable_min_sclk",
+         "profile_min_mclk": "stable_min_mclk", "perf_determinism": "determinism"}
 VENDOR = 0x1002
 TOOL_PREFIX = "amd-smi:"  # a target of the tool: the GPU's number follows
 TOOL_TIMEOUT_S = 20.0
@@ -39,12 +43,13 @@ class AmdPerformance(Knob):
     meaning = "the GPU's clocks do not follow the load"
 
     def wishes(self, want: Want) -> dict[str, str]:
-        if want.gpu_clock_mhz:
+        if want.gpu_clock_mhz or want.gpu_memory_clock_mhz:
             raise NotHere("the clock itself is held: amd_clock")
+        level = want.gpu_level or "high"
         paths = [card / LEVEL for card in cards(self.host)]
         if all(os.access(path, os.W_OK) for path in paths):
-            return dict.fromkeys(map(str, paths), "high")
-        return {f"{TOOL_PREFIX}{gpu['gpu']}": "high" for gpu in _tool("list")}
+            return dict.fromkeys(map(str, paths), level)
+        return {f"{TOOL_PREFIX}{gpu['gpu']}": level for gpu in _tool("list")}
 
     def read(self, target: str) -> str:
         if not target.startswith(TOOL_PREFIX):
@@ -53,61 +58,79 @@ class AmdPerformance(Knob):
         level = str(said[0].get("perf_level", ""))
         if not level:
             raise Absent(f"{target}: amd-smi names no perf_level")
-        return level.rpartition("LEVEL_")[2].lower()
+        said_level = level.rpartition("LEVEL_")[2].lower()
+        return next((ours for ours, theirs in WORDS.items() if theirs == said_level), said_level)
 
     def write(self, target: str, value: str) -> None:
         if target.startswith(TOOL_PREFIX):
-            ask(["amd-smi", "set", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level", value.upper()],
+            ask(["amd-smi", "set", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level", _word(value)],
                 TOOL_TIMEOUT_S)
         else:
             write_text(Path(target), value)
 
     def command(self, target: str, value: str) -> str:
         if target.startswith(TOOL_PREFIX):
-            return f"sudo amd-smi set --gpu {target.removeprefix(TOOL_PREFIX)} --perf-level {value.upper()}"
+            return f"sudo amd-smi set --gpu {target.removeprefix(TOOL_PREFIX)} --perf-level {_word(value)}"
         return super().command(target, value)
 
 
-class AmdClock(Knob):
-    """One level of the shader clock, under the performance level "manual"; its value is "manual LEVEL".
+def _word(level: str) -> str:
+    """What amd-smi calls a level."""
+    return WORDS.get(level, level).upper()
 
-    Which levels a manual setting allows cannot be read, so a card that is in manual already is left alone.
+
+class AmdClock(Knob):
+    """One level of the shader clock, of the memory clock, or of both, under the performance level "manual".
+
+    A target is the files of one card, "FOLDER/pp_dpm_sclk,pp_dpm_mclk"; its value "manual" and a level for each. Which
+    levels a manual setting allows cannot be read, so a card that is in manual already is left alone.
     """
 
     name = "amd_clock"
     scope = "host"
-    meaning = "the GPU's shader clock is held at one level"
+    meaning = "the GPU's shader or memory clock is held at one level"
 
     def wishes(self, want: Want) -> dict[str, str]:
-        assert want.gpu_clock_mhz is not None
-        return {str(card / CLOCKS): self._wish(card, want.gpu_clock_mhz) for card in cards(self.host)}
+        asked = {name: mhz for name, mhz in ((CLOCKS, want.gpu_clock_mhz), (MEMORY, want.gpu_memory_clock_mhz)) if mhz}
+        return {str(card / ",".join(asked)): self._wish(card, asked) for card in cards(self.host)}
 
-    def _wish(self, card: Path, mhz: int) -> str:
+    def _wish(self, card: Path, asked: dict[str, int]) -> str:
         if text(card / LEVEL) == "manual":
             raise Absent(f"{card / LEVEL}: manual already, and the levels that it allows cannot be read")
-        clocks = {int(level): int(clock) for level, clock in re.findall(r"(\d+):\s*(\d+)Mhz", text(card / CLOCKS))}
-        level = next((level for level, clock in clocks.items() if clock == mhz), None)
-        if level is None:
-            offered = ", ".join(map(str, clocks.values()))
-            raise Absent(f"{card / CLOCKS}: offers {offered} MHz, not {mhz}")
-        return f"manual {level}"
+        return " ".join(["manual", *(_level(card / name, mhz) for name, mhz in asked.items())])
 
     def read(self, target: str) -> str:
-        level = text(Path(target).with_name(LEVEL))
-        if level != "manual":
-            return level
-        active = re.search(r"(\d+):[^\n]*\*", text(Path(target)))
-        return f"manual {active[1] if active else 'unknown'}"
+        level, clocks = _files(target)
+        if (held := text(level)) != "manual":
+            return held
+        active = [re.search(r"(\d+):[^\n]*\*", text(path)) for path in clocks]
+        return " ".join(["manual", *(one[1] if one else "unknown" for one in active)])
 
     def write(self, target: str, value: str) -> None:
-        level, _, clock = value.partition(" ")
-        write_text(Path(target).with_name(LEVEL), level)
-        if clock:
-            write_text(Path(target), clock)
+        (level, clocks), (held, *levels) = _files(target), value.split()
+        write_text(level, held)
+        for path, clock in zip(clocks, levels, strict=False):  # a level that is not manual comes alone
+            write_text(path, clock)
 
     def command(self, target: str, value: str) -> str:
-        level, _, clock = value.partition(" ")
-        return f"echo {level} | sudo tee {Path(target).with_name(LEVEL)}; echo {clock} | sudo tee {target}"
+        (level, clocks), (held, *levels) = _files(target), value.split()
+        return "; ".join(f"echo {word} | sudo tee {path}" for path, word in zip((level, *clocks), (held, *levels),
+                                                                                 strict=False))
+
+
+def _files(target: str) -> tuple[Path, list[Path]]:
+    """The file of the performance level and those of the clocks."""
+    folder, _, names = target.rpartition("/")
+    return Path(folder, LEVEL), [Path(folder, name) for name in names.split(",")]
+
+
+def _level(path: Path, mhz: int) -> str:
+    """The level of a clock. Raises Absent where it is none."""
+    clocks = {int(level): int(clock) for level, clock in re.findall(r"(\d+):\s*(\d+)Mhz", text(path))}
+    level = next((level for level, clock in clocks.items() if clock == mhz), None)
+    if level is None:
+        raise Absent(f"{path}: offers {', '.join(map(str, clocks.values()))} MHz, not {mhz}")
+    return str(level)
 
 
 class AmdPower(Knob):

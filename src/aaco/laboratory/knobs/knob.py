@@ -33,6 +33,8 @@ class Want:
     io_max: tuple[str, ...] = ()  # lines of io.max: "259:0 rbps=1048576"
     gpu_power_w: int | None = None
     gpu_clock_mhz: int | None = None
+    gpu_memory_clock_mhz: int | None = None
+    gpu_level: str | None = None  # of AMD's: auto, low, high, manual, profile_peak, ...
     drop_caches: bool = False
 
 

@@ -56,6 +56,12 @@ class Nvml:
             raise NotHere("the NVIDIA driver shows no GPU")
         return [f"nvml:{index}" for index in range(count)]
 
+    def supported_memory(self, device: c_void_p) -> list[int]:
+        """Memory clocks in MHz."""
+        count, clocks = c_uint(MOST_CLOCKS), (c_uint * MOST_CLOCKS)()
+        self.call("nvmlDeviceGetSupportedMemoryClocks", device, byref(count), clocks)
+        return list(clocks[:count.value])
+
     def supported(self, device: c_void_p, memory_mhz: int) -> list[int]:
         """Graphics clocks in MHz that go with a memory clock."""
         count, clocks = c_uint(MOST_CLOCKS), (c_uint * MOST_CLOCKS)()
@@ -87,11 +93,14 @@ class NvidiaClock(NvidiaKnob):
     meaning = "the GPU asks for one clock"
 
     def wishes(self, want: Want) -> dict[str, str]:
-        return {target: self._wish(target, want.gpu_clock_mhz) for target in self.nvml.targets()}
+        return {target: self._wish(target, want.gpu_clock_mhz, want.gpu_memory_clock_mhz)
+                for target in self.nvml.targets()}
 
-    def _wish(self, target: str, mhz: int | None) -> str:
+    def _wish(self, target: str, mhz: int | None, memory_mhz: int | None) -> str:
         device = self.nvml.device(target)
-        memory = self.nvml.number("nvmlDeviceGetApplicationsClock", device, c_uint(MEMORY))
+        if memory_mhz is not None and memory_mhz not in (known := self.nvml.supported_memory(device)):
+            raise Absent(f"{target}: offers memory clocks of {', '.join(map(str, known))} MHz, not {memory_mhz}")
+        memory = memory_mhz or self.nvml.number("nvmlDeviceGetApplicationsClock", device, c_uint(MEMORY))
         offered = self.nvml.supported(device, memory)
         if mhz is not None and mhz not in offered:
             raise Absent(f"{target}: offers {min(offered)} to {max(offered)} MHz in steps, not {mhz}")
