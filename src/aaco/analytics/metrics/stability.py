@@ -13,28 +13,34 @@ Latencies = NDArray[np.float64]
 SOURCE = "docs/concepts/measuring.md"
 
 
-@metric(unit="1", better="none", formula="lag-1 autocorrelation", source="Box and Jenkins 1970",
+@metric(unit="1", better="none", formula="lag-1 autocorrelation, of the process that made most iterations",
+        source="Box and Jenkins 1970",
         bands=("<=0.2 independent", "<=0.5 correlated", ">0.5 strongly correlated"))
 def latency_autocorrelation(longest_run_ms: Latencies) -> float:
     """How much an inference's latency tells of the next one's."""
     return stability.autocorrelation(longest_run_ms)
 
 
-@metric(unit="probability", better="higher", formula="Ljung-Box over 10 lags, or a fifth of the iterations",
+@metric(unit="probability", better="higher",
+        formula="Ljung-Box over 10 lags, or a fifth of the iterations, of the process that made most",
         source="Ljung and Box 1978", bands=("<0.01 correlated", ">=0.01 independent"))
 def latency_independence_p(longest_run_ms: Latencies) -> float:
     """Probability of such autocorrelations in a series without any."""
     return stability.ljung_box_p(longest_run_ms)
 
 
-@metric(unit="1", better="higher", formula="n (1 - r) / (1 + r), r the lag-1 autocorrelation, at least 0",
+@metric(unit="1", better="higher",
+        formula="n (1 - r) / (1 + r), at least 0; n, r: iterations of the process that made most, their lag-1 "
+                "autocorrelation",
         source="first-order autoregression")
 def effective_iterations(longest_run_ms: Latencies) -> float:
     """How many independent iterations would tell as much about the mean."""
     return stability.effective_size(longest_run_ms)
 
 
-@metric(unit="pct", better="none", formula="100 x Theil-Sen slope x (n - 1) / median, over at most 400 parts",
+@metric(unit="pct", better="none",
+        formula="100 x Theil-Sen slope x (n - 1) / median, over at most 400 parts, of the process that made most "
+                "iterations",
         source="Theil 1950, Sen 1968")
 def latency_drift_pct(longest_run_ms: Latencies) -> float:
     """How far the latency moved from the first to the last measured inference."""
@@ -44,7 +50,8 @@ def latency_drift_pct(longest_run_ms: Latencies) -> float:
     return 100 * stability.drift(longest_run_ms)[0] / median
 
 
-@metric(unit="probability", better="higher", formula="Mann-Kendall, two-sided, corrected for ties",
+@metric(unit="probability", better="higher",
+        formula="Mann-Kendall, two-sided, corrected for ties, of the process that made most iterations",
         source="Mann 1945, Kendall 1975", bands=("<0.01 drifts", ">=0.01 no trend"))
 def latency_drift_p(longest_run_ms: Latencies) -> float:
     """Probability of such a trend in a series without any."""
