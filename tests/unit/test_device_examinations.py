@@ -15,6 +15,7 @@ from aaco import examinations, ingest, pipeline
 from aaco.analytics import inputs
 from aaco.analytics.activity import NO_HOST
 from aaco.analytics.critical_path.summary import NOT_LOOKED_FOR
+from aaco.analytics.executed_work import executed_work
 from aaco.analytics.trace import NO_GPU
 from aaco.cli.critical_path import critical_path
 from aaco.core import tables
@@ -23,7 +24,7 @@ from aaco.examinations import fingerprints, inferences
 from aaco.report import document, html, markdown, plots, terminal
 from aaco.tracelake import documents, layout, manifest, queries, store
 from tests import captured, models
-from tests.unit.test_device_passes import as_calls, planted
+from tests.unit.test_device_passes import RUNS, as_calls, planted
 
 FOUND = ("kernel_classes", "critical_path", "launch_tax")
 BERT_KERNELS = 61  # of one inference
@@ -207,3 +208,29 @@ def test_a_part_of_a_session_is_what_its_tables_have_inside(tmp_path, monkeypatc
         assert read == cut == wanted
     groups = queries.batches(part, tables.KERNEL_GROUPS, ["calls"])
     assert sum(pc.sum(rows["calls"]).as_py() for rows in groups) == 3 * BERT_KERNELS
+
+
+def test_kernels_of_products_have_the_shares_of_their_nodes_under_the_measured_roofs(tmp_path):
+    """Planted kernels, by plain Python; ceilings of a host are none. Mutation: those of the host taken, too."""
+    session, _, _ = planted(tmp_path, calls="there")
+    ceilings = {"fp32_flops": 5e12, "dram_bytes_per_s": 4e12}
+    session.write_json(layout.ENVIRONMENT, {"machine": {"ceilings": ceilings}})
+    assert {one["by"] for one in sealed(session).examined["kernel_classes"]["kernels"]} == {"name"}
+    session.write_json(layout.ENVIRONMENT, {"machine": {"ceilings": ceilings, "card": {"device": {"name": "x"}}}})
+    found = pipeline.analyze(session, resolve())
+    executed, graph, edges = (found.tables[name] for name in ("executed_nodes", "graph_nodes", "graph_edges"))
+    done = executed_work(executed, graph, edges)
+    spent, mine = defaultdict(int), defaultdict(lambda: defaultdict(int))
+    for row in found.tables["kernels"].to_pylist():
+        if row["iteration"] is not None:
+            spent[row["executed_node"]] += row["dur_ns"]
+            mine[row["kernel_name"]][row["executed_node"]] += row["dur_ns"]
+    products = [one for one in found.examined["kernel_classes"]["kernels"] if one["family"] == "gemm"]
+    assert products and {one["by"] for one in products} == {"shapes"}
+    for one in products:
+        parts = mine[one["kernel_name"]]
+        flops, moved = (sum(RUNS * getattr(done[node], amount) * ns / spent[node] for node, ns in parts.items())
+                        for amount in ("flops", "bytes"))
+        seconds = sum(parts.values()) * 1e-9
+        assert one["compute_share"] == pytest.approx(flops / 5e12 / seconds)
+        assert one["memory_share"] == pytest.approx(moved / 4e12 / seconds)

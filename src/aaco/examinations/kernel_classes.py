@@ -19,6 +19,7 @@ from aaco.core.config import Analysis
 from aaco.core.session import Session
 from aaco.core.tables import COUNTERS as COUNTERS_TABLE
 from aaco.core.tables import KERNEL_GROUPS, KERNEL_ROOFLINE, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
+from aaco.examinations import node_shares
 from aaco.examinations.device_work import ceilings_of
 from aaco.tracelake import documents, layout, queries, store
 
@@ -94,8 +95,11 @@ def _counted(session: Session, names: list[str], name_of: Names32) -> dict[str, 
 
 
 def _shaped(session: Session, names: list[str], name_of: Names32) -> dict[str, tuple[float, float]]:
-    """By kernel name its shares of the compute and memory ceilings, by the shapes of its operators; of one type alone.
+    """By kernel name its shares of the compute and memory ceilings, by the shapes of its operators, of a run's nodes;
+    of one type alone.
     """
+    if isinstance(session, queries.Part):
+        return node_shares.of(session)
     ceilings = ceilings_of(session) if store.holds(session, OPERATORS) else None
     if ceilings is None:
         return {}

@@ -9,13 +9,14 @@ inside it cost nothing; a node whose data stays in cache can beat the DRAM roof,
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.bottleneck.limiters import COMPUTE_FAMILIES, UNTOLD_FAMILIES
 from aaco.analytics.executed_work import Work, border_work
 from aaco.analytics.inputs import Window, execution_window
 from aaco.analytics.operators.precision import UNKNOWN_HERE, computes_in
@@ -82,6 +83,31 @@ def envelope(roofline: pa.Table) -> Envelope:
     sides = (float(pc.sum(placed.filter(pc.equal(placed["bound"], side))["time_ns"]).as_py() or 0)
              for side in ("compute", "memory"))
     return Envelope(float(pc.sum(placed["ideal_ns"]).as_py()), float(pc.sum(placed["time_ns"]).as_py()), total, *sides)
+
+
+def shares_of_kernels(kernels: pa.Table, roofline: pa.Table, machine: Mapping[str, float]
+                      ) -> dict[str, tuple[float, float]]:
+    """By name the shares of the ceilings of arithmetic and of memory that kernels reach: those of their nodes, by the
+    time of the kernel in each. Not of families that pass over memory beside a product, as transpositions do: the node's
+    work is not theirs; nor of a name that serves nodes of several types, or of which a share is beyond what can be."""
+    known = {row["name"]: row for row in roofline.to_pylist() if row["why_absent"] is None}
+    asked = COMPUTE_FAMILIES | UNTOLD_FAMILIES
+    spent: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for name, family, node, ns in zip(*(kernels[each].to_pylist() for each in
+                                        ("kernel_name", "family", "executed_node", "dur_ns")), strict=True):
+        if family in asked and node in known:
+            spent[name][node] += ns
+    found = {name: _shares([(known[node], ns) for node, ns in parts.items()], machine) for name, parts in spent.items()}
+    return {name: shares for name, shares in found.items() if shares and max(shares) <= 1}
+
+
+def _shares(parts: list[tuple[Mapping[str, Any], int]], machine: Mapping[str, float]) -> tuple[float, float] | None:
+    dtypes, total = {row["dtype"] for row, _ in parts}, sum(ns for _, ns in parts)
+    peak = machine.get(PEAKS.get(dtypes.pop(), "")) if len(dtypes) == 1 else None
+    if not peak or not total:
+        return None
+    flops, moved = (sum(row[amount] / row["time_ns"] * ns for row, ns in parts) for amount in ("flops", "bytes"))
+    return 1e9 * flops / peak / total, 1e9 * moved / machine[BANDWIDTH] / total
 
 
 def _place(row: Mapping[str, Any], machine: Mapping[str, float]) -> dict[str, Any]:
