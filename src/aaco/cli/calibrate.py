@@ -34,7 +34,7 @@ class Device(click.ParamType[str]):
 
 
 @manual.command()
-@click.option("--device", type=Device(), default="all", show_default=True,
+@click.option("--device", type=Device(), metavar=Device.name, default="all", show_default=True,
               help="What to measure; gpu: the first one; gpu:1: what a backend calls device_id 1; all: the CPUs and, "
                    "where there is one, the first GPU.")
 @click.option("--rounds", type=click.IntRange(1, 100), default=1, show_default=True,

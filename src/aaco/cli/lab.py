@@ -52,8 +52,9 @@ def asking(function: F) -> F:
             click.option("--gpu-clock", "gpu_clock_mhz", type=options.COUNT, help="GPU clock in MHz."),
             click.option("--gpu-memory-clock", "gpu_memory_clock_mhz", type=options.COUNT,
                          help="GPU memory clock in MHz."),
-            click.option("--gpu-level", type=click.Choice(GPU_LEVELS),
-                         help="Performance level of AMD GPUs.  [default: high from strict on]"),
+            click.option("--gpu-level", type=click.Choice(GPU_LEVELS), metavar="LEVEL",
+                         help=f"Performance level of AMD GPUs: {', '.join(GPU_LEVELS)}.  "
+                              "[default: high from strict on]"),
             click.option("--gpu-power", "gpu_power_w", type=options.COUNT, help="GPU power cap in W."),
             click.option("--drop-caches", is_flag=True, help="Empty the page cache first."))):
         function = option(function)
