@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +24,8 @@ from aaco.tracelake.queries import Tables
 from aaco.tracelake.timeline_tracks import SHOWN
 
 FORMS = {"perfetto": perfetto.write_protobuf, "chrome": perfetto.write_chrome}
+LEVEL = 6  # gzip's own default
+PIECE = 1 << 20  # bytes that are compressed at a time: writers write small ones
 TIMES = ("t_start_ns", "t_end_ns", "t_ns")
 
 
@@ -28,15 +33,32 @@ def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tupl
     """Write the session's events and values; returns how many there are, and how captures' times were moved for it.
 
     The moves are those of metrics/collectives.json: ranks that wait for each other end together, which tells their
-    clocks. Captures without common operations stay on their own clocks. Raises StorageError.
+    clocks. Captures without common operations stay on their own clocks. A name that ends in .gz is written
+    compressed. Raises StorageError.
     """
     shifts = documents.read(session, layout.TRACE["collectives"]).get("shifts", [])
     found = Tables(session)
     rows = sum(found.rows(name) for name in SHOWN)  # every row is a slice or a value; those without a time are neither
     counts: list[int] = []
-    write_atomically(path, lambda file: counts.append(FORMS[form](
-        file, OnOneClock(found, shifts), lambda count: show.progress(min(count, rows), rows))))
+
+    def fill(file: IO[bytes]) -> None:
+        with zipped(file, path) as stream:
+            counts.append(FORMS[form](stream, OnOneClock(found, shifts),
+                                      lambda count: show.progress(min(count, rows), rows)))
+
+    write_atomically(path, fill)
     return counts[0], shifts
+
+
+@contextmanager
+def zipped(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
+    """The file as it is written to: compressed as it goes where the name ends in .gz. Equal content, equal bytes."""
+    if path.suffix != ".gz":
+        yield file
+        return
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=LEVEL, mtime=0) as stream, \
+            io.BufferedWriter(stream, PIECE) as buffered:
+        yield buffered
 
 
 class OnOneClock(Mapping[str, pa.Table]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections import defaultdict
@@ -15,6 +16,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, INFERENCE_ITERS, KERNELS, SAMPLES, SYSTEM_EVENTS
+from aaco.exporting import zipped
 from aaco.tracelake.perfetto import write_chrome, write_protobuf
 from aaco.tracelake.timeline_tracks import stable_id
 from tests.trace_processor import query
@@ -172,3 +174,18 @@ def _protobuf(tables: dict[str, Any]) -> bytes:
 def _capture(table: pa.Table, capture: int) -> pa.Table:
     position = table.schema.get_field_index("capture")
     return table.set_column(position, table.schema.field(position), pa.array([capture] * table.num_rows, pa.int64()))
+
+
+@pytest.mark.parametrize("write", [write_protobuf, write_chrome])
+def test_a_name_in_gz_is_compressed_as_it_goes_and_the_viewer_opens_it(tables, tmp_path, write):
+    """Mutation: written plain under that name, which the viewer refuses."""
+    plain = io.BytesIO()
+    write(plain, tables)
+    for name in ("trace.gz", "trace"):
+        with (tmp_path / name).open("wb") as file, zipped(file, tmp_path / name) as stream:
+            write(stream, tables)
+    content = (tmp_path / "trace.gz").read_bytes()
+    assert content[:2] == b"\x1f\x8b" and gzip.decompress(content) == plain.getvalue()
+    assert (tmp_path / "trace").read_bytes() == plain.getvalue()
+    count = "select count(*) as n from slice"
+    assert query(tmp_path / "trace.gz", count) == query(tmp_path / "trace", count) != [[[0]]]
