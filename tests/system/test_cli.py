@@ -241,3 +241,12 @@ def test_a_diff_that_was_killed_among_its_own_files_can_be_given_again(recorded,
     assert "regress/verdict.json" in json.loads(aaco("info", "latest", "--json").stdout)["damaged"]
     aaco("diff", "one", "--threshold", "7%")
     assert json.loads(aaco("info", "latest", "--json").stdout)["damaged"] == {}
+
+
+def test_a_variable_that_nothing_reads_is_told(aaco):
+    """Mutation: somebody's own, such as a token, told by every command."""
+    done = aaco.inside("models", AACO_OUTPUT_DIR="x", AACO_API_KEY="y")
+    assert done.stderr == "warning: AACO_OUTPUT_DIR is read by nothing here; did you mean AACO_SESSION_DIR?\n"
+    shown = json.loads(aaco.inside("config", "show", "--json", AACO_API_KEY="y").stdout)
+    assert shown["unread_variables"] == ["AACO_API_KEY"]
+    assert "AACO_API_KEY                  read by nothing here" in aaco.inside("config", "show", AACO_API_KEY="y").stdout

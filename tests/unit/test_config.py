@@ -1,9 +1,13 @@
 """Configuration: precedence, origins, refusals."""
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from aaco import record
+from aaco.cli import options
 from aaco.core import config
 from aaco.core.errors import UsageError
 
@@ -69,3 +73,27 @@ def test_what_is_not_known_is_refused_with_file_and_key(text, said):
 def test_a_missing_named_file_is_a_usage_error():
     with pytest.raises(UsageError, match=r"nowhere\.yaml"):
         config.resolve(file=Path("nowhere.yaml"), environment={})
+
+
+def test_variables_that_nothing_reads_are_known_as_such():
+    """Mutation: an unknown one passed over; the likeness of names with what all begin with."""
+    assert config.unread({"AACO_SESSION_DIR": "x", "AACO_OUTPUT_DIR": "x", "AACO_CACH_DIR": "x", "AACO_API_KEY": "x",
+                          "HOME": "x"}) == {"AACO_API_KEY": "", "AACO_CACH_DIR": "AACO_CACHE_DIR",
+                                            "AACO_OUTPUT_DIR": "AACO_SESSION_DIR"}
+
+
+def test_every_variable_that_the_program_reads_is_known():
+    sources = Path(config.__file__).parents[1].rglob("*.py")
+    named = {name for source in sources for name in re.findall(r"\b_?(AACO_[A-Z_]+[A-Z])\b", source.read_text())}
+    assert named == {*config.VARIABLES, *config.OTHERWISE}
+
+
+def test_the_laboratory_is_a_setting_with_the_levels_that_there_are():
+    settings = config.resolve(environment={"AACO_LAB_MODE": "basic"})
+    assert settings.config.profiling.lab == "basic"
+    assert settings.origins["profiling.lab"] == "environment AACO_LAB_MODE"
+    assert set(get_args(config.Laboratory)) == set(options.LEVELS)
+    with pytest.raises(UsageError, match="AACO_LAB_MODE"):
+        config.resolve(environment={"AACO_LAB_MODE": "silent"})
+    plan = record.complete_plan(settings, "m", {"lab": None})
+    assert plan.lab == "basic" and record.complete_plan(settings, "m", {"lab": "none"}).lab == "none"

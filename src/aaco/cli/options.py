@@ -180,6 +180,9 @@ def settings(config_file: Path | None = None, sessions_dir: Path | None = None, 
     """Resolve the configuration with what the command line says on top; None on the command line means not given."""
     from aaco.core import config  # pydantic and YAML: not for commands that need no settings
 
+    for name, meant in config.unread(os.environ).items():
+        if meant:
+            say.aside(f"warning: {name} is read by nothing here; did you mean {meant}?", "warning")
     if sessions_dir is not None:
         sections.setdefault("storage", {})["sessions_dir"] = sessions_dir
     given = {name: {key: value for key, value in keys.items() if value is not None}

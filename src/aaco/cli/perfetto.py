@@ -17,8 +17,8 @@ LISTED = 8
 @options.session_reference()
 @click.option("--format", "form", type=click.Choice(list(SUFFIX)), default="perfetto", show_default=True,
               help="Perfetto's protobuf, or Chrome's JSON for older viewers.")
-@click.option("--output", "-o", type=options.NewFile(), help="Where to write; compressed where the name ends in .gz, which the viewer opens.  "
-                   "[default: SESSION.pftrace]")
+@click.option("--output", "-o", type=options.NewFile(),
+              help="Where to write; compressed where the name ends in .gz.  [default: SESSION.pftrace]")
 @options.config_file
 @options.sessions_dir
 @options.as_json

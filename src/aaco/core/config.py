@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,6 +14,8 @@ from aaco.core.errors import UsageError, first_problem
 from aaco.core.near import near
 from aaco.core.plan import Count, Noise, Positive, Seconds, Warmup, Whole
 from aaco.core.presets import PRESETS, Layer
+
+Laboratory = Literal["none", "basic", "soft", "standard", "strict", "paranoid"]  # of laboratory.levels, which is above
 
 
 class _Section(BaseModel):
@@ -32,6 +34,8 @@ class Profiling(_Section):
     precision_pct: Positive | None = Field(default=None, description="stop at this width of the median's interval")
     noise: Noise = Field(default="tag", description="tag disturbed iterations, discard them from the statistics, or "
                                                     "repeat until enough are clean")
+    lab: Laboratory | None = Field(default=None, description="level of the laboratory around every pass of `aaco run` "
+                                   "and `aaco sweep`; empty: none")
     calibrate: bool = Field(default=True, description="measure this machine's ceilings when none are cached")
 
 
@@ -109,7 +113,26 @@ ENVIRONMENT = {
     "AACO_BASELINE_DIR": ("storage", "baselines_dir"),
     "AACO_CACHE_DIR": ("storage", "cache_dir"),
     "AACO_LAB_DIR": ("storage", "lab_dir"),
+    "AACO_LAB_MODE": ("profiling", "lab"),
 }
+# The other variables that are read, by whom they concern; and names that other guides give to what has one here.
+VARIABLES = (*ENVIRONMENT, "AACO_CONFIG", "AACO_LOG_LEVEL", "AACO_COMPLETE", "AACO_MARKERS", "AACO_MARKER_LIBRARIES",
+             "AACO_CUPTI", "AACO_CUPTI_MODE", "AACO_CUPTI_TRACE", "AACO_RECORDED_BY", "AACO_SERVE_READ_TOKEN",
+             "AACO_SERVE_WRITE_TOKEN")
+OTHERWISE = {"AACO_OUTPUT_DIR": "AACO_SESSION_DIR", "AACO_SESSIONS_DIR": "AACO_SESSION_DIR"}
+PREFIX = "AACO_"
+
+
+def unread(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that begin like ours and are read by nothing here, each with the one that was meant; empty: none is
+    like it, so it is somebody's own (a token that an option names, say)."""
+    known = [name.removeprefix(PREFIX) for name in VARIABLES]
+    found = {}
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in VARIABLES:
+            alike = near(name.removeprefix(PREFIX), known, 1)
+            found[name] = OTHERWISE.get(name) or (PREFIX + alike[0] if alike else "")
+    return found
 
 
 @dataclass(frozen=True)
