@@ -249,4 +249,4 @@ def test_a_variable_that_nothing_reads_is_told(aaco):
     assert done.stderr == "warning: AACO_OUTPUT_DIR is read by nothing here; did you mean AACO_SESSION_DIR?\n"
     shown = json.loads(aaco.inside("config", "show", "--json", AACO_API_KEY="y").stdout)
     assert shown["unread_variables"] == ["AACO_API_KEY"]
-    assert "AACO_API_KEY                  read by nothing here" in aaco.inside("config", "show", AACO_API_KEY="y").stdout
+    assert "AACO_API_KEY                  read by nothing" in aaco.inside("config", "show", AACO_API_KEY="y").stdout

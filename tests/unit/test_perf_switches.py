@@ -251,15 +251,18 @@ def test_where_it_is_refused_the_reason_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 @live
-def test_hardware_counters_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("counter", list(perf_event.COUNTERS))
+def test_hardware_counters_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counter: str) -> None:
     """Played by pipes: value, time enabled, time running. A counter that had to be shared gives no value.
 
-    Mutation: shared intervals kept.
+    Mutation: shared intervals kept; the name by the place among the counters that there are.
     """
     real = perf_switches.open_event
 
     def play(event: perf_event.Event, thread: int, *rest: Any) -> tuple[int, bool]:
-        if event != perf_event.COUNTERS["cycles"]:
+        if event in perf_event.COUNTERS.values() and event != perf_event.COUNTERS[counter]:
+            raise OSError(errno.ENOENT, "none such")
+        if event != perf_event.COUNTERS[counter]:
             return real(event, thread, *rest)
         source, target = os.pipe()
         for reading in ((1000, 10, 10, 0), (1500, 20, 15, 0), (4000, 30, 25, 0)):
@@ -278,7 +281,7 @@ def test_hardware_counters_where_there_are_any(tmp_path: Path, monkeypatch: pyte
     finally:
         sleeper.kill()
         sleeper.wait()
-    cycles = table.filter(pc.equal(table["kind"].cast(pa.string()), "cycles"))
+    cycles = table.filter(pc.equal(table["kind"].cast(pa.string()), counter))
     assert cycles["value"].to_pylist() == [1000, 2500]
     assert sum(cycles["dur_ns"].to_pylist()) <= table.filter(
         pc.equal(table["kind"].cast(pa.string()), "watched"))["dur_ns"][0].as_py()

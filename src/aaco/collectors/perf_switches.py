@@ -167,12 +167,12 @@ class Sampler:
     def _interval(self, now: int) -> Records:
         """That it was watched until now, and what was counted meanwhile."""
         rows: list[tuple[int, ...]] = [(self._until_ns, now - self._until_ns, -1, self.pid, -1, -1, WATCHED)]
-        for code, (name, handles) in enumerate(self._counters.items()):
+        for name, handles in self._counters.items():
             count = np.sum([np.frombuffer(os.read(handle, 32), "<i8", 3) for handle in handles], axis=0)
             grown = count - self._counts.get(name, np.zeros(3, np.int64))
             self._counts[name] = count
             if grown[1] == grown[2]:  # enabled as long as running: the counter was not shared with others
-                rows.append((self._until_ns, now - self._until_ns, int(grown[0]), self.pid, -1, -1, COUNTED + code))
+                rows.append((self._until_ns, now - self._until_ns, int(grown[0]), self.pid, -1, -1, KINDS.index(name)))
         return np.array(rows, RECORD)
 
     def _append_lost(self) -> None:
