@@ -143,6 +143,8 @@ def _notes(record: Record, found: Mapping[str, pa.Table], runtime: Mapping[str, 
         yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
     runs = (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))
     yield from watching.said(run.get("telemetry") for run in runs)
+    if record.planned.io == "device":
+        yield "inputs and outputs stay in the device's memory: latencies hold no copy from or to the host."
     kernels = found.get("kernels")
     if kernels is not None and "dispatch" in pc.unique(kernels["timed"].cast(pa.string())).to_pylist():
         yield ("kernel times are the host's part of each node, as ONNX Runtime's profile has them: a GPU may work on "

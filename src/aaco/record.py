@@ -29,7 +29,7 @@ from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
 from aaco.runner import dimensions, inputs, iterations, model_file, ort, registry, witness
-from aaco.runner.job import ON_CUDA
+from aaco.runner.job import MEMORY, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout, outputs
 
@@ -151,7 +151,10 @@ def _prepare_model(plan: Plan, settings: Settings, show: Show) -> Prepared:
     fed = inputs.for_model(model, found.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
                            npz=Path(plan.inputs) if plan.inputs else None)
     made = model_file.name_nodes(model)
-    workload = Workload(found.path, backend, fed.arrays, found.synthetic, model if made else None, made)
+    if plan.io == "device" and backend.provider not in MEMORY:
+        raise UsageError(f"--io device: {plan.backend} has no memory of a device that data could stay in", "--io host")
+    workload = Workload(found.path, backend, fed.arrays, found.synthetic, model if made else None, made,
+                        plan.io == "device")
     return Prepared(plan.model_copy(update={"batch": fed.batch}), fed.fixed, workload, model,
                     model_file.identity(found.path, model))
 
@@ -339,7 +342,7 @@ def _config_hash(prepared: Prepared) -> str:
     facts = {"provider": backend.provider, "provider_options": backend.provider_options,
              "session_options": backend.session_options, "graph_optimization": backend.graph_optimization,
              "batch": plan.batch, "inputs": fed}
-    return _digest(facts)
+    return _digest(facts | ({"io": plan.io} if plan.io != "host" else {}))  # older sessions are all of the host
 
 
 def _digest(facts: dict[str, Any]) -> str:

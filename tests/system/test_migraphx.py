@@ -168,3 +168,22 @@ def test_doctor_says_what_the_provider_lacks_to_be_loaded_and_what_device(aaco, 
            for libraries, found in lines.items()}
     assert why[False].startswith("libmigraphx_c.so.3: cannot open shared object file")
     assert "kfd" in why[False] and why[True] in why[False] and "libmigraphx" not in why[True]
+
+
+def test_data_that_stays_on_the_device_is_not_copied_in_an_inference(ran, stack, aaco):
+    """Mutation: each inference binds its inputs anew; outputs bound to the host."""
+    made, session, *_ = ran
+    rocm.install_rocprofv3(aaco.folder)
+    around = stack.around(aaco.folder / "bin")
+    aaco("run", "bert-tiny", "-b", "migraphx", "--warmup", 2, "-n", 6, "--io", "device", **around)
+    copied = [pq.read_table(one / "profiler/copies.parquet")["iteration"].drop_null() if
+              (one / "profiler/copies.parquet").is_file() else [] for one in (session, aaco.latest)]
+    assert len(copied[0]) >= 2 * RUNS and len(copied[1]) == 0
+    assert "latencies hold no copy" in aaco("report").stdout.replace("\n", " ").replace("  ", " ")
+    hashes = {document(one, "session.json")["config_hash"] for one in (session, aaco.latest)}
+    assert len(hashes) == 2
+    assert made("outputs", session.name, aaco.latest).stdout.startswith("EQUAL")
+
+
+def test_data_cannot_stay_where_there_is_no_device(aaco):
+    assert "--io device: cpu has no memory of a device" in aaco("run", "bert-tiny", "--io", "device", expect=2).stderr

@@ -102,6 +102,9 @@ cool = click.option("--cool", "cool_s", type=SECONDS, metavar="SECONDS",
                     help="Before every timed pass wait until the devices are cool, at most this long.")
 shape = click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
                      help="Shape of a dynamic input; may be given several times.")
+io = click.option("--io", type=click.Choice(["host", "device"]), default="host", show_default=True,
+                  help="Where inputs and outputs lie: in the host's memory, from and to which each inference copies "
+                       "them, or in the device's all the time.")
 # These are settings of `profiling`.
 MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct", "noise")
 

@@ -23,6 +23,7 @@ from aaco.cli.talk import talk
 @options.cool
 @click.option("--inputs", type=click.Path(path_type=Path), help=".npz with one array per input.")
 @options.shape
+@options.io
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made-up inputs.")
 @click.option("--tag", default="", help="A label to find the session by.")
 @options.lab

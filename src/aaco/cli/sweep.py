@@ -42,6 +42,7 @@ SIZES_NOTE = ("latencies are medians, their intervals those of these very infere
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Draw the curves into this file: .svg, or .png (extra pdf).")
 @options.telemetry
+@options.io
 @options.measuring
 @options.config_file
 @options.sessions_dir

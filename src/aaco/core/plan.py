@@ -53,6 +53,8 @@ class Plan(BaseModel):
     budget_s: Seconds | None = Field(default=None, description="stop measuring after this long, per process")
     precision_pct: Positive | None = Field(
         default=None, description="stop once the interval of the median is narrower than this share of it")
+    io: Literal["host", "device"] = Field(
+        default="host", description="where inputs and outputs lie: host copies them in each inference")
     profile: bool = True
     profile_iterations: Count = 10
     telemetry: bool = False

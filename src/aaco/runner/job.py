@@ -7,6 +7,8 @@ from typing import Any
 
 # These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
 ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
+# What ONNX Runtime calls the memory of a provider's device.
+MEMORY = {**dict.fromkeys(ON_CUDA, "cuda"), "MIGraphXExecutionProvider": "gpu"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Job:
     account: str  # where it appends its own account
     warmup: int
     iterations: int
+    resident: bool = False  # inputs and outputs stay in the device's memory
     settle: bool = False  # warm up until the latencies have settled: `warmup` is the most
     canaries: bool = False  # whether its account has them
     probes: bool = False  # whether it times known work before and after its inferences

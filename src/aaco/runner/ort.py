@@ -41,6 +41,7 @@ class Workload:
     synthetic_weights: bool
     named: Any = None  # onnx.ModelProto, where nodes had to be given names to be told apart in a profile
     names_made: int = 0
+    resident: bool = False  # inputs and outputs stay in the device's memory
 
 
 def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, progress: Progress = lambda rows: None,
@@ -131,7 +132,7 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
     return {"burst_ns": around.burst_ns, "rest_ns": around.rest_ns,
             "parent": os.getpid(), "model": str(workload.model.resolve()), "provider": backend.provider,
             "provider_options": backend.provider_options, "session_options": backend.session_options,
-            "level": backend.graph_optimization, "install": backend.install,
+            "resident": workload.resident, "level": backend.graph_optimization, "install": backend.install,
             "inputs": str(scratch / "inputs.npz"), "outcome": str(scratch / "outcome.json")}
 
 

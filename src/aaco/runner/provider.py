@@ -18,7 +18,7 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from aaco.core.errors import AacoError, Missing, ModelError, UsageError
-from aaco.runner.job import ON_CUDA, Job
+from aaco.runner.job import MEMORY, ON_CUDA, Job
 from aaco.tracelake.outputs import Produced
 
 CPU = "CPUExecutionProvider"
@@ -93,14 +93,18 @@ class Bound:
 
 
 def bind(session: ort.InferenceSession, job: Job) -> Bound:
-    """Calls without arguments: one inference from host memory to host memory, and what the last one produced.
+    """Calls without arguments: one inference, and what the last one produced. From host memory to host memory, or, of a
+    job whose data is resident, within the device's.
 
-    Through IO binding, which takes half the time of a plain call; text cannot be bound.
+    Through IO binding, which takes half the time of a plain call; text cannot be bound. Raises UsageError for resident
+    text.
     """
     kinds = {item.name: item.type for item in session.get_inputs()}
     with np.load(job.inputs, allow_pickle=False) as arrays:
         tensors = {name: np.ascontiguousarray(arrays[name]) for name in arrays.files}
     if "tensor(string)" in kinds.values():
+        if job.resident:
+            raise UsageError(f"{job.model} takes text, which no device holds", "--io host")
         return _plain(session, job, tensors)
     values = {name: _value(tensor, kinds[name]) for name, tensor in tensors.items()}
     binding = session.io_binding()
@@ -144,14 +148,19 @@ def _bound(session: ort.InferenceSession, binding: ort.IOBinding, job: Job,
            values: dict[str, ort.OrtValue]) -> Callable[[], object]:
     for name, value in values.items():
         binding.bind_ortvalue_input(name, value)
+    device = session.get_provider_options().get(job.provider, {}).get("device_id", "0")
     for output in session.get_outputs():
-        binding.bind_output(output.name)
-    # Binding is when an input is copied to its device (IOBinding::BindInput): there, each inference binds anew. On the
-    # CPU nothing is copied, so the values must outlive the binding, which does not own them.
-    on_device = job.provider != CPU
+        if job.resident:
+            binding.bind_output(output.name, MEMORY[job.provider], int(device))
+        else:
+            binding.bind_output(output.name)
+    # Binding is when an input is copied to its device (IOBinding::BindInput): there, each inference binds anew, unless
+    # its data is resident. On the CPU nothing is copied, so the values must outlive the binding, which does not own
+    # them.
+    copied = job.provider != CPU and not job.resident
 
     def run() -> None:
-        if on_device:
+        if copied:
             for name, value in values.items():
                 binding.bind_ortvalue_input(name, value)
         session.run_with_iobinding(binding)
