@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 import aaco
@@ -181,19 +180,6 @@ def _libcuda(_: Host) -> str:
     return "libcuda.so.1 loads"
 
 
-def _tensorrt(host: Host) -> str:
-    """The provider's library is in every wheel for CUDA, TensorRT itself is not: tried in a process of its own."""
-    said, spec = _libcuda(host), PathFinder.find_spec("onnxruntime", host.python_path)
-    folder = Path(next(iter((spec and spec.submodule_search_locations) or ())))
-    needed = re.search(rb"libnvinfer\.so\.\d+", (folder / "capi/libonnxruntime_providers_tensorrt.so").read_bytes())
-    name = needed[0].decode() if needed else "libnvinfer.so"
-    try:
-        machine.ask([sys.executable, "-c", f"import ctypes; ctypes.CDLL({name!r})"], TOOL_TIMEOUT_S)
-    except Absent:
-        raise Absent(f"{name} of TensorRT does not load") from None
-    return f"{said}; {name} loads"
-
-
 def _cupti(_: Host) -> str:
     """Whether our tracer would trace a program of this Python, asked in a process of its own."""
     answer = machine.ask([sys.executable, "-P", str(CUPTI_PROBE)], CUPTI_TIMEOUT_S)
@@ -345,7 +331,7 @@ QUESTIONS = (
              "ONNX Runtime 1.23 dropped it: use MIGraphXExecutionProvider"),
     Question("runtime", "CUDAExecutionProvider", _provider("CUDAExecutionProvider", _libcuda),
              _ALONE + "onnxruntime-gpu"),
-    Question("runtime", "TensorrtExecutionProvider", _provider("TensorrtExecutionProvider", _tensorrt),
+    Question("runtime", "TensorrtExecutionProvider", _provider("TensorrtExecutionProvider", _libcuda),
              _ALONE + "onnxruntime-gpu tensorrt"),
     Question("runtime", "OpenVINOExecutionProvider", _provider("OpenVINOExecutionProvider"),
              "in an environment of its own: pip install onnxruntime-openvino"),
