@@ -24,9 +24,9 @@ from aaco.calibration import card
 from aaco.calibration.card import MachineCard
 from aaco.core import documents
 from aaco.core.config import Settings
-from aaco.core.errors import UsageError
+from aaco.core.errors import BadBundle, StorageError, UsageError
 from aaco.core.readings import Absent
-from aaco.core.session import Session
+from aaco.core.session import Record, Session
 from aaco.core.session import sessions as every
 from aaco.runner import dimensions, model_file
 from aaco.runner import inputs as fed_inputs
@@ -69,13 +69,21 @@ def observe(sessions: Sequence[Session], settings: Settings, ran_on: str | None 
 def tagged(tag: str, root: Path) -> list[Session]:
     """The complete sessions with this tag that ran the model of the newest of them on its backend. Raises UsageError
     where there is none."""
-    found = [(session, record) for session in every(root) if (record := session.record).tag == tag
+    found = [(session, record) for session in every(root) if (record := _readable(session)) and record.tag == tag
              and record.status == "complete" and record.plan]
     if not found:
         raise UsageError(f"no complete session has the tag {tag}", "aaco ls  # lists sessions and their tags")
     newest = found[0][1]
     return [session for session, record in found if record.backend_ran == newest.backend_ran
             and record.plan["model"] == newest.plan["model"]]
+
+
+def _readable(session: Session) -> Record | None:
+    """What the session says of itself; None for one that is damaged, which may be of anything."""
+    try:
+        return session.record
+    except (BadBundle, StorageError):
+        return None
 
 
 def named(text: str) -> Roofs:

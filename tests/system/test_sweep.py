@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -262,6 +263,24 @@ def test_the_commands_of_the_page_are_commands(carded):
                                    ("--device", "none.json"), ("--batch", 10**30)])
 def test_what_the_twin_cannot_be_asked(carded, wrong):
     assert str(wrong[1]).partition("=")[0] in asked(carded, *wrong, expect=(1, 2)).stderr
+
+
+def test_a_limit_is_given_once(carded):
+    """Mutation: the last of two counts, so that a script's looser limit hides the one that was meant."""
+    two = ("--under", "latency_ms=1", "--under", "latency_ms=1000")
+    assert "has the limit 1 already" in asked(carded, *two, expect=2).stderr
+
+
+def test_a_damaged_session_beside_those_of_a_tag_is_passed_over(carded):
+    """Mutation: every session's record read before it is known to be one of them."""
+    made, _ = carded
+    strange = made.folder / "sessions/2020-01-01/20200101_000000_abcdef"
+    strange.mkdir(parents=True)
+    (strange / "session.json").write_text("{")
+    try:
+        assert "samples/s" in made.inside("what-if", "--tag", "sweep", "--ran-on", "card.json").stdout
+    finally:
+        shutil.rmtree(strange.parent)
 
 
 def test_no_twin_without_roofs_or_of_two_models(recorded, carded):

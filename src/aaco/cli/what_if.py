@@ -30,7 +30,7 @@ def _batches(context: click.Context, parameter: click.Parameter, value: Sequence
 
 
 def _limits(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for given in value:
         name, equals, text = given.partition("=")
         try:
@@ -39,6 +39,8 @@ def _limits(context: click.Context, parameter: click.Parameter, value: Sequence[
             number = math.nan
         if name not in LIMITS or not equals or not (math.isfinite(number) and number > 0):
             raise click.BadParameter(f"{given!r}: one of {', '.join(LIMITS)}, then = and a number above 0")
+        if name in found:
+            raise click.BadParameter(f"{given!r}: {name} has the limit {found[name]:g} already")
         found[name] = number
     return found
 
