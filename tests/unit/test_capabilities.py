@@ -66,6 +66,18 @@ def test_it_imports_nothing_heavy() -> None:
     assert run.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(("name", "said"), [
+    ("libc.so.6", []),
+    ("libcuda_none.so", ["libcuda_none.so: cannot open shared object file: No such file or directory"])])
+def test_what_the_runtime_warns_of_is_nothing_that_a_provider_lacks(tmp_path, monkeypatch, name, said) -> None:
+    """Mutation: all that it prints: a machine whose devices it cannot list has no provider then."""
+    (tmp_path / "onnxruntime.py").write_text(
+        "import sys\nprint('[W:onnxruntime] GPU device discovery failed', file=sys.stderr)\n"
+        "def preload_dlls(): print('Failed to load libcudnn.so.9', end='')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert capabilities._unlinked(Host(), Path(name)) == said
+
+
 @pytest.mark.parametrize(("script", "available", "said"), [
     ("#!/bin/sh\necho 'rocprofv3 1.2.3 (build x)'\n", True, "1.2.3 at "),
     ("#!/bin/sh\necho 'version: 9.1' >&2\n", True, "9.1 at "),

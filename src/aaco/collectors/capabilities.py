@@ -24,14 +24,18 @@ from aaco.core.readings import Absent
 
 TOOL_TIMEOUT_S = 3.0
 CUPTI_TIMEOUT_S = 10.0  # it initialises every GPU
-# ONNX Runtime brings CUDA's libraries into the process itself, from their wheels.
+LINKER_TIMEOUT_S = 30.0  # it reads gigabytes of CUDA's libraries, from a cold disk
+LACKS = "what the dynamic linker lacks: "
+# ONNX Runtime brings CUDA's libraries into the process itself, from their wheels. That, and its import, may warn of
+# what keeps no provider from being loaded: only what stands behind LACKS counts.
 LOADS = """import ctypes, sys, onnxruntime
 if "cuda" in sys.argv[1] or "tensorrt" in sys.argv[1]:
     onnxruntime.preload_dlls()
 try:
     ctypes.CDLL(sys.argv[1])
 except OSError as error:
-    print(error)
+    print()
+    print(sys.argv[2], error, sep="")
 """
 CUPTI_PROBE = Path(aaco.__file__).parent / "profiler/cupti/inside"  # it runs in any Python, and imports nothing of ours
 SPARE_BYTES = GIB  # a profiled session of a large model stays well under it
@@ -124,8 +128,8 @@ def _unlinked(host: Host, library: Path | None) -> list[str]:
     nothing is loaded."""
     if library is None or host != Host():
         return []
-    said = machine.ask([sys.executable, "-P", "-c", LOADS, str(library)], TOOL_TIMEOUT_S)
-    return [said.strip()] if said.strip() else []
+    said = machine.ask([sys.executable, "-P", "-c", LOADS, str(library), LACKS], LINKER_TIMEOUT_S)
+    return [line.removeprefix(LACKS) for line in said.splitlines() if line.startswith(LACKS)]
 
 
 def _tool(name: str, *options: str) -> Probe:
