@@ -87,6 +87,19 @@ def test_a_bfloat16_result_stays_bfloat16(tmp_path):
     assert watched.binding.get_outputs()[0].data_type() == "tensor(bfloat16)"
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_bfloat16_result_in_a_device_is_not_read_at_its_address(device):
+    """Mutation: an address of the device's taken for one of the host's, which ends the process."""
+    there = (np.arange(3, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    value = SimpleNamespace(is_tensor=lambda: True, device_name=lambda: device, shape=lambda: [3],
+                            data_ptr=lambda: there.ctypes.data, tensor_size_in_bytes=lambda: there.nbytes)
+    found = provider._produced("y", "tensor(bfloat16)", value)
+    if device == "cpu":
+        assert found.array.tolist() == [0, 1, 2]
+    else:
+        assert found.array is None and found.why_not == provider.IN_DEVICE
+
+
 def test_text_is_fed_without_binding(tmp_path):
     model = one_node(tmp_path / "text.onnx", "Identity", TensorProto.STRING, TensorProto.STRING, [2])
     found, = infer(job(tmp_path, model, {"x": np.array(["one", "two"])}))

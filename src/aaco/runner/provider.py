@@ -23,6 +23,7 @@ from aaco.tracelake.outputs import Produced
 
 CPU = "CPUExecutionProvider"
 NO_TENSOR = "it is no tensor"
+IN_DEVICE = "it stays in the device's memory, and numpy has no such type"
 # ONNX Runtime's arena and device allocators, cudaMalloc and hipMalloc, operator new.
 NO_ROOM = re.compile(r"allocate memory|out of memory|bad_?alloc", re.IGNORECASE)
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
@@ -131,6 +132,8 @@ def _produced(name: str, kind: str, value: ort.OrtValue) -> Produced:
     if not value.is_tensor():
         return Produced(name, kind, None, NO_TENSOR)
     if kind == "tensor(bfloat16)":
+        if value.device_name() != "cpu":  # its address is none of the host's
+            return Produced(name, "bfloat16", None, IN_DEVICE)
         raw = np.frombuffer(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), np.uint16)
         wide = (raw.astype(np.uint32) << 16).view(np.float32)
         return Produced(name, "bfloat16", wide.reshape(value.shape()))
