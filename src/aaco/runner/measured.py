@@ -95,7 +95,7 @@ def _outcome(code: int, path: Path, output: IO[bytes]) -> None:
     if code == 0 and found:
         return
     if "error" in found:
-        raise BY_EXIT_CODE[code](found["error"]["what"], found["error"]["fix"])
+        raise BY_EXIT_CODE.get(code, AacoError)(found["error"]["what"], found["error"]["fix"])
     output.seek(0)
     said = output.read().decode(errors="replace").strip().splitlines()
     raise AacoError(f"the measured process {command.ending(code)}" + (f": {said[-1]}" if said else ""),
