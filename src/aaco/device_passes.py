@@ -88,7 +88,7 @@ def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterato
         raise
     except AacoError as reason:
         show.step(f"the device is not traced: {reason.what}")
-        yield {"profile": ort.profile_pass(folder, workload, plan)}
+        yield {"profile": ort.profile_pass(folder, _eager(workload), plan)}
         yield {"device": _untraced(name, reason)}
         return
     yield {"profile": profiled}
@@ -122,7 +122,9 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runt
     """
     if why := runtime["device"].get("why_absent"):
         raise Absent(why)
-    tracer = TRACERS[runtime["device"].get("tracer", "cupti")]
+    tracer = TRACERS.get(name := runtime["device"].get("tracer", "cupti"))
+    if tracer is None:
+        raise Absent(f"the device was traced by {name!r}, which this version does not read")
     captures = _Captures(tracer, -(clocks.ahead_ns(tracer.CLOCK) or 0))
     names, times_in, calls_in = (folder / part for part in layout.DEVICE_PASSES[tracer.NAME])
     named, said = captures.of(names)

@@ -23,12 +23,15 @@ from aaco.analytics.explanation import NOT_MEASURED
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
 from aaco.core.config import Analysis, resolve
+from aaco.core.errors import Missing
+from aaco.core.plan import Plan
 from aaco.core.readings import Absent
 from aaco.core.show import SILENT
 from aaco.profiler import cupti as parser
 from aaco.profiler.cupti.inside import spool
 from aaco.report import content, examined, nodes
-from aaco.runner import iterations
+from aaco.runner import iterations, registry
+from aaco.runner.ort import Workload
 from aaco.tracelake import layout
 from benchmarks import recordings
 from tests import captured, models
@@ -261,6 +264,31 @@ def test_a_tracer_that_never_began_leaves_the_host_times_and_the_reason(tmp_path
     assert "no libcupti.so is found; try: install it" in found.examined["device_passes"]["why_absent"]
     assert "dispatch" in found.tables["kernels"]["timed"].to_pylist()
     assert "Not traced" in [row.label for _, some in examined.sections(found.examined) for row in some]
+
+
+def test_a_tracer_that_this_version_does_not_know_is_a_reason():
+    """Mutation: looked up without asking, which is a traceback for a session of a later version."""
+    with pytest.raises(Absent, match="'other', which this version does not read"):
+        device_passes.read(Path(), {}, ClockOffsets(0, 0, 0, 0), {"device": {"tracer": "other"}})
+
+
+def test_without_its_tracer_a_device_graph_is_not_replayed_in_the_profile(tmp_path, monkeypatch):
+    """Mutation: the profile of a replayed graph, in which no node runs."""
+    seen = []
+
+    def profile_pass(folder, workload, plan, **around):
+        seen.append(workload.backend.options)
+        if around:
+            raise Missing("no tracer")
+        return {}
+
+    monkeypatch.setattr(device_passes.ort, "profile_pass", profile_pass)
+    backend = registry.BackendEntry(name="graph", provider="CUDAExecutionProvider",
+                                    options={"enable_cuda_graph": "1", "device_id": "0"})
+    workload = Workload(tmp_path / "m.onnx", backend, {}, False)
+    assert [*device_passes.profile(tmp_path, workload, Plan(model="m"), SILENT)] == [
+        {"profile": {}}, {"device": {"tracer": "cupti", "why_absent": "no tracer", "fix": ""}}]
+    assert seen == [{"device_id": "0"}] * 2
 
 
 def test_a_moment_lies_in_the_run_around_it():
