@@ -144,6 +144,15 @@ def test_the_command_to_do_it_again_names_all_but_secrets():
     assert "--env-b 'A=b c'" in words and "--timeout 3.0" in words
 
 
+def test_how_a_run_measures_is_no_setting_of_a_duet(settings_here):
+    """Mutation: the laboratory and the warm-up of runs taken over, of models alone: that of commands has neither."""
+    of_runs = resolve(overrides={"storage": {"cache_dir": settings_here.config.storage.cache_dir},
+                                 "profiling": {"warmup": "auto", "lab": "basic"}}, environment={})
+    plan = sides.prepare(Side(model="bert-tiny"), of_runs, {}).plan
+    assert (plan.lab, plan.settle) == (None, False)
+    assert sides.prepare(Side(model="bert-tiny"), of_runs, {"lab": "strict"}).plan.lab == "strict"
+
+
 def test_a_plan_of_a_comparison_is_one_of_a_session(settings_here):
     prepared = sides.prepare(Side(command=("true",)), settings_here, {})
     assert Planned.model_validate(dict(prepared.identifies["plan"])).model == "true"

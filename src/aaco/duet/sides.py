@@ -80,7 +80,10 @@ def _model(side: Side, settings: Settings, given: Mapping[str, Any], show: Show)
     if unknown:
         raise UsageError(f"no option {unknown[0]!r} of a side", f"known: {', '.join(KEYS)}")
     wanted = dict(given) | {name: options.pop(name) for name in ("backend", "batch") if name in options}
-    prepared = record.prepare(record.complete_plan(settings, side.model, wanted), settings, show)
+    # How a run measures is a setting; a duet has its own warm-up, and a laboratory where its request names one.
+    plan = record.complete_plan(settings, side.model, wanted).model_copy(
+        update={"lab": given.get("lab"), "settle": False})
+    prepared = record.prepare(plan, settings, show)
     assert isinstance(prepared, record.Prepared)
     backend = _with(prepared.workload.backend, options)
     prepared = replace(prepared, workload=replace(prepared.workload, backend=backend))
