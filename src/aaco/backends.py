@@ -56,7 +56,7 @@ def _here(entry: BackendEntry, host: Host) -> str:
     found, look = question.probe(host), DEVICES.get(entry.provider)
     if look is None:
         return found
-    gpus, wanted = look(host), entry.device_id or 0
-    if wanted >= len(gpus):
+    gpus, wanted = look(host), entry.provider_options.get("device_id", "0")
+    if not wanted.isdecimal() or int(wanted) >= len(gpus):
         raise Absent(f"device {wanted} is not there, of {len(gpus)}")
-    return f"{gpus[wanted].name}; {found}"
+    return f"{gpus[int(wanted)].name}; {found}"

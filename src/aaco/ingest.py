@@ -302,4 +302,4 @@ def devices(session: Session, runtime: Mapping[str, Any]) -> dict[str, Any]:
     options = (runtime.get("provider_options") or {}).get(runtime.get("provider")) or {}
     asked = str(options.get("device_id", "")) if runtime.get("provider") in ON_CUDA else ""
     return {"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW),
-            "cuda_numbers": (int(asked),) if asked.isdigit() else ()}
+            "cuda_numbers": (int(asked),) if asked.isdecimal() else ()}

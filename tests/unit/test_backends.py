@@ -59,8 +59,10 @@ def test_what_is_not_here_is_passed_over_and_told(tmp_path, stems, gpus, kfd, sa
     assert backends.unused(registry.backends(), "cpu", host) == ""
 
 
-def test_a_device_of_another_number_is_not_there(tmp_path):
-    entries = {"second": registry.BackendEntry(name="second", provider="MIGraphXExecutionProvider", device_id=1)}
+@pytest.mark.parametrize("asked", [{"device_id": 1}, {"options": {"device_id": 1}}])
+def test_a_device_of_another_number_is_not_there(tmp_path, asked):
+    """Mutation: the number among the provider's own options overlooked."""
+    entries = {"second": registry.BackendEntry(name="second", provider="MIGraphXExecutionProvider", **asked)}
     assert backends.choose(entries, planted(tmp_path / "two", "migraphx", gpus=2))[0] == "second"
     with pytest.raises(Missing, match=r"no backend is here: not second: device 1 is not there, of 1"):
         backends.choose(entries, planted(tmp_path / "one", "migraphx", gpus=1))

@@ -10,7 +10,8 @@ MIXED = [ALIKE[0], ALIKE[1]._replace(name="T4"), ALIKE[2]]
 
 @pytest.mark.parametrize(("said", "devices"), [
     (None, [0, 1, 2]), ("0", [0]), ("2,0", [2, 0]), (" 1 , 2", [1, 2]), ("GPU-5b", [1]), ("GPU-77aa,GPU-5a1c", [2, 0]),
-    ("GPU-5", []), ("GPU-5a,GPU-9", [0]), ("0,7,1", [0]), ("-1", []), ("", []), ("1,-1,0", [1]), ("none", [])])
+    ("GPU-5", []), ("GPU-5a,GPU-9", [0]), ("0,7,1", [0]), ("-1", []), ("", []), ("1,-1,0", [1]), ("none", []),
+    ("1,²", [1])])
 def test_numbers_and_uuids_name_devices_until_one_names_none(said, devices):
     """Mutations: a beginning of two UUIDs taken for the first; what follows a wrong name counts; the order lost."""
     environment = {} if said is None else {"CUDA_VISIBLE_DEVICES": said}

@@ -31,7 +31,7 @@ class Bytes(click.ParamType[int]):
         if isinstance(value, int):
             return value
         digits, unit = value.rstrip("KMGkmg"), value[len(value.rstrip("KMGkmg")):].upper()
-        if not digits.isdigit() or len(unit) > 1:
+        if not digits.isdecimal() or len(unit) > 1:
             self.fail(f"{value} is not a size like 512M or 4G.", param, ctx)
         return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
 

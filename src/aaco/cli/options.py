@@ -167,7 +167,7 @@ def shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
     found = {}
     for text in texts:
         name, _, sizes = text.rpartition("=")
-        if not name or not all(size.isdigit() for size in sizes.split("x")):
+        if not name or not all(size.isdecimal() for size in sizes.split("x")):
             raise UsageError(f"--shape {text}: not NAME=1x3x224x224", "--shape input_ids=1x128")
         found[name] = [int(size) for size in sizes.split("x")]
     return found

@@ -50,14 +50,14 @@ def _chosen(devices: Sequence[Seen], environment: Mapping[str, str]) -> list[See
     words = [word.strip() for word in environment[VISIBLE].split(",")]
     if any(word.startswith("MIG-") for word in words):
         return None
-    if any(word.isdigit() for word in words) and not _by_place(devices, environment):
+    if any(word.isdecimal() for word in words) and not _by_place(devices, environment):
         raise Absent(OF_KINDS)
     return [device for device in takewhile(bool, (_named(word, devices) for word in words)) if device]
 
 
 def _named(word: str, devices: Sequence[Seen]) -> Seen | None:
     """The device of a number, or the only one whose UUID begins so."""
-    if word.isdigit():
+    if word.isdecimal():
         return devices[int(word)] if int(word) < len(devices) else None
     found = [device for device in devices if device.uuid.startswith(word)] if word.startswith("GPU-") else []
     return found[0] if len(found) == 1 else None
