@@ -1,5 +1,6 @@
 """Which profiler is taken where none is named."""
 
+import os
 import sqlite3
 import sys
 
@@ -11,6 +12,7 @@ from aaco.collectors import arguments
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
 from aaco.core.show import Show
+from aaco.profiler import installed
 from aaco.profiler.launchers import Counter, Tool, Wanted, counter_passes
 from tests.fakes import hosts, nsys
 
@@ -69,6 +71,15 @@ def test_a_python_program_on_nvidia_needs_no_profiler(tmp_path, on_path, monkeyp
     monkeypatch.setattr(profilers, "find", only_ours)
     assert [one.launcher.NAME for one in profilers.share(counting, wanted, [sys.executable])] == ["cupti", "ncu"]
     assert [one.launcher.NAME for one in profilers.share(counting, wanted, ["./app"])] == ["ncu"]
+
+
+def test_a_tool_that_hangs_is_not_taken_for_one_of_no_options(tmp_path, monkeypatch):
+    """Broken by: what a tool does not answer passed over, whatever the reason."""
+    hosts.tool(tmp_path, "rocprofv3", "#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(installed, "TIMEOUT_S", 0.5)
+    with pytest.raises(Missing, match=r"rocprofv3 gave no answer in 0\.5 s"):
+        profilers.find(profilers.LAUNCHERS["rocprofv3"], Wanted())
 
 
 def test_what_is_not_asked_for_has_no_options():

@@ -20,6 +20,10 @@ T = TypeVar("T")
 OUTPUT_LIMIT = 1 << 20
 
 
+class NoAnswer(Absent):
+    """A tool was asked, and went on for longer than it was given."""
+
+
 @dataclass(frozen=True)
 class Host:
     """Where to look: the real system, or a copy of one under `root`."""
@@ -106,9 +110,9 @@ def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float, most_
                 return bytes(output)
             if len(output) > most_bytes:
                 raise Absent(f"{name} printed more than {most_bytes >> 20} MiB")
-        raise Absent(f"{name} gave no answer in {timeout_s:g} s")
+        raise NoAnswer(f"{name} gave no answer in {timeout_s:g} s")
     except subprocess.TimeoutExpired:
-        raise Absent(f"{name} gave no answer in {timeout_s:g} s") from None
+        raise NoAnswer(f"{name} gave no answer in {timeout_s:g} s") from None
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from aaco.core.host import ask
+from aaco.core.errors import Missing
+from aaco.core.host import NoAnswer, ask
 from aaco.core.readings import Absent
 from aaco.profiler.launchers import COUNTERS, Launcher, Tool
 
@@ -13,11 +12,17 @@ MOST_ANSWER = 64 << 20  # bytes: an architecture has thousands of counters
 
 
 def asked(launcher: Launcher, path: str, listing: bool = False) -> Tool:
-    """The tool at `path` by its version and options; listing: and by its counters."""
+    """The tool at `path` by its version and options; listing: and by its counters. Raises Missing where it hangs."""
     answers = dict[str, str]()
     for question, words in launcher.QUESTIONS.items():
         if listing or not question.startswith(COUNTERS):
-            with suppress(Absent):  # what it does not answer, the launcher does without
+            try:
                 # rocprof prints its help and its lists and ends with 1.
                 answers[question] = ask([path, *words], TIMEOUT_S, MOST_ANSWER, any_code=question != "version")
+            except NoAnswer as reason:
+                if not question.startswith(COUNTERS):
+                    raise Missing(f"{launcher.NAME}: {reason}", f"{path} {' '.join(words)}  # what does it wait for?"
+                                  ) from None
+            except Absent:
+                continue  # what it does not answer, the launcher does without
     return launcher.tool(path, answers)
