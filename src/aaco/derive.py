@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco import device_passes, ingest, watching
-from aaco.analytics import fusion, inputs, limits, partition
+from aaco.analytics import fusion, inputs, limits, neighbours, partition
 from aaco.analytics import trace as tracing
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import diagnose
@@ -52,7 +52,7 @@ def explanation(session: Session, settings: Analysis, anew: bool = False, ingest
     roofs = None if of_host else _ceilings(environment)
     why = {**why_missing, **({"machine": HOST_ROOFS} if of_host and _ceilings(environment) else {})}
     inside = inputs.inside_runs(found) if passes.get("timed") else found
-    trace, fused = tracing.of_tables(inside, settings), fusion.of_run(inside, roofs or {})
+    trace, fused = tracing.of_tables(_beside(session, inside), settings), fusion.of_run(inside, roofs or {})
     examined = _examined(session, known) | ({"fusion": fused} if fused else {})
     paths = CriticalPaths.of(examined["critical_path"]) if "critical_path" in examined else None
     if paths and paths.why_absent:
@@ -100,6 +100,18 @@ def keep_tables(session: Session, ingested: Ingested) -> None:
     of_examinations = (*layout.TRACE.values(), *(layout.EXAMINED[name] for name in OF_EXAMINATIONS))
     documents.remove(session, layout.TRACE_CHECK, *of_examinations,
                      *(tables.ALL[name].file for name in ingest.OF_DEVICE_WORK))
+
+
+def _beside(session: Session, found: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
+    """The tables with the devices' telemetry under the numbers that the kernels have; without it where those are not
+    known."""
+    if "gpu_events" not in found or "kernels" not in found:
+        return found
+    numbered = neighbours.as_numbered(
+        found["gpu_events"], set(found["kernels"]["device_id"].drop_null().unique().to_pylist()), found.get("samples"),
+        device_watch.visible(session.folder / layout.DEVICE_RAW))
+    others = {name: table for name, table in found.items() if name != "gpu_events"}
+    return others if numbered is None else others | {"gpu_events": numbered}
 
 
 def keep(session: Session, explained: Explanation) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from aaco.analytics import features, neighbours
+from aaco.analytics import features, idle, neighbours
 from aaco.analytics import metrics as every
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.inputs import Spans
@@ -177,3 +177,21 @@ def test_only_what_was_sampled_while_measuring_counts():
     """Mutation: every sample."""
     with pytest.raises(Absent, match="no device was busy"):
         read("device_throttled_pct", AT[0], AT[0] + 1_000_000_000)
+
+
+@pytest.mark.parametrize(("kernels", "seen", "told"), [
+    ({0}, {"devices": [1], "in_order": True}, {0: 1}),  # CUDA_VISIBLE_DEVICES=1
+    ({0, 1}, {"devices": [1, 0], "in_order": True}, {0: 1, 1: 0}),
+    ({1}, {"devices": [0], "in_order": False}, {1: 0}),  # one of either
+    ({0, 1}, {}, {0: 0, 1: 1}),
+    ({0}, {}, None), ({0}, {"why_not": "CUDA numbers the fastest first", "instance": False}, None),
+    ({0}, {"why_not": "an instance", "instance": True}, None)])
+def test_telemetry_beside_kernels_is_of_their_devices_whatever_those_are_called(kernels, seen, told):
+    """The first device is held down, the second idles. Mutation: numbers of the driver's library taken for CUDA's."""
+    found = neighbours.as_numbered(EVENTS, kernels, None, seen)
+    if told is None:
+        assert found is None
+        return
+    assert set(found["device_id"].to_pylist()) == set(told)
+    held = idle.conditions(None, found).held_down
+    assert {number: bool(held[number][1].any()) for number in told} == {number: of == 0 for number, of in told.items()}

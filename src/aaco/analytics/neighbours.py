@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.readings import Absent
+from aaco.core.tables import replaced
 
 OWN, OTHERS, HELD = "own_sm_pct", "others_sm_pct", "own_processes"  # of the samples table
 NVIDIA = "nvml"  # the source of its rows of gpu_events
@@ -43,6 +44,27 @@ def run_devices(gpu_events: pa.Table, samples: pa.Table | None = None,
     numbers, known_by = _used(gpu_events, samples, visible_devices or {}, cuda_numbers or ())
     return RunDevices(numbers, gpu_events.filter(pc.is_in(gpu_events["device_id"], pa.array(numbers, pa.int64()))),
                       known_by)
+
+
+def as_numbered(gpu_events: pa.Table, kernel_devices: Collection[int], samples: pa.Table | None = None,
+                visible_devices: Mapping[str, Any] | None = None) -> pa.Table | None:
+    """The telemetry of the devices that kernels ran on, under the numbers that the kernels have for them: a program
+    numbers the devices that it sees, the driver's library all. None where which is which is not known.
+    """
+    try:
+        used = run_devices(gpu_events, samples, visible_devices, kernel_devices)
+    except Absent:
+        return None
+    visible, wanted = visible_devices or {}, sorted(kernel_devices)
+    if visible.get("in_order") and wanted and wanted[-1] < len(visible.get("devices", ())):
+        called = {visible["devices"][number]: number for number in wanted}
+    elif len(used.numbers) == len(wanted) == 1 or list(used.numbers) == wanted:
+        called = dict(zip(used.numbers, wanted, strict=True))
+    else:
+        return None
+    rows = gpu_events.filter(pc.is_in(gpu_events["device_id"], pa.array(called, pa.int64())))
+    numbers = pa.array([called[each] for each in rows["device_id"].to_pylist()], pa.int64())
+    return replaced(rows, "device_id", numbers)
 
 
 def _used(gpu_events: pa.Table, samples: pa.Table | None, visible: Mapping[str, Any],

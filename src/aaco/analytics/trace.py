@@ -40,7 +40,7 @@ ANEW = "aaco analyze SESSION  # examines it anew"
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernels": KERNEL_COLUMNS, "copies": COPY_COLUMNS, "api_calls": tuple(dict.fromkeys(CALL_COLUMNS + MARKER_COLUMNS))}
 WHOLE: Mapping[str, tuple[str, ...]] = {
-    "collectives": COLLECTIVE_COLUMNS, "gpu_events": ("t_ns", "device_id", "throttle_reasons"),
+    "collectives": COLLECTIVE_COLUMNS, "gpu_events": ("t_ns", "device_id", "throttle_reasons", "source"),
     "system_events": ("t_ns", "dur_ns", "kind", "thread_id", "tier")}
 NO_GPU = "no GPU kernels: every kernel of this session ran on the host CPU"
 NO_WORK = "no device work: the session's kernels have no times that can be placed"

@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from aaco.analytics import neighbours
 from aaco.analytics.idle import conditions
 from aaco.analytics.trace import COLUMNS, WHOLE, Examination, Trace
+from aaco.collectors import device_watch
 from aaco.core import tables
 from aaco.core.config import Analysis
 from aaco.core.session import Session
@@ -30,12 +32,23 @@ def find(session: Session, settings: Analysis) -> Trace | None:
     if not any(queries.has_values(session, spec, "device_id") for spec in (KERNELS, COPIES)):
         return None
     whole = {name: _whole(session, name, columns) for name, columns in WHOLE.items()}
-    known = conditions(whole["system_events"], whole["gpu_events"])
+    known = conditions(whole["system_events"], _numbered(session, whole["gpu_events"]))
     examination = Examination(settings, whole["collectives"], known, _ranks(session))
     for piece in queries.slices(session, COLUMNS):
         rows = {name: piece.tables[name] for name in COLUMNS}
         examination.feed(rows["kernels"], rows["copies"], rows["api_calls"], piece.end_ns)
     return examination.result()
+
+
+def _numbered(session: Session, gpu_events: pa.Table | None) -> pa.Table | None:
+    """The devices' telemetry under the numbers that the kernels have; None where those are not known."""
+    if gpu_events is None:
+        return None
+    devices = {number for rows in queries.batches(session, KERNELS, ("device_id",))
+               for number in rows["device_id"].drop_null().unique().to_pylist()}
+    samples = _whole(session, "samples", ("device_id", "name", "value"))
+    return neighbours.as_numbered(gpu_events, devices, samples,
+                                  device_watch.visible(session.folder / layout.DEVICE_RAW))
 
 
 def _keep(session: Session, found: Trace | None) -> None:
