@@ -67,15 +67,20 @@ def observe(sessions: Sequence[Session], settings: Settings, ran_on: str | None 
 
 
 def tagged(tag: str, root: Path) -> list[Session]:
-    """The complete sessions with this tag that ran the model of the newest of them on its backend. Raises UsageError
-    where there is none."""
+    """The complete sessions with this tag that ran the model of the newest of them on its backend, their data where its
+    data lay. Raises UsageError where there is none."""
     found = [(session, record) for session in every(root) if (record := _readable(session)) and record.tag == tag
              and record.status == "complete" and record.plan]
     if not found:
         raise UsageError(f"no complete session has the tag {tag}", "aaco ls  # lists sessions and their tags")
     newest = found[0][1]
     return [session for session, record in found if record.backend_ran == newest.backend_ran
-            and record.plan["model"] == newest.plan["model"]]
+            and record.plan["model"] == newest.plan["model"] and _io(record.plan) == _io(newest.plan)]
+
+
+def _io(plan: Mapping[str, Any]) -> str:
+    """Where inputs and outputs lay; of older sessions the host."""
+    return str(plan.get("io", "host"))
 
 
 def _readable(session: Session) -> Record | None:
@@ -133,7 +138,8 @@ def _refuse_strangers(found: Sequence[Explanation]) -> None:
         if one.status != "complete":
             raise UsageError(f"session {one.session_id} is {one.status}", "aaco ls  # lists sessions and their status")
     for what, of in (("model", lambda one: one.model.get("sha256")), ("backend", lambda one: one.record["backend_ran"]),
-                     ("machine", lambda one: one.machine.get("id")), ("shapes", _shapes_but_batch)):
+                     ("machine", lambda one: one.machine.get("id")), ("--io", lambda one: _io(one.record["plan"])),
+                     ("shapes", _shapes_but_batch)):
         seen = {str(of(one)): one.session_id for one in found}
         if len(seen) > 1:
             raise UsageError(f"sessions {' and '.join(seen.values())} differ in their {what}",
