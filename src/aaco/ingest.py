@@ -16,6 +16,7 @@ from aaco.analytics.trace import NO_GPU
 from aaco.collectors import device_watch, ladder
 from aaco.core import tables
 from aaco.core.clocks import ClockOffsets
+from aaco.core.errors import BadCapture
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import replaced
@@ -77,7 +78,8 @@ def anew(session: Session) -> Ingested:
 
 
 class _Ingest:
-    """Raw captures -> tables. What cannot be made is left out with its reason; a damaged capture is an error."""
+    """Raw captures -> tables. What cannot be made is left out with its reason; a damaged capture is an error, but for a
+    device's: what else a run recorded is there without it."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -244,6 +246,9 @@ class _Ingest:
             device = device_passes.read(self.session.folder, self.found, clocks, self.runtime)
         except Absent as reason:
             self.passes = {"schema_version": 1, "why_absent": str(reason)}
+            return
+        except BadCapture as error:
+            self.passes = {"schema_version": 1, "why_absent": f"damaged: {error.what}"}
             return
         self.found |= device.tables
         self.methods, self.executions = device.methods, device.executions

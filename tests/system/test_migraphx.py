@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,6 +153,19 @@ def test_a_pass_of_calls_that_fails_leaves_the_times(aaco, stack):
     assert account["named"] == account["timed"]["kernels"] > 0
     assert account["problems"] == [
         "the pass that records calls: the measured process ended with exit code 1: rocprofv3: no"]
+
+
+def test_a_tracer_that_never_ends_is_not_waited_for(aaco, stack, monkeypatch):
+    """Mutation: no limit once the work is done."""
+    from aaco.runner import ort
+
+    monkeypatch.setattr(ort, "FINISHING_S", 2.0)
+    rocm.install_rocprofv3(aaco.folder, hangs_at=2)
+    around = stack.around(aaco.folder / "bin")
+    monkeypatch.syspath_prepend(around["PYTHONPATH"].split(os.pathsep)[1])
+    aaco.inside("run", "bert-tiny", "-b", "migraphx", "--warmup", 2, "-n", 6, **around)
+    why = document(aaco.latest, "metrics/device_passes.json")["why_absent"]
+    assert why == "the tracer had not ended 2 s after the work was done"
 
 
 def test_without_rocm_the_provider_says_which_library_it_lacks(aaco, stack):

@@ -355,6 +355,16 @@ def test_a_recorded_run_of_a_device_graph_explains_itself(tmp_path, calls):
         assert not trace.launches.linked and "checked" not in account
 
 
+def test_a_damaged_capture_costs_the_device_alone(tmp_path):
+    """Mutation: what is wrong with a capture of the device is wrong with the run."""
+    session, *_ = planted(tmp_path)
+    path, = (session.folder / layout.CUPTI_TIMES).glob("*.cupti")
+    path.write_bytes(b"no capture" + path.read_bytes())
+    found = derive.explanation(session, Analysis(), anew=True)
+    assert found.examined["device_passes"]["why_absent"].startswith("damaged: ")
+    assert not found.tables["kernels"]["device_id"].drop_null() and "graph_nodes" in found.tables
+
+
 def test_the_worker_is_traced_in_three_passes(tmp_path, monkeypatch):
     """The road that a run on CUDA takes, on the CPU provider: all processes come under a (fake) tracer, whose captures
     lie in the session beside the runs' times. Mutation: the environment not handed to the worker.

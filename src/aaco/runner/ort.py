@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from aaco.core import files
+from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
 from aaco.runner import iterations, measured, model_file, surroundings, witness
 from aaco.runner.job import Job
@@ -26,6 +29,9 @@ from aaco.tracelake import layout, outputs
 # The profile holds the warm-up runs too, and a million events at most; what settles at all (allocations, caches,
 # clocks) has settled after some tens of runs.
 PROFILE_WARMUP = (2, 50)
+# How long a traced process may take, and how long its tracer may go on once its work is done.
+TRACED_S, FINISHING_S = 1800.0, 300.0
+FIX = "aaco trace -- PROGRAM  # shows what the tracer says"
 
 Progress = Callable[[int], None]
 Started = Callable[[int], None]
@@ -138,8 +144,27 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
 
 def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
          environment: Mapping[str, str], before: tuple[str, ...] = ()) -> dict[str, Any]:
+    if before:
+        poll = _patience(Path(job.outcome))
     return measured.run([Measured("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
                                   environment, before=before)], poll, started)[0]
+
+
+def _patience(outcome: Path) -> Callable[[], None]:
+    """What raises AacoError once a traced process has taken too long: a tracer that hangs must not hold up the run."""
+    begin = time.monotonic()
+    done = math.inf
+
+    def look() -> None:
+        nonlocal done
+        now = time.monotonic()
+        done = min(done, now) if outcome.is_file() else done
+        if now - done > FINISHING_S:
+            raise AacoError(f"the tracer had not ended {FINISHING_S:g} s after the work was done", FIX)
+        if now - begin > TRACED_S:
+            raise AacoError(f"the work had not ended after {TRACED_S:g} s under the tracer", FIX)
+
+    return look
 
 
 def _keep_profile(raw: Path, kept: Path) -> None:

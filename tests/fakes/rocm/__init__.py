@@ -36,6 +36,8 @@ assert form == "csv", form
 kinds = ["agent_info"] + [kind for option, kind in (
     ("--kernel-trace", "kernel_trace"), ("--memory-copy-trace", "memory_copy_trace"),
     ("--hip-runtime-trace", "hip_api_trace")) if option in asked]
+if turn == {hangs_at!r}:
+    os.environ["FAKE_ROCPROFV3_HANGS"] = "yes"
 os.environ["FAKE_ROCPROFV3"] = os.pathsep.join([folder, *kinds])
 os.execvp(program[0], program)
 """
@@ -59,13 +61,14 @@ def wheel(folder: Path) -> None:
                     "--require-hashes", "--target", str(folder), "-r", str(wanted)], check=True)
 
 
-def install_rocprofv3(folder: Path, refuses: str = "", fails_at: int = 0) -> Path:
+def install_rocprofv3(folder: Path, refuses: str = "", fails_at: int = 0, hangs_at: int = 0) -> Path:
     """Put a rocprofv3 into folder/bin; returns the log of what it is asked for, a line each. It fails where it is given
-    the option `refuses`, and when it is run for the `fails_at`-th time."""
+    the option `refuses`, and when it is run for the `fails_at`-th time; in the `hangs_at`-th it never ends.
+    """
     log, tool = folder / "rocprofv3.log", folder / "bin/rocprofv3"
     tool.parent.mkdir(exist_ok=True)
     tool.write_text(ROCPROFV3.format(python=sys.executable, log=str(log), refuses=refuses,
-                                     fails_at=fails_at))
+                                     fails_at=fails_at, hangs_at=hangs_at))
     tool.chmod(0o755)
     return log
 

@@ -95,6 +95,8 @@ class Copy(ctypes.Structure):
 
 def write(engine: Engine, hip: ctypes.CDLL, folder: str, kinds: list[str]) -> None:
     """The CSV files of this process: columns as rocprofiler-sdk's documentation shows them."""
+    if os.environ.get("FAKE_ROCPROFV3_HANGS"):
+        time.sleep(3600)
     place = Path(folder) / "host"
     place.mkdir(parents=True, exist_ok=True)
     process, thread, first = os.getpid(), threading.get_native_id(), len(engine.kernels) + 1
