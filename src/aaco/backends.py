@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from aaco.collectors import capabilities, machine
 from aaco.core.errors import Missing
@@ -15,6 +17,9 @@ from aaco.runner.registry import BackendEntry
 DEVICES: dict[str, Callable[[Host], Sequence[Gpu]]] = {
     "MIGraphXExecutionProvider": machine.amd_gpus, "CUDAExecutionProvider": machine.nvidia_gpus,
     "TensorrtExecutionProvider": machine.nvidia_gpus}
+
+# What hides devices from a process; HIP's come one behind the other.
+HIDE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "hip": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 
 
 def choose(entries: Mapping[str, BackendEntry], host: Host | None = None) -> tuple[str, str]:
@@ -57,6 +62,18 @@ def _here(entry: BackendEntry, host: Host) -> str:
     if look is None:
         return found
     gpus, wanted = look(host), entry.provider_options.get("device_id", "0")
-    if not wanted.isdecimal() or int(wanted) >= len(gpus):
-        raise Absent(f"device {wanted} is not there, of {len(gpus)}")
-    return f"{gpus[int(wanted)].name}; {found}"
+    seen, by = _seen(len(gpus), HIDE["hip" if look is machine.amd_gpus else "cuda"])
+    if not wanted.isdecimal() or int(wanted) >= seen:
+        raise Absent(f"device {wanted} is not there, of {seen}{by}")
+    return f"device {wanted} of {seen}{by}; {found}" if by else f"{gpus[int(wanted)].name}; {found}"
+
+
+def _seen(devices: int, variables: Sequence[str]) -> tuple[int, str]:
+    """How many of so many devices a process of ours sees, and which variable says so, in words. What follows a word
+    that names no device does not count (CUDA C++ Programming Guide, CUDA Environment Variables)."""
+    by = ""
+    for name in variables:
+        if name in os.environ:
+            words = takewhile(lambda word: word not in ("", "-1"), map(str.strip, os.environ[name].split(",")))
+            devices, by = min(devices, len(list(words))), f" by {name}"
+    return devices, by

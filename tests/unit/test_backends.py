@@ -68,6 +68,21 @@ def test_a_device_of_another_number_is_not_there(tmp_path, asked):
         backends.choose(entries, planted(tmp_path / "one", "migraphx", gpus=1))
 
 
+@pytest.mark.parametrize(("hides", "says"), [
+    ({"CUDA_VISIBLE_DEVICES": ""}, "device 0 is not there, of 0 by CUDA_VISIBLE_DEVICES"),
+    ({"CUDA_VISIBLE_DEVICES": "-1,0"}, "device 0 is not there, of 0 by CUDA_VISIBLE_DEVICES"),
+    ({"CUDA_VISIBLE_DEVICES": "1"}, "device 0 of 1 by CUDA_VISIBLE_DEVICES"), ({"HIP_VISIBLE_DEVICES": ""}, "H200")])
+def test_a_device_that_is_hidden_is_not_there(tmp_path, monkeypatch, hides, says):
+    """Mutation: devices counted that the process will not see."""
+    nvidia(monkeypatch, 2)
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in hides.items():
+        monkeypatch.setenv(name, value)
+    name, why = backends.choose(registry.backends(), planted(tmp_path, "cuda"))
+    assert says in why and name == ("cpu" if "not there" in says else "cuda")
+
+
 def test_cuda_where_the_wheel_has_tensorrt_but_the_machine_has_not(tmp_path, monkeypatch):
     nvidia(monkeypatch, 1)
     monkeypatch.setattr(capabilities, "_unlinked", lambda host, library: (
