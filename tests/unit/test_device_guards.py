@@ -48,6 +48,7 @@ def test_each_iteration_has_its_throttling_and_its_sharing():
     assert [row["device_others_sm_pct"] for row in rows] == [0, 40, 0]
     unseen = features.of_iterations(made, None, run_devices(held), samples=told.slice(0, 3))
     assert unseen["device_others_sm_pct"].null_count == 3
+    assert unseen["throttled"].to_pylist() == [0, 1, 0] and unseen["device_processes"].to_pylist() == [2, 2, 2]
     assert [row["throttled"] for row in rows] == [0, 1, 0]
     assert rows[1]["gpu_util_pct"] > 95 and rows[1]["power_w"] > 600 and rows[0]["power_w"] < 200
     assert [row["device_processes"] for row in rows] == [2, 2, 2]
