@@ -11,12 +11,12 @@ from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.machine import Gpu
 from aaco.core.readings import Absent
+from aaco.runner.job import MIGRAPHX, ON_CUDA
 from aaco.runner.registry import BackendEntry
 
 # Whose devices a provider runs on. Those not named here run on the processor.
 DEVICES: dict[str, Callable[[Host], Sequence[Gpu]]] = {
-    "MIGraphXExecutionProvider": machine.amd_gpus, "CUDAExecutionProvider": machine.nvidia_gpus,
-    "TensorrtExecutionProvider": machine.nvidia_gpus}
+    MIGRAPHX: machine.amd_gpus, **dict.fromkeys(ON_CUDA, machine.nvidia_gpus)}
 
 # What hides devices from a process; HIP's come one behind the other.
 HIDE = {"cuda": ("CUDA_VISIBLE_DEVICES",), "hip": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}

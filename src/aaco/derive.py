@@ -28,6 +28,7 @@ from aaco.governance.verdict import RegressionVerdict
 from aaco.ingest import NO_MODEL, NOT_REACHED, NOTHING, Ingested
 from aaco.profiler import ort as ort_profile
 from aaco.report import format
+from aaco.runner.job import MIGRAPHX
 from aaco.tracelake import documents, layout, store
 
 HOST_ROOFS = "the ceilings that were measured are the host's; the kernels ran on a device"
@@ -133,7 +134,7 @@ def _absent_files(session: Session, why_missing: Mapping[str, str], runtime: Map
     refused = (runtime.get("profile") or {}).get("stages_absent")
     reasons = {
         **{tables.ALL[name].file: why for name, why in why_missing.items()},
-        layout.MIGRAPHX_PARTITION: why_missing.get("executed_nodes", NOT_REACHED) if provider == partition.PROVIDER
+        layout.MIGRAPHX_PARTITION: why_missing.get("executed_nodes", NOT_REACHED) if provider == MIGRAPHX
         else f"the backend is {provider}, not MIGraphX",
         layout.ROCPROF_RAW: f"no rocprof capture on {provider}; the raw capture is {layout.ORT_PROFILE}",
         **(dict.fromkeys(OF_A_MODEL, NO_MODEL) if record.planned.command else {}),

@@ -1,6 +1,7 @@
 """What a device does in a run of ours: recorded by its vendor's tracer in three passes, joined into one answer.
 
-The worker is traced like any program is (profiler/tracers.py): nothing in it knows of the tracer.
+The worker is traced like any program is (profiler/tracers.py): nothing in it knows of the tracer. Tracers are imported
+where one is used: whoever only reads a session has no use for them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +27,16 @@ from aaco.core.plan import Plan
 from aaco.core.readings import Absent
 from aaco.core.show import Show
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
-from aaco.profiler.tracers import TRACERS, Tracer
 from aaco.runner import iterations, ort
+from aaco.runner.job import MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout
 
+if TYPE_CHECKING:
+    from aaco.profiler.tracers import Tracer
+
 ON_HOST = "CPUExecutionProvider"
-TRACED_BY = {"CUDAExecutionProvider": "cupti", "TensorrtExecutionProvider": "cupti",
-             "MIGraphXExecutionProvider": "rocprofv3"}
+TRACED_BY = {**dict.fromkeys(ON_CUDA, "cupti"), MIGRAPHX: "rocprofv3"}
 # A replayed graph runs no node: names come from a pass without it, by sequence.
 GRAPHS = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 RUN = "model_run"
@@ -77,9 +80,11 @@ def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterato
     if name is None:
         yield {"profile": ort.profile_pass(folder, workload, plan)}
         return
+    from aaco.profiler.tracers import TRACERS
+
     tracer, (names, times, calls) = TRACERS[name], (folder / part for part in layout.DEVICE_PASSES[name])
     try:
-        around = [tracer.around(names, True), tracer.around(times, False), tracer.around(calls, True)]
+        around = tracer.around([(names, True), (times, False), (calls, True)])
         for one in (names, times, calls):
             with files.storage(one):
                 one.mkdir(parents=True, exist_ok=True)
@@ -122,6 +127,8 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runt
     """
     if why := runtime["device"].get("why_absent"):
         raise Absent(why)
+    from aaco.profiler.tracers import TRACERS
+
     tracer = TRACERS.get(name := runtime["device"].get("tracer", "cupti"))
     if tracer is None:
         raise Absent(f"the device was traced by {name!r}, which this version does not read")

@@ -29,7 +29,7 @@ from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
 from aaco.runner import dimensions, inputs, iterations, model_file, ort, registry, witness
-from aaco.runner.job import MEMORY, ON_CUDA
+from aaco.runner.job import MEMORY, MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout, outputs
 
@@ -37,7 +37,6 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 SCHEMA_VERSION = 1
 MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations
-MIGRAPHX = "MIGraphXExecutionProvider"
 OF_A_PASS = ("load_ms", "warmup", "stopped_by", "null_loop", "witness", "probes", "telemetry", "cooling")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,6 @@ def told(host: Host) -> dict[str, Any]:
     found = environment.capture(host.root, host)
     flat = environment.flatten({"gpu": {"amd": found["gpu"]["amd"]}})
     return flat | {f"why {key}": why for key, why in found["why_absent"].items() if key.startswith("gpu.amd.")}
-
-
-@pytest.fixture
-def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in front of PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return folder
 
 
 @pytest.fixture

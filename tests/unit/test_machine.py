@@ -22,15 +22,6 @@ MI300X = Gpu("AMD", "AMD Instinct MI300X", "gfx942", 304, 192 * GIB)
 PARTS = ("AMD EPYC 9654 96-Core Processor", 2, 192, 384, 1024 * GIB, (MI300X,) * 8)
 
 
-@pytest.fixture
-def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in front of PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return folder
-
-
 def test_label_is_what_people_say() -> None:
     assert Machine.of(*PARTS).label == "AMD EPYC 9654, 192 cores, 1 TiB, 8x MI300X"
     unnamed = Gpu("NVIDIA", None, None, None, None)

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.profiler.migraphx import PROVIDER
+
 SCHEMA_VERSION = 1
-PROVIDER = "MIGraphXExecutionProvider"
 
 
 def document(executed: pa.Table, graph: pa.Table | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,6 +58,19 @@ class Facts:
     host: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+
+
+def gathered(items: Iterable[pa.Table | Facts]) -> tuple[dict[str, list[pa.Table]], list[str]]:
+    """What parsers hand over, whole: the pieces of each table by its name, in order, and the problems of the captures.
+    """
+    tables: dict[str, list[pa.Table]] = {}
+    problems = list[str]()
+    for item in items:
+        if isinstance(item, Facts):
+            problems += item.problems
+        else:
+            tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
+    return tables, problems
 
 
 class Parser(Protocol):

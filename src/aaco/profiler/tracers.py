@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from aaco.core.errors import Missing
 from aaco.profiler import cupti, formats, installed, rocprofv3_csv
-from aaco.profiler.capture import Facts, members
+from aaco.profiler.capture import gathered, members
 from aaco.profiler.launchers import cupti as cupti_launcher
 from aaco.profiler.launchers import rocprofv3
 
@@ -35,9 +35,9 @@ class Tracer(Protocol):
     @property
     def CLOCK(self) -> str: ...
 
-    def around(self, folder: Path, calls: bool) -> Around:
-        """What makes a process be traced into the folder: kernels and copies, with the calls that put them on the
-        device or without. Raises Missing, UsageError for a folder that the tool does not take.
+    def around(self, passes: Sequence[tuple[Path, bool]]) -> list[Around]:
+        """What makes a process of each pass be traced into its folder: kernels and copies, with the calls that put them
+        on the device or without. Raises Missing, UsageError for a folder that the tool does not take.
         """
 
     def processes(self, folder: Path) -> Iterator[Found]:
@@ -50,9 +50,10 @@ class Cupti:
     NAME = cupti_launcher.NAME
     CLOCK = "realtime"
 
-    def around(self, folder: Path, calls: bool) -> Around:
+    def around(self, passes: Sequence[tuple[Path, bool]]) -> list[Around]:
         """See Tracer. Where CUPTI cannot trace, the capture says so."""
-        return Around(cupti_launcher.environment(folder.resolve(), "all" if calls else "kernels"))
+        return [Around(cupti_launcher.environment(folder.resolve(), "all" if calls else "kernels"))
+                for folder, calls in passes]
 
     def processes(self, folder: Path) -> Iterator[Found]:
         """See Tracer."""
@@ -65,12 +66,13 @@ class Rocprofv3:
     NAME = rocprofv3.NAME
     CLOCK = rocprofv3_csv.CLOCK
 
-    def around(self, folder: Path, calls: bool) -> Around:
+    def around(self, passes: Sequence[tuple[Path, bool]]) -> list[Around]:
         """See Tracer. rocprofv3 becomes the process (execvpe), so that its number and its input are as without it."""
         path = shutil.which(rocprofv3.NAME)
         if path is None:
             raise Missing(f"{rocprofv3.NAME} is not installed, or not on the PATH", rocprofv3.INSTALL)
-        return Around(before=rocprofv3.before(installed.asked(rocprofv3, path), folder.resolve(), calls))
+        tool = installed.asked(rocprofv3, path)
+        return [Around(before=rocprofv3.before(tool, folder.resolve(), calls)) for folder, calls in passes]
 
     def processes(self, folder: Path) -> Iterator[Found]:
         """See Tracer."""
@@ -79,14 +81,7 @@ class Rocprofv3:
             if path in seen or formats.recognise(path) is not rocprofv3_csv:
                 continue
             seen.update(members(rocprofv3_csv, path))
-            tables: dict[str, list[pa.Table]] = {}
-            problems = list[str]()
-            for item in rocprofv3_csv.parse(path):
-                if isinstance(item, Facts):
-                    problems += item.problems
-                else:
-                    tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
-            yield tables, problems
+            yield gathered(rocprofv3_csv.parse(path))
 
 
 TRACERS: dict[str, Tracer] = {one.NAME: one for one in (Cupti(), Rocprofv3())}

@@ -7,8 +7,9 @@ from typing import Any
 
 # These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
 ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
+MIGRAPHX = "MIGraphXExecutionProvider"
 # What ONNX Runtime calls the memory of a provider's device.
-MEMORY = {**dict.fromkeys(ON_CUDA, "cuda"), "MIGraphXExecutionProvider": "gpu"}
+MEMORY = {**dict.fromkeys(ON_CUDA, "cuda"), MIGRAPHX: "gpu"}
 
 
 @dataclass(frozen=True)

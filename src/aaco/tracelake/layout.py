@@ -19,9 +19,8 @@ ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
 # What a device did, in three passes: beside the runtime's profile, with kernels alone, and with the calls.
 CUPTI_NAMES, CUPTI_TIMES, CUPTI_CALLS = (f"profiler/raw/cupti-{name}" for name in ("names", "times", "calls"))
 ROCPROF_RAW = "profiler/rocprof_raw"
-ROCPROF_NAMES, ROCPROF_TIMES, ROCPROF_CALLS = (f"{ROCPROF_RAW}/{name}" for name in ("names", "times", "calls"))
 DEVICE_PASSES = {"cupti": (CUPTI_NAMES, CUPTI_TIMES, CUPTI_CALLS),
-                 "rocprofv3": (ROCPROF_NAMES, ROCPROF_TIMES, ROCPROF_CALLS)}
+                 "rocprofv3": tuple(f"{ROCPROF_RAW}/{name}" for name in ("names", "times", "calls"))}
 RAW = "profiler/raw"
 EXECUTIONS = "profiler/executions.json"  # of a traced command: how each execution under the profiler went
 CAPTURES = "profiler/captures.json"  # what an import read: files, facts, and the account of every record

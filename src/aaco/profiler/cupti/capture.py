@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, COPIES, KERNELS
-from aaco.profiler.capture import Device, Facts
+from aaco.profiler.capture import Device, Facts, gathered
 from aaco.profiler.columns import coded, constant
 from aaco.profiler.cupti import records
 from aaco.profiler.cupti.inside.spool import CALL, CHUNK, DATA, HEAD, MAGIC, NAME, SIZE, STATE
@@ -66,15 +66,7 @@ def read(*paths: Path) -> tuple[dict[str, list[pa.Table]], list[str]]:
 
     Raises BadCapture.
     """
-    tables: dict[str, list[pa.Table]] = {}
-    problems = list[str]()
-    for path in paths:
-        for item in parse(path):
-            if isinstance(item, Facts):
-                problems += item.problems
-            else:
-                tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
-    return tables, problems
+    return gathered(item for path in paths for item in parse(path))
 
 
 class _Reader:
