@@ -36,7 +36,8 @@ from benchmarks.gpu._served import running
 PROGRAM = Path(__file__).with_name("_launches.py")
 MODES = ("", "kernels", "all")  # empty: not traced
 BARS = {"kernels": 15, "all": 45}  # % of an untraced launch of PyTorch's
-SETS, WARM, TURNS, ROUNDS = 3, 30, 30, 5  # processes of each mode; rounds of launches: first, turns, in each
+SETS, EACH = 3, 4  # processes of each mode at one time: two of one mode differ by more than the tracer costs
+WARM, TURNS, ROUNDS = 30, 12, 5  # rounds of launches of a process: first, turns, in each
 PRODUCT_TURNS, PRODUCTS, SKIPPED, PAUSE_S = 20, 9, 3, 0.03
 BAR_PCT = 1.0  # how far apart medians of kernel times may be
 SHORTEST_US = 100  # of shorter ones an event's own time is no small part
@@ -70,19 +71,20 @@ def _cost() -> Iterator[Claim]:
 
 
 def _set() -> tuple[np.ndarray, str, list[tuple[Tables, list[str]]]]:
-    """A process of each mode: host time of a launch, ns, [turn, mode, round]; who launches; what was captured."""
+    """Processes of each mode: host time of a launch, ns, [turn, mode, round]; who launches; what each captured."""
     with tempfile.TemporaryDirectory() as folder:
-        places = {mode: Path(folder) / (mode or "untraced") for mode in MODES}
-        with running([sys.executable, str(PROGRAM), "launches"],
-                     *(_traced(place, mode) for mode, place in places.items())) as programs:
+        places = [(Path(folder) / f"{mode or 'untraced'}-{number}", mode) for number in range(EACH) for mode in MODES]
+        with running([sys.executable, str(PROGRAM), "launches"], *(_traced(*place) for place in places)) as programs:
             by, *_ = [json.loads(program.line()) for program in programs]
             for program in programs:
                 program.ask(str(WARM))
-            took = np.zeros((TURNS, len(MODES), ROUNDS))
+            took = np.zeros((TURNS, EACH, len(MODES), ROUNDS))
             for turn in range(TURNS):
-                for place in np.roll(np.arange(len(MODES)), turn).tolist():
-                    took[turn, place] = json.loads(programs[place].ask(str(ROUNDS)))
-        return took, by, [_read(places[mode]) for mode in MODES if mode]
+                for place in np.roll(np.arange(len(places)), turn).tolist():
+                    number, mode = divmod(place, len(MODES))
+                    took[turn, number, mode] = json.loads(programs[place].ask(str(ROUNDS)))
+        rounds = took.swapaxes(1, 2).reshape(TURNS, len(MODES), EACH * ROUNDS)
+        return rounds, by, [_read(place) for place, mode in places if mode]
 
 
 def slower(spent: np.ndarray, by: str) -> Iterator[Claim]:

@@ -40,7 +40,7 @@ def claims(captures: Path) -> Iterator[Claim]:
     """Measures for about two minutes; ceilings are those of the part `calibration`, where it ran before."""
     with tempfile.TemporaryDirectory() as folder:
         settings = _device.settings(sessions_dir=Path(folder))
-        found = roofs.of_run(machine.identify(), None, True, settings, SILENT)
+        found = roofs.of_run(machine.identify(), None, roofs.Place("NVIDIA"), settings, SILENT)
         if found is None or found.device is None:
             raise Missing("what this device can do could not be measured", "aaco calibrate --device gpu")
         ceilings = {item.name: item.value for item in found.ceilings if item.device}

@@ -32,14 +32,14 @@ def test_the_cost_is_of_processes_that_work_in_turns(tmp_path, monkeypatch):
     monkeypatch.setenv("AACO_CUPTI", str(cupti.build(tmp_path)))
     monkeypatch.setattr(tracer, "PROGRAM", tmp_path / "program.py")
     (tmp_path / "program.py").write_text(PROGRAM.replace("LAUNCHES", "4"))
-    for name, value in (("LAUNCHES", 4), ("SETS", 2), ("WARM", 2), ("TURNS", 6), ("ROUNDS", 2)):
+    for name, value in (("LAUNCHES", 4), ("SETS", 2), ("EACH", 2), ("WARM", 2), ("TURNS", 6), ("ROUNDS", 2)):
         monkeypatch.setattr(tracer, name, value)
     found = {claim.claim: claim for claim in tracer._cost()}
     few, everything = (found[f"a launch under the tracer, {what}"] for what in ("kernels only", "with the calls"))
     assert few.met is True and few.measured.startswith("+10.0 %") and "+10.0, +10.0 by sets" in few.measured
     assert everything.met is False and everything.measured.startswith("+50.0 %")
     whole = found["launches that the tracer has a kernel of"]
-    assert whole.met and whole.measured.startswith(f"{4 * 2 * 2 * 14} of {4 * 2 * 2 * 14};")
+    assert whole.met and whole.measured.startswith(f"{4 * 2 * 2 * 2 * 14} of {4 * 2 * 2 * 2 * 14};")
     monkeypatch.setattr(tracer, "LAUNCHES", 5)
     assert {claim.claim: claim.met for claim in tracer._cost()}["launches that the tracer has a kernel of"] is False
     assert "0.10 us, by PyTorch 9" in found["an untraced launch, host time"].measured

@@ -34,6 +34,10 @@ FILTERS = {DRIVER: "cuptiActivityEnableDriverApi", RUNTIME: "cuptiActivityEnable
 MOST_CALLS = 4096
 SYSTEM_THREADS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+# CUpti_ActivityAttribute, a byte each: buffers are zero as we give them, else CUPTI zeroes them while a launch waits;
+# and all threads share one, else each has one of its own, of which a program of many threads would need too many.
+ZEROED, EACH_THREADS = 5, 9
+ATTRIBUTES = {ZEROED: 1, EACH_THREADS: 0}
 BUFFER = 4 << 20
 MOST_BUFFERS = 64  # 256 MiB: beyond it records are dropped, and counted, rather than the program's memory taken
 # Looking through a buffer takes 0.3 us a record, and Python's lock: of a long trace that waits until its end.
@@ -66,6 +70,9 @@ class Tracer:
 
     def start(self, mode: str = EVERYTHING) -> None:
         """Begin. Raises CuptiError."""
+        for attribute, value in ATTRIBUTES.items():  # where one is not known its default costs a little more
+            self._allowed("cuptiActivitySetAttribute", ctypes.c_int(attribute), ctypes.byref(ctypes.c_size_t(1)),
+                          ctypes.byref(ctypes.c_uint8(value)))
         self.library.call("cuptiActivityRegisterCallbacks", *self._callbacks)
         without = [] if self._allowed("cuptiSetThreadIdType", ctypes.c_int(SYSTEM_THREADS)) else ["thread ids"]
         for kind in NEEDED:
@@ -179,6 +186,7 @@ class Tracer:
             place = self.spool.add(DATA, memoryview(buffer).cast("B")[:valid])
             if place and not at_once:
                 self._unseen.append((place, valid))
+            ctypes.memset(buffer, 0, BUFFER)
             self._spare.append(buffer)
 
     def _look_back(self) -> None:
