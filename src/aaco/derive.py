@@ -36,7 +36,8 @@ NOT_COMPARED = "not compared with a baseline: aaco diff BASELINE SESSION"
 OF_A_MODEL = (layout.MODEL_META, layout.ORT_CONFIG, layout.MIGRAPHX_PARTITION, layout.ROCPROF_RAW)
 TOKENS = ("input_ids", "decoder_input_ids", "tokens")
 LONGEST_LINE = 300
-OF_EXAMINATIONS = ("kernel_classes", "critical_path", "launch_tax", "stacks")  # of a device's work, as documents
+# Of a device's work.
+OF_EXAMINATIONS = ("kernel_classes", "roofline", "critical_path", "launch_tax", "stacks")  # as documents
 
 
 def explanation(session: Session, settings: Analysis, anew: bool = False, ingested: Ingested | None = None

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco import device_counters
 from aaco.analytics import inputs
 from aaco.analytics.attribution import passes
 from aaco.analytics.bottleneck.budget import Unprofiled
@@ -34,6 +35,7 @@ from aaco.tracelake import layout
 
 if TYPE_CHECKING:
     from aaco.profiler.tracers import Tracer
+    from aaco.profilers import Share
 
 ON_HOST = "CPUExecutionProvider"
 TRACED_BY = {**dict.fromkeys(ON_CUDA, "cupti"), MIGRAPHX: "rocprofv3"}
@@ -70,11 +72,14 @@ class _Pass:
                 "wall_ns": int((self.ends - self.begins).sum())}
 
 
-def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterator[dict[str, Any]]:
-    """The profiled pass; on a device under its tracer, and followed by two passes under the tracer alone.
+def profile(folder: Path, workload: Workload, plan: Plan, show: Show, counting: Share | None = None
+            ) -> Iterator[dict[str, Any]]:
+    """The profiled pass; on a device under its tracer, and followed by two passes under the tracer alone, and by those
+    that count where counters are wanted.
 
-    Yields the facts of each as it ends, as ort_config.json has them: `profile`, `device`, and `device_calls`; where the
-    device's tracer is not here, or fails, `device` says why. Raises AacoError where the model fails without it.
+    Yields the facts of each as it ends, as ort_config.json has them: `profile`, `device`, `device_calls`, and
+    `device_counters`; where the device's tracer is not here, or fails, `device` says why. Raises AacoError where the
+    model fails without it.
     """
     name = TRACED_BY.get(workload.backend.provider)
     if name is None:
@@ -107,6 +112,10 @@ def profile(folder: Path, workload: Workload, plan: Plan, show: Show) -> Iterato
         except AacoError as reason:
             show.step(f"that failed: {reason.what}")
             yield {fact: _untraced(name, reason)}
+            if fact == "device":
+                counting = None  # there are no kernels to join counters to
+    if counting:
+        yield {"device_counters": device_counters.count(folder, workload, plan, counting, show)}
 
 
 def _untraced(tracer: str, reason: AacoError) -> dict[str, Any]:
@@ -153,6 +162,10 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runt
     tables = {"kernels": _described(joined.kernels, nodes), "api_calls": _with_runs(told, bool(calls))}
     if copies.num_rows:
         tables["copies"] = copies
+    if facts := runtime.get("device_counters"):
+        counts = device_counters.read(folder, told.tables["kernels"], facts)
+        tables |= counts.tables
+        account["counters"] = counts.account
     if not calls:
         tables |= {name: _without_links(tables[name]) for name in ("kernels", "copies") if name in tables}
     return Device(tables, joined.methods, passes.executions(nodes, len(runs[0]), len(told.begins)), account)

@@ -27,6 +27,7 @@ from aaco.runner.job import ON_CUDA
 from aaco.tracelake import documents, layout, manifest, store
 
 NOT_PROFILED = "the run was made with --no-profile"
+NOT_COUNTED = "the run was made without --pmc"
 NOT_REACHED = "the run ended before it"
 NOTHING = "nothing was ever recorded in this session"
 NOT_OF_A_RUN = "a run of this version records none; captures of other tools may"
@@ -37,7 +38,9 @@ OF_ANY_RUN = ("inference_iters", "system_events", "gpu_events", "samples", "acco
               "iteration_features")
 OF_A_PROFILE = ("kernels", "api_calls", "op_to_kernel_map", "operators", "kernel_groups")
 OF_PATHS = ("critical_path", "critical_kernels", "kernel_slack")
-OF_DEVICE_WORK = ("kernel_names", "fingerprints", *OF_PATHS)  # what examinations of a device's work write
+OF_COUNTERS = ("counters", "kernel_roofline")
+# What examinations of a device's work write.
+OF_DEVICE_WORK = ("kernel_names", "fingerprints", "kernel_roofline", *OF_PATHS)
 OF_A_RUN = (*OF_ANY_RUN, *OF_A_PROFILE, "graph_nodes", "graph_edges", "executed_nodes")
 
 
@@ -112,6 +115,7 @@ class _Ingest:
             self._attribution()
         otherwise = {spec.name: self.not_reached if spec.name in OF_A_RUN else NOT_OF_A_RUN for spec in STORED}
         otherwise |= dict.fromkeys(("copies", *OF_DEVICE_WORK), self._why_no_work())
+        otherwise |= dict.fromkeys(OF_COUNTERS, self._why_no_counters())
         return self.found, {name: why for name, why in (otherwise | self.why).items() if name not in self.found}
 
     def _why_no_work(self) -> str:
@@ -125,6 +129,14 @@ class _Ingest:
         except Absent as reason:
             return self.passes.get("why_absent", str(reason))
         return NO_GPU
+
+    def _why_no_counters(self) -> str:
+        """Why no kernel of a device has counters."""
+        if self.methods is None:
+            return self._why_no_work()
+        counted = self.passes.get("counters") or ()
+        return "; ".join(dict.fromkeys(filter(None, (one["why_not"] for one in counted)))) or (
+            NOT_EXAMINED if counted else self.not_reached if self.plan.counters else NOT_COUNTED)
 
     def _add(self, name: str, make: Callable[[], pa.Table]) -> None:
         try:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from aaco import __version__, backends, cooling, device_passes, roofs, watching
+from aaco import __version__, backends, cooling, device_counters, device_passes, roofs, watching
 from aaco.analytics import features, sentinel
 from aaco.calibration import card
 from aaco.calibration.driver import Vendor
@@ -33,6 +33,9 @@ from aaco.runner.job import MEMORY, MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout, outputs
 
+if TYPE_CHECKING:
+    from aaco.profilers import Share
+
 Quiet = Callable[[], AbstractContextManager[None]]
 
 SCHEMA_VERSION = 1
@@ -49,6 +52,7 @@ class Prepared:
     workload: Workload
     model: Any  # onnx.ModelProto without weight data
     identity: model_file.ModelIdentity
+    counting: Share | None = None  # what counts the device's kernels, where that is wanted
 
     @property
     def identifies(self) -> dict[str, Any]:
@@ -154,8 +158,9 @@ def _prepare_model(plan: Plan, settings: Settings, show: Show) -> Prepared:
         raise UsageError(f"--io device: {plan.backend} has no memory of a device that data could stay in", "--io host")
     workload = Workload(found.path, backend, fed.arrays, found.synthetic, model if made else None, made,
                         plan.io == "device")
+    counting = device_counters.asked(plan, backend.provider, settings.config.storage.sessions_dir)
     return Prepared(plan.model_copy(update={"batch": fed.batch}), fed.fixed, workload, model,
-                    model_file.identity(found.path, model))
+                    model_file.identity(found.path, model), counting)
 
 
 def _files(settings: Settings, key: str) -> list[Path]:
@@ -202,7 +207,8 @@ def _record_model(begun: Begun, prepared: Prepared, settings: Settings, show: Sh
         session.amend(backend_ran=runtime["providers"][0])
         if prepared.plan.profile:
             show.step(f"profiling {prepared.plan.profile_iterations} iterations in a separate process")
-            for facts in device_passes.profile(session.folder, prepared.workload, prepared.plan, show):
+            for facts in device_passes.profile(session.folder, prepared.workload, prepared.plan, show,
+                                               prepared.counting):
                 runtime |= facts
                 session.write_json(layout.ORT_CONFIG, runtime)
 

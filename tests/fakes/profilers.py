@@ -102,6 +102,7 @@ NCU: dict[str, Any] = {"": {"leaves": "{log_file}", "kind": "counters", "flags":
     "--target-processes": ["all", "application-only"], "--replay-mode": ["kernel", "application", "range", "app-range"],
     "--clock-control": ["base", "none", "reset"], "--page": ["details", "raw", "source", "session"],
     "--print-units": ["auto", "base"], "--graph-profiling": ["node", "graph"],
+    "--profile-from-start": ["on", "off"],
     "--print-kernel-base": ["function", "demangled", "mangled"], "--kernel-name": None, "--metrics": None,
     "--log-file": None}}}
 # ROCm/rocprofiler, bin/rpl_run.sh.

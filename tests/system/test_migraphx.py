@@ -38,8 +38,8 @@ def stack(tmp_path_factory):
     return Stack(folder)
 
 
-def run(aaco, model, around, expect=0):
-    return aaco("run", model, "-b", "migraphx", "--warmup", 2, "-n", 6, expect=expect, **around)
+def run(aaco, model, around, *more, expect=0):
+    return aaco("run", model, "-b", "migraphx", "--warmup", 2, "-n", 6, *more, expect=expect, **around)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,71 @@ def traced(session, part, kind="kernel_trace"):
     path, = (session / "profiler/rocprof_raw" / part).glob(f"host/*_{kind}.csv")
     with path.open() as file:
         return list(csv.DictReader(file))
+
+
+def test_every_kernel_has_what_was_counted_of_its_dispatch(aaco, stack):
+    """In as many executions as the hardware takes, under the roofs of the device that rocprofv3 names. Mutations:
+    joined by order of the measured kernels; keys of the counting execution; its times told.
+    """
+    log = rocm.install_rocprofv3(aaco.folder)
+    text = run(aaco, "bert-tiny", stack.around(aaco.folder / "bin"), "--pmc", "memory,SQ_WAVES").stdout
+    lines = log.read_text().splitlines()[3:]
+    assert len(lines) == 2 and not [line for line in lines if "trace" in line.replace("rocprof_raw", "")]
+    session = aaco.latest
+    dispatch = {row["kernel_id"]: row["dispatch_id"]
+                for row in table(session, "profiler/rocprof_kernels.parquet").to_pylist()}
+    names = {row["kernel_id"]: row["kernel_name"]
+             for row in table(session, "profiler/rocprof_kernels.parquet").to_pylist()}
+    found = {(row["pass"], dispatch[row["kernel_id"]], names[row["kernel_id"]], row["counter"]): row["value"]
+             for row in table(session, "profiler/counters.parquet").to_pylist()}
+    written = {(number, int(row["Dispatch_Id"]), row["Kernel_Name"], row["Counter_Name"]): float(row["Counter_Value"])
+               for number in (1, 2) for row in traced(session, f"counters-{number:02d}", "counter_collection")}
+    assert found == written and len(found) == len(rocm.COUNTED) * len(dispatch)
+    account = document(session, "metrics/device_passes.json")["counters"]
+    assert [(one["tool"], one["joined"], one["why_not"]) for one in account] == [("rocprofv3", len(dispatch), None)] * 2
+    assert {name for one in account for name in one["counters"]} == set(rocm.COUNTED)
+    kernels = table(session, "profiler/rocprof_kernels.parquet")
+    measured = kernels.filter(pc.is_valid(kernels["iteration"]))
+    placed = table(session, "metrics/kernel_roofline.parquet")
+    assert placed["kernel_id"].to_pylist() == measured["kernel_id"].to_pylist()
+    assert not placed["dram_read_bytes"].null_count
+    device, = document(session, "metrics/roofline.json")["devices"]
+    assert (device["arch"], device["compute_units"]) == ("gfx942", 304)
+    assert "in an execution of its own" in " ".join(text.split())
+    before = table(session, "profiler/counters.parquet")
+    aaco("analyze", session.name)
+    assert table(session, "profiler/counters.parquet").equals(before)
+    assert document(session, "manifest.json")["absent"].keys().isdisjoint(
+        ["profiler/counters.parquet", "metrics/kernel_roofline.parquet"])
+
+
+@pytest.mark.parametrize(("faults", "says"), [
+    ({"other": "another_kernel"}, "dispatches are other kernels than in the trace"),
+    ({"fails_at": 4}, "the measured process ended with exit code 1: rocprofv3: no")])
+def test_counters_of_other_work_or_of_a_failed_execution_cost_themselves_alone(aaco, stack, faults, says):
+    """Mutations: those of the dispatches that agree are taken; the failure is the run's."""
+    rocm.install_rocprofv3(aaco.folder, **faults)
+    text = run(aaco, "bert-tiny", stack.around(aaco.folder / "bin"), "--pmc", "SQ_WAVES").stdout
+    account = document(aaco.latest, "metrics/device_passes.json")
+    one, = account["counters"]
+    assert says in one["why_not"] and one["joined"] == 0 and account["named"] == account["timed"]["kernels"] > 0
+    assert says in document(aaco.latest, "manifest.json")["absent"]["profiler/counters.parquet"]
+    assert "left out, as" in " ".join(text.split())
+    assert document(aaco.latest, "session.json")["status"] == "complete"
+    assert not (aaco.latest / "metrics/roofline.json").exists()
+
+
+def test_what_cannot_be_counted_is_refused_before_anything_starts(aaco, stack):
+    """Mutations: found out after the passes; the profile left out in silence."""
+    rocm.install_rocprofv3(aaco.folder)
+    there, away = stack.around(aaco.folder / "bin"), stack.around()
+    assert "no counter SQ_WAVE; did you mean 'SQ_WAVES'" in run(
+        aaco, "bert-tiny", there, "--pmc", "SQ_WAVE", expect=6).stderr
+    assert "rocprofv3 is not installed" in run(aaco, "bert-tiny", away, "--pmc", "SQ_WAVES", expect=6).stderr
+    assert "leave out --no-profile" in run(
+        aaco, "bert-tiny", there, "--pmc", "SQ_WAVES", "--no-profile", expect=2).stderr
+    assert "choose a backend of a GPU" in aaco("run", "bert-tiny", "--pmc", "SQ_WAVES", expect=2).stderr
+    assert not aaco("ls", "--json").stdout.strip("[]{}\n ") or not json.loads(aaco("ls", "--json").stdout)
 
 
 def test_kernels_have_the_times_of_their_pass_and_the_compiled_subgraph(ran):

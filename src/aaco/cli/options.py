@@ -105,6 +105,9 @@ shape = click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x2
 io = click.option("--io", type=click.Choice(["host", "device"]), default="host", show_default=True,
                   help="Where inputs and outputs lie: in the host's memory, from and to which each inference copies "
                        "them, or in the device's all the time.")
+pmc = click.option("--pmc", "counters", multiple=True, metavar="COUNTER[,COUNTER]...",
+                   help="Hardware counters, or groups of them: memory, compute, cache, occupancy. It is run again for "
+                        "as many as the hardware cannot count at once.")
 # These are settings of `profiling`.
 MEASURING = ("warmup", "iterations", "processes", "budget_s", "precision_pct", "noise")
 
@@ -171,6 +174,11 @@ def shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
             raise UsageError(f"--shape {text}: not NAME=1x3x224x224", "--shape input_ids=1x128")
         found[name] = [int(size) for size in sizes.split("x")]
     return found
+
+
+def names(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that were given one by one, or several at once with commas between them."""
+    return tuple(name for text in texts for name in text.replace(",", " ").split())
 
 
 def style() -> Literal["plain", "colour"]:

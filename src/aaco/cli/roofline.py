@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from aaco.core.session import Session
 
 NO_COUNTERS = "no hardware counters were recorded of its kernels, and no operator's work is known"
-STEP = ("import a capture with counters: rocprof-compute profile, rocprofv3 --pmc, or ncu --csv --page raw. "
-        "Of a model that aaco ran, `aaco report` shows the roofline of executed nodes")
+STEP = ("aaco run --pmc compute,memory on a GPU, or import a capture with counters: rocprof-compute profile, rocprofv3 "
+        "--pmc, or ncu --csv --page raw. Of a model that aaco ran, `aaco report` shows the roofline of executed nodes")
 
 
 @manual.command()

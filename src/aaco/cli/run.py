@@ -18,6 +18,7 @@ from aaco.cli.talk import talk
               help="Samples per inference.  [default: what the model fixes or the inputs have, else 1]")
 @options.measuring
 @click.option("--profile/--no-profile", default=True, show_default=True, help="Also profile, in a separate process.")
+@options.pmc
 @options.telemetry
 @options.ebpf
 @options.cool
@@ -43,7 +44,8 @@ def run(model: str | None, named: str | None, as_json: bool, **given: Any) -> No
 
     settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"), given.pop("preset"),
                                 profiling={name: given.pop(name) for name in options.MEASURING})
-    given |= {"shapes": options.shapes(given["shapes"]), "inputs": _text(given["inputs"])}
+    given |= {"shapes": options.shapes(given["shapes"]), "inputs": _text(given["inputs"]),
+              "counters": options.names(given["counters"])}
     with talk() as show:
         plan = pipeline.plan(settings, chosen, show, **given)
         explanation = pipeline.run(plan, settings, show).explanation

@@ -13,9 +13,7 @@ from aaco.cli.talk import talk
 @manual.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARGUMENTS]...")
 @click.option("--tool", metavar="PROFILER", help="Profiler to run CMD under; default: the first that is installed.")
-@click.option("--pmc", "counters", multiple=True, metavar="COUNTER[,COUNTER]...",
-              help="Hardware counters, or groups of them: memory, compute, cache, occupancy. CMD is run again for as "
-              "many as the hardware cannot count at once.")
+@options.pmc
 @click.option("--kernels", metavar="REGEX", help="Count and thread-trace only kernels whose name matches.")
 @click.option("--hsa", is_flag=True, help="Host calls of HSA too.")
 @click.option("--att", "thread_trace", is_flag=True, help="One more run with a thread trace.")
@@ -55,8 +53,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     if tool is not None and tool not in profilers.LAUNCHERS:
         raise UsageError(f"--tool {tool}: no such profiler{meant(tool, profilers.LAUNCHERS)}",
                          f"known: {', '.join(profilers.LAUNCHERS)}")
-    named = tuple(name for each in counters for name in each.replace(",", " ").split())
-    wanted = Wanted(named, kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
+    wanted = Wanted(options.names(counters), kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
     with talk() as show:
         run = tracing.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), wanted,
                             options.settings(config_file, sessions_dir), tool, tag, show, telemetry)

@@ -63,6 +63,8 @@ class Plan(BaseModel):
         default=None, description="before every timed pass wait for cool devices, at most this long; empty: never")
     noise: Noise = Field(default="tag", description="tag disturbed iterations; discard: statistics over clean ones; "
                                                     "repeat: also measure on until there are enough of those")
+    counters: tuple[str, ...] = Field(
+        default=(), description="hardware counters, or groups of them, of the device's kernels")
     lab: str | None = Field(default=None, description="level of the laboratory around every pass; empty: none")
     lab_cpus: str | None = Field(default=None, description="its CPUs; empty: all but the first core")
     seed: Whole = 0

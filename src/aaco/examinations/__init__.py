@@ -38,8 +38,8 @@ IN_ORDER = (
     kernel_groups, kernel_names, fingerprints, truth, trace, attribution, operator_costs, products, fusion,
     instructions, roofline, device_work, kernel_classes, critical_path, launch_tax, stacks,
 )
-# Of a run: its graph says what others ask a framework's operators (derive.py); counters and waves it has none.
-OF_A_RUN = (fingerprints, trace, kernel_classes, critical_path, launch_tax, stacks)
+# Of a run: its graph says what others ask a framework's operators (derive.py); waves it has none.
+OF_A_RUN = (fingerprints, trace, roofline, kernel_classes, critical_path, launch_tax, stacks)
 OF_ITS_TABLES = (kernel_names, truth)  # warm-up and all: what is lost there is lost, too
 
 

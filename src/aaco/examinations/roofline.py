@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class _Examination:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.identities = _identities(session)
-        self.card = card.of((documents.read(session, layout.ENVIRONMENT).get("machine") or {}).get("card"))
+        self.card = _card(session)
         self.devices: dict[Device, dict[str, Any]] = {}
         self.totals = summary.Totals()
 
@@ -181,7 +181,27 @@ def _identities(session: Session) -> dict[Device, Identity]:
             said = _facts_of(one["id"], mine, len(capture["devices"]))
             found[index, one["id"]] = identified(
                 Identity(one["arch"], one["compute_units"], one["name"], one["vram_bytes"], said))
+    return found | _identities_of_run(session, {number: said for (of, number), said in facts.items() if of is None})
+
+
+def _identities_of_run(session: Session, facts: Mapping[int | None, Mapping[str, float]]) -> dict[Device, Identity]:
+    """The devices as those profilers describe them that counted a run's kernels; the machine's card says the rest."""
+    counted = documents.read(session, layout.EXAMINED["device_passes"]).get("counters") or ()
+    devices = {each["id"]: each for one in counted for each in one["devices"]}
+    ours, found = _card(session), dict[Device, Identity]()
+    for number, one in devices.items():
+        said = _facts_of(number, facts, len(devices))
+        identity = Identity(one["arch"], one["compute_units"], one["name"], one["vram_bytes"], said)
+        if ours and ours.device and ours.device.arch == identity.arch:
+            identity = replace(identity, compute_units=identity.compute_units or ours.device.compute_units,
+                               name=identity.name or ours.device.name,
+                               vram_bytes=identity.vram_bytes or ours.device.memory_bytes)
+        found[None, number] = identified(identity)
     return found
+
+
+def _card(session: Session) -> card.MachineCard | None:
+    return card.of((documents.read(session, layout.ENVIRONMENT).get("machine") or {}).get("card"))
 
 
 def _facts_of(device: int, facts: Mapping[int | None, Mapping[str, float]], devices: int) -> dict[str, float]:

@@ -9,6 +9,7 @@ from aaco.report import format
 from aaco.report.rows import Row
 
 TRACERS = {"cupti": "CUPTI", "rocprofv3": "rocprofv3"}
+MANY = 6  # counters that a line names
 TITLE = "Kernels of the device"
 FILE = "how kernels were timed in passes of their own and named by another: what was joined, what has no node"
 
@@ -44,8 +45,20 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
     if document["host_nodes"]:
         yield Row("On the host", f"{format.plural(document['host_nodes'], 'node')} of the CPU provider: their time is "
                                  "in the profile, and not among these kernels")
+    for one in document.get("counters", ()):
+        yield Row("Counted", _counted(one))
     for problem in document["problems"]:
         yield Row("Lost", problem)
+
+
+def _counted(one: Mapping[str, Any]) -> str:
+    """What one execution counted, of how many kernels; or why nothing."""
+    what = ", ".join(one["counters"]) if len(one["counters"]) <= MANY else f"{len(one['counters'])} counters"
+    by = " ".join(filter(None, (one["tool"], one["version"])))
+    if one["why_not"]:
+        return f"{what} by {by}: left out, as {one['why_not']}"
+    of = f" of {format.plural(one['inferences'], 'inference')}; others have no counters" if one["inferences"] else ""
+    return f"{what} by {by}, in an execution of its own: {one['joined']:,} of {one['dispatches']:,} kernels{of}"
 
 
 def _cost(pace: float, plain: float | None) -> str:

@@ -16,7 +16,7 @@ MEMORY = {**dict.fromkeys(ON_CUDA, "cuda"), MIGRAPHX: "gpu"}
 class Job:
     """One worker process's work. Paths are absolute."""
 
-    parent: int  # process that waits for this one
+    parent: int  # process that waits for this one, or for the profiler that started it
     kind: str  # "time": the clean pass, "profile": the pass with node profiling and graph dumps
     model: str
     provider: str
@@ -30,6 +30,7 @@ class Job:
     iterations: int
     resident: bool = False  # inputs and outputs stay in the device's memory
     settle: bool = False  # warm up until the latencies have settled: `warmup` is the most
+    region: bool = False  # whether CUDA's profiler is told where the measured inferences begin and end
     canaries: bool = False  # whether its account has them
     probes: bool = False  # whether it times known work before and after its inferences
     level: str = "all"  # how far the graph is optimised

@@ -73,15 +73,17 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
 
 
 def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mapping[str, str],
-                before: tuple[str, ...] = ()) -> dict[str, Any]:
+                before: tuple[str, ...] = (), most: int | None = None, region: bool = False) -> dict[str, Any]:
     """As many inferences as are profiled, in one fresh process that the environment, or what stands before its command,
     makes a tracer watch.
 
-    Their rows go to the folder, apart from the session's latencies, which no tracer disturbed.
+    most: inferences at most. region: CUDA's profiler is told where the measured ones begin and end. Their rows go to
+    the folder, apart from the session's latencies, which no tracer disturbed.
     """
     with scratch_of(workload) as scratch:
         job = Job(kind="time", rows=str((folder / iterations.TRACED).resolve()), account=str(scratch / "account"),
-                  warmup=_few(plan), iterations=plan.profile_iterations, **job_of(workload, scratch))
+                  warmup=_few(plan), iterations=min(plan.profile_iterations, most or plan.profile_iterations),
+                  region=region, **job_of(workload, scratch))
         outcome = _run(job, scratch, lambda: None, lambda pid: None, environment, before)
     return {"warmup": job.warmup, "iterations": job.iterations, "providers": outcome["providers"]}
 

@@ -26,7 +26,7 @@ import numpy as np
 from aaco import markers
 from aaco.core import files
 from aaco.core.errors import AacoError, ModelError
-from aaco.runner import iterations, probes, provider
+from aaco.runner import iterations, probes, provider, region
 from aaco.runner.job import Job
 from aaco.runner.stopping import Reason, Stop
 from aaco.runner.surroundings import Rest
@@ -58,8 +58,20 @@ def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> No
 def _die_with(parent: int) -> None:
     """A killed parent must not leave us measuring: die with it, or now if it has gone already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if parent not in _above():
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _above() -> Iterator[int]:
+    """The process that started this one, and those above it: a profiler that starts us stands between us and ours."""
+    number = os.getppid()
+    while number > 1:
+        yield number
+        try:
+            stat = Path(f"/proc/{number}/stat").read_text(errors="replace")
+        except OSError:
+            return
+        number = int(stat.rpartition(")")[2].split()[1])
 
 
 def _time(job: Job) -> dict[str, Any]:
@@ -77,7 +89,7 @@ def _time(job: Job) -> dict[str, Any]:
             with markers.phase("warmup"):
                 ended, turns = loop(run, descriptor, 0, _warmup(job), witness, rest, turn)
                 warmed = {"iterations": len(turns), "stopped_by": ended}
-        with markers.phase("measurement"):
+        with markers.phase("measurement"), region.told() if job.region else NOTHING:
             reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct), witness, rest,
                              turn)
     if probed:

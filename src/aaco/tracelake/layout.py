@@ -21,6 +21,8 @@ CUPTI_NAMES, CUPTI_TIMES, CUPTI_CALLS = (f"profiler/raw/cupti-{name}" for name i
 ROCPROF_RAW = "profiler/rocprof_raw"
 DEVICE_PASSES = {"cupti": (CUPTI_NAMES, CUPTI_TIMES, CUPTI_CALLS),
                  "rocprofv3": tuple(f"{ROCPROF_RAW}/{name}" for name in ("names", "times", "calls"))}
+# What further executions counted of it, each in a folder of its own.
+DEVICE_COUNTERS = {"ncu": "profiler/raw/ncu", "rocprofv3": ROCPROF_RAW}
 RAW = "profiler/raw"
 EXECUTIONS = "profiler/executions.json"  # of a traced command: how each execution under the profiler went
 CAPTURES = "profiler/captures.json"  # what an import read: files, facts, and the account of every record

@@ -15,13 +15,20 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LOCK = HERE.parents[2] / "docker/rocm.lock"  # what the image for ROCm installs
+COUNTED = ("SQ_WAVES", "TCC_EA0_RDREQ_sum", "TCC_EA0_RDREQ_32B_sum", "TCC_BUBBLE_sum", "TCC_EA0_WRREQ_sum",
+           "TCC_EA0_WRREQ_64B_sum")
+# As `rocprofv3 -L` writes it: the device, and its counters.
+LISTING = "GPU : 0\nName : gfx942\n" + "\n".join(
+    f"Counter_Name : {name}\nDescription : counted\nBlock : {name.partition('_')[0]}\n" for name in COUNTED)
 ROCPROFV3 = """#!{python}
 import os, sys
 words = sys.argv[1:]
 if "--version" in words:
     sys.exit(print("    version: 1.1.0\\n git_revision: 0\\n rocm_version: 7.1.0"))
+if "-L" in words:
+    sys.exit(print({listing!r}))
 if "--help" in words:
-    sys.exit(print("--kernel-trace --memory-copy-trace --hip-runtime-trace --marker-trace --output-directory",
+    sys.exit(print("--kernel-trace --memory-copy-trace --hip-runtime-trace --marker-trace --output-directory --pmc",
                    "--output-format {{csv,json,pftrace,otf2,rocpd}}"))
 at = words.index("--")
 asked, program = words[:at], words[at + 1:]
@@ -35,7 +42,10 @@ folder, form = (asked[asked.index(name) + 1] for name in ("--output-directory", 
 assert form == "csv", form
 kinds = ["agent_info"] + [kind for option, kind in (
     ("--kernel-trace", "kernel_trace"), ("--memory-copy-trace", "memory_copy_trace"),
-    ("--hip-runtime-trace", "hip_api_trace")) if option in asked]
+    ("--hip-runtime-trace", "hip_api_trace"), ("--pmc", "counter_collection")) if option in asked]
+if "--pmc" in asked:
+    os.environ["FAKE_ROCPROFV3_COUNTS"] = " ".join(asked[asked.index("--pmc") + 1:asked.index("--output-directory")])
+    os.environ["FAKE_ROCPROFV3_OTHER"] = {other!r}
 if turn == {hangs_at!r}:
     os.environ["FAKE_ROCPROFV3_HANGS"] = "yes"
 os.environ["FAKE_ROCPROFV3"] = os.pathsep.join([folder, *kinds])
@@ -61,13 +71,14 @@ def wheel(folder: Path) -> None:
                     "--require-hashes", "--target", str(folder), "-r", str(wanted)], check=True)
 
 
-def install_rocprofv3(folder: Path, refuses: str = "", fails_at: int = 0, hangs_at: int = 0) -> Path:
+def install_rocprofv3(folder: Path, refuses: str = "", fails_at: int = 0, hangs_at: int = 0, other: str = "") -> Path:
     """Put a rocprofv3 into folder/bin; returns the log of what it is asked for, a line each. It fails where it is given
-    the option `refuses`, and when it is run for the `fails_at`-th time; in the `hangs_at`-th it never ends.
+    the option `refuses`, and when it is run for the `fails_at`-th time; in the `hangs_at`-th it never ends. other: the
+    name of the last kernel where it counts.
     """
     log, tool = folder / "rocprofv3.log", folder / "bin/rocprofv3"
     tool.parent.mkdir(exist_ok=True)
-    tool.write_text(ROCPROFV3.format(python=sys.executable, log=str(log), refuses=refuses,
+    tool.write_text(ROCPROFV3.format(python=sys.executable, log=str(log), refuses=refuses, listing=LISTING, other=other,
                                      fails_at=fails_at, hangs_at=hangs_at))
     tool.chmod(0o755)
     return log

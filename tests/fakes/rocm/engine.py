@@ -23,6 +23,7 @@ TYPES = {"bool": 2, "float16": 3, "float32": 4, "float64": 5, "uint8": 6, "int8"
 PARSE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p))
 TRACED = "FAKE_ROCPROFV3"  # the folder that rocprofv3.py wants the files in, and the kinds of files
+COUNTS, OTHER = f"{TRACED}_COUNTS", f"{TRACED}_OTHER"  # counters it counts, and another name for the last kernel
 WAYS = {1: "HOST_TO_DEVICE", 2: "DEVICE_TO_HOST", 3: "DEVICE_TO_DEVICE"}  # hipMemcpyKind
 MOST_COPIES = 1 << 16
 KEPT: list[object] = []
@@ -93,6 +94,22 @@ class Copy(ctypes.Structure):
     _fields_ = [(name, ctypes.c_long) for name in ("begin_ns", "end_ns", "bytes", "kind")]
 
 
+def counted(engine: Engine, process: int, thread: int) -> list[tuple]:
+    """A row for each counter of each dispatch; no two values are alike."""
+    names, other = os.environ.get(COUNTS, "").split(), os.environ.get(OTHER)
+    symbols = [symbol for symbol, *_ in engine.kernels]
+    if other and symbols:
+        symbols[-1] = other
+    rows = [("Correlation_Id", "Dispatch_Id", "Agent_Id", "Queue_Id", "Process_Id", "Thread_Id", "Grid_Size",
+             "Kernel_Id", "Kernel_Name", "Workgroup_Size", "LDS_Block_Size", "Scratch_Size", "VGPR_Count",
+             "Accum_VGPR_Count", "SGPR_Count", "Counter_Name", "Counter_Value", "Start_Timestamp", "End_Timestamp")]
+    for number, symbol in enumerate(symbols, 1):
+        begin, end = engine.kernels[number - 1][2:]
+        rows += [(number, number, "Agent 1", 1, process, thread, 1024, 1, symbol, 64, 0, 0, 8, 0, 16, name,
+                  float(1000 * number + place), begin, end) for place, name in enumerate(names)]
+    return rows
+
+
 def write(engine: Engine, hip: ctypes.CDLL, folder: str, kinds: list[str]) -> None:
     """The CSV files of this process: columns as rocprofiler-sdk's documentation shows them."""
     if os.environ.get("FAKE_ROCPROFV3_HANGS"):
@@ -122,6 +139,7 @@ def write(engine: Engine, hip: ctypes.CDLL, folder: str, kinds: list[str]) -> No
             ("Domain", "Function", "Process_Id", "Thread_Id", "Correlation_Id", "Start_Timestamp", "End_Timestamp"),
             *(("HIP_RUNTIME_API_EXT", "hipModuleLaunchKernel", process, thread, number, launch, launch + 10)
               for number, (_, launch, *_) in enumerate(engine.kernels, 1))]}
+    files["counter_collection"] = counted(engine, process, thread)
     for kind in kinds:
         with (place / f"{process}_{kind}.csv").open("w", newline="") as file:
             csv.writer(file, quoting=csv.QUOTE_NONNUMERIC).writerows(files[kind])

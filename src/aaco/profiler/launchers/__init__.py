@@ -22,7 +22,8 @@ class Wanted:
     counters: as the profiler names them. kernels: a regular expression; counters and thread traces of others are left
     out. hsa: host calls of HSA too, which are many. att, sampling: further options of a thread trace and of the
     sampling of program counters, by their names without what they begin with (`target-cu`, `method`). together: of the
-    counters, those that one execution must count.
+    counters, those that one execution must count. region: count only between the marks that the program itself sets
+    (CUDA's cuProfilerStart and cuProfilerStop).
     """
 
     counters: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class Wanted:
     att: Mapping[str, str] = field(default_factory=dict)
     sampling: Mapping[str, str] = field(default_factory=dict)
     together: tuple[tuple[str, ...], ...] = ()
+    region: bool = False
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
     asked = [word for option, value in ASKED.items() for word in (known(tool, NAME, option), value)]
     asked += [word for option, value in WHERE_KNOWN.items() if option in tool.options for word in (option, value)]
     asked += [known(tool, NAME, "--kernel-name"), f"regex:{wanted.kernels}"] if wanted.kernels else []
+    asked += [known(tool, NAME, "--profile-from-start"), "off"] if wanted.region else []
     folder = "counters-01"
     argv = (tool.path, known(tool, NAME, "--csv"), *asked, known(tool, NAME, "--metrics"),
             ",".join(dict.fromkeys([*wanted.counters, DURATION])), known(tool, NAME, "--log-file"),
