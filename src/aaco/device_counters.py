@@ -175,6 +175,8 @@ def _joined(folder: Path, kernels: pa.Table, facts: Mapping[str, Any], number: i
     traced = Traced()
     traced.saw(0, kernels)
     pieces, joined = traced.join([iter(one) for one in captures], number, by_order)
+    if joined.why_not:
+        return {}, joined.document()
     tables = {COUNTERS.name: pa.concat_tables([piece for _, piece in pieces])} if pieces else {}
     if said := [piece for one in captures for piece in one.facts]:
         tables[DEVICE_FACTS.name] = pa.concat_tables(said)

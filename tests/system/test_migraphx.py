@@ -90,7 +90,7 @@ def test_every_kernel_has_what_was_counted_of_its_dispatch(aaco, stack):
     assert {name for one in account for name in one["counters"]} == set(rocm.COUNTED)
     kernels = table(session, "profiler/rocprof_kernels.parquet")
     measured = kernels.filter(pc.is_valid(kernels["iteration"]))
-    placed = table(session, "metrics/kernel_roofline.parquet")
+    placed = table(session, "attribution/kernel_roofline.parquet")
     assert placed["kernel_id"].to_pylist() == measured["kernel_id"].to_pylist()
     assert not placed["dram_read_bytes"].null_count
     device, = document(session, "metrics/roofline.json")["devices"]
@@ -100,7 +100,7 @@ def test_every_kernel_has_what_was_counted_of_its_dispatch(aaco, stack):
     aaco("analyze", session.name)
     assert table(session, "profiler/counters.parquet").equals(before)
     assert document(session, "manifest.json")["absent"].keys().isdisjoint(
-        ["profiler/counters.parquet", "metrics/kernel_roofline.parquet"])
+        ["profiler/counters.parquet", "attribution/kernel_roofline.parquet"])
 
 
 @pytest.mark.parametrize(("faults", "says"), [

@@ -1,18 +1,21 @@
 """The measured process: its loop, its rows, and that it never outlives its parent."""
 
+import dataclasses
 import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+import types
 from dataclasses import asdict
 
 import numpy as np
 import pytest
 
+from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
-from aaco.runner import iterations, ort, registry, witness, worker
+from aaco.runner import iterations, ort, region, registry, witness, worker
 from aaco.runner.job import Job
 from aaco.runner.stopping import Stop
 from aaco.tracelake import layout
@@ -30,9 +33,12 @@ def job(tmp_path):
                iterations=7)
 
 
+WORKER = [sys.executable, "-m", "aaco.runner.worker"]
+
+
 def start(job, **changes):
     told = json.dumps(asdict(job) | changes)
-    return subprocess.run([sys.executable, "-m", "aaco.runner.worker"], input=told, text=True, capture_output=True)
+    return subprocess.run(WORKER, input=told, text=True, capture_output=True)
 
 
 def test_a_job_leaves_its_rows_and_its_outcome(job, tmp_path):
@@ -57,8 +63,42 @@ def test_a_warm_up_until_settled_says_what_it_took(job, tmp_path):
 
 
 def test_an_orphan_does_not_measure(job, tmp_path):
-    assert start(job, parent=1).returncode == -signal.SIGKILL
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert start(job, parent=gone.pid).returncode == -signal.SIGKILL
     assert not (tmp_path / "outcome.json").exists()
+
+
+def test_a_profiler_between_is_no_orphan_s_parent(job, tmp_path):
+    """ncu starts the program as its child. Mutation: only the direct parent counts."""
+    between = [sys.executable, "-c", f"import subprocess, sys; sys.exit(subprocess.call({WORKER!r}))"]
+    subprocess.run(between, input=json.dumps(asdict(job)), text=True, check=True)
+    assert (tmp_path / "outcome.json").exists()
+
+
+@pytest.mark.parametrize("refuses", [0, 201])
+def test_a_profiler_is_told_where_the_measured_inferences_begin_and_end(job, tmp_path, monkeypatch, refuses):
+    """Mutations: told before the warm-up; an error code passed over."""
+    asked = []
+
+    def call(name, code):
+        return lambda: asked.append((name, len(iterations.parse(tmp_path, 2)))) or code
+
+    driver = types.SimpleNamespace(cuProfilerStart=call("begin", refuses), cuProfilerStop=call("end", 0))
+    monkeypatch.setattr(region.ctypes, "CDLL", lambda name: driver)
+    if refuses:
+        with pytest.raises(AacoError, match="cuProfilerStart failed with CUDA's error 201"):
+            worker._time(dataclasses.replace(job, region=True))
+        assert asked == [("begin", 3)]
+        return
+    worker._time(dataclasses.replace(job, region=True))
+    assert asked == [("begin", 3), ("end", 10)]
+
+
+def test_without_cuda_a_region_is_an_error_that_says_so(job):
+    """Mutation: a traceback."""
+    done = start(job, region=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
 
 
 def test_rows_of_an_earlier_run_are_not_overwritten(job, tmp_path):

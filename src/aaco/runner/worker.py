@@ -65,7 +65,7 @@ def _die_with(parent: int) -> None:
 def _above() -> Iterator[int]:
     """The process that started this one, and those above it: a profiler that starts us stands between us and ours."""
     number = os.getppid()
-    while number > 1:
+    while number:
         yield number
         try:
             stat = Path(f"/proc/{number}/stat").read_text(errors="replace")
