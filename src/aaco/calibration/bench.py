@@ -34,6 +34,7 @@ REPEAT_S, BURSTS = 0.002, 30  # in a part
 SHORTEST_S = 1e-7  # below an event's resolution, which is 0.5 us
 EDGES, LONGEST_S = (2048, 4096, 8192), 0.02  # of matrices; no larger one where its product would take longer
 TRIES = 5  # of each algorithm: two that differ by a few per cent must not be chosen between by chance
+QUIET = 30  # bursts in which what the host does must have settled: other work comes and goes, seconds at a time
 # Bursts one after the other ran at whatever clock the limiter of the board's power had left (three rounds on an H200
 # differed by up to 6.6 %); a rest before each is to have them begin alike.
 RESTS, LONGER = 4, 5  # rests in the time of a part; and how many of its times a part with rests has
@@ -186,7 +187,7 @@ class Bench:
                 raise AacoError("a launch cost no more than Python's call of it")
             return [LAUNCHES / typical]
 
-        return repeat({"launch": burst}, self._part_s), (
+        return repeat({"launch": burst}, LONGER * self._part_s, QUIET), (
             f"a kernel that does nothing, queued {LAUNCHES} times; the cost of Python's call is taken off")
 
     def _round_trip(self) -> tuple[Series, str]:

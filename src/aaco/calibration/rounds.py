@@ -39,13 +39,16 @@ class Series:
         return max(self.best, key=lambda name: self.best[name])
 
 
-def repeat(kernels: Mapping[str, Burst], budget_s: float) -> Series:
-    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one)."""
+def repeat(kernels: Mapping[str, Burst], budget_s: float, window: int = WINDOW) -> Series:
+    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one).
+
+    window: rounds in which it must have settled.
+    """
     deadline = time.perf_counter() + budget_s
     rounds: list[dict[str, list[float]]] = []
     while True:
         rounds.append({name: burst() for name, burst in kernels.items()})
-        converged = settled([max(map(_sustained, found.values())) for found in rounds])
+        converged = settled([max(map(_sustained, found.values())) for found in rounds], window)
         if converged or time.perf_counter() >= deadline:
             break
     best = {name: max(_sustained(found[name]) for found in rounds) for name in kernels}
