@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any, cast
 
 import numpy as np
@@ -38,7 +37,8 @@ QUIET = 30  # bursts in which what the host does must have settled: other work c
 # Bursts one after the other ran at whatever clock the limiter of the board's power had left (three rounds on an H200
 # differed by up to 6.6 %); a rest before each is to have them begin alike.
 RESTS, LONGER = 4, 5  # rests in the time of a part; and how many of its times a part with rests has
-LAUNCHES, GRAPH_KERNELS, COPIED = 200, 1000, 256 << 20
+LAUNCHES, PAIRS = 200, 5  # of launches and of Python's own calls, at least, in a burst
+GRAPH_KERNELS, COPIED = 1000, 256 << 20
 A16, B16 = 0x3BFF3BFF, 0x14191419  # two of 0.9995 and two of 0.001 in fp16
 MATRIX = ("f64", "tf32", "f16", "bf16", "f8", "i8")
 
@@ -177,15 +177,15 @@ class Bench:
         nothing.argtypes, nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
 
         def burst() -> list[float]:
-            took: list[float] = []
+            python, took = list[float](), list[float]()
             end = time.perf_counter() + self._burst_s
-            while not took or time.perf_counter() < end:
-                python = _loop(nothing, kernel.arguments)
-                took.append(_loop(calls, kernel.arguments) - python)
+            while len(took) < PAIRS or time.perf_counter() < end:
+                python.append(_loop(nothing, kernel.arguments))
+                took.append(_loop(calls, kernel.arguments))
                 self.gpu.wait()
-            if (typical := median(took)) <= 0:
+            if (least := min(took) - min(python)) <= 0:
                 raise AacoError("a launch cost no more than Python's call of it")
-            return [LAUNCHES / typical]
+            return [LAUNCHES / least]
 
         return repeat({"launch": burst}, LONGER * self._part_s, QUIET), (
             f"a kernel that does nothing, queued {LAUNCHES} times; the cost of Python's call is taken off")
