@@ -59,14 +59,15 @@ def explanation(session: Session, settings: Analysis, anew: bool = False, ingest
     paths = CriticalPaths.of(examined["critical_path"]) if "critical_path" in examined else None
     if paths and paths.why_absent:
         why_missing = why_missing | dict.fromkeys(ingest.OF_PATHS, paths.why_absent)
-    readings = measure(inside, roofs, settings, why, caveats(environment),
+    written = _examined_tables(session, known)
+    readings = measure({**inside, **written}, roofs, settings, why, caveats(environment),
                        {"trace": trace, "executed_work": work, "tokens_per_inference": _tokens(runtime),
                         "critical_paths": paths,
                         **ingest.devices(session, runtime), **device_passes.views(found, passes)})
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=meta, runtime=runtime, environment=environment,
-        machine=environment.get("machine") or {}, tables=found | _examined_tables(session, known), readings=readings,
+        machine=environment.get("machine") or {}, tables=found | written, readings=readings,
         diagnosis=diagnose(readings),
         summary=_summary(found, session), absent=_absent_files(session, why_missing, runtime),
         coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),

@@ -97,7 +97,10 @@ def test_every_kernel_has_what_was_counted_of_its_dispatch(aaco, stack):
     assert (device["arch"], device["compute_units"]) == ("gfx942", 304)
     assert "in an execution of its own" in " ".join(text.split())
     before = table(session, "profiler/counters.parquet")
+    said = document(session, "metrics/derived_metrics.json")["counted_time_pct"]["why_absent"]
+    assert "not recorded" in said
     aaco("analyze", session.name)
+    assert document(session, "metrics/derived_metrics.json")["counted_time_pct"]["why_absent"] == said
     assert table(session, "profiler/counters.parquet").equals(before)
     assert document(session, "manifest.json")["absent"].keys().isdisjoint(
         ["profiler/counters.parquet", "attribution/kernel_roofline.parquet"])
