@@ -106,12 +106,11 @@ def test_every_kernel_has_what_was_counted_of_its_dispatch(aaco, stack):
         ["profiler/counters.parquet", "attribution/kernel_roofline.parquet"])
 
 
-@pytest.mark.parametrize(("faults", "says"), [
-    ({"other": "another_kernel"}, "dispatches are other kernels than in the trace"),
-    ({"fails_at": 4}, "the measured process ended with exit code 1: rocprofv3: no")])
-def test_counters_of_other_work_or_of_a_failed_execution_cost_themselves_alone(aaco, stack, faults, says):
-    """Mutations: those of the dispatches that agree are taken; the failure is the run's."""
-    rocm.install_rocprofv3(aaco.folder, **faults)
+def test_counters_of_other_work_cost_themselves_alone(aaco, stack):
+    """As those of an execution that fails do (tests/unit/test_device_counters.py). Mutation: those of the dispatches
+    that agree are taken."""
+    says = "dispatches are other kernels than in the trace"
+    rocm.install_rocprofv3(aaco.folder, other="another_kernel")
     text = run(aaco, "bert-tiny", stack.around(aaco.folder / "bin"), "--pmc", "SQ_WAVES").stdout
     account = document(aaco.latest, "metrics/device_passes.json")
     one, = account["counters"]
