@@ -224,7 +224,8 @@ def _experiment(cause: causes.Cause, current: Explanation, before: Sequence[Expl
     slow, sound = (_period(one) for one in (current, before[0]))
     if slow < sound * (1 + NO_ROOM):
         return Check(cause.name, "not made", "it is not slower than the baseline: there is nothing to regain")
-    again = rerun({**plans[1], field_: plans[0].get(field_), "counters": [], "tag": "root-cause"})
+    same = {name: value for name, value in plans[1].items() if name != "counters"}  # its time is asked for, no more
+    again = rerun({**same, field_: plans[0].get(field_), "tag": "root-cause"})
     regained = (slow - _period(again)) / (slow - sound)
     said = f"with {field_} {plans[0].get(field_)!r} {100 * regained:.0f} % of the slowdown went away"
     return Check(cause.name, "proved" if regained >= HALF else "refuted", said, again.session_id, regained)
