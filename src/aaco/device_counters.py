@@ -22,6 +22,7 @@ from aaco.core.plan import Plan
 from aaco.core.readings import Absent
 from aaco.core.show import Show
 from aaco.core.tables import COUNTERS, DEVICE_FACTS
+from aaco.report import format
 from aaco.runner import ort
 from aaco.runner.job import MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 COUNTED = 1  # measured inferences that ncu counts
 COUNTED_BY = {**dict.fromkeys(ON_CUDA, "ncu"), MIGRAPHX: "rocprofv3"}
 MOST_TOLD = 1 << 20  # bytes of what a profiler says in its own file
-MANY = 6  # counters that a line names
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _count(raw: Path, session: Path, one: Pass, workload: Workload, plan: Plan, 
         place.mkdir(parents=True, exist_ok=True)
     facts = {"tool": share.launcher.NAME, "version": share.tool.version, "counters": list(one.counters),
              "folder": str(place.relative_to(session.resolve()))}
-    show.step(f"counting {_listed(one.counters)} by {share.launcher.NAME} in a separate process")
+    show.step(f"counting {format.counters(one.counters)} by {share.launcher.NAME} in a separate process")
     try:
         ran = ort.traced_pass(place, workload, plan, one.environment, one.argv,
                               COUNTED if share.wanted.region else None, share.wanted.region)
@@ -126,10 +126,6 @@ def _refused(share: Share, one: Pass, place: Path, said: str) -> None:
     for words, (meaning, fix) in share.launcher.REFUSALS.items():
         if words.encode() in told:
             raise Missing(f"{share.launcher.NAME}: {meaning} ({words})", fix)
-
-
-def _listed(counters: Sequence[str]) -> str:
-    return f"{len(counters)} counters" if len(counters) > MANY else ", ".join(counters)
 
 
 def read(folder: Path, kernels: pa.Table, facts: Sequence[Mapping[str, Any]]) -> Counts:

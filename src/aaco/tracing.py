@@ -22,13 +22,13 @@ from aaco.pipeline import Run, outcome, seal
 from aaco.profiler import jsonstream
 from aaco.profiler.launchers import Launcher, Pass, Wanted, ncu
 from aaco.profilers import NO_TRACE, Share
+from aaco.report import format
 from aaco.runner import command as program
 from aaco.tracelake import layout
 
 SCHEMA_VERSION = 2
 MOST_PRINTED = 64 << 20  # bytes of a profiler whose output is what it records
 MOST_TOLD = 1 << 20
-MANY = 6  # counters that a line names
 
 
 def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None = None, tag: str = "",
@@ -93,8 +93,7 @@ def _execute(session: Session, made: Sequence[tuple[Share, Pass]], command: Comm
     tools = {one.launcher.NAME: {"path": one.tool.path, "version": one.tool.version} for one, _ in made}
     document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "tools": tools, "executions": accounts}
     for number, (one, each) in enumerate(made, 1):
-        what = f" of {len(each.counters)} counters" if len(each.counters) > MANY else \
-            f" of {', '.join(each.counters)}" if each.counters else ""
+        what = f" of {format.counters(each.counters)}" if each.counters else ""
         show.step(f"{_named(each)}{what} by {one.launcher.NAME}: execution {number} of {len(made)} of {command.name}")
         with files.storage(folder):
             (folder / each.folder).mkdir(parents=True, exist_ok=True)

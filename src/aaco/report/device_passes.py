@@ -9,7 +9,6 @@ from aaco.report import format
 from aaco.report.rows import Row
 
 TRACERS = {"cupti": "CUPTI", "rocprofv3": "rocprofv3"}
-MANY = 6  # counters that a line names
 TITLE = "Kernels of the device"
 FILE = "how kernels were timed in passes of their own and named by another: what was joined, what has no node"
 
@@ -53,7 +52,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
 
 def _counted(one: Mapping[str, Any]) -> str:
     """What one execution counted, of how many kernels; or why nothing."""
-    what = ", ".join(one["counters"]) if len(one["counters"]) <= MANY else f"{len(one['counters'])} counters"
+    what = format.counters(one["counters"])
     by = " ".join(filter(None, (one["tool"], one["version"])))
     if one["why_not"]:
         return f"{what} by {by}: left out, as {one['why_not']}"

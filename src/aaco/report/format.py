@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aaco.core.readings import Evidence, Reading
     from aaco.core.registry import Metric
 
+MOST_COUNTERS = 6  # that a line names
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SUFFIX = {"pct": " %", "ratio": "", "1": "", "1/s": " /s", "probability": ""}
 _SIGN = {">=": "≥", "<=": "≤"}
@@ -110,6 +111,11 @@ def threshold(item: Evidence) -> str:
 def bands(metric: Metric) -> str:
     """The named regions of a metric in one line: "≤1.2 excellent, >5 severe"."""
     return ", ".join(str(band).replace("<=", "≤").replace(">=", "≥") for band in metric.bands)
+
+
+def counters(names: Sequence[str]) -> str:
+    """Counters in a line: by name, or how many where they are many."""
+    return f"{len(names)} counters" if len(names) > MOST_COUNTERS else ", ".join(names)
 
 
 def plural(count: int, noun: str) -> str:
