@@ -32,8 +32,10 @@ enum { UNITS = 16, L2 = 38, TRANSPOSE = 1, TRANSPOSE_A = 3, ALGORITHM = 96, F8 =
 #define MATRIX 7e14
 #define LINK 5.5e10
 #define EMPTY 1e-6
+#define QUEUED 1e-5 /* until the host has queued the next, where the device has nothing to do */
 
 static double now;            /* of the device, in s */
+static double waited;         /* until then: all is done */
 static double captured = -1;  /* of a graph that is being captured; -1: none is */
 static double *clock_now(void) { return captured < 0 ? &now : &captured; }
 static int transposed;
@@ -133,9 +135,15 @@ int API(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync)(void *to, uint64_t from, size_
 int API(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync)(uint64_t to, uint64_t from, size_t size, void *stream) { now += 2 * size / MEMORY; return 0; }
 int API(cuMemsetD32Async, hipMemsetD32Async)(uint64_t to, unsigned value, size_t count, void *stream) { now += 4 * count / MEMORY; return 0; }
 int API(cuStreamCreate, hipStreamCreateWithFlags)(void **stream, unsigned flags) { *stream = &next_address; return 0; }
-int API(cuStreamSynchronize, hipStreamSynchronize)(void *stream) { return fault("sticky") ? 700 : 0; }
+int API(cuStreamSynchronize, hipStreamSynchronize)(void *stream) { waited = now; return fault("sticky") ? 700 : 0; }
 int API(cuEventCreate, hipEventCreateWithFlags)(void **event, unsigned flags) { *event = malloc(sizeof(double)); return 0; }
-int API(cuEventRecord, hipEventRecord)(double *event, void *stream) { *event = now; return 0; }
+int API(cuEventRecord, hipEventRecord)(double *event, void *stream)
+{
+	*event = now;
+	if (now == waited)
+		now += QUEUED;
+	return 0;
+}
 int API(cuEventElapsedTime, hipEventElapsedTime)(float *ms, double *start, double *end) { *ms = (*end - *start) * 1e3; return 0; }
 int API(cuStreamBeginCapture_v2, hipStreamBeginCapture)(void *stream, int mode) { captured = 0; return 0; }
 int API(cuStreamEndCapture, hipStreamEndCapture)(void *stream, void **graph)

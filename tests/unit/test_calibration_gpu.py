@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -19,11 +20,11 @@ from aaco.analytics import heat
 from aaco.analytics.devices.ceilings import Identity
 from aaco.analytics.roofline import placement
 from aaco.analytics.roofline.measured import of_card
-from aaco.calibration import bench, card, compiler, gpu, matrix, work
+from aaco.calibration import bench, card, compiler, gpu, matrix, rounds, work
 from aaco.calibration.card import Ceiling, Device, MachineCard
 from aaco.cli.calibrate import calibrate as command
 from aaco.core.config import resolve
-from aaco.core.errors import Missing
+from aaco.core.errors import AacoError, Missing
 from aaco.core.host import Host
 from aaco.core.machine import Gpu
 from aaco.core.show import Show
@@ -97,7 +98,8 @@ OF_THE_HOST = {"launch_ns", "round_trip_ns", "h2d_pageable_bytes_per_s", "d2h_pa
                                                           ("AMD", "gfx942", "hipRTC", "matrix_f32_flops")])
 def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32):
     """Every rate, by the fake's own formulas. Mutations: CHAINS 15 in work.py; STEP without UNROLL; the copy counted
-    once; a graph's launches not divided; the slower algorithm of the matrix library."""
+    once; a graph's launches not divided; the slower algorithm of the matrix library; the first event on an idle device;
+    a launch's cost with Python's in it, or the least of differences (under load)."""
     counted = []
     measured = machine(vendor, arch, show=Show(progress=lambda *given: counted.append(given)))
     device, ceilings = measured.device, measured.ceilings
@@ -114,9 +116,33 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
     for name, value in expected.items():
         assert found[name].value == pytest.approx(value, rel=1e-5), name
         assert found[name].low == pytest.approx(value, rel=1e-5) and found[name].device == "Fake GPU"
-    assert 1000 < found["launch_ns"].value < 100_000
+    assert 1500 < found["launch_ns"].value < 100_000
     assert found["round_trip_ns"].low >= 2000
     assert counted[-1] == (len(found), len(found))
+
+
+def test_a_launch_costs_what_both_calls_do_at_the_same_clock(monkeypatch):
+    """On a host whose clock and load change from loop to loop. Mutation: the best burst's difference of least values,
+    as it was, is 25 % low; one calibration of Python's cost at another clock is 40 % off."""
+    draw, python_s, launch_s = np.random.default_rng(7), 1e-6 * bench.LAUNCHES, 4e-6 * bench.LAUNCHES
+
+    def loop(call, arguments):
+        slower = draw.choice([1.0, 1.4, 3.0], p=[0.3, 0.5, 0.2])
+        return slower * (launch_s if call == "launch" else python_s)
+
+    monkeypatch.setattr(bench, "_loop", loop)
+    host = SimpleNamespace(_empty=lambda: SimpleNamespace(arguments=()), _burst_s=0.0, _part_s=0.2,
+                           gpu=SimpleNamespace(raw=lambda name: name, wait=lambda: None))
+    series, _ = bench.Bench._launch(host)
+    assert series.converged and len(series.repeats) >= bench.QUIET * bench.PAIRS
+    assert 1 / series.best["launch"] == pytest.approx(3e-6, rel=0.05)
+
+
+def test_what_takes_no_longer_than_what_is_taken_off_is_refused():
+    series = rounds.Series({"launch": 4e6}, [2e6, 4e6], converged=True)
+    assert rounds.less(series, 1.5e-7).repeats == pytest.approx([1 / 3.5e-7, 1e7])
+    with pytest.raises(AacoError, match="launch took no longer"):
+        rounds.less(series, 2.5e-7)
 
 
 def test_a_compiler_on_path_is_asked_first_once_and_its_code_is_kept(machine, tmp_path):

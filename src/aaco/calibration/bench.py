@@ -159,8 +159,7 @@ class Bench:
         return min(took, key=lambda one: one[0])
 
     def _once(self, queue: Callable[[], object], tries: int = 1) -> float:
-        """Seconds of one, at best, after one that does not count."""
-        queue()
+        """Seconds of one, at best."""
         return max(SHORTEST_S, min(self.gpu.seconds(queue, 1) for _ in range(tries)))
 
     # Launches and copies
@@ -168,26 +167,27 @@ class Bench:
     def _launch(self) -> tuple[Series, str]:
         """On the host, from a call of the driver to its return, with the cost of calling from Python taken off.
 
-        That is asked anew beside each: a CPU's clock moves both, and what was taken off at another clock would move the
-        difference by more (on the host of an H200 from 3.5 to 2.4 us within a process).
+        Both are asked in turns and each is its own best, for a CPU's clock moves both: what was taken off at another
+        clock would move the difference by more (on the host of an H200 from 3.5 to 2.4 us within a process), and the
+        least of differences would be that of a disturbed call from Python.
         """
-        kernel, calls = self._empty(), self.gpu.raw("launch")
-        libc = ctypes.CDLL(None)
-        nothing = libc.abs  # takes what it is given and returns: the arguments cost what a launch's cost
+        kernel, launch = self._empty(), self.gpu.raw("launch")
+        nothing = ctypes.CDLL(None).abs  # takes what it is given and returns: the arguments cost what a launch's cost
         nothing.argtypes, nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
+        python: list[float] = []  # rate of each burst
 
         def burst() -> list[float]:
-            python, took = list[float](), list[float]()
+            calls, launches = list[float](), list[float]()
             end = time.perf_counter() + self._burst_s
-            while len(took) < PAIRS or time.perf_counter() < end:
-                python.append(_loop(nothing, kernel.arguments))
-                took.append(_loop(calls, kernel.arguments))
+            while len(launches) < PAIRS or time.perf_counter() < end:
+                calls.append(LAUNCHES / _loop(nothing, kernel.arguments))
+                launches.append(LAUNCHES / _loop(launch, kernel.arguments))
                 self.gpu.wait()
-            if (least := min(took) - min(python)) <= 0:
-                raise AacoError("a launch cost no more than Python's call of it")
-            return [LAUNCHES / least]
+            python.append(rounds.sustained(calls))
+            return launches
 
-        return repeat({"launch": burst}, LONGER * self._part_s, QUIET), (
+        series = repeat({"launch": burst}, LONGER * self._part_s, QUIET)
+        return rounds.less(series, 1 / max(python)), (
             f"a kernel that does nothing, queued {LAUNCHES} times; the cost of Python's call is taken off")
 
     def _round_trip(self) -> tuple[Series, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aaco.calibration.card import Ceiling, Conditions
+from aaco.core.errors import AacoError
 
 Burst = Callable[[], list[float]]  # measures for a short while: the rate of each repeat, in work per second
 
@@ -48,15 +49,24 @@ def repeat(kernels: Mapping[str, Burst], budget_s: float, window: int = WINDOW) 
     rounds: list[dict[str, list[float]]] = []
     while True:
         rounds.append({name: burst() for name, burst in kernels.items()})
-        converged = settled([max(map(_sustained, found.values())) for found in rounds], window)
+        converged = settled([max(map(sustained, found.values())) for found in rounds], window)
         if converged or time.perf_counter() >= deadline:
             break
-    best = {name: max(_sustained(found[name]) for found in rounds) for name in kernels}
+    best = {name: max(sustained(found[name]) for found in rounds) for name in kernels}
     winner = max(best, key=lambda name: best[name])
     return Series(best, [rate for found in rounds for rate in found[winner]], converged)
 
 
-def _sustained(rates: Sequence[float]) -> float:
+def less(series: Series, seconds: float) -> Series:
+    """The rates without so many seconds of what each took. Raises AacoError where nothing of the fastest is left."""
+    if 1 / max(series.repeats) <= seconds:
+        raise AacoError(f"{series.winner} took no longer than what is to be taken off it")
+    return Series({name: 1 / (1 / best - seconds) for name, best in series.best.items()},
+                  [1 / (1 / one - seconds) for one in series.repeats], series.converged)
+
+
+def sustained(rates: Sequence[float]) -> float:
+    """The rate of a burst, of those of its repeats."""
     return float(np.quantile(rates, SUSTAINED))
 
 
