@@ -91,15 +91,17 @@ def _print(part: str, claim: Claim) -> None:
 
 
 def _keep(package: ModuleType, found: dict[str, Part], given: Path | None, about: dict[str, str] | None) -> None:
-    document = {"parts": {name: [asdict(claim) for claim in part.claims] for name, part in found.items()},
+    document = {**({"about": about} if about else {}),
+                "parts": {name: [asdict(claim) for claim in part.claims] for name, part in found.items()},
                 "seconds": {name: round(part.seconds, 1) for name, part in found.items()}}
+    text = json.dumps(document, indent=1) + "\n"
     if given:
-        given.write_text(json.dumps(document, indent=1) + "\n")
+        given.write_text(text)
     if about:
         day = about["date"].replace(":", "").replace("+0000", "Z")
         RESULTS.mkdir(exist_ok=True)
         kept = RESULTS / f"{package.__name__.rpartition('.')[2]}-{day}.json"
-        kept.write_text(json.dumps({"about": about, **document}, indent=1) + "\n")
+        kept.write_text(text)
 
 
 def _sum_up(found: dict[str, Part]) -> None:
