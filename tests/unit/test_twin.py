@@ -51,11 +51,26 @@ def test_a_host_cost_and_an_efficiency_are_recovered_exactly_inside_and_beyond()
 
 
 def test_a_launch_bound_device_is_flat_and_then_follows_its_work():
-    """max(20, 2 x): the line that is fitted knows the knee between two measured batches."""
+    """max(20, 2 x): the curve that is fitted knows the knee between two measured batches."""
     found = twin(NODES, [Measured(batch, max(20.0, 2 * ideal_ms(batch))) for batch in (1, 2, 4, 16, 32)], CPU, True)
-    assert found.curve.overlaps
-    for batch in (3, 6, 8, 12, 24, 64):
-        assert found.at(Choice(batch)).latency_ms.value == pytest.approx(max(20.0, 2 * ideal_ms(batch)))
+    assert found.curve.power == curves.POWERS[-1]
+    for batch, within in ((3, 1e-6), (6, 0.03), (8, 0.03), (12, 0.001), (24, 1e-6), (64, 1e-6)):
+        assert found.at(Choice(batch)).latency_ms.value == pytest.approx(max(20.0, 2 * ideal_ms(batch)), rel=within)
+
+
+@pytest.mark.parametrize("power", curves.POWERS)
+@pytest.mark.parametrize("span", [10, 1e6])
+def test_how_far_host_and_device_hide_behind_each_other_is_recovered(power, span):
+    """Mutation: the sum and the longer of the two alone, as it was, know none between."""
+    x = np.geomspace(1, span, 5)
+    found = curves.through(x, (4**power + (3 * x) ** power) ** (1 / power))
+    assert (found.fixed, found.slope, found.power) == pytest.approx((4, 3, power), rel=1e-6)
+    assert curves.Curve(4, 3, math.inf)(x) == pytest.approx(np.maximum(4, 3 * x))
+    assert curves.Curve(0, 3, power)(0.0) == 0
+
+
+def test_two_times_do_not_tell_how_far_one_hides_behind_the_other():
+    assert curves.through(np.array([1.0, 4.0]), np.array([5.0, 9.0])).power == 1
 
 
 def test_one_profiled_batch_predicts_others_by_each_nodes_own_efficiency_and_says_it_knows_no_error():

@@ -1,9 +1,10 @@
 """The twin of a measured model: latency, throughput, memory and power of a choice, with how sure that is.
 
-Modelled device time x is the sum of the nodes' times. Measured latencies lie on a curve over x, a host's fixed cost
-plus a slope or the longer of the two; between measured batches what the curve misses is interpolated in x, beyond them
-it keeps its share. At a measured batch the prediction is the measurement. Another device or precision scales the
-device's part by the roofs at the efficiencies that were measured: an assumption, and told as one, without an interval.
+Modelled device time x is the sum of the nodes' times. Measured latencies lie on a curve over x, of a host's fixed cost
+and a slope that add up or hide behind each other; between measured batches what the curve misses is interpolated in x,
+beyond them it keeps its share. At a measured batch the prediction is the measurement. Another device or precision
+moves along the curve by the roofs at the efficiencies that were measured: an assumption, and told as one, without an
+interval.
 """
 
 from __future__ import annotations
@@ -220,11 +221,7 @@ class Twin:
     def _swapped(self, choice: Choice) -> float:
         """Latency on other roofs: the host's part as it is, the device's by its modelled time there."""
         here, there = self._device_ms(choice.batch), self._device_ms(choice.batch, choice.roofs, choice.precision)
-        value = self.latency_ms(choice.batch)
-        if self.curve.overlaps:
-            return max(min(value, self.curve.fixed), self.curve.slope * there)
-        host = min(self.curve.fixed, value)
-        return host + (value - host) * there / here
+        return self.latency_ms(choice.batch) * float(self.curve(there) / self.curve(here))
 
     def _shares(self, choice: Choice, value: float) -> dict[str, float]:
         """Of the latency, what nodes take that compute or the memory bounds; the rest is the host's and what overlaps
