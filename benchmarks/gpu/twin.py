@@ -1,9 +1,9 @@
 """The digital twin on a real GPU: batches that it was not shown, recorded in turns, and a sweep of the product's own.
 
 Medians of fresh processes differ by 20 % where the host is noisy, so what is judged was measured in turns within one
-process (benchmarks.twin._record), as on CPUs; what is kept of it is benchmarks/results/twin-gpu.json. The product's
-own sweep, a process for each batch, shows what such a host makes of it. ONNX Runtime on CUDA; without onnxruntime-gpu
-it says so.
+process (benchmarks.twin._record), as on CPUs, and is kept as benchmarks/results/twin-gpu-*.json. The product's own
+sweep, a process for each batch, shows what such a host makes of it. ONNX Runtime on CUDA; without onnxruntime-gpu it
+says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
 from aaco.core.session import find
 from aaco.core.show import SILENT
-from benchmarks.claims import Claim
+from benchmarks.claims import RESULTS, Claim
 from benchmarks.gpu import _device
 from benchmarks.twin import _record, sweeps
 
@@ -45,7 +45,8 @@ def claims(captures: Path) -> Iterator[Claim]:
             raise Missing("what this device can do could not be measured", "aaco calibrate --device gpu")
         ceilings = {item.name: item.value for item in found.ceilings if item.device}
         recorded = _record.record(MODELS, ROUNDS, ceilings, found.device.name, PROVIDER, SHOWN, UNSEEN)
-        sweeps.KEPT_GPU.write_text(json.dumps(recorded) + "\n")
+        when = recorded["recorded_utc"].replace(":", "").replace("+0000", "Z")
+        (RESULTS / f"twin-gpu-{when}.json").write_text(json.dumps(recorded) + "\n")
         yield from sweeps.judged(recorded)
         yield from swept_and_held_out("cuda", SWEPT, SHOWN, settings)
 

@@ -1,7 +1,7 @@
 """Batches that the twin was not shown: real sweeps, recorded in turns, and our recordings of an H200.
 
-The sweeps are benchmarks/results/twin-cpu.json and, where one was made, twin-gpu.json (benchmarks.gpu.twin writes it),
-or what AACO_TWIN_SWEEPS names (`python -m benchmarks.twin._record`).
+The sweeps are those of benchmarks/results/twin-*.json (benchmarks.gpu.twin keeps one of each of its runs), or what
+AACO_TWIN_SWEEPS names (`python -m benchmarks.twin._record`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from benchmarks.claims import RESULTS, Claim
 from benchmarks.twin._record import CPU
 from benchmarks.twin.kernels import h200
 
-KEPT_CPU, KEPT_GPU = (RESULTS / f"twin-{kind}.json" for kind in ("cpu", "gpu"))
 BAR = 0.10
 TIMES = {"cpu_ns": "CPU time", "wall_ns": "wall time"}
 Case = tuple[float, bool]  # predicted / measured - 1, and whether the interval holds what was measured
@@ -38,7 +37,7 @@ Case = tuple[float, bool]  # predicted / measured - 1, and whether the interval 
 def claims(captures: Path) -> list[Claim]:
     """Every claim, on those recordings that are there."""
     named = os.environ.get("AACO_TWIN_SWEEPS")
-    kept = [path for path in ([Path(named)] if named else [KEPT_CPU, KEPT_GPU]) if path.is_file()]
+    kept = [Path(named)] if named else sorted(RESULTS.glob("twin-*.json"))
     return [*(claim for path in kept for claim in judged(json.loads(path.read_text()))),
             *_resnets(captures / "h200")]
 
@@ -56,7 +55,7 @@ def judged(recorded: Mapping[str, Any]) -> Iterator[Claim]:
             for held in shown:
                 one_out += cases([one for one in shown if one != held], [held])
             beyond += cases(shown[:-1], [batch for batch in measured if batch > shown[-2]])
-        said = f"{recorded['machine']}, {TIMES[kind]}" if gpu else TIMES[kind]
+        said = f"{recorded['machine']}, {recorded['recorded_utc'][:16]}, {TIMES[kind]}" if gpu else TIMES[kind]
         for what, found in ((f"batches between those of a sweep 1 to {shown[-1]}, {count} models", inside),
                             ("each batch of that sweep, from the others", one_out),
                             (f"batches beyond a sweep 1 to {shown[-2]}", beyond)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -63,14 +64,17 @@ def test_a_launch_bound_device_is_flat_and_then_follows_its_work():
 def test_how_far_host_and_device_hide_behind_each_other_is_recovered(power, span):
     """Mutation: the sum and the longer of the two alone, as it was, know none between."""
     x = np.geomspace(1, span, 5)
-    found = curves.through(x, (4**power + (3 * x) ** power) ** (1 / power))
+    time = (4**power + (3 * x) ** power) ** (1 / power)
+    found = curves.through(x, time, beside=False)
+    assert curves.through(x, time, beside=True).power == max(power, curves.BESIDE)
     assert (found.fixed, found.slope, found.power) == pytest.approx((4, 3, power), rel=1e-6)
     assert curves.Curve(4, 3, math.inf)(x) == pytest.approx(np.maximum(4, 3 * x))
     assert curves.Curve(0, 3, power)(0.0) == 0
 
 
 def test_two_times_do_not_tell_how_far_one_hides_behind_the_other():
-    assert curves.through(np.array([1.0, 4.0]), np.array([5.0, 9.0])).power == 1
+    two = np.array([1.0, 4.0]), np.array([5.0, 9.0])
+    assert [curves.through(*two, beside).power for beside in (False, True)] == [1, curves.BESIDE]
 
 
 def test_one_profiled_batch_predicts_others_by_each_nodes_own_efficiency_and_says_it_knows_no_error():
@@ -311,6 +315,6 @@ def test_a_recorded_sweep_is_judged_where_it_was_recorded():
     assert len(told) == 12 and told[0].startswith("CPU time: batches between those of a sweep 1 to 8")
     del made["models"]["bert-tiny"]["cpu_ns"]
     on_gpu = [claim.claim for claim in sweeps.judged(made | {"provider": "CUDAExecutionProvider"})]
-    assert len(on_gpu) == 6 and all(claim.startswith("here, wall time") for claim in on_gpu)
+    assert len(on_gpu) == 6 and all(re.match("here, 20.*, wall time", claim) for claim in on_gpu)
     with pytest.raises(Missing, match="has no NoSuchExecutionProvider"):
         _record.record(["bert-tiny"], 1, ceilings, "here", "NoSuchExecutionProvider")

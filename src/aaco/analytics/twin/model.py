@@ -169,7 +169,7 @@ class Twin:
         times = np.array([each.latency_ms for each in self.measured])
         if len(known) == 1:
             return from_one(known[0], times[0], self.beside) if self.nodes.batches else Curve(0, times[0] / known[0])
-        return through(known, times)
+        return through(known, times, self.beside)
 
     @cached_property
     def spread(self) -> Spread:
