@@ -143,7 +143,7 @@ def test_operators_are_of_the_measured_inferences_as_everything_else_is(recorded
 
 
 def test_the_effective_number_is_traced_home_by_its_formula(aaco):
-    """Mutation: a formula that does not say that its n is of one process: 40 iterations were measured."""
+    """Mutation: a formula that does not say that its n is of one process, or that its r is never below 0."""
     aaco.inside("run", models.chain(aaco.folder / "chain.onnx"), "--processes", 2, "--iterations", 20, "--no-profile")
     readings = report(aaco)["readings"]
     rows = [row for row in pq.read_table(aaco.latest / "metrics/inference_iters.parquet").to_pylist()
@@ -152,7 +152,8 @@ def test_the_effective_number_is_traced_home_by_its_formula(aaco):
     apart = taken - taken.mean()
     r = float((apart[1:] * apart[:-1]).sum() / (apart * apart).sum())
     assert readings["latency_autocorrelation"]["value"] == pytest.approx(r)
-    assert readings["effective_iterations"]["value"] == pytest.approx(max(0.0, 20 * (1 - r) / (1 + r)))
+    assert readings["effective_iterations"]["value"] == pytest.approx(20 * (1 - max(0.0, r)) / (1 + max(0.0, r)))
     for name in ("effective_iterations", "latency_autocorrelation", "latency_drift_pct", "latency_drift_p",
                  "latency_independence_p"):
         assert "of the process that made most" in readings[name]["formula"].replace("\n", " ")
+    assert "0 where negative" in readings["effective_iterations"]["formula"]

@@ -30,8 +30,8 @@ def latency_independence_p(longest_run_ms: Latencies) -> float:
 
 
 @metric(unit="1", better="higher",
-        formula="n (1 - r) / (1 + r), at least 0; n, r: iterations of the process that made most, their lag-1 "
-                "autocorrelation",
+        formula="n (1 - r) / (1 + r); n, r: iterations of the process that made most, their lag-1 autocorrelation, "
+                "0 where negative",
         source="first-order autoregression")
 def effective_iterations(longest_run_ms: Latencies) -> float:
     """How many independent iterations would tell as much about the mean."""
