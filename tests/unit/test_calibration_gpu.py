@@ -138,6 +138,22 @@ def test_a_launch_costs_what_both_calls_do_at_the_same_clock(monkeypatch):
     assert 1 / series.best["launch"] == pytest.approx(3e-6, rel=0.05)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU alone may be used here")
+def test_a_launch_is_measured_on_every_cpu_that_may_be_used(monkeypatch):
+    """One CPU is undisturbed. Mutations: the thread is never moved on; it stays on the last one afterwards."""
+    allowed = os.sched_getaffinity(0)
+
+    def loop(call, arguments):
+        cost_s = 4e-6 if call == "launch" else 1e-6
+        return cost_s * bench.LAUNCHES * (1 if os.sched_getaffinity(0) == {max(allowed)} else 1.5)
+
+    monkeypatch.setattr(bench, "_loop", loop)
+    host = SimpleNamespace(_empty=lambda: SimpleNamespace(arguments=()), _burst_s=0.0, _part_s=0.2,
+                           gpu=SimpleNamespace(raw=lambda name: name, wait=lambda: None))
+    assert 1 / bench.Bench._launch(host)[0].best["launch"] == pytest.approx(3e-6)
+    assert os.sched_getaffinity(0) == allowed
+
+
 def test_what_takes_no_longer_than_what_is_taken_off_is_refused():
     series = rounds.Series({"launch": 4e6}, [2e6, 4e6], converged=True)
     assert rounds.less(series, 1.5e-7).repeats == pytest.approx([1 / 3.5e-7, 1e7])

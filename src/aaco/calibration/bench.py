@@ -169,14 +169,16 @@ class Bench:
 
         Both are asked in turns and each is its own best, for a CPU's clock moves both: what was taken off at another
         clock would move the difference by more (on the host of an H200 from 3.5 to 2.4 us within a process), and the
-        least of differences would be that of a disturbed call from Python.
+        least of differences would be that of a disturbed call from Python. Each burst is on another CPU: where other
+        work shares a core, what runs beside it is slower for as long as it stays there.
         """
         kernel, launch = self._empty(), self.gpu.raw("launch")
         nothing = ctypes.CDLL(None).abs  # takes what it is given and returns: the arguments cost what a launch's cost
         nothing.argtypes, nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
         python: list[float] = []  # rate of each burst
 
-        def burst() -> list[float]:
+        def burst(move_on: Callable[[], None]) -> list[float]:
+            move_on()
             calls, launches = list[float](), list[float]()
             end = time.perf_counter() + self._burst_s
             while len(launches) < PAIRS or time.perf_counter() < end:
@@ -186,7 +188,8 @@ class Bench:
             python.append(rounds.sustained(calls))
             return launches
 
-        series = repeat({"launch": burst}, LONGER * self._part_s, QUIET)
+        with _cpus_in_turn() as move_on:
+            series = repeat({"launch": partial(burst, move_on)}, LONGER * self._part_s, QUIET)
         return rounds.less(series, 1 / max(python)), (
             f"a kernel that does nothing, queued {LAUNCHES} times; the cost of Python's call is taken off")
 
@@ -278,6 +281,17 @@ class Bench:
             return rates
 
         return burst
+
+
+@contextmanager
+def _cpus_in_turn() -> Iterator[Callable[[], None]]:
+    """A call that moves this thread on to the next of the CPUs it may use; at the end it may use all of them again."""
+    allowed = os.sched_getaffinity(0)
+    turn = itertools.cycle(sorted(allowed))
+    try:
+        yield lambda: os.sched_setaffinity(0, {next(turn)})
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
