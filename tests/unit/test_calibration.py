@@ -220,7 +220,7 @@ def test_repeat_says_when_time_ran_out():
 
 def test_one_round_is_made_even_without_time():
     assert rounds_.repeat({"only": lambda: [3.0]}, budget_s=0.0).repeats == [3.0]
-    assert len(rounds_.repeat({"only": lambda: [3.0]}, budget_s=60.0, window=7).repeats) == 8
+    assert len(rounds_.repeat({"only": lambda: [3.0]}, budget_s=60.0).repeats) == rounds_.WINDOW + 1
 
 
 def test_a_single_lucky_repeat_does_not_set_the_roof():

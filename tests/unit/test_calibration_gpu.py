@@ -20,7 +20,7 @@ from aaco.analytics import heat
 from aaco.analytics.devices.ceilings import Identity
 from aaco.analytics.roofline import placement
 from aaco.analytics.roofline.measured import of_card
-from aaco.calibration import bench, card, compiler, gpu, matrix, rounds, work
+from aaco.calibration import bench, card, compiler, gpu, launches, matrix, rounds, work
 from aaco.calibration.card import Ceiling, Device, MachineCard
 from aaco.cli.calibrate import calibrate as command
 from aaco.core.config import resolve
@@ -35,6 +35,7 @@ from tests.fakes import hosts
 FAKES = Path(__file__).parents[1] / "fakes"
 PART_S = 0.01
 GCC = shutil.which("gcc") or "gcc"
+CPUS = os.sched_getaffinity(0)
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="the fake driver needs gcc")
 
 
@@ -99,7 +100,7 @@ OF_THE_HOST = {"launch_ns", "round_trip_ns", "h2d_pageable_bytes_per_s", "d2h_pa
 def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32):
     """Every rate, by the fake's own formulas. Mutations: CHAINS 15 in work.py; STEP without UNROLL; the copy counted
     once; a graph's launches not divided; the slower algorithm of the matrix library; the first event on an idle device;
-    a launch's cost with Python's in it, or the least of differences (under load)."""
+    a launch's cost with Python's in it, or the least of differences (under load); launches visited once."""
     counted = []
     measured = machine(vendor, arch, show=Show(progress=lambda *given: counted.append(given)))
     device, ceilings = measured.device, measured.ceilings
@@ -117,41 +118,62 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
         assert found[name].value == pytest.approx(value, rel=1e-5), name
         assert found[name].low == pytest.approx(value, rel=1e-5) and found[name].device == "Fake GPU"
     assert 1500 < found["launch_ns"].value < 100_000
+    assert f"at {len(found)} moments" in found["launch_ns"].how
     assert found["round_trip_ns"].low >= 2000
     assert counted[-1] == (len(found), len(found))
+
+
+def launches_of(monkeypatch, cost_s):
+    """Launches on a host where a call, "launch" or Python's own, costs what the function says."""
+    monkeypatch.setattr(launches, "_loop", lambda call, arguments: launches.CALLS * cost_s(call == "launch"))
+    driver = SimpleNamespace(raw=lambda name: name, wait=lambda: None)
+    return launches.Launches(driver, SimpleNamespace(arguments=()))
 
 
 def test_a_launch_costs_what_both_calls_do_at_the_same_clock(monkeypatch):
     """On a host whose clock and load change from loop to loop. Mutation: the best burst's difference of least values,
     as it was, is 25 % low; one calibration of Python's cost at another clock is 40 % off."""
-    draw, python_s, launch_s = np.random.default_rng(7), 1e-6 * bench.LAUNCHES, 4e-6 * bench.LAUNCHES
-
-    def loop(call, arguments):
-        slower = draw.choice([1.0, 1.4, 3.0], p=[0.3, 0.5, 0.2])
-        return slower * (launch_s if call == "launch" else python_s)
-
-    monkeypatch.setattr(bench, "_loop", loop)
-    host = SimpleNamespace(_empty=lambda: SimpleNamespace(arguments=()), _burst_s=0.0, _part_s=0.2,
-                           gpu=SimpleNamespace(raw=lambda name: name, wait=lambda: None))
-    series, _ = bench.Bench._launch(host)
-    assert series.converged and len(series.repeats) >= bench.QUIET * bench.PAIRS
+    draw = np.random.default_rng(7)
+    measured = launches_of(monkeypatch, lambda launch: (
+        draw.choice([1.0, 1.4, 3.0], p=[0.3, 0.5, 0.2]) * (4e-6 if launch else 1e-6)))
+    for _ in range(10):
+        measured.visit()
+    series, how = measured.found()
+    assert series.converged and len(series.repeats) == 10 * launches.VISIT * launches.PAIRS
     assert 1 / series.best["launch"] == pytest.approx(3e-6, rel=0.05)
+    assert "at 10 moments" in how
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU alone may be used here")
+@pytest.mark.skipif(len(CPUS) < 2, reason="one CPU alone may be used here")
 def test_a_launch_is_measured_on_every_cpu_that_may_be_used(monkeypatch):
-    """One CPU is undisturbed. Mutations: the thread is never moved on; it stays on the last one afterwards."""
-    allowed = os.sched_getaffinity(0)
+    """One CPU is undisturbed. Mutations: the thread is never moved; it stays on the last CPU afterwards; each visit
+    begins at the first CPU again."""
+    monkeypatch.setattr(launches, "VISIT", 1)
+    measured = launches_of(monkeypatch, lambda launch: (
+        (4e-6 if launch else 1e-6) * (1 if os.sched_getaffinity(0) == {max(CPUS)} else 1.5)))
+    for _ in CPUS:
+        measured.visit()
+        assert os.sched_getaffinity(0) == CPUS
+    assert 1 / measured.found()[0].best["launch"] == pytest.approx(3e-6)
 
-    def loop(call, arguments):
-        cost_s = 4e-6 if call == "launch" else 1e-6
-        return cost_s * bench.LAUNCHES * (1 if os.sched_getaffinity(0) == {max(allowed)} else 1.5)
 
-    monkeypatch.setattr(bench, "_loop", loop)
-    host = SimpleNamespace(_empty=lambda: SimpleNamespace(arguments=()), _burst_s=0.0, _part_s=0.2,
-                           gpu=SimpleNamespace(raw=lambda name: name, wait=lambda: None))
-    assert 1 / bench.Bench._launch(host)[0].best["launch"] == pytest.approx(3e-6)
-    assert os.sched_getaffinity(0) == allowed
+def test_a_launch_is_measured_at_every_moment_of_a_calibration(monkeypatch):
+    """The host is disturbed in all visits but one. Mutation: the last visit alone."""
+    host = SimpleNamespace()
+    measured = launches_of(monkeypatch, lambda launch: host.slower * (4e-6 if launch else 1e-6))
+    for host.slower in (1.5, 1.0, 1.5, 1.5, 1.5, 1.5):
+        measured.visit()
+    assert 1 / measured.found()[0].best["launch"] == pytest.approx(3e-6)
+    assert measured.found()[0].converged
+
+
+def test_a_launch_whose_cost_still_falls_did_not_converge(monkeypatch):
+    """Mutation: the window counts bursts as if they were visits."""
+    host = SimpleNamespace()
+    measured = launches_of(monkeypatch, lambda launch: host.slower * (4e-6 if launch else 1e-6))
+    for host.slower in (1.5, 1.5, 1.5, 1.5, 1.0, 1.5):
+        measured.visit()
+    assert not measured.found()[0].converged
 
 
 def test_what_takes_no_longer_than_what_is_taken_off_is_refused():

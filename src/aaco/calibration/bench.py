@@ -8,8 +8,6 @@ reported as it is, never clipped.
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import os
 import sys
 import time
@@ -23,7 +21,8 @@ import numpy as np
 
 from aaco.calibration import child, compiler, matrix, rounds, work
 from aaco.calibration.card import Device
-from aaco.calibration.driver import FUNCTIONS, Gpu, Vendor, address, double
+from aaco.calibration.driver import Gpu, Vendor, address, double
+from aaco.calibration.launches import Launches
 from aaco.calibration.rounds import Burst, Series, ranking, repeat
 from aaco.core.errors import AacoError, Missing
 
@@ -33,11 +32,10 @@ REPEAT_S, BURSTS = 0.002, 30  # in a part
 SHORTEST_S = 1e-7  # below an event's resolution, which is 0.5 us
 EDGES, LONGEST_S = (2048, 4096, 8192), 0.02  # of matrices; no larger one where its product would take longer
 TRIES = 5  # of each algorithm: two that differ by a few per cent must not be chosen between by chance
-QUIET = 30  # bursts in which what the host does must have settled: other work comes and goes, seconds at a time
 # Bursts one after the other ran at whatever clock the limiter of the board's power had left (three rounds on an H200
 # differed by up to 6.6 %); a rest before each is to have them begin alike.
 RESTS, LONGER = 4, 5  # rests in the time of a part; and how many of its times a part with rests has
-LAUNCHES, PAIRS = 200, 5  # of launches and of Python's own calls, at least, in a burst
+EMPTY, WAITS = "empty", 200  # the kernel that does nothing, and how often it is waited for in a burst
 GRAPH_KERNELS, COPIED = 1000, 256 << 20
 A16, B16 = 0x3BFF3BFF, 0x14191419  # two of 0.9995 and two of 0.001 in fp16
 MATRIX = ("f64", "tf32", "f16", "bf16", "f8", "i8")
@@ -51,6 +49,7 @@ class Bench:
         self._part_s, self._burst_s = part_s, part_s / BURSTS
         self.sizes = work.sizes(gpu.memory()[0], gpu.attribute("l2") or None, gpu.attribute("units"))
         self._out = gpu.allocate(work.STEP)
+        self.launches = Launches(gpu, gpu.kernel(self._module, EMPTY, 1))
 
     def plan(self) -> dict[str, tuple[str, Run]]:
         """Unit and measurement of each ceiling, in order."""
@@ -63,9 +62,9 @@ class Bench:
                                   "lds_bytes_per_s": self._lds,
                                   **{f"{way}_{kind}_bytes_per_s": partial(self._copies, way, kind)
                                      for way in ("h2d", "d2h") for kind in ("pinned", "pageable")}}
-        costs: dict[str, Run] = {"launch_ns": self._launch, "round_trip_ns": self._round_trip,
-                                 "graph_kernel_ns": self._graph}
-        return {name: (unit, run) for unit, runs in (("ns", costs), ("B/s", bytes_), ("FLOP/s", rates))
+        costs: dict[str, Run] = {"round_trip_ns": self._round_trip, "graph_kernel_ns": self._graph}
+        last: dict[str, Run] = {"launch_ns": self.launches.found}  # of visits before all others
+        return {name: (unit, run) for unit, runs in (("ns", costs), ("B/s", bytes_), ("FLOP/s", rates), ("ns", last))
                 for name, run in runs.items()}
 
     # Memory and caches
@@ -164,35 +163,6 @@ class Bench:
 
     # Launches and copies
 
-    def _launch(self) -> tuple[Series, str]:
-        """On the host, from a call of the driver to its return, with the cost of calling from Python taken off.
-
-        Both are asked in turns and each is its own best, for a CPU's clock moves both: what was taken off at another
-        clock would move the difference by more (on the host of an H200 from 3.5 to 2.4 us within a process), and the
-        least of differences would be that of a disturbed call from Python. Each burst is on another CPU: where other
-        work shares a core, what runs beside it is slower for as long as it stays there.
-        """
-        kernel, launch = self._empty(), self.gpu.raw("launch")
-        nothing = ctypes.CDLL(None).abs  # takes what it is given and returns: the arguments cost what a launch's cost
-        nothing.argtypes, nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
-        python: list[float] = []  # rate of each burst
-
-        def burst(move_on: Callable[[], None]) -> list[float]:
-            move_on()
-            calls, launches = list[float](), list[float]()
-            end = time.perf_counter() + self._burst_s
-            while len(launches) < PAIRS or time.perf_counter() < end:
-                calls.append(LAUNCHES / _loop(nothing, kernel.arguments))
-                launches.append(LAUNCHES / _loop(launch, kernel.arguments))
-                self.gpu.wait()
-            python.append(rounds.sustained(calls))
-            return launches
-
-        with _cpus_in_turn() as move_on:
-            series = repeat({"launch": partial(burst, move_on)}, LONGER * self._part_s, QUIET)
-        return rounds.less(series, 1 / max(python)), (
-            f"a kernel that does nothing, queued {LAUNCHES} times; the cost of Python's call is taken off")
-
     def _round_trip(self) -> tuple[Series, str]:
         kernel = self._empty()
 
@@ -202,7 +172,7 @@ class Bench:
             self.gpu.wait()
             return 1 / (time.perf_counter() - start)
 
-        return repeat({"wait": lambda: [once() for _ in range(LAUNCHES)]}, self._part_s), \
+        return repeat({"wait": lambda: [once() for _ in range(WAITS)]}, self._part_s), \
             "a kernel that does nothing is queued and waited for, from Python"
 
     def _graph(self) -> tuple[Series, str]:
@@ -217,7 +187,7 @@ class Bench:
             f"on the device, of a graph of {GRAPH_KERNELS} kernels that do nothing, one after the other"
 
     def _empty(self) -> Any:
-        kernel = self.gpu.kernel(self._module, "empty", 1)
+        kernel = self.gpu.kernel(self._module, EMPTY, 1)
         self.gpu.launch(kernel)
         self.gpu.wait()
         return kernel
@@ -283,25 +253,6 @@ class Bench:
         return burst
 
 
-@contextmanager
-def _cpus_in_turn() -> Iterator[Callable[[], None]]:
-    """A call that moves this thread on to the next of the CPUs it may use; at the end it may use all of them again."""
-    allowed = os.sched_getaffinity(0)
-    turn = itertools.cycle(sorted(allowed))
-    try:
-        yield lambda: os.sched_setaffinity(0, {next(turn)})
-    finally:
-        os.sched_setaffinity(0, allowed)
-
-
-def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
-    """Seconds of so many calls, whose results are not looked at: the next wait tells of a failed one."""
-    start = time.perf_counter()
-    for _ in itertools.repeat(None, LAUNCHES):
-        call(*arguments)
-    return time.perf_counter() - start
-
-
 def _arch(gpu: Gpu, said: str) -> str:
     if said:
         return said
@@ -333,6 +284,7 @@ def main() -> None:
         for name, (unit, run) in plan.items():
             start = time.monotonic_ns()
             try:
+                bench.launches.visit()
                 series, how = run()
             except AacoError as reason:
                 tell(absent=name, why=reason.what)

@@ -40,20 +40,25 @@ class Series:
         return max(self.best, key=lambda name: self.best[name])
 
 
-def repeat(kernels: Mapping[str, Burst], budget_s: float, window: int = WINDOW) -> Series:
-    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one).
-
-    window: rounds in which it must have settled.
-    """
+def repeat(kernels: Mapping[str, Burst], budget_s: float) -> Series:
+    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one)."""
     deadline = time.perf_counter() + budget_s
     rounds: list[dict[str, list[float]]] = []
     while True:
         rounds.append({name: burst() for name, burst in kernels.items()})
-        converged = settled([max(map(sustained, found.values())) for found in rounds], window)
-        if converged or time.perf_counter() >= deadline:
-            break
-    best = {name: max(sustained(found[name]) for found in rounds) for name in kernels}
+        series = of(rounds)
+        if series.converged or time.perf_counter() >= deadline:
+            return series
+
+
+def of(rounds: Sequence[Mapping[str, list[float]]], window: int = WINDOW) -> Series:
+    """All rounds (at least one; repeats by kernel) together.
+
+    window: rounds in which the best rate must have settled.
+    """
+    best = {name: max(sustained(found[name]) for found in rounds) for name in rounds[0]}
     winner = max(best, key=lambda name: best[name])
+    converged = settled([max(map(sustained, found.values())) for found in rounds], window)
     return Series(best, [rate for found in rounds for rate in found[winner]], converged)
 
 

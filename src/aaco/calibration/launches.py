@@ -1,0 +1,81 @@
+"""What queueing a kernel costs the host: from a call of the driver to its return, without the call from Python."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aaco.calibration import rounds
+from aaco.calibration.driver import FUNCTIONS, Gpu
+from aaco.calibration.rounds import Series
+
+CALLS, PAIRS = 200, 5  # launches and Python's own calls in a repeat; and repeats in a burst
+VISIT = 16  # bursts at a time, each on another CPU
+
+
+class Launches:
+    """Launches of an empty kernel, measured in visits between other measurements.
+
+    Other work on the host moves the cost: everywhere for tens of seconds, which is why there are many visits, and on
+    one core longer than on another, which is why each burst is on the next CPU. On the host of an H200, 19 processes
+    in a row that measured for a second each found 2.8 to 3.8 us on the CPU they were given, 2.9 to 3.6 us on all in
+    turn.
+
+    Launches and Python's own calls take turns and each is its own best, for a CPU's clock moves both: what was taken
+    off at another clock would move the difference by more (on that host from 3.5 to 2.4 us within a process), and the
+    least of differences would be that of a disturbed call from Python.
+    """
+
+    def __init__(self, gpu: Gpu, empty: Any) -> None:
+        self._wait, self._launch, self._arguments = gpu.wait, gpu.raw("launch"), empty.arguments
+        self._nothing = ctypes.CDLL(None).abs  # returns at once: what it is given costs what a launch's costs
+        self._nothing.argtypes, self._nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
+        self._cpus = itertools.cycle(sorted(os.sched_getaffinity(0)))
+        self._python: list[float] = []  # rate of each burst
+        self._bursts: list[dict[str, list[float]]] = []
+
+    def visit(self) -> None:
+        """Some bursts. Raises AacoError where the device fails."""
+        with _moving() as move_to:
+            for cpu in itertools.islice(self._cpus, VISIT):
+                move_to(cpu)
+                self._burst()
+
+    def found(self) -> tuple[Series, str]:
+        """What all visits found, settled where the last ones found nothing lower."""
+        series = rounds.of(self._bursts, VISIT * rounds.WINDOW)
+        return rounds.less(series, 1 / max(self._python)), (
+            f"a kernel that does nothing, queued {CALLS} times, on every CPU and at {len(self._bursts) // VISIT} "
+            "moments of the calibration; the cost of Python's call is taken off")
+
+    def _burst(self) -> None:
+        calls, launches = list[float](), list[float]()
+        for _ in range(PAIRS):
+            calls.append(CALLS / _loop(self._nothing, self._arguments))
+            launches.append(CALLS / _loop(self._launch, self._arguments))
+            self._wait()
+        self._python.append(rounds.sustained(calls))
+        self._bursts.append({"launch": launches})
+
+
+def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
+    """Seconds of so many calls, whose results are not looked at: the next wait tells of a failed one."""
+    start = time.perf_counter()
+    for _ in itertools.repeat(None, CALLS):
+        call(*arguments)
+    return time.perf_counter() - start
+
+
+@contextmanager
+def _moving() -> Iterator[Callable[[int], None]]:
+    """A call that moves this thread to one CPU; at the end it may use all of them again."""
+    allowed = os.sched_getaffinity(0)
+    try:
+        yield lambda cpu: os.sched_setaffinity(0, {cpu})
+    finally:
+        os.sched_setaffinity(0, allowed)
