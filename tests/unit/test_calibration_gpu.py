@@ -118,7 +118,7 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
         assert found[name].value == pytest.approx(value, rel=1e-5), name
         assert found[name].low == pytest.approx(value, rel=1e-5) and found[name].device == "Fake GPU"
     assert 1500 < found["launch_ns"].value < 100_000
-    assert f"at {len(found)} moments" in found["launch_ns"].how
+    assert f"on {len(CPUS)} CPUs in turn at {len(found)} moments" in found["launch_ns"].how
     assert found["round_trip_ns"].low >= 2000
     assert counted[-1] == (len(found), len(found))
 
@@ -146,12 +146,14 @@ def test_a_launch_costs_what_both_calls_do_at_the_same_clock(monkeypatch):
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="one CPU alone may be used here")
 def test_a_launch_is_measured_on_every_cpu_that_may_be_used(monkeypatch):
-    """One CPU is undisturbed. Mutations: the thread is never moved; it stays on the last CPU afterwards; each visit
-    begins at the first CPU again."""
+    """One CPU is undisturbed, one is taken away. Mutations: the thread is never moved; it stays on the last CPU
+    afterwards; each visit begins at the first CPU again; a CPU that is gone ends the calibration."""
     monkeypatch.setattr(launches, "VISIT", 1)
-    measured = launches_of(monkeypatch, lambda launch: (
-        (4e-6 if launch else 1e-6) * (1 if os.sched_getaffinity(0) == {max(CPUS)} else 1.5)))
-    for _ in CPUS:
+    with monkeypatch.context() as before:
+        before.setattr(os, "sched_getaffinity", lambda pid: {*CPUS, 1 << 13})
+        measured = launches_of(monkeypatch, lambda launch: (
+            (4e-6 if launch else 1e-6) * (1 if os.sched_getaffinity(0) == {max(CPUS)} else 1.5)))
+    for _ in range(len(CPUS) + 1):
         measured.visit()
         assert os.sched_getaffinity(0) == CPUS
     assert 1 / measured.found()[0].best["launch"] == pytest.approx(3e-6)

@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from aaco.calibration import rounds
@@ -35,14 +35,15 @@ class Launches:
         self._wait, self._launch, self._arguments = gpu.wait, gpu.raw("launch"), empty.arguments
         self._nothing = ctypes.CDLL(None).abs  # returns at once: what it is given costs what a launch's costs
         self._nothing.argtypes, self._nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
-        self._cpus = itertools.cycle(sorted(os.sched_getaffinity(0)))
+        self._cpus = sorted(os.sched_getaffinity(0))
+        self._turns = itertools.cycle(self._cpus)
         self._python: list[float] = []  # rate of each burst
         self._bursts: list[dict[str, list[float]]] = []
 
     def visit(self) -> None:
         """Some bursts. Raises AacoError where the device fails."""
         with _moving() as move_to:
-            for cpu in itertools.islice(self._cpus, VISIT):
+            for cpu in itertools.islice(self._turns, VISIT):
                 move_to(cpu)
                 self._burst()
 
@@ -50,8 +51,8 @@ class Launches:
         """What all visits found, settled where the last ones found nothing lower."""
         series = rounds.of(self._bursts, VISIT * rounds.WINDOW)
         return rounds.less(series, 1 / max(self._python)), (
-            f"a kernel that does nothing, queued {CALLS} times, on every CPU and at {len(self._bursts) // VISIT} "
-            "moments of the calibration; the cost of Python's call is taken off")
+            f"a kernel that does nothing, queued {CALLS} times, on {min(len(self._cpus), len(self._bursts))} CPUs in "
+            f"turn at {len(self._bursts) // VISIT} moments of the calibration; the cost of Python's call is taken off")
 
     def _burst(self) -> None:
         calls, launches = list[float](), list[float]()
@@ -73,9 +74,14 @@ def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
 
 @contextmanager
 def _moving() -> Iterator[Callable[[int], None]]:
-    """A call that moves this thread to one CPU; at the end it may use all of them again."""
+    """A call that moves this thread to one CPU, if it may still use it; at the end it may use all of them again."""
     allowed = os.sched_getaffinity(0)
+
+    def move_to(cpu: int) -> None:
+        with suppress(OSError):  # taken away meanwhile: unplugged, or a container's set was changed
+            os.sched_setaffinity(0, {cpu})
+
     try:
-        yield lambda cpu: os.sched_setaffinity(0, {cpu})
+        yield move_to
     finally:
         os.sched_setaffinity(0, allowed)
