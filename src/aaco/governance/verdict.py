@@ -86,7 +86,7 @@ class Duet(_Document):
     why_no_prior: str
     order_effect_pct: float | None = Field(description="of being created later, by the controls; already subtracted")
     traced: int = Field(default=0, description="processes in which a tracer recorded what the device did; it costs a "
-                        "launch some of the host's time (17 % on an H200), of either side alike")
+                        "launch some of the host's time (about 15 % on an H200), of either side alike")
 
 
 class MetricVerdict(_Document):

@@ -67,7 +67,7 @@ def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     yield "disturbed pairs", f"{duet['disturbed_pairs']}, {counted}"
     if duet.get("traced"):
         yield "tracer", (f"in {format.plural(duet['traced'], 'process')}; a launch takes more of the host's time by "
-                         "it (17 % on an H200), on either side alike")
+                         "it (about 15 % on an H200), on either side alike")
 
 
 def causes(verdict: Mapping[str, Any]) -> Iterator[tuple[str, float, float | None]]:
