@@ -40,15 +40,17 @@ int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *value) { *value = 70
 int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned size) { strncpy(uuid, SECOND(handle) ? "GPU-5b2d" : "GPU-5a1c", size); return OK; }
 /* Which devices are divided into instances: FAKE_NVML_MIG is their numbers. */
 int nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *later) { const char *said = getenv("FAKE_NVML_MIG"); *now = *later = said && strchr(said, SECOND(handle) ? '1' : '0'); return OK; }
-/* Who holds a device: FAKE_NVML_HELD is DEVICE:PID,DEVICE:PID; without it two on the first that are not told. */
+/* Who holds a device: FAKE_NVML_HELD is DEVICE:PID:BYTES,DEVICE:PID (whose bytes are not told); without it two on the
+ * first that are not told. */
 typedef struct { unsigned pid; unsigned long long memory; unsigned instances[2]; } Holder;
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Holder *list)
 {
 	unsigned room = *count, device, pid, found = 0;
+	unsigned long long bytes;
 	const char *said = getenv("FAKE_NVML_HELD");
 	if (!said) { *count = SECOND(handle) ? 0 : 2; return SECOND(handle) ? OK : 7; }
-	for (const char *at = said; at && sscanf(at, "%u:%u", &device, &pid) == 2; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-		if (device == SECOND(handle) && ++found && list && found <= room) list[found - 1] = (Holder){pid};
+	for (const char *at = said; at && (bytes = -1ULL, sscanf(at, "%u:%u:%llu", &device, &pid, &bytes) >= 2); at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (device == SECOND(handle) && ++found && list && found <= room) list[found - 1] = (Holder){pid, bytes};
 	*count = found;
 	return list ? room >= found ? OK : 7 : found ? 7 : OK;
 }

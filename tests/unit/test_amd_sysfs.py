@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import time
@@ -14,9 +15,11 @@ import pytest
 from aaco.analytics import metrics as every
 from aaco.analytics.inputs import Spans
 from aaco.analytics.neighbours import run_devices
-from aaco.collectors import amd_sensors, amd_sysfs, device_watch
+from aaco.collectors import amd_sensors, amd_sysfs, device_samples, device_watch, kfd_users
 from aaco.collectors.capabilities import QUESTIONS
 from aaco.collectors.device_recorder import Account
+from aaco.collectors.device_samples import KINDS
+from aaco.collectors.ours import Ours
 from aaco.core import registry
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
@@ -106,6 +109,52 @@ def test_energy_reasons_and_processes(host: Host, tmp_path: Path) -> None:
     rows = [row for row in amd_sysfs.parse(sampler.raw).to_pylist() if row["device_id"] == 0]
     assert [(row["energy_j"], row["throttle_reasons"], row["processes"]) for row in rows] == [
         (5, None, 1), (5, ["ppt"], 1)]
+
+
+def process(root: Path, pid: int, parent: int, **held: str) -> None:
+    """A process of the host, and what KFD tells of it: `vram_ID`, or `queueN` for the device of one."""
+    stat = f"{pid} (x) S {parent} {' '.join(map(str, range(17)))} 7 0"
+    files = {f"queues/{name[5:]}/gpuid" if name.startswith("queue") else name: text for name, text in held.items()}
+    plant(root, {f"proc/{pid}/stat": stat, **{f"sys/class/kfd/kfd/proc/{pid}/{name}": text
+                                              for name, text in files.items()}})
+
+
+def test_what_ours_hold_is_told_of_the_devices_that_they_use(host: Host) -> None:
+    """Of 42's family one works on a device by two queues and opened another; one of an older kernel has no queues.
+    Mutations: whoever holds it; a device without a queue of theirs; a process for each queue; nothing held is told."""
+    for number, kfd_id in enumerate((777, 888, 999)):
+        plant(host.sys, {f"class/drm/card{number}/device/drm/renderD{128 + number}/dev": "",
+                         f"class/drm/card{number}/device/vendor": "0x1002\n",
+                         f"class/kfd/kfd/topology/nodes/{number}/gpu_id": f"{kfd_id}\n",
+                         f"class/kfd/kfd/topology/nodes/{number}/properties": f"drm_render_minor {128 + number}\n"})
+    process(host.root, 42, 1)
+    process(host.root, 50, 42, vram_777="4096\n", vram_888="64\n", queue0="777\n", queue1="777\n")
+    process(host.root, 51, 50, vram_777="0\n", vram_888="512\n", vram_999="0\n")
+    process(host.root, 60, 1, vram_777="8192\n", vram_999="8192\n", queue0="777\n", queue1="999\n")
+    plant(host.sys, {"class/kfd/kfd/proc/70/vram_999": "1\n", "class/kfd/kfd/proc/lost/vram_999": "1\n"})
+    users = kfd_users.Users(amd_sensors.devices(host), Ours(42, proc=host.root / "proc"))
+    names = list(KINDS)
+    told = [(device, names[kind], value) for _, device, kind, value in users.samples()]
+    assert told == [(0, "own_processes", 1), (0, "own_vram_bytes", 4096),
+                    (1, "own_processes", 1), (1, "own_vram_bytes", 512)]
+    assert not list(users.samples()), "not so soon again"
+
+
+def test_a_run_has_the_device_that_its_processes_use(host: Host, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one's telemetry is nothing to it. Mutation: the sampler does not ask KFD."""
+    plant(host.sys, {"class/drm/card10/device/drm/renderD130/dev": "",
+                     "class/kfd/kfd/topology/nodes/1/gpu_id": "888\n",
+                     "class/kfd/kfd/topology/nodes/1/properties": "drm_render_minor 130\n",
+                     f"class/kfd/kfd/proc/{os.getppid()}/vram_888": "512\n"})
+    sampler = amd_sysfs.Sampler(60, raw=tmp_path / "raw.bin", host=host)
+    sampler.start()
+    sampler.stop()
+    samples, events = device_samples.parse(sampler.finer), amd_sysfs.parse(sampler.raw)
+    assert {(row["device_id"], row["name"], row["value"]) for row in samples.to_pylist()} == {
+        (1, "own_processes", 1.0), (1, "own_vram_bytes", 512.0)}
+    assert set(events["device_id"].to_pylist()) == {0, 1}
+    assert run_devices(events, samples).numbers == (1,)
 
 
 def test_a_virtual_function_is_read_by_its_metrics_alone(host: Host, tmp_path: Path) -> None:

@@ -161,14 +161,16 @@ def test_what_is_started_beside_a_recording_carries_its_mark(machine: Path) -> N
 
 
 def test_of_who_holds_a_device_ours_are_counted(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them than were asked room for; of others nothing is kept. Mutations: all counted; the first answer."""
-    others = ",".join(f"0:{os.getppid()}" for _ in range(20))
-    monkeypatch.setenv("FAKE_NVML_HELD", f"{others},1:{os.getppid()},0:{os.getpid()}")
+    """More of them than were asked room for; of others nothing is kept. Mutations: all counted; the first answer;
+    memory that is not told taken for a number."""
+    others = ",".join(f"0:{os.getppid()}:9" for _ in range(20))
+    monkeypatch.setenv("FAKE_NVML_HELD", f"{others},1:{os.getpid()},0:{os.getpid()}:4096")
     folder = machine / "devices"
     with device_watch.recorded(folder, 0.03, ["nvidia"]):
         until(lambda: rows(folder) >= 6, "six rows")
-    held = [row for row in device_watch.samples(folder).to_pylist() if row["name"] == "own_processes"]
-    assert {(row["device_id"], row["value"]) for row in held} == {(0, 1.0)}
+    held = {(row["device_id"], row["name"], row["value"]) for row in device_watch.samples(folder).to_pylist()
+            if row["name"] in ("own_processes", "own_vram_bytes")}
+    assert held == {(0, "own_processes", 1), (0, "own_vram_bytes", 4096), (1, "own_processes", 1)}
 
 
 def users(driver: Path, proc: Path) -> dict[str, float]:

@@ -169,5 +169,16 @@ def test_use_without_a_profiler() -> None:
     found = read({"gpu_events": events, "samples": shares, "inference_iters": inferences(40, 1, 0.1)})
     assert found["device_sm_pct"].value == 90 and found["device_processes_max"].value == 2
     assert "fewer than 3" in found["device_tensor_pct"].why_absent
+    assert "does not tell what the run's processes hold" in found["own_peak_vram_bytes"].why_absent
     assert (found["load_peak_vram_bytes"].value, found["measured_peak_vram_bytes"].value) == (30, 20)
     assert "not sampled in this phase" in found["warmup_peak_vram_bytes"].why_absent
+
+
+def test_what_the_runs_own_processes_held() -> None:
+    """The most at one sample, of the devices that worked. Mutations: the mean; an idle device's; other samples."""
+    held = SAMPLES.build(t_ns=np.arange(5) * S // 5, device_id=[0, 0, 0, 1, 0], value=[10.0, 30.0, 20.0, 99.0, 500.0],
+                         name=["own_vram_bytes"] * 4 + ["sm_pct"], unit=["bytes"] * 4 + ["pct"])
+    idle = told(8, gpu_util_pct=np.zeros(80), power_w=np.full(80, 70.0), device_id=[1] * 80)
+    found = read({"gpu_events": pa.concat_tables([told(8), idle]).unify_dictionaries(), "samples": held,
+                  "inference_iters": inferences(40, 1, 0.1)})
+    assert found["own_peak_vram_bytes"].value == 30

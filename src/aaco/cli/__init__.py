@@ -31,7 +31,7 @@ COMMANDS = {
     "what-if": ("aaco.cli.what_if:what_if", "What another batch, precision or device would take."),
     "compare": ("aaco.cli.compare:compare", "Is B slower than A? Measures both in turns, in fresh processes."),
     "profile": ("aaco.cli.profile:profile", "Run any command many times, keep the evidence, say how long it takes."),
-    "trace": ("aaco.cli.trace:trace", "Run any command under rocprofv3, and say where the device time went."),
+    "trace": ("aaco.cli.trace:trace", "Run any command under a profiler of the device, and say where its time went."),
     "lab": ("aaco.cli.lab:lab", "A quiet machine for the length of a command, and back again."),
     "capsule": ("aaco.cli.lab:enter", "The same as lab enter."),
     "uncapsule": ("aaco.cli.lab:exit_", "The same as lab exit."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ import pyarrow as pa
 from aaco.collectors import device_samples, gpu_metrics
 from aaco.collectors.amd_sensors import devices, told, unread, vanished
 from aaco.collectors.device_sampler import Sampler as DeviceSampler
+from aaco.collectors.kfd_users import Users
+from aaco.collectors.ours import Ours, own_mark
 from aaco.collectors.recording import Format
 from aaco.core.host import Host
 from aaco.core.tables import GPU_EVENTS
@@ -52,6 +55,7 @@ class Sampler(DeviceSampler):
         self._devices = devices(host or Host())
         self.unread = {device.index: why for device in self._devices if (why := unread(device))}
         self._told: dict[int, dict[str, int]] = {}
+        self._users = Users(self._devices, Ours(os.getppid(), own_mark()))
 
     def rows(self) -> list[tuple[int, ...]]:
         """One record per device that tells anything."""
@@ -69,8 +73,9 @@ class Sampler(DeviceSampler):
         return found
 
     def samples(self) -> Sequence[device_samples.Record]:
-        """xGMI traffic so far, of each device that counts it."""
-        return traffic({index: facts for index, facts in self._told.items() if index not in self.lost})
+        """xGMI traffic so far, of each device that counts it, and what our processes hold."""
+        there = {index: facts for index, facts in self._told.items() if index not in self.lost}
+        return [*traffic(there), *(one for one in self._users.samples() if one[1] in there)]
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -19,7 +19,7 @@ KINDS = {
     "device_power": "W", "sm_pct": "pct", "occupancy_pct": "pct", "tensor_pct": "pct", "dram_pct": "pct",
     "fp32_pct": "pct", "pcie_received": "MiB/s", "pcie_sent": "MiB/s", "nvlink_received": "MiB/s",
     "nvlink_sent": "MiB/s", "xgmi_read_bytes": "bytes", "xgmi_written_bytes": "bytes", "own_sm_pct": "pct",
-    "others_sm_pct": "pct", "own_processes": "1",
+    "others_sm_pct": "pct", "own_processes": "1", "own_vram_bytes": "bytes",
 }
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 PREFIX = "samples-"

@@ -18,6 +18,7 @@ from aaco.collectors.ours import Ours
 
 SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE = 0, 6, 7  # nvml.h; NOT_FOUND: nobody worked
 EVERY_NS = 200_000_000
+NOT_AVAILABLE = (1 << 64) - 1  # nvml.h: NVML_VALUE_NOT_AVAILABLE, of a process's memory
 WINDOW_US = 1_000_000  # an H200's driver samples a process every 0.2 to 0.8 s: what is older is over
 MORE = 16  # processes that may begin between two calls
 
@@ -44,14 +45,18 @@ class Users:
         self.index, self.handle, self._ours, self._at = index, handle, ours, 0
 
     def samples(self) -> Iterator[Record]:
-        """Our share and that of others, %, and how many of ours hold the device, about five times a second."""
+        """Our share and that of others, %, how many of ours hold the device, and the bytes of it that they hold, about
+        five times a second.
+        """
         now = time.monotonic_ns()
         if now - self._at < EVERY_NS:
             return
         self._at = now
         told = self._shares()
-        if held := sum(bool(self._ours.has(pid)) for pid in self._holders()):  # none: or the driver does not see them
-            told["own_processes"] = held
+        if held := [one.memory for one in self._holders() if self._ours.has(one.pid)]:  # none: or it does not see them
+            told["own_processes"] = len(held)
+            if NOT_AVAILABLE not in held:
+                told["own_vram_bytes"] = sum(held)
         yield from ((now, self.index, CODES[kind], float(value)) for kind, value in told.items())
 
     def _shares(self) -> dict[str, int]:
@@ -64,14 +69,14 @@ class Users:
             shares[ours] += share
         return {} if worked is None else {"own_sm_pct": shares[True], "others_sm_pct": shares[False]}
 
-    def _holders(self) -> list[int]:
+    def _holders(self) -> list[_Holder]:
         """The processes that hold the device, as far as the driver tells of them."""
         count = c_uint(MORE)
         while self._list is not None:
             room = (_Holder * count.value)()
             code = self._list(self.handle, byref(count), room)
             if code != INSUFFICIENT_SIZE or count.value <= len(room):
-                return [one.pid for one in room[:count.value]] if code == SUCCESS else []
+                return room[:count.value] if code == SUCCESS else []
             count = c_uint(count.value + MORE)
         return []
 

@@ -14,6 +14,7 @@ from aaco.core.registry import metric
 
 GPM = "NVML GPM (nvmlGpmMetricsGet), shares over 100 ms and more"
 DRIVER = "the driver's telemetry"
+OWN_VRAM = "own_vram_bytes"  # of the samples table
 PERIOD_NS, USERS_NS = 100_000_000, 1_000_000_000  # a share is of the time before it; that of processes may be so old
 FEWEST = 3
 
@@ -83,6 +84,18 @@ def warmup_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, m
 def measured_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
     """Device memory that was in use at most while inferences were measured, by whomever, as sampled."""
     return _memory(run_devices, inference_iters, measured_spans, "measurement")
+
+
+@metric(unit="bytes", better="lower",
+        formula="most memory that the run's processes held of one of its busy devices, loading and warm-up included",
+        source="NVML (nvmlDeviceGetComputeRunningProcesses) or KFD (vram_* of a process)")
+def own_peak_vram_bytes(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+    """Device memory that the run's own processes held at most, as sampled: others' is not in it."""
+    worked = busy(run_devices.events, measured_spans)
+    held = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), OWN_VRAM)), worked)["value"]
+    if not len(held):
+        raise Absent("the driver does not tell what the run's processes hold of the device's memory")
+    return Estimate(float(pc.max(held).as_py()), method=run_devices.of(worked))
 
 
 def _share(samples: pa.Table, run_devices: RunDevices, spans: Spans, name: str,
