@@ -26,9 +26,11 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "control_flow": graphs.control_flow, "dissolved": graphs.dissolved, "channels_last": graphs.channels_last,
     "exported": graphs.exported, "local_functions": graphs.local_functions, "half_precision": graphs.half_precision,
 }
-# Original nodes and their fates; executed nodes that the runtime put in.
+# Original nodes and their fates; executed nodes that the runtime put in, besides those that change a layout: of these
+# there are as many as the width of the CPU's vectors asks for (four of the resnet with AVX-512, one with AVX2).
+LAYOUTS = ("ReorderInput", "ReorderOutput")
 EXPECTED = {
-    "resnet": ({"fused": 37, "kept": 4}, 4),
+    "resnet": ({"fused": 37, "kept": 4}, 0),
     "gpt2": ({"kept": 58, "fused": 13, "eliminated": 1}, 0),
     "bert": ({"kept": 49, "fused": 69}, 0),
     "bert_attention": ({"kept": 10, "fused": 107, "eliminated": 1}, 1),
@@ -78,8 +80,13 @@ def test_a_quantised_model(names: Callable[[onnx.ModelProto], onnx.ModelProto], 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_how_many_nodes_are_kept_fused_eliminated_and_inserted(name: str) -> None:
     original = MODELS[name]()
-    lowered = lower(original, dumps(original))
-    assert (Counter(lowered.fate), lowered.executed["origin"].to_pylist().count("inserted")) == EXPECTED[name]
+    stages = dumps(original)
+    lowered = lower(original, stages)
+    fates, inserted = EXPECTED[name]
+    layouts = sum(node.op_type in LAYOUTS for node in stages[-1].graph.node)
+    assert layouts or name != "resnet"
+    assert Counter(lowered.fate) == fates
+    assert lowered.executed["origin"].to_pylist().count("inserted") == inserted + layouts
 
 
 @pytest.mark.parametrize("name", MODELS)
