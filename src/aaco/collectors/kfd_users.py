@@ -24,7 +24,8 @@ class Users:
     """Ours among those that hold devices."""
 
     def __init__(self, devices: Sequence[Device], ours: Ours) -> None:
-        self._devices = [(device.index, device.kfd, device.kfd_id) for device in devices]
+        self._ids = {device.index: device.kfd_id for device in devices if device.kfd_id is not None}
+        self._folders = {device.kfd for device in devices if device.kfd is not None}
         self._ours, self._at = ours, 0
 
     def samples(self) -> Iterator[Record]:
@@ -33,19 +34,13 @@ class Users:
         if now - self._at < EVERY_NS:
             return
         self._at = now
-        for index, folder, kfd_id in self._devices:
-            if folder is None or kfd_id is None:
-                continue
-            held = [vram for process in _ours(folder, self._ours) if (vram := _used(process, kfd_id)) is not None]
+        processes = [path for folder in self._folders for path in folder.glob("*")
+                     if path.name.isdecimal() and self._ours.has(int(path.name))]
+        for index, kfd_id in self._ids.items():
+            held = [vram for process in processes if (vram := _used(process, kfd_id)) is not None]
             if held:
                 yield now, index, CODES["own_processes"], float(len(held))
                 yield now, index, CODES["own_vram_bytes"], float(sum(held))
-
-
-def _ours(folder: Path, ours: Ours) -> Iterator[Path]:
-    for process in folder.glob("*"):
-        if process.name.isdecimal() and ours.has(int(process.name)):
-            yield process
 
 
 def _used(process: Path, kfd_id: int) -> int | None:
