@@ -32,7 +32,7 @@ MUTATIONS = [
      "tests/unit/test_device_watch.py::test_what_is_started_beside_a_recording_carries_its_mark"),
     ("collectors/ours.py", "return self.pid, self.started", "return self.pid, self.parent",
      "tests/unit/test_device_watch.py::test_a_number_that_is_used_again_is_another_process"),
-    ("collectors/nvml_users.py", "sum(bool(self._ours.has(pid)) for", "sum(1 for",
+    ("collectors/nvml_users.py", " if self._ours.has(one.pid)]", "]",
      "tests/unit/test_device_watch.py::test_of_who_holds_a_device_ours_are_counted"),
     ("collectors/visible.py", "if len(found) == 1 else None", "if found else None",
      "tests/unit/test_visible.py::test_numbers_and_uuids_name_devices_until_one_names_none"),
