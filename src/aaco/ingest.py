@@ -98,6 +98,7 @@ class _Ingest:
         self.work: dict[str, Work] = {}
 
     def run(self) -> tuple[dict[str, pa.Table], dict[str, str]]:
+        """The tables by name, and why each of the others is absent."""
         self._add("inference_iters", lambda: iterations.parse(self.session.folder, self.plan.batch))
         self._add("system_events", self._system_events)
         self._add("gpu_events", self._gpu_events)

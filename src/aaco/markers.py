@@ -113,6 +113,7 @@ class _Sink:
         self.write(MARK, monotonic_ns(), 0, number, text)
 
     def write(self, kind: int, began: int, length: int, number: int, text: str) -> None:
+        """One record of this thread, of times in ns; nothing where no file is open."""
         if self._file < 0:
             return
         try:

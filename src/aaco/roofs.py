@@ -77,7 +77,7 @@ def calibrate(settings: Settings, devices: str = "all", rounds: int = 1, show: S
     try:
         return card.merged(cpus, of_device()), moved
     except AacoError as reason:
-        return cpus.model_copy(update={"absent": {host.gpus[0].name: reason.what}}), moved
+        return cpus.model_copy(update={"absent": cpus.absent | {host.gpus[0].name: reason.what}}), moved
 
 
 def of_run(host: Machine, threads: int | None, place: Place | None, settings: Settings, show: Show
@@ -130,7 +130,8 @@ def _kept(identity: str, settings: Settings, show: Show, measure: Callable[[], M
 def _cpus(host: Machine, threads: int | None, show: Show, number: int = 0, rounds: int = 1) -> MachineCard:
     show.step(ONE.format("the CPUs", number + 1, rounds) if rounds > 1 else
               "measuring this machine's ceilings (once a day on a quiet machine)")
-    return MachineCard(machine_id=host.id, ceilings=cpu.measure(threads, show=show))
+    found = cpu.measure(threads, show=show)
+    return MachineCard(machine_id=host.id, ceilings=found.ceilings, absent=found.absent)
 
 
 def _device(host: Machine, device: Gpu, place: Place, settings: Settings, show: Show, number: int = 0,

@@ -12,10 +12,12 @@ from threading import BrokenBarrierError
 import numpy as np
 import pytest
 
+from aaco.analytics.roofline.nodes import ROOFS
 from aaco.calibration import card, child, cpu
 from aaco.calibration import rounds as rounds_
 from aaco.calibration.card import Ceiling, Conditions, Drift, MachineCard
 from aaco.core.errors import AacoError, Missing, UsageError
+from aaco.core.readings import Absent
 from aaco.core.show import Show
 
 MACHINE = "0123456789ab"
@@ -40,32 +42,38 @@ def make_card(*ceilings, machine_id=MACHINE, age_s=0.0):
 
 @pytest.fixture(scope="module")
 def measured():
-    return {found.name: found for found in cpu.measure(budget_s=1.0)}
+    ceilings, absent = cpu.measure(budget_s=1.5)
+    assert absent == {}
+    return {found.name: found for found in ceilings}
 
 
 def test_every_ceiling_tells_how_it_was_found(measured):
-    assert {"fp32_flops", "dram_bytes_per_s", "dispatch_ns"} <= measured.keys()
+    assert {*cpu.FLOPS, "dram_bytes_per_s", "dispatch_ns"} <= measured.keys()
+    assert cpu.FLOPS.keys() < ROOFS  # those that nodes are held against, by the type of their arithmetic
     for found in measured.values():
         assert found.low <= found.value <= found.high
         assert found.how
         assert found.threads == (1 if found.name == "dispatch_ns" else len(os.sched_getaffinity(0)))
 
 
-def test_arithmetic_stays_below_what_the_instruction_set_allows(measured):
+@pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, (dtype, _) in cpu.FLOPS.items()])
+def test_arithmetic_stays_below_what_the_instruction_set_allows(measured, name, dtype):
+    """Two units multiply and add a vector each in a cycle; a tile of AMX has 16 x 16 x 64 products in 16 cycles."""
     facts = Path("/proc/cpuinfo").read_text()
     flags = set(next((line for line in facts.splitlines() if line.startswith("flags")), "").split())
     if "fma" not in flags:
         pytest.skip("the bound is for x86 with fused multiply-add")
-    lanes = 16 if "avx512f" in flags else 8
+    lanes = (64 if "avx512f" in flags else 32) // np.dtype(dtype).itemsize
     told = [int(path.read_text()) / 1e6 for path in cpu.SYSTEM.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")]
-    bound = len(os.sched_getaffinity(0)) * max(told, default=HIGHEST_GHZ) * 1e9 * lanes * 2 * 2
-    factor = np.ones((512, 512), np.float32)
+    per_cycle = 2 * 1024 if dtype == "int8" and "amx_int8" in flags else 2 * 2 * lanes
+    bound = len(os.sched_getaffinity(0)) * max(told, default=HIGHEST_GHZ) * 1e9 * per_cycle
+    factor = np.ones((512, 512), dtype if dtype in cpu.FLOATS else np.float32)
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
         factor @ factor
         seconds.append(time.perf_counter() - start)
-    assert 0.02 * 2 * 512**3 / min(seconds) < measured["fp32_flops"].value < 1.02 * bound
+    assert 0.02 * 2 * 512**3 / min(seconds) < measured[name].value < 1.02 * bound
 
 
 def test_bandwidth_agrees_with_one_plain_copy(measured):
@@ -84,21 +92,43 @@ def test_a_call_costs_nanoseconds(measured):
     assert 1 < measured["dispatch_ns"].value < 1_000_000
 
 
-def test_work_is_two_operations_per_multiply_add(monkeypatch):
+@pytest.mark.parametrize("dtype", [dtype for dtype, _ in cpu.FLOPS.values()])
+def test_work_is_two_operations_per_multiply_add(monkeypatch, dtype):
     monkeypatch.setattr(cpu, "_bursts", lambda call, work: (call, work))
-    product, work = cpu._sgemm(96)
-    assert work == 2 * product().size * 96
-    for name, (run, work) in cpu._ort_kernels(1).items():
+    for name, (product, work) in (cpu._products_of_blas(dtype, 1) if dtype in cpu.FLOATS else {}).items():
+        assert product().dtype == dtype and work == 2 * product().size * int(name.rpartition(" ")[2])
+    for name, (run, work) in cpu._ort_kernels(dtype, 1).items():
         (output,) = run()
         terms = 256 * 3 * 3 if "Conv" in name else output.shape[1]
         assert work == 2 * output.size * terms
+        assert output.dtype == dtype or dtype == "int8"
+
+
+def test_8_bit_kernels_compute_what_they_are_asked_for(monkeypatch):
+    """By numpy, which has such products without BLAS; most of the convolution's sums are within what 8 bits can say."""
+    monkeypatch.setattr(cpu, "_bursts", lambda call, work: call)
+    kernels = cpu._ort_kernels("int8", 1)
+    data, weight = (cpu._random(dtype, 384, 384) for dtype in ("uint8", "int8"))
+    assert np.array_equal(kernels["ONNX Runtime MatMulInteger 384"]()[0], data.astype(np.int32) @ weight)
+    (output,) = kernels["ONNX Runtime QLinearConv 3x3x256"]()
+    assert np.mean((output > 0) & (output < 255)) > 0.9
 
 
 def test_without_onnx_runtime_numpy_sets_the_roof_and_the_card_says_so(monkeypatch):
+    """Mutation: no reason for a type that numpy has no fast product of."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    series, how = cpu.flops(1, 0.01)
+    series, how = cpu.flops("float32", 1, 0.01)
     assert series.winner.startswith("numpy")
     assert "without ONNX Runtime" in how
+    with pytest.raises(Absent, match="without ONNX Runtime"):
+        cpu.flops("int8", 1, 0.01)
+
+
+def test_a_ceiling_that_cannot_be_had_is_absent_with_its_reason(monkeypatch):
+    lines = [{"plan": ["fp32_flops", "int8_flops"]}, {"ceiling": ceiling().model_dump()},
+             {"absent": "int8_flops", "why": "no such kernels"}]
+    monkeypatch.setattr(child, "run", lambda *given: iter(lines))
+    assert cpu.measure(1) == ([ceiling()], {"int8_flops": "no such kernels"})
 
 
 def test_the_callers_thread_settings_do_not_reach_the_child(monkeypatch):
@@ -111,7 +141,7 @@ def test_the_callers_thread_settings_do_not_reach_the_child(monkeypatch):
 
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     monkeypatch.setattr(child, "run", run)
-    assert cpu.measure(1) == [ceiling()]
+    assert cpu.measure(1) == ([ceiling()], {})
     assert seen["OPENBLAS_NUM_THREADS"] == seen["OMP_NUM_THREADS"] == "1"
 
 

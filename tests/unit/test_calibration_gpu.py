@@ -20,7 +20,7 @@ from aaco.analytics import heat
 from aaco.analytics.devices.ceilings import Identity
 from aaco.analytics.roofline import placement
 from aaco.analytics.roofline.measured import of_card
-from aaco.calibration import bench, card, compiler, gpu, launches, matrix, rounds, work
+from aaco.calibration import bench, card, compiler, cpu, gpu, launches, matrix, rounds, work
 from aaco.calibration.card import Ceiling, Device, MachineCard
 from aaco.cli.calibrate import calibrate as command
 from aaco.core.config import resolve
@@ -267,6 +267,11 @@ def ceiling(name, value, unit="FLOP/s", device="G", **more):
                    threads=1, conditions=gpu.rounds.UNKNOWN, device=device, **more)
 
 
+def cpus_have_one_roof(monkeypatch):
+    found = cpu.Measured([ceiling("fp32_flops", 1e11, device=None)], {"int8_flops": "no kernels"})
+    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: found)
+
+
 DEVICE = Device(vendor="NVIDIA", name="G", arch="sm_90", compute_units=132, memory_bytes=1, l2_bytes=None, bus_id="0",
                 compiler="nvcc")
 
@@ -356,7 +361,7 @@ FAKE, OTHER = Gpu("NVIDIA", "Fake GPU", None, None, 80 << 30), Gpu("NVIDIA", "Ot
 @pytest.fixture
 def several(machine, tmp_path, monkeypatch, drivers):
     """A machine with an AMD device and two kinds of NVIDIA's, which CUDA numbers in another order than nvidia-smi."""
-    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
+    cpus_have_one_roof(monkeypatch)
     host = roofs.Machine.of("c", 1, 1, 1, 1, (Gpu("AMD", None, "gfx942", 304, 192 << 30), OTHER, FAKE))
     monkeypatch.setattr(roofs.machine, "identify", lambda: host)
     monkeypatch.setattr(roofs, "COOL_S", 0.0)
@@ -420,8 +425,8 @@ def test_a_backend_says_which_device_it_uses(backend, place, monkeypatch):
 
 def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine, tmp_path, monkeypatch, drivers):
     """The whole way, by the library that a driver brings. Mutations: cards of CPUs and device in one file; the power of
-    the samples before."""
-    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
+    the samples before; what is absent of the CPUs lost."""
+    cpus_have_one_roof(monkeypatch)
     monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
     monkeypatch.setattr(roofs, "COOL_S", 0.0)
     nvml_with(1, tmp_path)
@@ -430,6 +435,7 @@ def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine
     settings = resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
     found, moved = roofs.calibrate(settings, rounds=2)
     assert not moved and found.device.name == "Fake GPU" and found.ceilings[0].device is None
+    assert found.absent == {"int8_flops": "no kernels"}
     seen = found.ceilings[-1].conditions
     assert (seen.device_clock_mhz, seen.device_memory_clock_mhz, seen.device_temp_c) == (1980, 2619, 71)
     assert seen.device_samples >= 1 and "sw_power_cap" in seen.device_throttle_reasons
@@ -442,16 +448,17 @@ def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine
 
 def test_a_gpu_that_cannot_be_measured_does_not_cost_the_cpus_their_card(machine, tmp_path, monkeypatch, drivers):
     """Mutation: the error goes on; what was measured of the CPUs is lost."""
-    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: [ceiling("fp32_flops", 1e11, device=None)])
+    cpus_have_one_roof(monkeypatch)
     monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
     monkeypatch.setattr(roofs, "COOL_S", 0.0)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(drivers["NVIDIA"]))
     monkeypatch.setenv("FAKE_GPU_FAULT", "die")
     settings = resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
     found, _ = roofs.calibrate(settings)
-    assert found.absent == {"H200": "the calibration was killed by SIGABRT"} and len(found.ceilings) == 1
+    of_cpus = {"int8_flops": "no kernels"}
+    assert found.absent == of_cpus | {"H200": "the calibration was killed by SIGABRT"} and len(found.ceilings) == 1
     kept = card.load(tmp_path, found.machine_id)
-    assert kept.ceilings == found.ceilings and not kept.absent
+    assert kept.ceilings == found.ceilings and kept.absent == of_cpus
     with pytest.raises(Missing, match="SIGABRT"):
         roofs.calibrate(settings, "gpu")
 

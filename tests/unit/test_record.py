@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from aaco import pipeline, record
+from aaco.calibration import cpu
 from aaco.collectors import machine
 from aaco.core.config import resolve
 from aaco.core.plan import Command, Plan
@@ -24,7 +25,7 @@ def test_the_machine_is_identified_once_per_run(tmp_path, monkeypatch, of_a_mode
     monkeypatch.setattr(machine, "identify", lambda *given: asked.append(given) or identify(*given))
     settings = resolve(overrides={"storage": {"sessions_dir": tmp_path, "cache_dir": tmp_path},
                                   "profiling": {"calibrate": of_a_model}}, environment={})
-    monkeypatch.setattr("aaco.calibration.cpu.measure", lambda *given, **named: [])
+    monkeypatch.setattr("aaco.calibration.cpu.measure", lambda *given, **named: cpu.Measured([], {}))
     plan = (pipeline.plan(settings, str(models.chain(tmp_path / "m.onnx")), iterations=3, warmup=0, profile=False)
             if of_a_model else Plan.of_command(Command(argv=("true",)), 1, 0))
     session = pipeline.observe(plan, settings)

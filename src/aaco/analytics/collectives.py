@@ -192,6 +192,7 @@ class _Kernels:
         self.each = np.repeat(np.arange(len(self.first)), np.diff(np.r_[self.first, len(order)]))
 
     def answer(self, devices: Sequence[tuple[int, ...]], ranks: Mapping[int, int]) -> Collectives:
+        """Every operation and participant, on one clock; devices: the keys of the numbers here, ranks: of captures."""
         capture = np.array([key[0] for key in devices], np.int64)[self.device]
         fits = self._fits(capture)
         for each, found in fits.items():

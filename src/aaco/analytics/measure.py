@@ -72,6 +72,7 @@ class _Reader:
         self._absent: dict[str, Absent] = {name: Absent(why) for name, why in why_missing.items() if name not in values}
 
     def reading(self, metric: Metric) -> Reading:
+        """The metric's value here, or why there is none."""
         source = ", ".join(metric.inputs)
         try:
             estimate = self._input(metric.name)

@@ -130,6 +130,7 @@ PEAKS_OF = {"fp64_flops": ("vector_f64_flops", "matrix_f64_flops"),
 def merged(cpus: MachineCard, device: MachineCard) -> MachineCard:
     """One card of both; as old as the older."""
     return device.model_copy(update={"machine_id": cpus.machine_id, "ceilings": [*cpus.ceilings, *device.ceilings],
+                                     "absent": cpus.absent | device.absent,
                                      "measured_utc": min(cpus.measured_utc, device.measured_utc)})
 
 

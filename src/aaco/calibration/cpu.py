@@ -1,9 +1,11 @@
 """Measures this machine's CPU ceilings in a fresh process: arithmetic, memory and cache bandwidth, cost of a call.
 
 A roof is useful when real kernels stay below it, so each ceiling is the best of several kernels of different make:
-for arithmetic numpy's BLAS and the kernels of ONNX Runtime, for bandwidth four access patterns. A kernel may still come
-out above its roof: a Winograd-like convolution does fewer operations than its definition counts, and data that stays
-in a cache outruns memory. Such a utilisation (above 1.05) is to be reported as it is, never clipped.
+for arithmetic numpy's BLAS and the kernels of ONNX Runtime, for bandwidth four access patterns. Arithmetic is measured
+in the types that ONNX Runtime multiplies in on every CPU: fp32, fp64, and 8-bit integers as in quantised models. A
+kernel may still come out above its roof: a Winograd-like convolution does fewer operations than its definition counts,
+and data that stays in a cache outruns memory. Such a utilisation (above 1.05) is to be reported as it is, never
+clipped.
 
 Bandwidth is counted as STREAM counts it (McCalpin 1995): bytes the program reads and writes. The line that a store
 must first fetch (write-allocate) is not counted, so a kernel that writes where it has not read shows less than the bus
@@ -23,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -32,14 +35,21 @@ from aaco.calibration import child, rounds
 from aaco.calibration.card import Ceiling, Conditions
 from aaco.calibration.rounds import Burst, Series, ranking, repeat
 from aaco.core.errors import Missing, UsageError
+from aaco.core.readings import Absent
 from aaco.core.show import SILENT, Show
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
+FLOATS = ("float32", "float64")  # what BLAS multiplies
+OPERATORS = {"float32": ("MatMul", "Conv"), "float64": ("MatMul", ""), "int8": ("MatMulInteger", "QLinearConv")}
+# Scales and zero points of a quantised convolution; with these few of its sums are cut off at the ends of 8 bits.
+QUANTISED = {"x_scale": np.float32(0.02), "x_zero": np.uint8(128), "w_scale": np.float32(0.01), "w_zero": np.int8(0),
+             "y_scale": np.float32(2), "y_zero": np.uint8(128)}
 
-BUDGET_S, LIMIT = 2.0, 30  # a process that takes so many budgets hangs
+BUDGET_S, LIMIT = 3.0, 20  # a process that takes so many budgets hangs
 REPEAT_S, BURST_S = 0.002, 0.015  # a repeat is far longer than a clock's step, a burst far longer than a repeat
 # Parts of the budget. The caches' and the call's rates settle in a few hundredths of a second.
-FLOPS_PART, MEMORY_PART, CACHE_PART, CALL_PART = 0.5, 0.3, 0.08, 0.04
+FLOPS = {"fp32_flops": ("float32", 0.33), "fp64_flops": ("float64", 0.12), "int8_flops": ("int8", 0.2)}  # by type
+MEMORY_PART, CACHE_PART, CALL_PART = 0.2, 0.055, 0.03
 
 MIB = 1 << 20
 LINE = 64  # bytes: no CPU that numpy is built for has shorter cache lines with a higher bandwidth
@@ -52,13 +62,21 @@ CALLS = 20_000
 SYSTEM = Path("/sys/devices/system/cpu")
 
 
-def measure(threads: int | None = None, budget_s: float = BUDGET_S, show: Show = SILENT) -> list[Ceiling]:
+class Measured(NamedTuple):
+    """What was found, and why any other is not there, by name."""
+
+    ceilings: list[Ceiling]
+    absent: dict[str, str]
+
+
+def measure(threads: int | None = None, budget_s: float = BUDGET_S, show: Show = SILENT) -> Measured:
     """This machine's ceilings for work on `threads` threads (default: every CPU this process may use).
 
-    `fp32_flops` (FLOP/s), `dram_bytes_per_s`, `dispatch_ns` (one thread), and `l2_bytes_per_s`, `l3_bytes_per_s` where
-    the kernel tells the caches' sizes. `budget_s` is the time spent measuring; starting the process and first touching
-    the memory come on top (about a second). The process inherits the CPU affinity and no thread setting of the caller.
-    Raises UsageError for a senseless request, Missing when the machine cannot be measured so.
+    `fp32_flops`, `fp64_flops`, `int8_flops` (FLOP/s), `dram_bytes_per_s`, `dispatch_ns` (one thread), and
+    `l2_bytes_per_s`, `l3_bytes_per_s` where the kernel tells the caches' sizes. `budget_s` is the time spent measuring;
+    starting the process and first touching the memory come on top (about a second). The process inherits the CPU
+    affinity and no thread setting of the caller. Raises UsageError for a senseless request, Missing when the machine
+    cannot be measured so.
     """
     usable = len(os.sched_getaffinity(0))
     threads = usable if threads is None else threads
@@ -69,7 +87,9 @@ def measure(threads: int | None = None, budget_s: float = BUDGET_S, show: Show =
                       f"ask for at most {usable}, or start it with a wider affinity (taskset -c)")
     told = child.run("aaco.calibration.cpu", (str(threads), str(budget_s)), _thread_settings(threads),
                      LIMIT * budget_s + START_S)
-    return [Ceiling.model_validate(line["ceiling"]) for line in child.counted(told, show) if "ceiling" in line]
+    lines = list(child.counted(told, show))
+    return Measured([Ceiling.model_validate(line["ceiling"]) for line in lines if "ceiling" in line],
+                    {line["absent"]: line["why"] for line in lines if "absent" in line})
 
 
 def _bursts(call: Callable[[], object], work: float) -> Burst:
@@ -97,16 +117,21 @@ def _seconds(call: Callable[[], object], times: int) -> float:
 # Arithmetic
 
 
-def flops(threads: int, budget_s: float) -> tuple[Series, str]:
-    """fp32 FLOP/s (a multiply-add counts 2) of matrix products and, for ONNX Runtime, a convolution; and how."""
-    kernels = {f"numpy sgemm {edge}": _sgemm(edge) for edge in _edges(threads)}
+def flops(dtype: str, threads: int, budget_s: float) -> tuple[Series, str]:
+    """Operations per second in a type (a multiply-add counts 2) of matrix products and convolutions; and how.
+
+    dtype: of FLOPS. Raises Absent where nothing here multiplies in it.
+    """
+    kernels, note = _products_of_blas(dtype, threads) if dtype in FLOATS else {}, ""
     try:
-        kernels |= _ort_kernels(threads)
-        note = ""
+        kernels |= _ort_kernels(dtype, threads)
     except ImportError as error:
-        note = f"; without ONNX Runtime's kernels ({error})"
+        note = f"without ONNX Runtime's kernels ({error})"
+    if not kernels:
+        raise Absent(note)
     series = repeat(kernels, budget_s)
-    return series, f"set by {series.winner}, the fastest of (GFLOP/s) {ranking(series)}{note}"
+    return series, "; ".join(filter(None, (
+        f"set by {series.winner}, the fastest of (GFLOP/s) {ranking(series)}", note)))
 
 
 def _edges(threads: int) -> tuple[int, ...]:
@@ -114,24 +139,35 @@ def _edges(threads: int) -> tuple[int, ...]:
     return (384, 1536, 3072) if threads >= 8 else (384, 1536)
 
 
-def _sgemm(edge: int) -> Burst:
-    left, right = _random(edge, edge), _random(edge, edge)
-    return _bursts(partial(np.matmul, left, right, out=np.empty_like(left)), 2.0 * edge**3)
+def _products_of_blas(dtype: str, threads: int) -> dict[str, Burst]:
+    found = {}
+    for edge in _edges(threads):
+        left, right = _random(dtype, edge, edge), _random(dtype, edge, edge)
+        product = partial(np.matmul, left, right, out=np.empty_like(left))
+        found[f"numpy {dtype} product {edge}"] = _bursts(product, 2.0 * edge**3)
+    return found
 
 
-def _ort_kernels(threads: int) -> dict[str, Burst]:
+def _ort_kernels(dtype: str, threads: int) -> dict[str, Burst]:
     """A constant right-hand matrix and filter, as in models: ONNX Runtime packs them once, when the session opens.
 
     The convolution is 3 x 3 over 256 channels without padding, so that its definition counts no operation that is not
-    done; MLAS computes it directly. Raises ImportError.
+    done; MLAS computes it directly, and has none of fp64. 8-bit data is unsigned and weights are signed: what ONNX
+    Runtime's quantiser makes and instruction sets have products of. Raises ImportError.
     """
-    products = {f"ONNX Runtime MatMul {edge}": _ort("MatMul", (edge, edge), (edge, edge), 2.0 * edge**3, threads)
-                for edge in _edges(threads)}
-    convolution = _ort("Conv", (1, 256, 58, 58), (256, 256, 3, 3), 2.0 * 256 * 256 * 9 * 56 * 56, threads)
-    return products | {"ONNX Runtime Conv 3x3x256": convolution}
+    product, convolution = OPERATORS[dtype]
+    data = "uint8" if dtype == "int8" else dtype
+    kernels = {f"ONNX Runtime {product} {edge}": _ort(
+        product, _random(data, edge, edge), _random(dtype, edge, edge), 2.0 * edge**3, threads)
+        for edge in _edges(threads)}
+    if convolution:
+        kernels[f"ONNX Runtime {convolution} 3x3x256"] = _ort(
+            convolution, _random(data, 1, 256, 58, 58), _random(dtype, 256, 256, 3, 3),
+            2.0 * 256 * 256 * 9 * 56 * 56, threads)
+    return kernels
 
 
-def _ort(operator: str, data: tuple[int, ...], weight: tuple[int, ...], work: float, threads: int) -> Burst:
+def _ort(operator: str, data: Array, weight: Array, work: float, threads: int) -> Burst:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -140,22 +176,33 @@ def _ort(operator: str, data: tuple[int, ...], weight: tuple[int, ...], work: fl
     # Idle workers that spin would take the CPUs from the next kernel of the round.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(_model(operator, data, weight), options, providers=["CPUExecutionProvider"])
-    return _bursts(partial(session.run, None, {"x": _random(*data)}), work)
+    return _bursts(partial(session.run, None, {"x": data}), work)
 
 
-def _model(operator: str, data: tuple[int, ...], weight: tuple[int, ...]) -> bytes:
+def _model(operator: str, data: Array, weight: Array) -> bytes:
     from onnx import TensorProto, helper, numpy_helper
 
-    graph = helper.make_graph([helper.make_node(operator, ["x", "w"], ["y"])], "ceiling",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, data)],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-                              [numpy_helper.from_array(_random(*weight), "w")])
+    dtype = helper.np_dtype_to_tensor_dtype(data.dtype)
+    made = TensorProto.INT32 if operator == "MatMulInteger" else dtype
+    constants, inputs = {"w": weight}, ["x", "w"]
+    if operator == "QLinearConv":
+        constants |= {name: np.asarray(value) for name, value in QUANTISED.items()}
+        inputs = ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero"]
+    graph = helper.make_graph([helper.make_node(operator, inputs, ["y"])], "ceiling",
+                              [helper.make_tensor_value_info("x", dtype, data.shape)],
+                              [helper.make_tensor_value_info("y", made, None)],
+                              [numpy_helper.from_array(value, name) for name, value in constants.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())
 
 
-def _random(*shape: int) -> Array:
-    return np.random.default_rng(0).random(shape, dtype=np.float32)
+def _random(dtype: str, *shape: int) -> Array:
+    """Of integers every value; of floating-point numbers those from 0 to 1."""
+    draw = np.random.default_rng(0)
+    if dtype in FLOATS:
+        return draw.random(shape, dtype=np.dtype(dtype))
+    limits = np.iinfo(dtype)
+    return draw.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 # Bandwidth
@@ -396,9 +443,10 @@ def _plan(threads: int, budget_s: float) -> dict[str, Callable[[], Ceiling]]:
     memory = partial(memory_bandwidth, threads, caches, MEMORY_PART * budget_s)
     inside = {f"l{level}_bytes_per_s": partial(cache_bandwidth, threads, size, CACHE_PART * budget_s)
               for level, size in working_sets(caches, len(cpus)).items()}
-    rates = {"fp32_flops": partial(flops, threads, FLOPS_PART * budget_s), "dram_bytes_per_s": memory, **inside}
-    runs = {name: partial(_rate, name, "FLOP/s" if name == "fp32_flops" else "B/s", threads, run)
-            for name, run in rates.items()}
+    rates = {name: partial(flops, dtype, threads, part * budget_s) for name, (dtype, part) in FLOPS.items()}
+    bytes_ = {"dram_bytes_per_s": memory, **inside}
+    runs = {name: partial(_rate, name, unit, threads, run)
+            for unit, measured in (("FLOP/s", rates), ("B/s", bytes_)) for name, run in measured.items()}
     return runs | {"dispatch_ns": lambda: rounds.cost(_rate("dispatch_ns", "ns", 1, partial(calls,
                                                                                            CALL_PART * budget_s)))}
 
@@ -420,8 +468,11 @@ def main() -> None:
     with child.answer() as tell:
         runs = _plan(int(sys.argv[1]), float(sys.argv[2]))
         tell(plan=list(runs))
-        for run in runs.values():
-            tell(ceiling=run().model_dump())
+        for name, run in runs.items():
+            try:
+                tell(ceiling=run().model_dump())
+            except Absent as reason:
+                tell(absent=name, why=str(reason))
 
 
 if __name__ == "__main__":

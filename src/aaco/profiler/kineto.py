@@ -107,6 +107,7 @@ class _Kineto(Reader):
         return CATEGORIES.get(category or "", category)
 
     def device_pieces(self, groups: Groups) -> Iterator[pa.Table]:
+        """Tables of what ran on devices; its events are taken out of the groups, others noted."""
         for key in list(groups):
             if key[0] == "X" and self.canonical(key[1]) in RUNTIMES:
                 self._note_sizes([event for event in groups[key] if event.name in GLOBAL_SIZE])

@@ -189,6 +189,7 @@ class Rows:
         return found
 
     def choose_times(self, kind: str, chosen: dict[str, str], joins: list[str]) -> None:
+        """Add where the times of a kind of rows stand: in its own table, or in one of timestamps. Raises BadCapture."""
         table = self.source.tables[kind]
         for name, column in (("start", "timestamp"),) if kind == "sample" else (("start", "start"), ("end", "end")):
             if column in table:

@@ -195,6 +195,7 @@ class _Roofline:
         self.up = Scale(*_decades(y), TALL - BOTTOM, TOP, log=True)
 
     def draw(self) -> Drawing:
+        """Roofs, nodes and the names of the slowest."""
         count = format.plural(len(self.nodes), "executed node")
         drawing = Drawing(WIDTH, TALL, f"Roofline of {count}: roofs {self._roofs()}.")
         drawing.axes(self.across, self.up, "arithmetic intensity, FLOP/byte (log)", "GFLOP/s (log)")

@@ -228,6 +228,7 @@ class _Picture:
         return {level: kernel["flops"] / count for level, count in moved.items() if count}
 
     def draw(self) -> Drawing:
+        """Roofs of every level and type, kernels, and the names of the slowest."""
         name = format.clean(self.device["name"] or self.device["arch"] or "a device")
         count = format.plural(len(self.kernels), "kernel")
         drawing = Drawing(WIDTH, HEIGHT, f"Hierarchical roofline of {count} on {name}.")

@@ -240,6 +240,7 @@ class _Host:
         self._first, self._last = FARTHEST_NS, -FARTHEST_NS
 
     def feed(self, rows: pa.Table) -> None:
+        """Calls of the table api_calls, a piece of it in start order."""
         rows = rows.filter(_times_known(rows))
         if not rows.num_rows:
             return

@@ -125,6 +125,7 @@ class _Nodes:
         self.late_ns: int | None = None
 
     def graph(self) -> Graph:
+        """What waited for what, without edges that the recorded times contradict."""
         source, target, known, kind, inferred = self._joined()
         room = self.start[target] - self.start[source]
         fits = room >= 0

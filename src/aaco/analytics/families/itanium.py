@@ -188,6 +188,7 @@ class _Reader:
         return "{lambda(" + ", ".join(kind for kind in kinds if kind != "void") + ")#1}"
 
     def identifier(self) -> str:
+        """<source-name>: its length, then as many characters."""
         found = _NUMBER.match(self.text, self.at)
         if not found:
             raise _Beyond
@@ -211,6 +212,7 @@ class _Reader:
         return ", ".join(one for one in mine if one)
 
     def argument(self) -> str:
+        """<template-arg>: a type, a literal, an expression or a pack of them."""
         begins = self.peek()
         if begins == "L":
             self.at += 1
@@ -269,6 +271,7 @@ class _Reader:
         return text
 
     def any_type(self) -> str:
+        """<type> without its qualifiers; all but builtin ones may be referred to later."""
         begins = self.text[self.at]
         if begins in _BUILTIN:
             self.at += 1
@@ -358,6 +361,7 @@ class _Reader:
         return f"{self.type()} __vector({size})"
 
     def substitution(self) -> str:
+        """<substitution>: something of std, or what was read before."""
         if self.peek(2) in _STANDARD:
             self.at += 2
             return _STANDARD[self.text[self.at - 2:self.at]]
