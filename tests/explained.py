@@ -57,7 +57,8 @@ class Sample:
             found |= self._capture()
         else:
             missing |= dict.fromkeys(sorted(tables.ALL.keys() - found.keys() - missing.keys()), "not profiled")
-        readings = measure(found, self.ceilings, Analysis(), missing, derive.caveats({"machine": self._machine()}))
+        doubts = derive.caveats({"machine": self._machine()}, found)
+        readings = measure(found, self.ceilings, Analysis(), missing, doubts)
         latencies = {"warmup": inputs.warmup_ms(found["inference_iters"]),
                      "measurement": inputs.latencies_ms(found["inference_iters"])}
         return Explanation(

@@ -17,7 +17,7 @@ from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.explanation import Explanation, cover, summarise
 from aaco.analytics.measure import measure
-from aaco.analytics.roofline.nodes import ROOFS
+from aaco.analytics.roofline.nodes import roofs_of
 from aaco.calibration import card
 from aaco.collectors import device_watch
 from aaco.core import tables
@@ -60,7 +60,7 @@ def explanation(session: Session, settings: Analysis, anew: bool = False, ingest
     if paths and paths.why_absent:
         why_missing = why_missing | dict.fromkeys(ingest.OF_PATHS, paths.why_absent)
     written = _examined_tables(session, known)
-    readings = measure({**inside, **written}, roofs, settings, why, caveats(environment),
+    readings = measure({**inside, **written}, roofs, settings, why, caveats(environment, found),
                        {"trace": trace, "executed_work": work, "tokens_per_inference": _tokens(runtime),
                         "critical_paths": paths,
                         **ingest.devices(session, runtime), **device_passes.views(found, passes)})
@@ -189,12 +189,12 @@ def _ceilings(environment: Mapping[str, Any]) -> dict[str, float] | None:
     return found
 
 
-def caveats(environment: Mapping[str, Any]) -> dict[str, str]:
-    """What is to be known about every reading that rests on the machine's ceilings."""
+def caveats(environment: Mapping[str, Any], found: Mapping[str, pa.Table]) -> dict[str, str]:
+    """What is to be known about every reading that rests on the machine's ceilings; found: the session's tables."""
     if not _ceilings(environment):
         return {}
-    found = card.of(environment["machine"].get("card"))
-    doubt = found.doubt(ROOFS) if found else "no record of how they were measured"
+    measured = card.of(environment["machine"].get("card"))
+    doubt = measured.doubt(roofs_of(found)) if measured else "no record of how they were measured"
     return {"machine": f"roofs in doubt: {doubt}"} if doubt else {}
 
 

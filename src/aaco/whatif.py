@@ -203,7 +203,7 @@ def _nodes(one: Explanation, folder: Path, times: Mapping[int, Mapping[str, floa
         return _source_nodes(batch, here[0], there.nodes)
     run = one.tables["executed_nodes"]
     low, high = (border_work(executed_work(run, *graphs)) for graphs in (here, (there.nodes, there.edges)))
-    types = dtypes(inputs.window(one.tables["kernels"], one.tables["api_calls"]), run)
+    types = dtypes(one.tables["kernels"], run)
     nodes = []
     for name, op_type, domain in zip(*(run[column].to_pylist() for column in ("name", "op_type", "domain")),
                                      strict=True):

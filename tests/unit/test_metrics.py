@@ -12,6 +12,7 @@ from aaco.core import registry, statistics, tables
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Estimate
 from aaco.core.settling import settled_at
+from aaco.derive import caveats
 
 
 def iterations(latencies, warmup=(), batch=1):
@@ -208,6 +209,19 @@ def test_a_node_in_a_loop_does_its_work_as_often_as_it_runs():
 def test_movement_alone_needs_no_arithmetic_roof():
     readings = measure(ROOFS, **roofline_tables(flops=0, moved=8 * 10**7, time_us=1000, dtypes=("int64",)))
     assert readings["hardware_envelope_utilization"].value == pytest.approx(0.8)
+
+
+def test_only_a_ceiling_that_nodes_are_held_against_puts_them_in_doubt():
+    """Mutation: all ceilings: a run in fp32 is doubted for what was measured of fp64."""
+    conditions = dict.fromkeys(("cpu_mhz_before", "cpu_mhz_after", "load_average", "others_cpu_pct"))
+    ceilings = [{"name": name, "value": 1e11, "unit": "FLOP/s", "low": 1e11, "high": 1e11, "samples": 1, "how": "so",
+                 "converged": name == "fp32_flops", "threads": 1, "conditions": conditions}
+                for name in ("fp32_flops", "fp64_flops")]
+    environment = {"machine": {"ceilings": ROOFS, "card": {"machine_id": "a", "ceilings": ceilings}}}
+    for dtype, doubts in (("float32", {}), ("float64", {"machine": "roofs in doubt: fp64_flops not converged"})):
+        found = roofline_tables(5 * 10**8, 1000, 1000, dtypes=(dtype,))
+        assert caveats(environment, found) == doubts
+    assert caveats(environment, {}) == doubts  # nothing tells what its nodes compute in
 
 
 def test_what_rests_on_a_doubtful_ceiling_says_so():

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from aaco.analytics import measurement_quality
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.measure import NO_CEILINGS
-from aaco.analytics.roofline.nodes import ROOFS
+from aaco.analytics.roofline.nodes import roofs_of
 from aaco.calibration import card
 from aaco.report import content, format
 from aaco.report.rows import Row, readings
@@ -142,16 +142,16 @@ def _witness(runtime: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _roofs(explanation: Explanation) -> Iterator[Row]:
-    """The measured ceilings that figures are held against, each with how it was measured."""
+    """The measured ceilings that the session's nodes are held against, each with how it was measured."""
     found = card.of(explanation.machine.get("card"))
     if found is None:
         if content.kind(explanation) == "Model":
             yield Row("Roofs", f"absent: {NO_CEILINGS}" if not explanation.machine.get("ceilings") else
                       "their values are kept, how they were measured is not")
         return
-    when = found.measured_utc.strftime("%Y-%m-%d %H:%M UTC")
+    when, of_nodes = found.measured_utc.strftime("%Y-%m-%d %H:%M UTC"), roofs_of(explanation.tables)
     for item in found.ceilings:
-        if item.name in ROOFS:
+        if item.name in of_nodes:
             settled = "converged" if item.converged else "did NOT converge"
             where = item.device or format.plural(item.threads, "thread")
             yield Row(f"Roof {item.name}", f"{format.number(item.value / 1e9)} G{item.unit}, {settled}, "

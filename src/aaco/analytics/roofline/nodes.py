@@ -44,7 +44,7 @@ def node_work(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table,
     """
     run = execution_window(window)
     time, work = time_per_inference(run), border_work(executed_work)
-    dtype = dtypes(run, executed_nodes)
+    dtype = dtypes(run.kernels, executed_nodes)
     rows: list[dict[str, Any]] = [
         {"name": name, "dtype": dtype.get(name), "flops": work[name][0], "bytes": work[name][1], "time_ns": ns}
         for name, ns in time.items() if name in work and ns > 0]
@@ -123,11 +123,20 @@ def _place(row: Mapping[str, Any], machine: Mapping[str, float]) -> dict[str, An
                     "bound": "compute" if compute_ns >= memory_ns else "memory", "why_absent": None}
 
 
-def dtypes(window: Window, executed_nodes: pa.Table) -> dict[str, str | None]:
+def roofs_of(found: Mapping[str, pa.Table]) -> set[str]:
+    """Names of the ceilings that a session's nodes are held against; all where it does not tell what those compute in.
+    """
+    if "kernels" not in found or "executed_nodes" not in found:
+        return ROOFS
+    types = dtypes(found["kernels"], found["executed_nodes"]).values()
+    return {BANDWIDTH, *(PEAKS[dtype] for dtype in types if dtype in PEAKS)}
+
+
+def dtypes(kernels: pa.Table, executed_nodes: pa.Table) -> dict[str, str | None]:
     """The type of each executed node's arithmetic, by the operator and the types that the capture saw it read."""
     columns = (executed_nodes[name].to_pylist() for name in ("name", "op_type", "domain"))
     operator = {name: (op_type, domain or "") for name, op_type, domain in zip(*columns, strict=True)}
-    seen = zip(window.kernels["executed_node"].to_pylist(), window.kernels["dtypes"].to_pylist(), strict=True)
+    seen = zip(kernels["executed_node"].to_pylist(), kernels["dtypes"].to_pylist(), strict=True)
     return {name: computes_in(*operator[name], types or ()) for name, types in dict(seen).items() if name in operator}
 
 
