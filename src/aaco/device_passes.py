@@ -29,7 +29,7 @@ from aaco.core.readings import Absent
 from aaco.core.show import Show
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
 from aaco.runner import iterations, ort
-from aaco.runner.job import MIGRAPHX, ON_CUDA
+from aaco.runner.job import CPU, MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.tracelake import layout
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from aaco.profiler.tracers import Tracer
     from aaco.profilers import Share
 
-ON_HOST = "CPUExecutionProvider"
 TRACED_BY = {**dict.fromkeys(ON_CUDA, "cupti"), MIGRAPHX: "rocprofv3"}
 # A replayed graph runs no node: names come from a pass without it, by sequence.
 GRAPHS = {"enable_cuda_graph", "trt_cuda_graph_enable"}
@@ -149,7 +148,7 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runt
     told = calls or times
     runs = _runs(found["api_calls"], runtime["profile"]["warmup"])
     profiled = _in_runs(named["kernels"], named["api_calls"], *runs)
-    on_host = pc.equal(found["kernels"]["provider"].cast(pa.string()), ON_HOST)
+    on_host = pc.equal(found["kernels"]["provider"].cast(pa.string()), CPU)
     nodes, host = found["kernels"].filter(pc.invert(on_host)), found["kernels"].filter(on_host)
     joined = passes.join(profiled, pa.concat_tables([named["api_calls"], _ranges(nodes)]),
                          set(nodes["executed_node"].to_pylist()), told.tables["kernels"])

@@ -23,7 +23,7 @@ from aaco.core.tables import replaced
 from aaco.profiler import ort as ort_profile
 from aaco.profiler import smi
 from aaco.runner import iterations, model_file, witness
-from aaco.runner.job import ON_CUDA
+from aaco.runner.job import CPU, ON_CUDA
 from aaco.tracelake import documents, layout, manifest, store
 
 NOT_PROFILED = "the run was made with --no-profile"
@@ -317,6 +317,9 @@ def _set(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
 
 def devices(session: Session, runtime: Mapping[str, Any]) -> dict[str, Any]:
     """Which devices the run saw, and that which its provider was asked for: what says which of them it used."""
+    if runtime.get("provider") == CPU:
+        return {"visible_devices": {"unused": f"the run used no device: {CPU} works on the host"},
+                "cuda_numbers": ()}
     options = (runtime.get("provider_options") or {}).get(runtime.get("provider")) or {}
     asked = str(options.get("device_id", "")) if runtime.get("provider") in ON_CUDA else ""
     return {"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW),

@@ -35,15 +35,12 @@ from aaco.report import bundle
 from aaco.tracelake import baselines, documents, layout, manifest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from aaco.compare import Request
     from aaco.governance.compare import Side
     from aaco.governance.tracediff import TraceChange
     from aaco.governance.verdict import RegressionVerdict
     from aaco.tracelake.history import Key
 
-NO_MEMORY = "the telemetry of the devices says nothing of their memory"
 
 
 class Run(NamedTuple):
@@ -174,7 +171,7 @@ def sweep(settings: Settings, model: str, batches: Sequence[int], show: Show = S
     failed: dict[int, AacoError] = {}
     for _, point, found in _swept(plans, "batch", settings, show, failed):
         points.append(point)
-        why_no_vram = found.explanation.absent.get(layout.GPU_EVENTS, NO_MEMORY)
+        why_no_vram = found.metrics["peak_vram_bytes"].why_absent
         why_no_rss = found.explanation.absent.get(SYSTEM_EVENTS.file, "the telemetry says nothing of it")
     return Sweep(curve(points, why_no_vram, why_no_rss), tuple(batch for batch, _ in plans), seed, first.backend,
                  failed)
@@ -415,20 +412,12 @@ def _answers(session: Session) -> ModuleType:
 
 def _point(batch: int, found: Run) -> Point:
     latency, throughput = found.metrics["latency_p50_ms"], found.metrics["throughput_per_s"]
+    used = found.metrics["peak_vram_bytes"].value
     if latency.value is None or throughput.value is None:
         raise UsageError(latency.why_absent or throughput.why_absent, "--iterations 20, or a longer --budget")
     return Point(batch, latency.value, latency.low, latency.high, throughput.value, found.session.id,
-                 *_vram(found.explanation.tables.get("gpu_events")),
+                 None if used is None else int(used), found.metrics["peak_vram_pct"].value,
                  peak_rss_bytes(found.explanation.tables.get("system_events")))
-
-
-def _vram(gpu_events: pa.Table | None) -> tuple[int | None, int | None]:
-    """The most memory in use on the fullest device while the session was watched, and that device's memory."""
-    if gpu_events is None:
-        return None, None
-    known = zip(gpu_events["vram_used_bytes"].to_pylist(), gpu_events["vram_total_bytes"].to_pylist(), strict=True)
-    fullest = max(((used / total, used, total) for used, total in known if used is not None and total), default=None)
-    return (None, None) if fullest is None else fullest[1:]
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aaco import pipeline
 from aaco.analytics import graph, inputs, operators
@@ -30,9 +29,9 @@ from aaco.core.session import Record, Session
 from aaco.core.session import sessions as every
 from aaco.runner import dimensions, model_file
 from aaco.runner import inputs as fed_inputs
+from aaco.runner.job import CPU
 from aaco.tracelake import layout
 
-HOST = "CPUExecutionProvider"
 GRAPH = ("graph_nodes", "graph_edges", "executed_nodes")
 OF_A_MODEL = "name sessions of a model that aaco ran: aaco run MODEL, aaco sweep MODEL"
 
@@ -57,7 +56,8 @@ def observe(sessions: Sequence[Session], settings: Settings, ran_on: str | None 
     try:
         roofs = named(ran_on) if ran_on else _own_roofs(chosen, settings)
         nodes = _nodes(chosen, folder, _times(found))
-        made = twin(nodes, [_measured(one) for one in found], roofs, beside=chosen.record["backend_ran"] != HOST)
+        measured = [_measured(one, memory) for one, memory in zip(found, _memory(found), strict=True)]
+        made = twin(nodes, measured, roofs, beside=chosen.record["backend_ran"] != CPU)
     except Absent as reason:
         raise UsageError(f"no twin of {chosen.record['plan']['model']}: {reason}", _step(str(reason))) from None
     by_batch: dict[int, tuple[str, ...]] = {}
@@ -118,7 +118,7 @@ def _of_card(found: MachineCard, name: str) -> Roofs:
 def _own_roofs(explained: Explanation, settings: Settings) -> Roofs:
     """The roofs that the session's machine was measured to have: in the session, else in the cache."""
     measured = card.of(explained.machine.get("card"))
-    if explained.record["backend_ran"] != HOST:
+    if explained.record["backend_ran"] != CPU:
         if measured is None or measured.device is None:
             raise Absent("what its device can do is not in the session")
         return _of_card(measured, "this machine")
@@ -156,24 +156,21 @@ def _batch(one: Explanation) -> int:
     return int(one.runtime.get("batch") or one.record["plan"]["batch"])
 
 
-def _measured(one: Explanation) -> Measured:
+def _measured(one: Explanation, memory: float | None) -> Measured:
     latency = one.readings["latency_p50_ms"]
     if latency.value is None:
         raise Absent(f"session {one.session_id} has no median latency: {latency.why_absent}")
-    events = one.tables.get("gpu_events")
-    resident = inputs.peak_rss_bytes(one.tables.get("system_events"))
-    memory = _most(events, "vram_used_bytes") if events is not None else resident
-    return Measured(_batch(one), latency.value, latency.low, latency.high, memory, _mean(events, "power_w"))
+    return Measured(_batch(one), latency.value, latency.low, latency.high, memory,
+                    one.readings["device_power_mean_w"].value)
 
 
-def _most(table: pa.Table | None, column: str) -> float | None:
-    value = None if table is None else pc.max(table[column]).as_py()
-    return float(value) if value else None
-
-
-def _mean(table: pa.Table | None, column: str) -> float | None:
-    value = None if table is None else pc.mean(table[column]).as_py()
-    return float(value) if value else None
+def _memory(found: Sequence[Explanation]) -> list[float | None]:
+    """What each session needed at most, by one measure: on CPUs the resident set; on a device what its own processes
+    held of its memory or, where that is not told of every session, what was in use there, by whomever."""
+    if found[0].record["backend_ran"] == CPU:
+        return [inputs.peak_rss_bytes(one.tables.get("system_events")) for one in found]
+    own, used = ([one.readings[name].value for one in found] for name in ("own_peak_vram_bytes", "peak_vram_bytes"))
+    return used if None in own else own
 
 
 def _times(found: Sequence[Explanation]) -> dict[int, dict[str, float]]:

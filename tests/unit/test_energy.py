@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco import ingest
 from aaco.analytics import energy
 from aaco.analytics.energy import Curve, Power, spent, trapezoid
 from aaco.analytics.inputs import Spans
@@ -172,6 +174,39 @@ def test_use_without_a_profiler() -> None:
     assert "does not tell what the run's processes hold" in found["own_peak_vram_bytes"].why_absent
     assert (found["load_peak_vram_bytes"].value, found["measured_peak_vram_bytes"].value) == (30, 20)
     assert "not sampled in this phase" in found["warmup_peak_vram_bytes"].why_absent
+
+
+def beside_a_tenant() -> dict[str, pa.Table]:
+    """A run on device 0, of 80 bytes; another's work on device 1, of 90; the profiled passes come last, and hold most.
+    """
+    own = SAMPLES.build(t_ns=[2 * S], device_id=[0], value=[1.0], name=["own_processes"], unit=["1"])
+    ours = told(8, vram_used_bytes=[5] * 60 + [40] * 20, vram_total_bytes=[80] * 80)
+    theirs = told(8, vram_used_bytes=[70] * 80, vram_total_bytes=[90] * 80, power_w=np.full(80, 600.0) + np.arange(80),
+                  device_id=[1] * 80)
+    return {"gpu_events": pa.concat_tables([ours, theirs]).unify_dictionaries(), "samples": own,
+            "inference_iters": inferences(40, 1, 0.1)}
+
+
+def test_the_most_memory_is_that_of_the_runs_device_in_what_is_measured() -> None:
+    """Mutations: every device of the host; the whole recording."""
+    found = read(beside_a_tenant())
+    assert (found["peak_vram_bytes"].value, found["peak_vram_pct"].value) == (5, 6.25)
+    assert found["device_power_mean_w"].value == pytest.approx(305, rel=0.01)
+    unsized = beside_a_tenant()
+    unsized["gpu_events"] = unsized["gpu_events"].drop_columns("vram_total_bytes").append_column(
+        "vram_total_bytes", pa.nulls(160, pa.int64()))
+    assert "how much memory it has" in read(unsized)["peak_vram_pct"].why_absent
+
+
+def test_a_run_on_cpus_has_no_device() -> None:
+    """Whoever works on the host's only device meanwhile. Mutation: there is no other, so it is the run's."""
+    session = SimpleNamespace(folder=Path("nowhere"))
+    of_run = ingest.devices(session, {"provider": "CPUExecutionProvider"})
+    alone = {"gpu_events": told(8, vram_used_bytes=[5] * 80), "inference_iters": inferences(40, 1, 0.1)}
+    for name in ("energy_per_inference_j", "peak_vram_bytes", "device_power_of_cap_pct"):
+        assert read(alone, **of_run)[name].why_absent == \
+            "the run used no device: CPUExecutionProvider works on the host"
+    assert read(alone, **ingest.devices(session, {"provider": "CUDAExecutionProvider"}))["peak_vram_bytes"].value == 5
 
 
 def test_what_the_runs_own_processes_held() -> None:

@@ -10,12 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from aaco import pipeline
 from aaco.analytics.sizes import SizePoint, size_curve
 from aaco.analytics.sweep import Point, curve
 from aaco.cli.sweep import _over, _refuse_form, _whole
 from aaco.core.errors import UsageError
-from aaco.core.tables import GPU_EVENTS
 from aaco.report.sweep import draw
 
 
@@ -181,19 +179,12 @@ def test_the_largest_size_surely_within_a_limit():
 def test_memory_of_the_batches():
     """Batch 4 is the first with more than nine tenths of the memory in use. Mutation: taking the last one."""
     used = {1: 10, 2: 60, 4: 95, 8: 99}
-    points = [Point(batch, 1.0, None, None, 1.0 * batch, "", share * 10**8, 10**10) for batch, share in used.items()]
+    points = [Point(batch, 1.0, None, None, 1.0 * batch, "", share * 10**8, share) for batch, share in used.items()]
     found = curve(points)
     assert found.vram_used.value == 99 * 10**8 and found.memory_bound_batch.value == 4
     assert [row["vram_share"] for row in found.document()["points"]] == [0.10, 0.60, 0.95, 0.99]
     small = curve(points[:2]).memory_bound_batch
     assert small.value is None and small.why_absent == "no batch fills the memory: batch 2 uses 60.0 %"
-
-
-def test_the_fullest_device_says_how_much_memory_a_session_used():
-    rows = GPU_EVENTS.build(device_id=[0, 1, 0, None], vram_used_bytes=[50, 30, 60, None],
-                            vram_total_bytes=[100, 40, 100, 100])
-    assert pipeline._vram(rows) == (30, 40) and pipeline._vram(None) == (None, None)
-    assert pipeline._vram(rows.slice(3)) == (None, None)
 
 
 def test_the_picture_has_every_batch_the_knee_the_limit_and_the_memory():

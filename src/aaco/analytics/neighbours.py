@@ -38,8 +38,8 @@ def run_devices(gpu_events: pa.Table, samples: pa.Table | None = None,
                 cuda_numbers: Collection[int] | None = None) -> RunDevices:
     """The devices of the telemetry that the run used. Raises Absent where it had an instance of one, or none is known.
 
-    visible_devices: what the recorder says of them (collectors/visible.py). cuda_numbers: of those that the run worked
-    on, as CUDA numbers them.
+    visible_devices: what the recorder says of them (collectors/visible.py), or why the run used none (`unused`).
+    cuda_numbers: of those that the run worked on, as CUDA numbers them.
     """
     numbers, known_by = _used(gpu_events, samples, visible_devices or {}, cuda_numbers or ())
     return RunDevices(numbers, gpu_events.filter(pc.is_in(gpu_events["device_id"], pa.array(numbers, pa.int64()))),
@@ -71,6 +71,8 @@ def _used(gpu_events: pa.Table, samples: pa.Table | None, visible: Mapping[str, 
           cuda_numbers: Collection[int]) -> tuple[tuple[int, ...], str]:
     """Their numbers, and how they are known."""
     known = sorted(gpu_events["device_id"].drop_null().unique().to_pylist())
+    if unused := visible.get("unused"):
+        raise Absent(unused)
     if visible.get("instance"):
         raise Absent(visible["why_not"])
     for name, meaning in ((OWN, "the run's processes worked there"), (HELD, "the run's processes held it")):

@@ -14,7 +14,7 @@ from aaco.core.readings import Estimate, Reading
 
 SCHEMA_VERSION = 1
 SATURATED_PCT = 10.0  # a doubling of the batch that brings less than this no longer pays
-FULL = 0.9  # share of a device's memory from which a batch is bound by it
+FULL_PCT = 90  # of a device's memory, from which a batch is bound by it
 ROUNDING_PCT = 1e-9  # gains that agree to this are equal: throughputs are quotients of doubles
 
 
@@ -28,16 +28,9 @@ class Point:
     high: float | None
     throughput_per_s: float
     session_id: str = ""
-    vram_used_bytes: int | None = None  # the most that was in use on a device, by all its programs
-    vram_total_bytes: int | None = None
+    vram_used_bytes: int | None = None  # the most that was in use on a device of the run, by all its programs
+    vram_used_pct: float | None = None  # of the memory that the fullest of them has
     rss_peak_bytes: int | None = None  # the largest resident set of a measured process
-
-    @property
-    def vram_share(self) -> float | None:
-        """The share of the device's memory that was in use; None where it was not recorded."""
-        if self.vram_used_bytes is None or not self.vram_total_bytes:
-            return None
-        return self.vram_used_bytes / self.vram_total_bytes
 
     @property
     def throughput(self) -> Estimate:
@@ -176,13 +169,13 @@ class Curve:
     @property
     def memory_bound_batch(self) -> Reading:
         """The smallest batch that has more than nine tenths of the device's memory in use."""
-        shares = [(point.batch, point.vram_share) for point in self.points if point.vram_share is not None]
+        shares = [(point.batch, point.vram_used_pct) for point in self.points if point.vram_used_pct is not None]
         if not shares:
-            return _absent("memory_bound_batch", self.why_no_vram)
-        full = [batch for batch, share in shares if share > FULL]
+            return _absent("memory_bound_batch", self.why_no_vram or "the device does not tell how much memory it has")
+        full = [batch for batch, share in shares if share > FULL_PCT]
         if not full:
             batch, most = max(shares, key=lambda one: one[1])
-            return _absent("memory_bound_batch", f"no batch fills the memory: batch {batch} uses {100 * most:.1f} %")
+            return _absent("memory_bound_batch", f"no batch fills the memory: batch {batch} uses {most:.1f} %")
         return Reading("memory_bound_batch", "1", full[0])
 
     @property
@@ -246,5 +239,5 @@ def _row(point: Point, gain: Gain | None, efficiency: float) -> dict[str, Any]:
             "gain_per_doubling_pct": pct and pct.value, "gain_ci_low": pct and pct.low,
             "gain_ci_high": pct and pct.high, "gain_is_distinct": gain and gain.is_distinct,
             "optimal_score": point.optimal_score,
-            "vram_used_bytes": point.vram_used_bytes, "vram_share": point.vram_share,
+            "vram_used_bytes": point.vram_used_bytes, "vram_share": point.vram_used_pct and point.vram_used_pct / 100,
             "rss_peak_bytes": point.rss_peak_bytes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+CPU = "CPUExecutionProvider"
 # These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
 ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
 MIGRAPHX = "MIGraphXExecutionProvider"

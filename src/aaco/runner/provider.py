@@ -18,10 +18,9 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from aaco.core.errors import AacoError, Missing, ModelError, UsageError
-from aaco.runner.job import MEMORY, ON_CUDA, Job
+from aaco.runner.job import CPU, MEMORY, ON_CUDA, Job
 from aaco.tracelake.outputs import Produced
 
-CPU = "CPUExecutionProvider"
 NO_TENSOR = "it is no tensor"
 IN_DEVICE = "it stays in the device's memory, and numpy has no such type"
 # ONNX Runtime's arena and device allocators, cudaMalloc and hipMalloc, operator new.

@@ -17,6 +17,7 @@ DRIVER = "the driver's telemetry"
 OWN_VRAM = "own_vram_bytes"  # of the samples table
 PERIOD_NS, USERS_NS = 100_000_000, 1_000_000_000  # a share is of the time before it; that of processes may be so old
 FEWEST = 3
+PHASES = (None, "warmup", "measurement")  # of a process that is measured; None: it loads the model
 
 
 @metric(unit="pct", better="higher", formula="mean share of SMs that were busy, of the run's busy devices", source=GPM)
@@ -69,21 +70,41 @@ def device_processes_max(run_devices: RunDevices, measured_spans: Spans) -> Esti
         formula="most memory in use until the first warm-up inference, of the run's busy devices")
 def load_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
     """Device memory that was in use at most while loading, by whomever, as sampled."""
-    return _memory(run_devices, inference_iters, measured_spans, None)
+    return _peak(run_devices, inference_iters, measured_spans, None)
 
 
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use while warming up, of the run's busy devices")
 def warmup_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
     """Device memory that was in use at most while warming up, by whomever, as sampled."""
-    return _memory(run_devices, inference_iters, measured_spans, "warmup")
+    return _peak(run_devices, inference_iters, measured_spans, "warmup")
 
 
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use while inferences were measured, of the run's busy devices")
 def measured_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
     """Device memory that was in use at most while inferences were measured, by whomever, as sampled."""
-    return _memory(run_devices, inference_iters, measured_spans, "measurement")
+    return _peak(run_devices, inference_iters, measured_spans, "measurement")
+
+
+@metric(unit="bytes", better="lower", source=DRIVER,
+        formula="most memory in use from loading to the last measured inference, of the run's busy devices")
+def peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
+    """Device memory that was in use at most in the processes that are measured, by whomever, as sampled."""
+    return _peak(run_devices, inference_iters, measured_spans, *PHASES)
+
+
+@metric(unit="pct", better="lower", source=DRIVER, bands=("<=90 room left", ">90 full"),
+        formula="most memory in use / memory there is, from loading to the last measured inference, of the run's busy "
+                "devices")
+def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
+    """How full the memory of the fullest of the run's devices was, by whomever, as sampled."""
+    held, method = _held(run_devices, inference_iters, measured_spans, *PHASES)
+    sized = held.filter(pc.greater(held["vram_total_bytes"], 0))
+    if not sized.num_rows:
+        raise Absent("the device does not tell how much memory it has")
+    return Estimate(100 * float(np.max(sized["vram_used_bytes"].to_numpy() / sized["vram_total_bytes"].to_numpy())),
+                    method=method)
 
 
 @metric(unit="bytes", better="lower",
@@ -110,21 +131,27 @@ def _share(samples: pa.Table, run_devices: RunDevices, spans: Spans, name: str,
     return Estimate(float(values.mean()), method=run_devices.of(worked))
 
 
-def _memory(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, phase: str | None) -> Estimate:
-    """Of every process of the session, and of the devices that worked the one that had most."""
+def _peak(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *phases: str | None) -> Estimate:
+    held, method = _held(run_devices, inference_iters, spans, *phases)
+    return Estimate(float(pc.max(held["vram_used_bytes"]).as_py()), method=method)
+
+
+def _held(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *phases: str | None
+          ) -> tuple[pa.Table, str]:
+    """What the devices that worked had in use in these phases of every process of the session; and which they are."""
     worked = busy(run_devices.events, spans)
     rows = _rows(run_devices.events, worked)
     known = rows.filter(pc.is_valid(rows["vram_used_bytes"]))
-    at, used, began = known["t_ns"].to_numpy(), known["vram_used_bytes"].to_numpy(), 0
+    at, began = known["t_ns"].to_numpy(), 0
     held = np.zeros(len(at), bool)
     for process in np.unique(inference_iters["process"].to_numpy()).tolist():
         rows = inference_iters.filter(pc.equal(inference_iters["process"], process))
-        first, last = phase_ns(rows, phase, began)
-        held |= (first < last) & (at >= first) & (at <= last)
+        for first, last in (phase_ns(rows, phase, began) for phase in phases):
+            held |= (first < last) & (at >= first) & (at <= last)
         began = int(pc.max(rows["t_end_ns"]).as_py())
     if not held.any():
         raise Absent("the device's memory was not sampled in this phase")
-    return Estimate(float(used[held].max()), method=run_devices.of(worked))
+    return known.filter(pa.array(held)), run_devices.of(worked)
 
 
 def _rows(table: pa.Table, devices: list[int]) -> pa.Table:
