@@ -126,23 +126,22 @@ def test_times_off_the_cpu_are_those_slept(start: Any, tmp_path: Path) -> None:
 
 
 @live
-def test_as_an_unprivileged_user(tmp_path: Path) -> None:
-    """At perf_event_paranoid 2, without any capability: everything but the faults of the kernel's part."""
+def test_as_an_unprivileged_user() -> None:
+    """At perf_event_paranoid 2, without any capability: everything but the faults of the kernel's part.
+
+    It makes its own folder: every pytest that starts closes those of all others to other users.
+    """
     if os.getuid():
         pytest.skip("needs root to become nobody; as this user the other tests show the same")
-    tmp_path.chmod(0o777)
-    for folder in tmp_path.parents:
-        if folder == Path("/tmp"):
-            break
-        folder.chmod(folder.stat().st_mode | 0o011)
-    code = f"""
-import ctypes, os, resource, sys, time, threading
+    code = """
+import ctypes, os, resource, sys, tempfile, time, threading
 from pathlib import Path
 from aaco.collectors.perf_switches import Sampler
 import numpy, pyarrow.compute as pc, pyarrow as pa
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: setuid took it away
-sampler = Sampler(os.getpid(), raw=Path({str(tmp_path / "raw.bin")!r}))
+folder = tempfile.TemporaryDirectory()
+sampler = Sampler(os.getpid(), raw=Path(folder.name) / "raw.bin")
 sampler.start()
 before = resource.getrusage(resource.RUSAGE_THREAD)
 for _ in range(300): time.sleep(0.001)
