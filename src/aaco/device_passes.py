@@ -101,19 +101,19 @@ def profile(folder: Path, workload: Workload, plan: Plan, show: Show, counting: 
         yield {"device": _untraced(name, reason)}
         return
     yield {"profile": profiled}
+    timed = False
     for fact, one, each, doing in (("device", times, around[1], "timing kernels on the device"),
                                    ("device_calls", calls, around[2], "tracing the calls that launch them")):
         show.step(f"{doing} for {plan.profile_iterations} iterations in a separate process")
         try:
             yield {fact: {"tracer": name} | ort.traced_pass(one, workload, plan, **asdict(each))}
+            timed = True
         except StorageError:
             raise
         except AacoError as reason:
             show.step(f"that failed: {reason.what}")
             yield {fact: _untraced(name, reason)}
-            if fact == "device":
-                counting = None  # there are no kernels to join counters to
-    if counting:
+    if counting and timed:  # else there are no kernels to join counters to
         yield {"device_counters": device_counters.count(folder, workload, plan, counting, show)}
 
 
@@ -133,19 +133,21 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runt
     runtime: the facts that `profile` gave. found: `kernels` and `api_calls` of the runtime's own profile, on this
     session's clock, whose nodes name the device's kernels.
     """
-    if why := runtime["device"].get("why_absent"):
-        raise Absent(why)
     from aaco.profiler.tracers import TRACERS
 
-    tracer = TRACERS.get(name := runtime["device"].get("tracer", "cupti"))
+    facts = runtime["device"]
+    tracer = TRACERS.get(name := facts.get("tracer", "cupti"))
     if tracer is None:
         raise Absent(f"the device was traced by {name!r}, which this version does not read")
     captures = _Captures(tracer, -(clocks.ahead_ns(tracer.CLOCK) or 0))
     names, times_in, calls_in = (folder / part for part in layout.DEVICE_PASSES[tracer.NAME])
+    times = _tried(times_in, captures, facts)
+    # Before there was a pass of the calls, there was no folder of it.
+    calls = _tried(calls_in, captures, runtime.get("device_calls", {})) if calls_in.is_dir() else None
+    told = calls if isinstance(calls, _Pass) else times
+    if not isinstance(told, _Pass):
+        raise told
     named, said = captures.of(names)
-    times = _traced(times_in, captures)
-    calls, why_not = _with_calls(calls_in, captures, runtime.get("device_calls", {}))
-    told = calls or times
     runs = _runs(found["api_calls"], runtime["profile"]["warmup"])
     profiled = _in_runs(named["kernels"], named["api_calls"], *runs)
     on_host = pc.equal(found["kernels"]["provider"].cast(pa.string()), CPU)
@@ -153,19 +155,21 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runt
     joined = passes.join(profiled, pa.concat_tables([named["api_calls"], _ranges(nodes)]),
                          set(nodes["executed_node"].to_pylist()), told.tables["kernels"])
     copies = told.tables["copies"]
-    checked = {"checked": passes.spent(times.tables["kernels"]) | times.lasted()} if calls else {}
-    account = joined.account | {"tracer": tracer.NAME} | told.lasted() | checked | {
+    with_calls = told is calls
+    account = joined.account | {"tracer": tracer.NAME, "with_calls": with_calls} | told.lasted() | {
         "copies": copies.filter(pc.is_valid(copies["iteration"])).num_rows,
         "host_nodes": len(set(host["executed_node"].to_pylist())),
-        "problems": list(dict.fromkeys((*said, *times.problems, *(calls.problems if calls else ()), *why_not)))}
-    tables = {"kernels": _described(joined.kernels, nodes), "api_calls": _with_runs(told, bool(calls))}
+        "problems": list(dict.fromkeys([*said, *_lost("times kernels", times), *_lost("records calls", calls)]))}
+    if with_calls and isinstance(times, _Pass):
+        account["checked"] = passes.spent(times.tables["kernels"]) | times.lasted()
+    tables = {"kernels": _described(joined.kernels, nodes), "api_calls": _with_runs(told, with_calls)}
     if copies.num_rows:
         tables["copies"] = copies
-    if facts := runtime.get("device_counters"):
-        counts = device_counters.read(folder, told.tables["kernels"], facts)
+    if counted := runtime.get("device_counters"):
+        counts = device_counters.read(folder, told.tables["kernels"], counted)
         tables |= counts.tables
         account["counters"] = counts.account
-    if not calls:
+    if not with_calls:
         tables |= {name: _without_links(tables[name]) for name in ("kernels", "copies") if name in tables}
     return Device(tables, joined.methods, passes.executions(nodes, len(runs[0]), len(told.begins)), account)
 
@@ -185,16 +189,20 @@ def views(found: Mapping[str, pa.Table], account: Mapping[str, Any]) -> dict[str
     return known | {"unprofiled": Unprofiled(len(latencies), float(np.median(latencies)), "the plain pass")}
 
 
-def _with_calls(folder: Path, captures: _Captures, facts: Mapping[str, Any]) -> tuple[_Pass | None, list[str]]:
-    """The pass that recorded the calls, too; or none, with the reason where one was made."""
-    if not folder.is_dir():  # recorded before there was one
-        return None, []
+def _tried(folder: Path, captures: _Captures, facts: Mapping[str, Any]) -> _Pass | Absent | BadCapture:
+    """What a pass under the tracer alone left, or why nothing."""
     try:
         if why := facts.get("why_absent"):
             raise Absent(why)
-        return _traced(folder, captures), []
+        return _traced(folder, captures)
     except (Absent, BadCapture) as reason:
-        return None, [f"the pass that records calls: {reason}"]
+        return reason
+
+
+def _lost(doing: str, tried: _Pass | Absent | BadCapture | None) -> list[str]:
+    if tried is None:
+        return []
+    return tried.problems if isinstance(tried, _Pass) else [f"the pass that {doing}: {tried}"]
 
 
 def _traced(folder: Path, captures: _Captures) -> _Pass:

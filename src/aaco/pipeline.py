@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from aaco.tracelake.history import Key
 
 
-
 class Run(NamedTuple):
     """A finished run: its session, and everything explained."""
 

@@ -20,6 +20,7 @@ from aaco.analytics.trace import NO_GPU
 from aaco.cli.critical_path import critical_path
 from aaco.core import tables
 from aaco.core.config import resolve
+from aaco.core.errors import BadBundle
 from aaco.examinations import fingerprints, inferences
 from aaco.report import document, html, markdown, plots, terminal
 from aaco.tracelake import documents, layout, manifest, queries, store
@@ -208,6 +209,25 @@ def test_a_part_of_a_session_is_what_its_tables_have_inside(tmp_path, monkeypatc
         assert read == cut == wanted
     groups = queries.batches(part, tables.KERNEL_GROUPS, ["calls"])
     assert sum(pc.sum(rows["calls"]).as_py() for rows in groups) == 3 * BERT_KERNELS
+
+
+def test_a_search_for_the_path_is_of_the_work_of_inferences(tmp_path):
+    """Mutation: warm-up counts as work, too."""
+    session, _, kernels = planted(tmp_path, calls="there")
+    work = RUNS * kernels
+    for most, why in ((work, None), (work - 1, f"{work:,} pieces of device work are more than")):
+        found = pipeline.seal(session, resolve(overrides={"analysis": {"critical_path_work": most}}), "complete")
+        said = found.readings["critical_path_ns"]
+        assert said.value if why is None else why in said.why_absent
+
+
+def test_inferences_that_are_gone_are_said_to_be(tmp_path):
+    """Mutation: a table made of no rows at all, which is a traceback."""
+    session, _, _ = planted(tmp_path, calls="there")
+    sealed(session)
+    (session.folder / tables.API_CALLS.file).unlink()
+    with pytest.raises(BadBundle, match="has no inferences"):
+        inferences.of(session)
 
 
 def test_kernels_of_products_have_the_shares_of_their_nodes_under_the_measured_roofs(tmp_path):

@@ -212,6 +212,50 @@ def test_without_its_pass_the_calls_are_missing_with_the_reason(tmp_path, spoil,
     assert "no launch call" in found.readings["host_limited_pct"].why_absent
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+def test_without_the_pass_of_kernels_alone_those_with_the_calls_stand(tmp_path, damaged):
+    """Nothing else is missing than the check of the one pass by the other. Mutation: the device given up."""
+    session, truth, kernels = planted(tmp_path, calls="there")
+    if damaged:
+        (session.folder / layout.CUPTI_TIMES / "43-1.cupti").write_bytes(b"AACOCUPT" + bytes(64))
+    else:
+        runtime = session.read_json(layout.ORT_CONFIG)
+        session.write_json(layout.ORT_CONFIG, runtime | {"device": {"tracer": "cupti", "why_absent": "it was killed"}})
+    found = derive.explanation(session, Analysis(), anew=True)
+    account = found.examined["device_passes"]
+    assert account["named_ns"] == account["timed"]["ns"] == sum(truth.values()) + 7 * RUNS * kernels
+    assert "checked" not in account and len(account["problems"]) == 1
+    assert account["problems"][0].startswith("the pass that times kernels: ")
+    assert ("43-1.cupti" if damaged else "it was killed") in account["problems"][0]
+    assert found.trace.launches.linked == RUNS * kernels and found.readings["host_limited_pct"].value > 50
+    assert found.readings["gpu_active_ratio"].value == account["timed"]["busy_ns"] / account["wall_ns"]
+    rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
+    assert "with the calls that launched them" in rows["Timed"] and "Checked" not in rows
+
+
+@pytest.mark.parametrize("failing, tells", [
+    ({"device"}, ["device_calls", "device_counters"]), ({"device_calls"}, ["device", "device_counters"]),
+    ({"device", "device_calls"}, [])])
+def test_kernels_are_counted_where_either_pass_has_them(tmp_path, monkeypatch, failing, tells):
+    """Mutation: not counted where the first pass failed."""
+    def traced_pass(folder, *_, **__):
+        fact = {layout.CUPTI_TIMES: "device", layout.CUPTI_CALLS: "device_calls"}[str(folder.relative_to(tmp_path))]
+        if fact in failing:
+            raise Missing(f"no {fact}")
+        return {"iterations": RUNS}
+
+    monkeypatch.setenv("AACO_CUPTI", str(cupti.build(tmp_path)))
+    monkeypatch.setattr(device_passes.ort, "profile_pass", lambda *_, **__: {})
+    monkeypatch.setattr(device_passes.ort, "traced_pass", traced_pass)
+    monkeypatch.setattr(device_passes.device_counters, "count", lambda *_: [{"tool": "ncu"}])
+    backend = registry.BackendEntry(name="c", provider="CUDAExecutionProvider")
+    workload = Workload(tmp_path / "m.onnx", backend, {}, False)
+    found = {name: fact for one in device_passes.profile(tmp_path, workload, Plan(model="m"), SILENT, counting=object())
+             for name, fact in one.items()}
+    assert [name for name, fact in found.items() if name != "profile" and "why_absent" not in fact] == tells
+    assert {name: found[name]["why_absent"] for name in failing} == {name: f"no {name}" for name in failing}
+
+
 def test_the_work_of_executed_nodes_is_found_once(tmp_path, monkeypatch):
     """For operators and for the roofs. Mutation: what the tables took is not handed on."""
     session, _, _ = planted(tmp_path)

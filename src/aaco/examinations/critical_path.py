@@ -33,7 +33,7 @@ def examine(session: Session, settings: Analysis) -> None:
     """Write what bounded the wall time; where the trace has too much work for an import, that. Raises BadBundle,
     StorageError."""
     documents.remove(session, DOCUMENT, *(spec.file for spec in TABLES))
-    work = sum(queries.rows(session, spec) for spec in (KERNELS, COPIES))
+    work = sum(queries.rows_within(session, spec) for spec in (KERNELS, COPIES))
     try:
         if work > settings.critical_path_work:
             raise Absent(f"{work:,} pieces of device work are more than analysis.critical_path_work "

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.inputs import RUN
+from aaco.core.errors import BadBundle
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS
 from aaco.tracelake import documents, layout, queries
@@ -17,6 +18,9 @@ def of(session: Session) -> Session:
     if "timed" not in documents.read(session, layout.EXAMINED["device_passes"]):
         return session
     runs = _runs(session)
+    if not runs.num_rows:
+        raise BadBundle(f"{session.folder / API_CALLS.file} has no inferences, in which its device was traced",
+                        f"aaco analyze {session.id}  # makes the tables anew from what was recorded")
     return queries.Part(session.folder, pc.min(runs["t_start_ns"]).as_py(), pc.max(runs["t_end_ns"]).as_py())
 
 
@@ -27,4 +31,5 @@ def wall_ns(session: Session) -> int | None:
 
 def _runs(session: Session) -> pa.Table:
     calls = queries.batches(session, API_CALLS, ("name", "t_start_ns", "t_end_ns", "dur_ns"))
-    return pa.Table.from_batches(rows.filter(pc.equal(rows["name"].cast(pa.string()), RUN)) for rows in calls)
+    rows = [some.filter(pc.equal(some["name"].cast(pa.string()), RUN)) for some in calls]
+    return pa.Table.from_batches(rows, rows[0].schema if rows else API_CALLS.build().schema)

@@ -26,7 +26,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
     timed, profiled = document["timed"], document["profiled"]
     of, same = timed["inferences"], document["identical"]
     checked = document.get("checked")
-    by = "with the calls that launched them" if checked else "in a pass of their own"
+    by = "with the calls that launched them" if document.get("with_calls", checked) else "in a pass of their own"
     tracer = TRACERS[document.get("tracer", "cupti")]
     yield Row("Timed", f"{format.plural(timed['kernels'], 'kernel')} in {format.plural(of, 'inference')}, by "
                        f"{tracer} {by}: {format.duration(timed['ns'] // of)} per inference, the device at work "

@@ -73,6 +73,13 @@ def rows(session: folders.Session, spec: TableSpec) -> int:
         return int(file.metadata.num_rows)
 
 
+def rows_within(session: folders.Session, spec: TableSpec) -> int:
+    """How many rows `batches` gives: of a Part those of it. Raises BadBundle."""
+    if not isinstance(session, Part):
+        return rows(session, spec)
+    return sum(batch.num_rows for batch in batches(session, spec, [time_column(spec)]))
+
+
 def has_values(session: folders.Session, spec: TableSpec, column: str) -> bool:
     """Whether any row has a value in the column, told without reading it. Raises BadBundle."""
     if not store.holds(session, spec):
