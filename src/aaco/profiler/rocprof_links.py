@@ -90,8 +90,9 @@ def _at(spots: Spots, things: Spots) -> Ints:
         by_time = mine[np.argsort(spots.us[mine], kind="stable")]
         us = spots.us[by_time]
         nth = np.arange(len(us)) - np.searchsorted(us, us)
-        at = np.minimum(np.searchsorted(things.us[order], us) + nth, len(order) - 1)
-        found[by_time] = np.where(things.us[order[at]] == us, order[at], NONE)
+        at = np.searchsorted(things.us[order], us) + nth
+        there = order[np.minimum(at, len(order) - 1)]
+        found[by_time] = np.where((at < len(order)) & (things.us[there] == us), there, NONE)
     return found
 
 
