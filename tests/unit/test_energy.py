@@ -210,9 +210,12 @@ def test_a_run_on_cpus_has_no_device() -> None:
 
 
 def test_what_the_runs_own_processes_held() -> None:
-    """The most at one sample, of the devices that worked. Mutations: the mean; an idle device's; other samples."""
-    held = SAMPLES.build(t_ns=np.arange(5) * S // 5, device_id=[0, 0, 0, 1, 0], value=[10.0, 30.0, 20.0, 99.0, 500.0],
-                         name=["own_vram_bytes"] * 4 + ["sm_pct"], unit=["bytes"] * 4 + ["pct"])
+    """The most at one sample, of the devices that worked, before the run is profiled. Mutations: the mean; an idle
+    device's; other samples; those of the passes that profile, too.
+    """
+    held = SAMPLES.build(t_ns=[*np.arange(5) * S // 5, 7 * S], device_id=[0, 0, 0, 1, 0, 0],
+                         value=[10.0, 30.0, 20.0, 99.0, 500.0, 40.0], unit=["bytes"] * 4 + ["pct", "bytes"],
+                         name=["own_vram_bytes"] * 4 + ["sm_pct", "own_vram_bytes"])
     idle = told(8, gpu_util_pct=np.zeros(80), power_w=np.full(80, 70.0), device_id=[1] * 80)
     found = read({"gpu_events": pa.concat_tables([told(8), idle]).unify_dictionaries(), "samples": held,
                   "inference_iters": inferences(40, 1, 0.1)})

@@ -108,15 +108,17 @@ def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_s
 
 
 @metric(unit="bytes", better="lower",
-        formula="most memory that the run's processes held of one of its busy devices, loading and warm-up included",
+        formula="most memory that the run's processes held of one of its busy devices, from loading to the end of what "
+                "is measured",
         source="NVML (nvmlDeviceGetComputeRunningProcesses) or KFD (vram_* of a process)")
 def own_peak_vram_bytes(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
-    """Device memory that the run's own processes held at most, as sampled: others' is not in it."""
+    """Device memory that the run's own processes held at most, as sampled: others' is not in it, nor a profiler's."""
     worked = busy(run_devices.events, measured_spans)
-    held = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), OWN_VRAM)), worked)["value"]
-    if not len(held):
+    held = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), OWN_VRAM)), worked)
+    held = held.filter(pc.less_equal(held["t_ns"], int(np.max(measured_spans.end))))
+    if not held.num_rows:
         raise Absent("the driver does not tell what the run's processes hold of the device's memory")
-    return Estimate(float(pc.max(held).as_py()), method=run_devices.of(worked))
+    return Estimate(float(pc.max(held["value"]).as_py()), method=run_devices.of(worked))
 
 
 def _share(samples: pa.Table, run_devices: RunDevices, spans: Spans, name: str,
