@@ -170,7 +170,8 @@ def _memory(found: Sequence[Explanation]) -> list[float | None]:
     if found[0].record["backend_ran"] == CPU:
         return [inputs.peak_rss_bytes(one.tables.get("system_events")) for one in found]
     own, used = ([one.readings[name].value for one in found] for name in ("own_peak_vram_bytes", "peak_vram_bytes"))
-    return used if None in own else own
+    untold = any(mine is None and of_all is not None for mine, of_all in zip(own, used, strict=True))
+    return used if untold else own
 
 
 def _times(found: Sequence[Explanation]) -> dict[int, dict[str, float]]:

@@ -42,7 +42,7 @@ MUTATIONS = [
      "tests/unit/test_energy.py::test_a_run_on_cpus_has_no_device"),
     ("analytics/metrics/use.py", "(first < last) & (at >= first) & (at <= last)", "(first < last)",
      "tests/unit/test_energy.py::test_the_most_memory_is_that_of_the_runs_device_in_what_is_measured"),
-    ("whatif.py", "return used if None in own else own", "return own",
+    ("whatif.py", "return used if untold else own", "return own",
      "tests/unit/test_whatif.py::test_a_twins_memory_and_power_are_those_of_the_run"),
     ("analytics/neighbours.py", 'if visible.get("instance"):', "if False:",
      "tests/unit/test_device_guards.py::test_an_instance_is_not_told_by_what_processes_hold_but_another_kind_is"),

@@ -472,3 +472,13 @@ def test_a_card_says_what_is_doubtful_about_it(others, converged, doubt):
     assert found.doubt({"fp32_flops", "dram_bytes_per_s"}) == doubt
     assert card.of(found.model_dump(mode="json")).ceilings == found.ceilings
     assert card.of({"machine_id": 3}) is None and card.of(None) is None
+
+
+@pytest.mark.parametrize("name, rate", [("fp32_flops", 1.8e11), ("fp64_flops", 9e10), ("int8_flops", 7e11)])
+def test_a_rate_has_the_time_to_settle(name, rate):
+    """All rounds that settling takes, at the rates of two cores with AVX2. Mutation: fp64 in matrices of fp32's size."""
+    dtype, part = cpu.FLOPS[name]
+    products = [2 * edge**3 for edge in cpu._edges(dtype, 2)] * (2 if dtype in cpu.FLOATS else 1)
+    convolution = [2 * 256 * 256 * 9 * 56 * 56] if cpu.OPERATORS[dtype][1] else []
+    one_round = sum(max(cpu.BURST_S, work / rate) for work in products + convolution)
+    assert (rounds_.WINDOW + 1) * one_round < part * cpu.BUDGET_S

@@ -118,7 +118,7 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
         assert found[name].value == pytest.approx(value, rel=1e-5), name
         assert found[name].low == pytest.approx(value, rel=1e-5) and found[name].device == "Fake GPU"
     assert 1500 < found["launch_ns"].value < 100_000
-    assert f"on {len(CPUS)} CPUs in turn at {len(found)} moments" in found["launch_ns"].how
+    assert f"on {len(CPUS)} CPUs in turn at {len(found) + 1} moments" in found["launch_ns"].how
     assert found["round_trip_ns"].low >= 2000
     assert counted[-1] == (len(found), len(found))
 
@@ -156,7 +156,19 @@ def test_a_launch_is_measured_on_every_cpu_that_may_be_used(monkeypatch):
     for _ in range(len(CPUS) + 1):
         measured.visit()
         assert os.sched_getaffinity(0) == CPUS
-    assert 1 / measured.found()[0].best["launch"] == pytest.approx(3e-6)
+    series, how = measured.found()
+    assert 1 / series.best["launch"] == pytest.approx(3e-6) and f"on {len(CPUS)} CPUs in turn" in how
+
+
+def test_a_launch_is_measured_where_the_thread_may_not_be_moved(monkeypatch):
+    """Mutations: to be refused ends the calibration; CPUs are claimed that it never was on."""
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    measured = launches_of(monkeypatch, lambda launch: 4e-6 if launch else 1e-6)
+    measured.visit()
+    assert "on the CPU that the kernel chose at 1 moments" in measured.found()[1]
 
 
 def test_a_launch_is_measured_at_every_moment_of_a_calibration(monkeypatch):

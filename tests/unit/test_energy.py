@@ -198,6 +198,19 @@ def test_the_most_memory_is_that_of_the_runs_device_in_what_is_measured() -> Non
     assert "how much memory it has" in read(unsized)["peak_vram_pct"].why_absent
 
 
+def test_memory_is_known_where_what_is_measured_lies_between_two_samples() -> None:
+    """Of the run's device, or of several those that worked before. Mutation: only those that are seen to work in it."""
+    held = SAMPLES.build(t_ns=[S], device_id=[0], value=[3.0], name=["own_vram_bytes"], unit=["bytes"])
+    ours = told(8, gpu_util_pct=[9.0] * 10 + [0.0] * 70, vram_used_bytes=[5] * 80, vram_total_bytes=[80] * 80)
+    idle = told(8, gpu_util_pct=np.zeros(80), vram_used_bytes=[70] * 80, device_id=[1] * 80)
+    quick = inferences(20, 1.01, 0.002)
+    unseen = told(8, gpu_util_pct=np.zeros(80), vram_used_bytes=[5] * 80, vram_total_bytes=[80] * 80)
+    for events in (unseen, pa.concat_tables([ours, idle]).unify_dictionaries()):
+        found = read({"gpu_events": events, "samples": held, "inference_iters": quick})
+        assert (found["peak_vram_bytes"].value, found["own_peak_vram_bytes"].value) == (5, 3)
+        assert found["device_power_mean_w"].value is None
+
+
 def test_a_run_on_cpus_has_no_device() -> None:
     """Whoever works on the host's only device meanwhile. Mutation: there is no other, so it is the run's."""
     session = SimpleNamespace(folder=Path("nowhere"))

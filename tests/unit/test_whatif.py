@@ -40,11 +40,13 @@ def told(backend, **values):
 
 
 def test_a_twins_memory_and_power_are_those_of_the_run():
-    """By one measure for all sessions. Mutations: each by its own measure; the device's under a run on CPUs."""
+    """By one measure for all sessions. Mutations: each by its own measure; the device's under a run on CPUs; a session
+    without either decides.
+    """
     of_both = told("CUDAExecutionProvider", own_peak_vram_bytes=3.0, peak_vram_bytes=5.0)
     unseen = told("CUDAExecutionProvider", peak_vram_bytes=6.0)
     assert whatif._memory([of_both, of_both]) == [3.0, 3.0] and whatif._memory([of_both, unseen]) == [5.0, 6.0]
-    assert whatif._memory([told("CUDAExecutionProvider")]) == [None]
+    assert whatif._memory([of_both, told("CUDAExecutionProvider")]) == [3.0, None]
     assert whatif._memory([told("CPUExecutionProvider", peak_vram_bytes=6.0)]) == [7.0]
     one = whatif._measured(told("CUDAExecutionProvider", latency_p50_ms=2.0, device_power_mean_w=305.0), 3.0)
     assert (one.batch, one.latency_ms, one.memory_bytes, one.power_w) == (4, 2.0, 3.0, 305.0)

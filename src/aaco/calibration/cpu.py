@@ -41,11 +41,13 @@ from aaco.core.show import SILENT, Show
 Array = NDArray[Any]
 FLOATS = ("float32", "float64")  # what BLAS multiplies
 OPERATORS = {"float32": ("MatMul", "Conv"), "float64": ("MatMul", ""), "int8": ("MatMulInteger", "QLinearConv")}
+# A product in fp64 takes twice as long as in fp32, and four rounds must find time to settle.
+EDGES = {"float32": (384, 1536, 3072), "float64": (384, 1024, 2048), "int8": (384, 1536, 3072)}
 # Scales and zero points of a quantised convolution; with these few of its sums are cut off at the ends of 8 bits.
 QUANTISED = {"x_scale": np.float32(0.02), "x_zero": np.uint8(128), "w_scale": np.float32(0.01), "w_zero": np.int8(0),
              "y_scale": np.float32(2), "y_zero": np.uint8(128)}
 
-BUDGET_S, LIMIT = 3.0, 20  # a process that takes so many budgets hangs
+BUDGET_S, LIMIT = 4.0, 15  # at most: what has settled ends; and a process that takes so many budgets hangs
 REPEAT_S, BURST_S = 0.002, 0.015  # a repeat is far longer than a clock's step, a burst far longer than a repeat
 # Parts of the budget. The caches' and the call's rates settle in a few hundredths of a second.
 FLOPS = {"fp32_flops": ("float32", 0.33), "fp64_flops": ("float64", 0.12), "int8_flops": ("int8", 0.2)}  # by type
@@ -134,14 +136,15 @@ def flops(dtype: str, threads: int, budget_s: float) -> tuple[Series, str]:
         f"set by {series.winner}, the fastest of (GFLOP/s) {ranking(series)}", note)))
 
 
-def _edges(threads: int) -> tuple[int, ...]:
+def _edges(dtype: str, threads: int) -> tuple[int, ...]:
     """Square matrices that fit the caches, that reach the plateau, and that feed many threads."""
-    return (384, 1536, 3072) if threads >= 8 else (384, 1536)
+    small, large, largest = EDGES[dtype]
+    return (small, large, largest) if threads >= 8 else (small, large)
 
 
 def _products_of_blas(dtype: str, threads: int) -> dict[str, Burst]:
     found = {}
-    for edge in _edges(threads):
+    for edge in _edges(dtype, threads):
         left, right = _random(dtype, edge, edge), _random(dtype, edge, edge)
         product = partial(np.matmul, left, right, out=np.empty_like(left))
         found[f"numpy {dtype} product {edge}"] = _bursts(product, 2.0 * edge**3)
@@ -159,7 +162,7 @@ def _ort_kernels(dtype: str, threads: int) -> dict[str, Burst]:
     data = "uint8" if dtype == "int8" else dtype
     kernels = {f"ONNX Runtime {product} {edge}": _ort(
         product, _random(data, edge, edge), _random(dtype, edge, edge), 2.0 * edge**3, threads)
-        for edge in _edges(threads)}
+        for edge in _edges(dtype, threads)}
     if convolution:
         kernels[f"ONNX Runtime {convolution} 3x3x256"] = _ort(
             convolution, _random(data, 1, 256, 58, 58), _random(dtype, 256, 256, 3, 3),

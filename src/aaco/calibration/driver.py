@@ -207,7 +207,7 @@ class Gpu:
         """What the device took for calling `queue` so often, by its own clock, while it had other work before.
 
         An idle device takes the first event as soon as that is queued; what the host then needs to queue the work would
-        count, too: 4 to 20 us on the host of an H200, 1 % of a millisecond and another share in each process.
+        count, too: 4 to 20 us on the host of an H200, up to 2 % of a millisecond and another share in each process.
         """
         start, end = self._events
         queue()

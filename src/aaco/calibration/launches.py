@@ -35,24 +35,25 @@ class Launches:
         self._wait, self._launch, self._arguments = gpu.wait, gpu.raw("launch"), empty.arguments
         self._nothing = ctypes.CDLL(None).abs  # returns at once: what it is given costs what a launch's costs
         self._nothing.argtypes, self._nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
-        self._cpus = sorted(os.sched_getaffinity(0))
-        self._turns = itertools.cycle(self._cpus)
+        self._turns = itertools.cycle(sorted(os.sched_getaffinity(0)))
+        self._used = set[int]()
         self._python: list[float] = []  # rate of each burst
         self._bursts: list[dict[str, list[float]]] = []
 
     def visit(self) -> None:
         """Some bursts. Raises AacoError where the device fails."""
-        with _moving() as move_to:
+        with _moving() as moved_to:
             for cpu in itertools.islice(self._turns, VISIT):
-                move_to(cpu)
+                self._used |= {cpu} if moved_to(cpu) else set()
                 self._burst()
 
     def found(self) -> tuple[Series, str]:
         """What all visits found, settled where the last ones found nothing lower."""
         series = rounds.of(self._bursts, VISIT * rounds.WINDOW)
+        where = f"on {len(self._used)} CPUs in turn" if self._used else "on the CPU that the kernel chose"
         return rounds.less(series, 1 / max(self._python)), (
-            f"a kernel that does nothing, queued {CALLS} times, on {min(len(self._cpus), len(self._bursts))} CPUs in "
-            f"turn at {len(self._bursts) // VISIT} moments of the calibration; the cost of Python's call is taken off")
+            f"a kernel that does nothing, queued {CALLS} times, {where} at {len(self._bursts) // VISIT} moments of the "
+            "calibration; the cost of Python's call is taken off")
 
     def _burst(self) -> None:
         calls, launches = list[float](), list[float]()
@@ -73,15 +74,21 @@ def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
 
 
 @contextmanager
-def _moving() -> Iterator[Callable[[int], None]]:
-    """A call that moves this thread to one CPU, if it may still use it; at the end it may use all of them again."""
+def _moving() -> Iterator[Callable[[int], bool]]:
+    """A call that moves this thread to one CPU, and whether it did; at the end the thread may use all of them again.
+
+    A CPU may be taken away meanwhile (unplugged, or a container's set was changed), and a container may forbid to move.
+    """
     allowed = os.sched_getaffinity(0)
 
-    def move_to(cpu: int) -> None:
-        with suppress(OSError):  # taken away meanwhile: unplugged, or a container's set was changed
+    def moved_to(cpu: int) -> bool:
+        with suppress(OSError):
             os.sched_setaffinity(0, {cpu})
+            return True
+        return False
 
     try:
-        yield move_to
+        yield moved_to
     finally:
-        os.sched_setaffinity(0, allowed)
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)

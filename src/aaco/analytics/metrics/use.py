@@ -113,7 +113,7 @@ def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_s
         source="NVML (nvmlDeviceGetComputeRunningProcesses) or KFD (vram_* of a process)")
 def own_peak_vram_bytes(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
     """Device memory that the run's own processes held at most, as sampled: others' is not in it, nor a profiler's."""
-    worked = busy(run_devices.events, measured_spans)
+    worked = _in_use(run_devices, measured_spans)
     held = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), OWN_VRAM)), worked)
     held = held.filter(pc.less_equal(held["t_ns"], int(np.max(measured_spans.end))))
     if not held.num_rows:
@@ -141,7 +141,7 @@ def _peak(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *pha
 def _held(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *phases: str | None
           ) -> tuple[pa.Table, str]:
     """What the devices that worked had in use in these phases of every process of the session; and which they are."""
-    worked = busy(run_devices.events, spans)
+    worked = _in_use(run_devices, spans)
     rows = _rows(run_devices.events, worked)
     known = rows.filter(pc.is_valid(rows["vram_used_bytes"]))
     at, began = known["t_ns"].to_numpy(), 0
@@ -154,6 +154,16 @@ def _held(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *pha
     if not held.any():
         raise Absent("the device's memory was not sampled in this phase")
     return known.filter(pa.array(held)), run_devices.of(worked)
+
+
+def _in_use(run_devices: RunDevices, spans: Spans) -> list[int]:
+    """The run's device; of several those that did something until the last measured inference.
+
+    What is measured may be over between two samples, in which memory was held all the same. Raises Absent.
+    """
+    if len(run_devices.numbers) == 1:
+        return list(run_devices.numbers)
+    return busy(run_devices.events, Spans(np.zeros(1, np.int64), spans.end.max(keepdims=True)))
 
 
 def _rows(table: pa.Table, devices: list[int]) -> pa.Table:

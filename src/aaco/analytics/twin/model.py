@@ -219,7 +219,7 @@ class Twin:
         return float(self.nodes.times_ns(batch, roofs, precision).sum()) / 1e6
 
     def _swapped(self, choice: Choice) -> float:
-        """Latency on other roofs: the host's part as it is, the device's by its modelled time there."""
+        """Latency on other roofs: along the curve, whose host's cost is as it is, to the modelled time there."""
         here, there = self._device_ms(choice.batch), self._device_ms(choice.batch, choice.roofs, choice.precision)
         return self.latency_ms(choice.batch) * float(self.curve(there) / self.curve(here))
 
