@@ -476,7 +476,7 @@ def test_a_card_says_what_is_doubtful_about_it(others, converged, doubt):
 
 @pytest.mark.parametrize("name, rate", [("fp32_flops", 1.8e11), ("fp64_flops", 9e10), ("int8_flops", 7e11)])
 def test_a_rate_has_the_time_to_settle(name, rate):
-    """All rounds that settling takes, at the rates of two cores with AVX2. Mutation: fp64 in matrices of fp32's size."""
+    """All rounds that settling takes, at the rates of two cores with AVX2. Mutation: fp64 in matrices as of fp32."""
     dtype, part = cpu.FLOPS[name]
     products = [2 * edge**3 for edge in cpu._edges(dtype, 2)] * (2 if dtype in cpu.FLOATS else 1)
     convolution = [2 * 256 * 256 * 9 * 56 * 56] if cpu.OPERATORS[dtype][1] else []

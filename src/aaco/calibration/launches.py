@@ -44,7 +44,8 @@ class Launches:
         """Some bursts. Raises AacoError where the device fails."""
         with _moving() as moved_to:
             for cpu in itertools.islice(self._turns, VISIT):
-                self._used |= {cpu} if moved_to(cpu) else set()
+                if moved_to(cpu):
+                    self._used.add(cpu)
                 self._burst()
 
     def found(self) -> tuple[Series, str]:
