@@ -722,7 +722,7 @@ MUTATIONS = [
     ("device_passes.py", "passes.inside(integers(tables[name][\"t_start_ns\"]), begins, ends)",
      "passes.inside(integers(tables[name][\"t_start_ns\"]), begins[1:], ends[1:])",
      "tests/unit/test_device_passes.py::test_time_of_one_pass_stands_at_the_nodes_of_the_other"),
-    ("device_passes.py", "told = calls or times", "told = times",
+    ("device_passes.py", "told = calls if isinstance(calls, _Pass) else times", "told = times",
      "tests/unit/test_device_passes.py::test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls"),
     ("derive.py", "inputs.inside_runs(found) if passes.get(\"timed\") else found", "found",
      "tests/unit/test_device_passes.py::test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls"),
