@@ -138,8 +138,7 @@ def flops(dtype: str, threads: int, budget_s: float) -> tuple[Series, str]:
 
 def _edges(dtype: str, threads: int) -> tuple[int, ...]:
     """Square matrices that fit the caches, that reach the plateau, and that feed many threads."""
-    small, large, largest = EDGES[dtype]
-    return (small, large, largest) if threads >= 8 else (small, large)
+    return EDGES[dtype] if threads >= 8 else EDGES[dtype][:2]
 
 
 def _products_of_blas(dtype: str, threads: int) -> dict[str, Burst]:

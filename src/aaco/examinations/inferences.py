@@ -18,9 +18,6 @@ def of(session: Session) -> Session:
     if "timed" not in documents.read(session, layout.EXAMINED["device_passes"]):
         return session
     runs = _runs(session)
-    if not runs.num_rows:
-        raise BadBundle(f"{session.folder / API_CALLS.file} has no inferences, in which its device was traced",
-                        f"aaco analyze {session.id}  # makes the tables anew from what was recorded")
     return queries.Part(session.folder, pc.min(runs["t_start_ns"]).as_py(), pc.max(runs["t_end_ns"]).as_py())
 
 
@@ -30,6 +27,10 @@ def wall_ns(session: Session) -> int | None:
 
 
 def _runs(session: Session) -> pa.Table:
+    """The ranges of the inferences, at least one. Raises BadBundle."""
     calls = queries.batches(session, API_CALLS, ("name", "t_start_ns", "t_end_ns", "dur_ns"))
     rows = [some.filter(pc.equal(some["name"].cast(pa.string()), RUN)) for some in calls]
-    return pa.Table.from_batches(rows, rows[0].schema if rows else API_CALLS.build().schema)
+    if not any(some.num_rows for some in rows):
+        raise BadBundle(f"{session.folder / API_CALLS.file} has no inferences, in which its device was traced",
+                        f"aaco analyze {session.id}  # makes the tables anew from what was recorded")
+    return pa.Table.from_batches(rows)
