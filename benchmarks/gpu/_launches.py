@@ -1,13 +1,14 @@
 """A program that works on the GPU, and says how long that took it: run by benchmarks.gpu.tracer, traced and untraced.
 
-    python _launches.py launches              for each number on stdin so many rounds of 1000 tiny kernels, host ns each
+    python _launches.py launches FOLDER       for each line `ROUNDS CPU [MODE]` on stdin so many rounds of 1000 tiny
+                                              kernels on that CPU, host ns each; with a mode traced into the folder
     python _launches.py products [FILE]       for each number on stdin so many of each size of products of matrices, and
                                               the time from begin to end; FILE gets torch.profiler's trace of them
     python _launches.py spins                 kernels of some milliseconds, by the device's own events, us
     python _launches.py apart                 kernels that nothing else is near, and how many kinds of them there are
 
 Those that read stdin say `ready` first, and answer each line with a line of JSON, until stdin ends. Launches are
-PyTorch's where it is installed, else the driver's by ctypes; it imports nothing else.
+PyTorch's where it is installed, else the driver's by ctypes; besides, it imports our tracer alone.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ import ctypes
 import gc
 import importlib
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
+
+from aaco.profiler.cupti.inside import library, tracer
 
 LAUNCHES = 1000
 SPINS, TURNS = 40, 400_000
@@ -101,7 +107,7 @@ class Driver:
         return made
 
 
-def launches() -> None:
+def launches(folder: Path) -> None:
     """Answer with the host time of a launch, ns, of each round; first of all who launches."""
     torch = _torch()
     if torch is None:
@@ -110,6 +116,7 @@ def launches() -> None:
     else:
         x = torch.zeros(1024, device="cuda")
         launch, synchronise, by = lambda: x.add_(1.0), torch.cuda.synchronize, f"PyTorch {torch.__version__}"
+    launch()  # CUDA is there, and so is the context that is traced
 
     def rounds(count: int) -> list[float]:
         took = []
@@ -122,15 +129,45 @@ def launches() -> None:
         synchronise()
         return took
 
+    def turn(line: str) -> list[float]:
+        count, cpu, *mode = line.split()
+        with _traced(folder, *mode) if mode else nullcontext(), _on(int(cpu)):
+            return rounds(1 + int(count))[1:]
+
     gc.disable()
-    _serve(rounds, by)
+    _serve(turn, by)
 
 
-def _serve(work: Callable[[int], object], by: str) -> None:
-    """Do the work for each number on stdin, and answer each with what it returns; first of all by whom."""
+@contextmanager
+def _traced(folder: Path, mode: str) -> Iterator[None]:
+    """Under our tracer, into a capture of its own; afterwards CUPTI is detached."""
+    path = folder / f"{os.getpid()}-{time.monotonic_ns()}.cupti"
+    running = tracer.begin(library.load(os.environ, sys.path), str(path), mode)
+    try:
+        yield
+    finally:
+        running.stop("exit")
+        running.spool.close()
+
+
+@contextmanager
+def _on(cpu: int) -> Iterator[None]:
+    """This thread on one CPU, where that is allowed; CUPTI's own threads are free."""
+    allowed = os.sched_getaffinity(0)
+    with suppress(OSError):
+        os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)
+
+
+def _serve(work: Callable[[str], object], by: str) -> None:
+    """Do the work for each line of stdin, and answer it with what that returns; first of all by whom."""
     print("ready", json.dumps(by), sep="\n", flush=True)
     for line in sys.stdin:
-        print(json.dumps(work(int(line))), flush=True)
+        print(json.dumps(work(line)), flush=True)
 
 
 def spins() -> dict[str, Any]:
@@ -155,15 +192,15 @@ def products(trace: str | None) -> None:
         sys.exit("PyTorch with CUDA is not installed")
     pairs = [[torch.randn(edge, edge, device="cuda", dtype=torch.bfloat16) for _ in range(2)] for edge in EDGES]
 
-    def work(count: int) -> int:
+    def work(count: str) -> int:
         begin = time.perf_counter_ns()
         for left, right in pairs:
-            for _ in range(count):
+            for _ in range(int(count)):
                 left @ right
             torch.cuda.synchronize()
         return time.perf_counter_ns() - begin
 
-    work(2)
+    work("2")
     if trace is None:
         _serve(work, f"PyTorch {torch.__version__}")
     else:
@@ -202,6 +239,6 @@ if __name__ == "__main__":
     if what == "products":
         products(sys.argv[2] if len(sys.argv) > 2 else None)
     elif what == "launches":
-        launches()
+        launches(Path(sys.argv[2]))
     else:
         print(json.dumps({"spins": spins, "apart": apart}[what]()))
