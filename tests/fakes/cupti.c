@@ -5,19 +5,24 @@
  * (tests/captures/cupti_layouts), in records that are longer by FAKE_CUPTI_LONGER bytes.
  * FAKE_CUPTI_ERROR=FUNCTION:CODE makes a function return an error. FAKE_CUPTI_LOG names a file of the calls made.
  * FAKE_CUPTI_LIVE: work begins when it is asked for.
+ * FAKE_CUPTI_LOCKED: a buffer is handed back with a lock held that fake_stream() waits for, as the real ones do.
  * FAKE_CUPTI_ROOM: bytes that are used of each buffer. FAKE_CUPTI_KEEPS: buffers are never handed back.
  */
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef void (*Requested)(uint8_t **, size_t *, size_t *);
 typedef void (*Completed)(void *, uint32_t, uint8_t *, size_t, size_t);
 static Requested requested;
 static Completed completed;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of streams, and of buffers on their way back */
+static pthread_mutex_t records = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t *buffer;
 static size_t size, used, dropped;
 static int zeroed; /* what the program promised: its buffers hold zeroes */
@@ -52,7 +57,18 @@ static void give_back(void)
 		return;
 	uint8_t *mine = buffer;
 	buffer = NULL;
+	if (getenv("FAKE_CUPTI_LOCKED")) {
+		pthread_mutex_lock(&lock);
+		usleep(20000);
+	}
 	completed(NULL, 0, mine, size, used);
+	if (getenv("FAKE_CUPTI_LOCKED"))
+		pthread_mutex_unlock(&lock);
+}
+void fake_stream(void)
+{
+	pthread_mutex_lock(&lock);
+	pthread_mutex_unlock(&lock);
 }
 static uint8_t *record(int kind)
 {
@@ -114,6 +130,7 @@ int cuptiGetTimestamp(uint64_t *found);
 void fake_work(int kernels)
 {
 	uint64_t found = 0;
+	pthread_mutex_lock(&records);
 	if (getenv("FAKE_CUPTI_LIVE") && !cuptiGetTimestamp(&found) && found > now)
 		now = found;
 	for (int each = 0; each < kernels; each++, now += 1000) {
@@ -126,6 +143,7 @@ void fake_work(int kernels)
 	call(RUNTIME, 3, 0);
 	copy();
 	now += 1000;
+	pthread_mutex_unlock(&records);
 }
 int cuptiGetVersion(uint32_t *version)
 {
@@ -185,7 +203,9 @@ int cuptiGetCallbackName(int domain, uint32_t number, const char **name)
 }
 int cuptiActivityFlushAll(uint32_t force)
 {
+	pthread_mutex_lock(&records);
 	give_back();
+	pthread_mutex_unlock(&records);
 	return answer(__func__);
 }
 int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count)

@@ -29,7 +29,8 @@ def build(folder: Path) -> Path:
     if compiler is None:
         pytest.skip("no C compiler")
     path = folder / "libcupti.so.13"
-    subprocess.run([compiler, "-std=gnu11", "-shared", "-fPIC", "-O0", "-o", str(path), str(SOURCE)], check=True)
+    subprocess.run([compiler, "-std=gnu11", "-pthread", "-shared", "-fPIC", "-O0", "-o", str(path), str(SOURCE)],
+                   check=True)
     return path
 
 
@@ -40,11 +41,12 @@ def environment(library: Path, folder: Path, mode: str = "all", **more: str) -> 
                     "AACO_CUPTI_MODE": mode} | more
 
 
-def run(library: Path, folder: Path, program: str, mode: str = "all", code: int = 0, **more: str) -> list[Path]:
+def run(library: Path, folder: Path, program: str, mode: str = "all", code: int = 0, timeout_s: float = 60,
+        **more: str) -> list[Path]:
     """The captures that a traced program leaves; it must end with the code."""
     folder.mkdir(exist_ok=True)
     done = subprocess.run([sys.executable, "-c", WORK + program], env=environment(library, folder, mode, **more),
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return sorted(folder.glob("*.cupti"))
 

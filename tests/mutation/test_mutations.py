@@ -743,6 +743,14 @@ MUTATIONS = [
      "tests/property/test_cupti.py::test_every_record_is_found_and_every_byte_counted"),
     ("profiler/cupti/inside/spool.py", "rest[0] = rest[0][written:]", "rest.clear()",
      "tests/unit/test_cupti.py::test_a_disk_that_takes_a_part_at_a_time_has_it_all"),
+    ("profiler/cupti/inside/buffers.py", "        return self._native.aaco_requested, self._native.aaco_completed\n",
+     "        self._kept = [ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * many)(lambda *given, call=call: call(\n"
+     "            *map(ctypes.c_void_p, given))) for many, call in ((3, self._native.aaco_requested),\n"
+     "                                                            (5, self._native.aaco_completed))]\n"
+     "        return tuple(self._kept)\n",
+     "tests/unit/test_cupti.py::test_a_program_with_pythons_lock_does_not_wait_for_a_buffer_that_is_handed_back"),
+    ("profiler/cupti/inside/buffers.py", "            self._native.aaco_give(address)\n", "",
+     "tests/unit/test_cupti.py::test_buffers_go_round_and_there_are_no_more_than_may_be"),
     ("profiler/cupti/inside/tracer.py", "            self._look_back()\n", "",
      "tests/unit/test_cupti.py::test_names_that_come_up_late_in_a_long_trace_are_known"),
 ]

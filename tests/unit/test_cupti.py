@@ -201,14 +201,52 @@ def test_forked_processes_are_not_traced_and_that_is_said(library, tmp_path):
 
 
 def test_what_cupti_drops_is_counted(library, tmp_path):
-    """Buffers of one record each, and no time to write: from the 65th on there is none. Mutation: it is not asked."""
-    program = ("sys.modules['_aaco_cupti.program'].EVERY_S = 99; t = sys.modules['_aaco_cupti.tracer']; "
-               "t.MOST_BUFFERS = 1; work(9)")
+    """Buffers of one record each, and no time to write: from the third on there is none. Mutation: it is not asked."""
+    program = ("sys.modules['_aaco_cupti.program'].EVERY_S = 99; "
+               "sys.modules['_aaco_cupti.buffers'].Buffers().at_most(2); work(9)")
     tables, facts = only(cupti.run(library, tmp_path / "made", program, mode="kernels", FAKE_CUPTI_ROOM="208"))
     rows = sum(table.num_rows for table in tables.values())
     dropped = 1 + 9 + 1 - 1 - rows  # a device, nine kernels, a copy; the device's record is no row
     assert dropped > 0
     assert facts.problems == (f"CUPTI dropped {dropped} records for want of buffers: kernels and calls are missing",)
+
+
+def test_a_program_with_pythons_lock_does_not_wait_for_a_buffer_that_is_handed_back(library, tmp_path):
+    """CUPTI hands one back with a lock held that CUDA's own calls wait for, which some make with Python's lock held.
+
+    Mutation: callbacks in Python; then this never ends.
+    """
+    program = ("sys.modules['_aaco_cupti.program'].EVERY_S = 0.001\n"
+               "stream = ctypes.PyDLL(os.environ['AACO_CUPTI']).fake_stream\n"
+               "time.sleep(1.1)\n"
+               "for _ in range(30): work(1); time.sleep(0.01); stream()")
+    tables, facts = only(cupti.run(library, tmp_path / "made", program, timeout_s=20, FAKE_CUPTI_LOCKED="1"))
+    assert tables["kernels"].num_rows == 30
+    assert facts.problems == ()
+
+
+def test_buffers_go_round_and_there_are_no_more_than_may_be(library, tmp_path):
+    """Of 500 buffers that are full at once, 64 have records; of 500 one after the other, all, in two buffers.
+
+    Mutations: a buffer is not given back; there is no bound.
+    """
+    slow = "sys.modules['_aaco_cupti.program'].EVERY_S = 99; work(500)"
+    tables, facts = only(cupti.run(library, tmp_path / "slow", slow, mode="kernels", FAKE_CUPTI_ROOM="208"))
+    assert tables["kernels"].num_rows == 63 and "CUPTI dropped 438 records" in facts.problems[0]
+    quick = ("b = sys.modules['_aaco_cupti.buffers'].Buffers(); b.at_most(2)\n"
+             "flush = next(o for o in __import__('gc').get_objects() if type(o).__name__ == 'Tracer').flush\n"
+             "for _ in range(500): flush(); work(1)")
+    tables, facts = only(cupti.run(library, tmp_path / "quick", quick, mode="kernels"))
+    assert tables["kernels"].num_rows == 500 and facts.problems == ()
+
+
+def test_an_installation_whose_callbacks_do_not_load_says_so(library, tmp_path):
+    """The program goes on. Mutation: Python's own error."""
+    again = tmp_path / "again"
+    again.mkdir()
+    cupti.run(library, tmp_path / "made", "sys.modules['_aaco_cupti.buffers'].LIBRARY = '/nonesuch/{}.so'\n"
+              f"sys.modules['_aaco_cupti.program'].trace({str(again)!r}, 'all')")
+    assert "not traced: the tracer's callbacks do not load: /nonesuch/" in only(list(again.iterdir()))[1].problems[0]
 
 
 def test_buffers_that_never_come_back_are_told_of(library, tmp_path):

@@ -8,16 +8,16 @@ import os
 import sys
 
 from . import library
+from .buffers import Buffers
 from .library import CuptiError
-from .tracer import COMPLETED, KERNEL, REQUESTED
+from .tracer import KERNEL
 
 
 def main() -> None:
     """Begin a trace of nothing, end it, and say how that went."""
     try:
         found = library.load(os.environ, sys.path)
-        callbacks = REQUESTED(_nothing), COMPLETED(_nothing)
-        found.call("cuptiActivityRegisterCallbacks", *callbacks)
+        found.call("cuptiActivityRegisterCallbacks", *Buffers().callbacks)
         found.call("cuptiActivityEnable", ctypes.c_int(KERNEL))
         found.code("cuptiFinalize")
         said = {"library": found.path, "version": str(found.version)}
@@ -25,6 +25,3 @@ def main() -> None:
         said = {"error": error.what, "fix": error.fix}
     print(json.dumps(said))
 
-
-def _nothing(*_: object) -> None:
-    pass

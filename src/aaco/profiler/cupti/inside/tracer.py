@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any
 
+from .buffers import Buffers
 from .library import CuptiError, Library
 from .spool import CALL, DATA, HEAD, NAME, SIZE, Spool
 
@@ -38,29 +39,19 @@ FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 # and all threads share one, else each has one of its own, of which a program of many threads would need too many.
 ZEROED, EACH_THREADS = 5, 9
 ATTRIBUTES = {ZEROED: 1, EACH_THREADS: 0}
-BUFFER = 4 << 20
-MOST_BUFFERS = 64  # 256 MiB: beyond it records are dropped, and counted, rather than the program's memory taken
-# Buffers whose pages are there when the trace begins; later ones are those that were written. A launch on the host of
-# an H200 took 80 ns longer where CUPTI was the first to touch them.
-READY_BUFFERS = 2
 # Looking through a buffer takes 0.3 us a record, and Python's lock: of a long trace that waits until its end.
 LOOKED_THROUGH = 16
 LONGEST_NAME = 1 << 14
 LONGEST_RECORD = 4096
 NO_MORE = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
-REQUESTED = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t),
-                             ctypes.POINTER(ctypes.c_size_t))
-COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 
 
 class Tracer:
     """A running trace of this process."""
 
     def __init__(self, library: Library, spool: Spool) -> None:
-        self.library, self.spool = library, spool
-        self._given: dict[int, Any] = {}  # buffers that CUPTI holds, by address
-        self._full: list[tuple[Any, int]] = []
-        self._spare: list[Any] = []
+        """Raises CuptiError."""
+        self.library, self.spool, self.buffers = library, spool, Buffers()
         self._looked = 0
         self._unseen: list[tuple[int, int]] = []  # buffers in the spool, by place and length
         self._sizes: dict[int, int] = {}
@@ -68,16 +59,14 @@ class Tracer:
         self._called: dict[tuple[int, int], str] = {}
         self._lock = threading.RLock()
         self._kinds: list[int] = []
-        # ctypes frees a callback that nobody holds.
-        self._callbacks = REQUESTED(self._requested), COMPLETED(self._completed)
 
     def start(self, mode: str = EVERYTHING) -> None:
         """Begin. Raises CuptiError."""
         for attribute, value in ATTRIBUTES.items():  # where one is not known its default costs a little more
             self._allowed("cuptiActivitySetAttribute", ctypes.c_int(attribute), ctypes.byref(ctypes.c_size_t(1)),
                           ctypes.byref(ctypes.c_uint8(value)))
-        self._spare = [_touched(_buffer()) for _ in range(READY_BUFFERS)]
-        self.library.call("cuptiActivityRegisterCallbacks", *self._callbacks)
+        self.buffers.prepare()
+        self.library.call("cuptiActivityRegisterCallbacks", *self.buffers.callbacks)
         # Of a kernel's record a thread is no part, yet to look it up would cost each launch a system call.
         without = [] if mode != EVERYTHING or self._allowed(
             "cuptiSetThreadIdType", ctypes.c_int(SYSTEM_THREADS)) else ["thread ids"]
@@ -115,8 +104,7 @@ class Tracer:
                 self.library.code("cuptiActivityDisable", ctypes.c_int(kind))
             self.flush(force=True)
             self._look_back()
-            self._count_dropped(None, 0)
-            self.spool.state.update(ended=why, unreturned=len(self._given), clock_end=self.clock())
+            self.spool.state.update(ended=why, unreturned=self.buffers.held, clock_end=self.clock())
             self.spool.tell()
             if detach:
                 self.library.code("cuptiFinalize")
@@ -155,36 +143,14 @@ class Tracer:
                                  ctypes.byref(found))
         return None if code or not found.value else found.value.decode(errors="replace")
 
-    def _requested(self, buffer: Any, size: Any, most_records: Any) -> None:
-        """CUPTI wants a buffer; none means that it drops records, and counts them."""
-        most_records[0] = 0
-        if len(self._given) + len(self._full) >= MOST_BUFFERS:
-            buffer[0], size[0] = None, 0
-            return
-        try:
-            one = self._spare.pop()
-        except IndexError:
-            one = _buffer()
-        address = ctypes.addressof(one)
-        self._given[address] = one
-        buffer[0], size[0] = address, BUFFER
-
-    def _completed(self, context: Any, stream: int, address: Any, size: int, valid: int) -> None:
-        """CUPTI hands a buffer back."""
-        self._count_dropped(context, stream)
-        one = self._given.pop(address, None)
-        if one is not None:
-            self._full.append((one, min(valid, BUFFER)))
-
-    def _count_dropped(self, context: Any, stream: int) -> None:
+    def _count_dropped(self) -> None:
         lost = ctypes.c_size_t()
-        if self.library.code("cuptiActivityGetNumDroppedRecords", ctypes.c_void_p(context), ctypes.c_uint32(stream),
+        if self.library.code("cuptiActivityGetNumDroppedRecords", ctypes.c_void_p(), ctypes.c_uint32(),
                              ctypes.byref(lost)) == 0:
             self.spool.state["dropped"] += lost.value
 
     def _drain(self) -> None:
-        while self._full:
-            buffer, valid = self._full.pop(0)
+        for buffer, valid in self.buffers.full():
             at_once = self._looked < LOOKED_THROUGH
             if at_once:
                 self._refer(buffer, valid)
@@ -192,7 +158,7 @@ class Tracer:
             place = self.spool.add(DATA, memoryview(buffer).cast("B")[:valid])
             if place and not at_once:
                 self._unseen.append((place, valid))
-            self._spare.append(_touched(buffer))
+        self._count_dropped()
 
     def _look_back(self) -> None:
         """Write what the buffers refer to that were only kept: CUPTI still has the names."""
@@ -257,21 +223,11 @@ class Tracer:
             self.spool.say(CALL, found)
 
 
-def _buffer() -> Any:
-    return (ctypes.c_ubyte * BUFFER)()
-
-
-def _touched(buffer: Any) -> Any:
-    """The buffer with zeros written to all of it."""
-    ctypes.memset(buffer, 0, BUFFER)
-    return buffer
-
-
 def begin(library: Library, path: str, mode: str) -> Tracer:
     """A running trace into a new file; where CUPTI refuses, the file says why. Raises CuptiError and OSError."""
     spool = Spool(path)
-    tracer = Tracer(library, spool)
     try:
+        tracer = Tracer(library, spool)
         tracer.start(mode)
     except CuptiError as error:
         spool.state.update(ended="never began", error={"what": error.what, "fix": error.fix})
