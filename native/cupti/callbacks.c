@@ -90,7 +90,8 @@ EXPORTED void aaco_completed(void *context, uint32_t stream, uint8_t *buffer, si
 {
 	(void)context;
 	(void)stream;
-	uint32_t place = __atomic_fetch_add(&came_back, 1, __ATOMIC_RELAXED) % MOST;
+	/* Acquired and released, so that whoever comes to a place again comes after it was read. */
+	uint32_t place = __atomic_fetch_add(&came_back, 1, __ATOMIC_ACQ_REL) % MOST;
 	full[place].valid = valid < bytes ? valid : bytes;
 	__atomic_store_n(&full[place].buffer, buffer, __ATOMIC_RELEASE);
 	__atomic_sub_fetch(&aaco_held, 1, __ATOMIC_RELAXED);

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aaco.core.errors import BadCapture
+from aaco.core.errors import AacoError, BadCapture
 from aaco.core.tables import PAIRS
 from aaco.duet import device, kept, past
 from aaco.governance import duet, duet_verdict
@@ -82,6 +82,22 @@ def test_kernels_within_a_turn_are_its_time(measure):
     assert why == "" and environment["AACO_CUPTI_MODE"] == "kernels"
     assert table["baseline_device_ms"].to_pylist() == pytest.approx([600e-6] * 3)
     assert table["current_device_ms"].to_pylist() == pytest.approx([900e-6] * 3)
+
+
+def test_a_tracer_that_hangs_does_not_hold_up_the_comparison(monkeypatch):
+    """Pairs that come late are waited for. Mutation: the time since the beginning counts."""
+    now, told = [0.0], []
+    monkeypatch.setattr(device.time, "monotonic", lambda: now[0])
+    look = device.patient(told.append)
+    for count in (0, 1, 2, 3):
+        now[0] += 500
+        look(count)
+    now[0] += 599
+    look(3)
+    assert told == [0, 1, 2, 3, 3]
+    now[0] += 2
+    with pytest.raises(AacoError, match="no pair of turns came for 600 s under the tracer"):
+        look(3)
 
 
 def test_a_side_with_a_path_of_its_own_keeps_it(measure, tmp_path):

@@ -181,7 +181,7 @@ def _run(session: Session, both: tuple[Prepared, Prepared], planned: Duet, reque
     if traced.why_absent:
         return runner.of_models(session.folder, (first, second), planned, request.warmup, progress), traced
     said, why = device.timed(session.folder, (first, second), planned, lambda sides: runner.of_models(
-        session.folder, sides, planned, request.warmup, progress))
+        session.folder, sides, planned, request.warmup, device.patient(progress)))
     return said, Traced(traced.processes + 1, why)
 
 

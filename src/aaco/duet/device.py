@@ -8,6 +8,7 @@ out: those of pageable memory, which ONNX Runtime makes, go at the pace of the h
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from aaco.analytics.attribution import turns
 from aaco.analytics.lanes import Ints, integers
 from aaco.core import clocks, files
-from aaco.core.errors import BadCapture
+from aaco.core.errors import AacoError, BadCapture
 from aaco.core.plan import HOST
 from aaco.core.readings import Absent
 from aaco.core.tables import COPIES, KERNELS
@@ -33,6 +34,8 @@ from aaco.runner.job import ON_CUDA
 from aaco.runner.pairs import Duet
 
 Sides = tuple[ModelSide, ModelSide]
+STALLED_S = 600.0
+STALLED_FIX = "aaco trace -- PROGRAM  # shows what the tracer says"
 OF_THE_DEVICE = pa.array(["d2d", "memset"])
 
 
@@ -47,6 +50,22 @@ def why_not(both: Sequence[Prepared]) -> str:
         return "the processor does the work of one side"
     others = [name for name in providers if name not in ON_CUDA]
     return f"no tracer of ours records what {others[0]} does on a device" if others else ""
+
+
+def patient(progress: Callable[[int], None]) -> Callable[[int], None]:
+    """What is told of the pairs so far and tells `progress`; it raises AacoError once none came for long, for a tracer
+    that hangs must not hold up the comparison."""
+    most, since = -1, time.monotonic()
+
+    def look(count: int) -> None:
+        nonlocal most, since
+        if count > most:
+            most, since = count, time.monotonic()
+        if time.monotonic() - since > STALLED_S:
+            raise AacoError(f"no pair of turns came for {STALLED_S:g} s under the tracer", STALLED_FIX)
+        progress(count)
+
+    return look
 
 
 def timed(folder: Path, sides: Sides, planned: Duet, run: Callable[[Sides], dict[str, Any]]) -> tuple[

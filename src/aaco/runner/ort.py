@@ -84,7 +84,7 @@ def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mappi
         job = Job(kind="time", rows=str((folder / iterations.TRACED).resolve()), account=str(scratch / "account"),
                   warmup=_few(plan), iterations=min(plan.profile_iterations, most or plan.profile_iterations),
                   region=region, **job_of(workload, scratch))
-        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment, before)
+        outcome = _watched(job, scratch, environment, before)
     return {"warmup": job.warmup, "iterations": job.iterations, "providers": outcome["providers"]}
 
 
@@ -108,7 +108,7 @@ def profile_pass(folder: Path, workload: Workload, plan: Plan,
                                                "offered": str(scratch / "offered.onnx")}
         job = Job(kind="profile", warmup=_few(plan), iterations=plan.profile_iterations,
                   dumps={level: str(scratch / f"{level}.onnx") for level in layout.STAGE_GRAPHS}, **common)
-        outcome = _run(job, scratch, lambda: None, lambda pid: None, environment, before)
+        outcome = _watched(job, scratch, environment, before)
         _keep_profile(scratch / "profile.json", folder / layout.ORT_PROFILE)
         for level in outcome["dumped"]:
             _keep_graph(Path(job.dumps[level]), folder / layout.STAGE_GRAPHS[level])
@@ -146,10 +146,15 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
 
 def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
          environment: Mapping[str, str], before: tuple[str, ...] = ()) -> dict[str, Any]:
-    if before:
-        poll = _patience(Path(job.outcome))
     return measured.run([Measured("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
                                   environment, before=before)], poll, started)[0]
+
+
+def _watched(job: Job, scratch: Path, environment: Mapping[str, str], before: tuple[str, ...]) -> dict[str, Any]:
+    """Run the job; where a tracer watches it, which the environment or what stands before its command makes it do, with
+    patience that ends."""
+    poll = _patience(Path(job.outcome)) if environment or before else lambda: None
+    return _run(job, scratch, poll, lambda pid: None, environment, before)
 
 
 def _patience(outcome: Path) -> Callable[[], None]:
