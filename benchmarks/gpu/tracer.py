@@ -38,7 +38,7 @@ PROGRAM = Path(__file__).with_name("_launches.py")
 MODES = ("", "kernels", "all")  # empty: not traced
 BARS = {"kernels": 15, "all": 45}  # % of an untraced launch of PyTorch's
 # Two processes of one mode differ by more than the tracer costs, so each is compared with itself, and there are some.
-PROCESSES, TURNS, ROUNDS = 12, 10, 5  # rounds of launches in each mode of a turn, after a first that does not count
+PROCESSES, TURNS, ROUNDS = 8, 10, 5  # rounds of launches in each mode of a turn, after a first that does not count
 PRODUCT_TURNS, PRODUCTS, SKIPPED, PAUSE_S = 20, 9, 3, 0.03
 BAR_PCT = 1.0  # how far apart medians of kernel times may be
 SHORTEST_US = 100  # of shorter ones an event's own time is no small part
