@@ -749,6 +749,12 @@ MUTATIONS = [
      "                                                            (5, self._native.aaco_completed))]\n"
      "        return tuple(self._kept)\n",
      "tests/unit/test_cupti.py::test_a_program_with_pythons_lock_does_not_wait_for_a_buffer_that_is_handed_back"),
+    ("runner/ort.py", "if environment or before else", "if before else",
+     "tests/unit/test_traced_pass.py::test_a_tracer_within_the_process_that_hangs_is_not_waited_for"),
+    ("duet/device.py", "            most, since = count, time.monotonic()\n", "            most = count\n",
+     "tests/unit/test_duet_device.py::test_a_tracer_that_hangs_does_not_hold_up_the_comparison"),
+    ("profiler/cupti/inside/tracer.py", "        self._count_dropped()\n\n", "\n",
+     "tests/unit/test_cupti.py::test_what_cupti_drops_is_counted"),
     ("profiler/cupti/inside/buffers.py", "            self._native.aaco_give(address)\n", "",
      "tests/unit/test_cupti.py::test_buffers_go_round_and_there_are_no_more_than_may_be"),
     ("profiler/cupti/inside/tracer.py", "            self._look_back()\n", "",
