@@ -749,6 +749,10 @@ MUTATIONS = [
      "                                                            (5, self._native.aaco_completed))]\n"
      "        return tuple(self._kept)\n",
      "tests/unit/test_cupti.py::test_a_program_with_pythons_lock_does_not_wait_for_a_buffer_that_is_handed_back"),
+    ("profiler/cupti/inside/tracer.py", "        for _ in self.buffers.full():", "        for _ in ():",
+     "tests/unit/test_cupti.py::test_a_trace_after_another_has_its_own_records_and_its_own_losses"),
+    ("profiler/cupti/inside/tracer.py", "self.buffers.held - self._kept)", "self.buffers.held)",
+     "tests/unit/test_cupti.py::test_a_trace_after_another_has_its_own_records_and_its_own_losses"),
     ("runner/ort.py", "if environment or before else", "if before else",
      "tests/unit/test_traced_pass.py::test_a_tracer_within_the_process_that_hangs_is_not_waited_for"),
     ("duet/device.py", "            most, since = count, time.monotonic()\n", "            most = count\n",

@@ -79,7 +79,7 @@ def test_where_did_the_time_go(execute):
     measured = np.concatenate(latencies_ms(aaco.latest))
     median, low, high = numbers(printed["latency"].splitlines()[0])
     assert median == pytest.approx(np.percentile(measured, 50), abs=1e-4)
-    assert {low, high} <= {round(each, 4) for each in measured} and low <= median <= high
+    assert {low, high} <= {float(f"{each:.4f}") for each in measured} and low <= median <= high
     assert "needs at least 100" in printed["latency"]
 
     nodes = profiled(aaco.latest)

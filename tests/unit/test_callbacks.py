@@ -113,7 +113,9 @@ def test_what_threads_hand_back_is_read_once_and_buffers_go_round(tmp_path):
 
 
 def test_a_buffer_that_was_promised_to_be_no_more_is_not_made():
-    """In a process of its own, whose buffers they are. Mutation: `<` for `<=`."""
+    """In a process of its own, whose buffers they are; one that is not ours is left alone. Mutations: `<` for `<=`; any
+    buffer taken for ours.
+    """
     program = f"""
 import ctypes
 native = ctypes.CDLL({str(library(os.uname().machine))!r})
@@ -127,6 +129,8 @@ for _ in range(5):
 native.aaco_completed(None, 0, ctypes.c_void_p(given[1][0]), ctypes.c_size_t(size.value or 4 << 20),
                       ctypes.c_size_t(5 << 20))
 valid = ctypes.c_size_t()
+native.aaco_completed(None, 0, None, ctypes.c_size_t(4 << 20), valid)
+native.aaco_completed(None, 0, ctypes.c_void_p(given[0][0] + 8), ctypes.c_size_t(4 << 20), valid)  # nobody's
 native.aaco_take.restype = ctypes.c_void_p
 assert native.aaco_take(ctypes.byref(valid)) == given[1][0] and native.aaco_take(ctypes.byref(valid)) is None
 print(len({{address for address, _, _ in given[:3]}}), given[2][1:], given[3], given[4], held.value, valid.value)

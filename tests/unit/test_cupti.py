@@ -24,6 +24,8 @@ LAYOUTS = json.loads((Path(__file__).parents[1] / "captures/cupti_layouts/layout
 KINDS = {"kernel": (KERNEL,), "copy": (COPY,), "peer_copy": (PEER_COPY,), "fill": (FILL,), "call": (RUNTIME, DRIVER),
          "device": (DEVICE,)}
 
+AT_MOST_2 = "ctypes.c_uint32.in_dll(sys.modules['_aaco_cupti.buffers'].Buffers()._native, 'aaco_most').value = 2"
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Path:
@@ -203,7 +205,7 @@ def test_forked_processes_are_not_traced_and_that_is_said(library, tmp_path):
 def test_what_cupti_drops_is_counted(library, tmp_path):
     """Buffers of one record each, and no time to write: from the third on there is none. Mutation: it is not asked."""
     program = ("sys.modules['_aaco_cupti.program'].EVERY_S = 99; "
-               "sys.modules['_aaco_cupti.buffers'].Buffers().at_most(2); work(9)")
+               + AT_MOST_2 + "; work(9)")
     tables, facts = only(cupti.run(library, tmp_path / "made", program, mode="kernels", FAKE_CUPTI_ROOM="208"))
     rows = sum(table.num_rows for table in tables.values())
     dropped = 1 + 9 + 1 - 1 - rows  # a device, nine kernels, a copy; the device's record is no row
@@ -233,7 +235,7 @@ def test_buffers_go_round_and_there_are_no_more_than_may_be(library, tmp_path):
     slow = "sys.modules['_aaco_cupti.program'].EVERY_S = 99; work(500)"
     tables, facts = only(cupti.run(library, tmp_path / "slow", slow, mode="kernels", FAKE_CUPTI_ROOM="208"))
     assert tables["kernels"].num_rows == 63 and "CUPTI dropped 438 records" in facts.problems[0]
-    quick = ("b = sys.modules['_aaco_cupti.buffers'].Buffers(); b.at_most(2)\n"
+    quick = (AT_MOST_2 + "\n"
              "flush = next(o for o in __import__('gc').get_objects() if type(o).__name__ == 'Tracer').flush\n"
              "for _ in range(500): flush(); work(1)")
     tables, facts = only(cupti.run(library, tmp_path / "quick", quick, mode="kernels"))
@@ -244,9 +246,41 @@ def test_an_installation_whose_callbacks_do_not_load_says_so(library, tmp_path):
     """The program goes on. Mutation: Python's own error."""
     again = tmp_path / "again"
     again.mkdir()
-    cupti.run(library, tmp_path / "made", "sys.modules['_aaco_cupti.buffers'].LIBRARY = '/nonesuch/{}.so'\n"
+    cupti.run(library, tmp_path / "made", "buffers = sys.modules['_aaco_cupti.buffers']\n"
+              "buffers.FOLDER = buffers.Path('/nonesuch')\n"
               f"sys.modules['_aaco_cupti.program'].trace({str(again)!r}, 'all')")
     assert "not traced: the tracer's callbacks do not load: /nonesuch/" in only(list(again.iterdir()))[1].problems[0]
+
+
+def test_a_trace_after_another_has_its_own_records_and_its_own_losses(library, tmp_path):
+    """What CUPTI gave back after the end of the first is not in the second; what it still has is no loss of that one.
+
+    Mutations: nothing taken before the start; all that is held counts.
+    """
+    folder = tmp_path / "made"
+    program = f"""
+traced = next(one for one in __import__("gc").get_objects() if type(one).__name__ == "Traced")
+first, traced._tracer = traced._tracer, None
+os.environ["FAKE_CUPTI_KEEPS"] = "1"
+work(3)
+first.stop("exit")
+if len(sys.argv) == 1:
+    del os.environ["FAKE_CUPTI_KEEPS"]
+    first.library.code("cuptiActivityFlushAll", ctypes.c_uint32(1))
+ctypes.CDLL(os.environ["AACO_CUPTI"]).fake_forget()
+os.environ.pop("FAKE_CUPTI_KEEPS", None)
+second = sys.modules["_aaco_cupti.tracer"].begin(first.library, {str(folder)!r} + "/9-9.cupti", "all")
+work(2)
+second.stop("exit")
+"""
+    for late in ("", "sys.argv.append('never')"):
+        for path in cupti.run(library, folder, late + program):
+            tables, facts = read(path)
+            if path.name == "9-9.cupti":
+                assert tables["kernels"].num_rows == 2 and facts.problems == ()
+            else:
+                assert not tables and "CUPTI kept 1 buffers" in facts.problems[0]
+            path.unlink()
 
 
 def test_buffers_that_never_come_back_are_told_of(library, tmp_path):

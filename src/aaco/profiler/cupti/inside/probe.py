@@ -24,4 +24,3 @@ def main() -> None:
     except CuptiError as error:
         said = {"error": error.what, "fix": error.fix}
     print(json.dumps(said))
-

@@ -47,7 +47,7 @@ NO_MORE = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
 
 
 class Tracer:
-    """A running trace of this process."""
+    """A running trace of this process: one at a time, and what CUPTI keeps to itself of one may come with the next."""
 
     def __init__(self, library: Library, spool: Spool) -> None:
         """Raises CuptiError."""
@@ -59,12 +59,16 @@ class Tracer:
         self._called: dict[tuple[int, int], str] = {}
         self._lock = threading.RLock()
         self._kinds: list[int] = []
+        self._kept = 0  # buffers of a trace before this one that CUPTI never gave back
 
     def start(self, mode: str = EVERYTHING) -> None:
         """Begin. Raises CuptiError."""
         for attribute, value in ATTRIBUTES.items():  # where one is not known its default costs a little more
             self._allowed("cuptiActivitySetAttribute", ctypes.c_int(attribute), ctypes.byref(ctypes.c_size_t(1)),
                           ctypes.byref(ctypes.c_uint8(value)))
+        for _ in self.buffers.full():  # what came back after the end of a trace before this one
+            pass
+        self._kept = self.buffers.held
         self.buffers.prepare()
         self.library.call("cuptiActivityRegisterCallbacks", *self.buffers.callbacks)
         # Of a kernel's record a thread is no part, yet to look it up would cost each launch a system call.
@@ -104,7 +108,8 @@ class Tracer:
                 self.library.code("cuptiActivityDisable", ctypes.c_int(kind))
             self.flush(force=True)
             self._look_back()
-            self.spool.state.update(ended=why, unreturned=self.buffers.held, clock_end=self.clock())
+            unreturned = max(0, self.buffers.held - self._kept)
+            self.spool.state.update(ended=why, unreturned=unreturned, clock_end=self.clock())
             self.spool.tell()
             if detach:
                 self.library.code("cuptiFinalize")
