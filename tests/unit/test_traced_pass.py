@@ -10,7 +10,7 @@ from aaco.core.errors import AacoError
 from aaco.runner import ort
 from tests import models
 
-HANGS = {"end": "import atexit, time; atexit.register(time.sleep, 600)", "work": "import time; time.sleep(600)"}
+HANGS = {"end": "import atexit, time; atexit.register(time.sleep, 15)", "work": "import time; time.sleep(15)"}
 
 
 @pytest.mark.parametrize(("at", "says"), [("end", "the tracer had not ended 1 s after the work was done"),
