@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aaco.profiler.columns import bare
+from aaco.profiler.io.columns import bare
 from benchmarks.rocpd_generator import BEGIN_NS, KERNELS, SHORTEST_NS, SPREAD, STEP_NS, STRIDE
 
 HEADER = ("Kind", "Agent_Id", "Queue_Id", "Stream_Id", "Thread_Id", "Dispatch_Id", "Kernel_Id", "Kernel_Name",

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco.collectors import bpf_scheduler, procfs
-from aaco.collectors.bpf_scheduler import Tracer
+from aaco.collectors.host import bpf_scheduler, procfs
+from aaco.collectors.host.bpf_scheduler import SchedulerTracer
 from aaco.core.host import Host
 from benchmarks import switch_cost
 from benchmarks.programs import PING_PONG, busy, go, tell, waiting
@@ -40,7 +40,7 @@ ROUNDS, WINDOWS, WINDOW_S, PRIORITY = 40_000, 60, 0.2, 10
 def truth(folder: Path) -> dict[str, dict[str, float]]:
     """Each count by the kernel's account of the process, and by ours."""
     with waiting(busy(sleeps=600, sleep_s=0.0003, pages=8192, spin_s=0.5)) as process:
-        tracer = Tracer(process.pid, raw=folder / "truth.bin")
+        tracer = SchedulerTracer(process.pid, raw=folder / "truth.bin")
         tracer.start()
         before = procfs.waits_ns(process.pid)
         voluntary, involuntary, minor, major = map(int, tell(process).split())
@@ -84,7 +84,7 @@ for _ in range(4):
     command = ["chrt", "-f", str(PRIORITY), "taskset", "-c", cpu, "perf", "bench", "sched", "pipe", "-T", "-l", "60000"]
     fast = subprocess.run([*command[:-1], "10"], capture_output=True).returncode == 0
     with waiting(code, *command) if fast else waiting(PING_PONG, str(ROUNDS)) as process:
-        tracer = Tracer(process.pid, raw=folder / "flood.bin", ring_bytes=ring_bytes, period_s=period_s)
+        tracer = SchedulerTracer(process.pid, raw=folder / "flood.bin", ring_bytes=ring_bytes, period_s=period_s)
         tracer.start()
         go(process)
         process.wait()
@@ -144,7 +144,7 @@ def inference(folder: Path) -> dict[str, dict[str, float]]:
         mode = list(ratios)[turn % len(ratios)]
         tracer = None
         if mode != "untraced":
-            tracer = Tracer(os.getpid(), raw=folder / "loop.bin", events=mode == "events")
+            tracer = SchedulerTracer(os.getpid(), raw=folder / "loop.bin", events=mode == "events")
             tracer.start()
         during = window(run)
         if tracer:

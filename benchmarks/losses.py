@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.calls import Does, does
+from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.truth.check import CaptureTruth, of_tables
 from aaco.analytics.truth.finding import Records
 from aaco.core import tables
-from aaco.profiler import formats
-from aaco.profiler.capture import Facts, members
-from aaco.tracelake.calltree import NONE, Calls, Forest
+from aaco.profiler.capture import CaptureFacts, members
+from aaco.profiler.formats import registry
+from aaco.tracelake.ingest.calltree import NONE, Calls, Forest
 
 Events = list[dict[str, Any]]
 Damage = Callable[[Events, random.Random], Events | None]
@@ -59,9 +59,9 @@ def truth(path: Path) -> CaptureTruth:
 def read(path: Path) -> tuple[dict[str, pa.Table], dict[str, Any]]:
     """The tables that the checks look at, sorted by start, and the facts of a capture. Raises BadCapture."""
     pieces: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
-    facts = Facts("")
-    for piece in formats.read(path).parse(path):
-        if isinstance(piece, Facts):
+    facts = CaptureFacts("")
+    for piece in registry.read(path).parse(path):
+        if isinstance(piece, CaptureFacts):
             facts = piece
         elif (name := piece.schema.metadata[b"aaco.table"].decode()) in pieces:
             pieces[name].append(piece)
@@ -104,7 +104,7 @@ def _is(*categories: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def _launches(event: dict[str, Any]) -> bool:
-    return event.get("cat") in ("cuda_runtime", "cuda_driver") and does(event["name"]) == Does.LAUNCH
+    return event.get("cat") in ("cuda_runtime", "cuda_driver") and call_kind(event["name"]) == CallKind.LAUNCH
 
 
 def drop(chosen: Callable[[dict[str, Any]], bool], share: float) -> Damage:
@@ -224,7 +224,7 @@ def others() -> Iterator[tuple[Path, dict[str, pa.Table], dict[str, Any]]]:
     traces = set(captures())
     for path in sorted(CAPTURES.rglob("*")):
         if path.is_file() and path not in traces and path.stat().st_size:
-            parser = formats.recognise(path)
+            parser = registry.recognise(path)
             if parser is not None and members(parser, path)[0] == path:
                 found, facts = read(path)
                 if any(table.num_rows for table in found.values()):
@@ -240,7 +240,8 @@ def carries(found: dict[str, pa.Table]) -> bool:
     numbers = kernels["dispatch_id"].drop_null().to_numpy()
     numbered = len(numbers) > 0 and numbers.max() - numbers.min() < 1.2 * len(numbers)
     numbered |= kernels["iteration"].null_count < kernels.num_rows
-    return numbered or any(does(name) == Does.LAUNCH for name in calls["name"].unique().cast(pa.string()).to_pylist())
+    return numbered or any(call_kind(name) == CallKind.LAUNCH
+                           for name in calls["name"].unique().cast(pa.string()).to_pylist())
 
 
 def lose(found: dict[str, pa.Table], share: float, together: bool, rng: random.Random) -> dict[str, pa.Table]:

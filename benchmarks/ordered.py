@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from aaco import discovery, importing
-from aaco.analytics import families
-from aaco.analytics.attribution.enclosing import Enclosing, Is
-from aaco.analytics.attribution.sequence import Node
-from aaco.analytics.calls import Does
-from aaco.analytics.lanes import integers
-from aaco.analytics.linking import Callers
-from aaco.analytics.operators import torch
-from aaco.tracelake.queries import Session
+from aaco.analytics.attribution.call_context import CallContexts, Is
+from aaco.analytics.attribution.sequence import SequenceNode
+from aaco.analytics.costs import torch
+from aaco.analytics.kernels import families
+from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.link_launches import Callers
+from aaco.analytics.streaming.stream_ids import integers
+from aaco.steps import find_captures, import_captures
+from aaco.tracelake.queries import QueryableSession
 
 AT_ONCE = 1200  # kernels of a sequence
 FEWEST = 20
@@ -35,7 +35,7 @@ class Ordered:
     families: list[str]
     names: list[str]
     durations_ns: list[int]
-    nodes: list[Node]
+    nodes: list[SequenceNode]
     truth: np.ndarray
 
 
@@ -44,7 +44,7 @@ def sequences(trace: Path) -> Iterator[Ordered]:
     with tempfile.TemporaryDirectory() as folder:
         session = imported([trace], Path(folder))
         kernels, calls = session.kernels(), session.api_calls()
-    enclosing = Enclosing()
+    enclosing = CallContexts()
     line = enclosing.line(calls)
     around = enclosing.around(line)
     owner = _owners(kernels, calls, around.operator)
@@ -61,27 +61,27 @@ def sequences(trace: Path) -> Iterator[Ordered]:
             continue
         first, last = np.searchsorted(inner, [owner[some[0]], owner[some[-1]]])
         yield Ordered([families.decode(names[row]).family for row in some], [names[row] for row in some],
-                      [lasted[row] for row in some], [Node(spoken[at], _family(spoken[at]))
+                      [lasted[row] for row in some], [SequenceNode(spoken[at], _family(spoken[at]))
                                                       for at in range(first, last + 1)],
                       np.searchsorted(inner, owner[some]) - first)
 
 
-def imported(traces: Sequence[Path], folder: Path) -> Session:
+def imported(traces: Sequence[Path], folder: Path) -> QueryableSession:
     """The tables of traces, in a session in the folder."""
-    chosen = discovery.discover(traces)
-    reading = importing.Reading(chosen)
+    chosen = find_captures.discover(traces)
+    reading = import_captures.CaptureReading(chosen)
     reading.begin()
-    made = importing.begin(chosen, folder, None, "")
-    importing.fill(made, reading)
-    return Session(made.folder)
+    made = import_captures.begin(chosen, folder, None, "")
+    import_captures.fill(made, reading)
+    return QueryableSession(made.folder)
 
 
-def told_twice(session: Session) -> tuple[int, int]:
+def told_twice(session: QueryableSession) -> tuple[int, int]:
     """Kernels of which trace and tree name an operator, and how many of them name the same one."""
     kernels, calls = session.kernels(), session.api_calls()
     if not kernels.num_rows or not calls.num_rows:
         return 0, 0
-    enclosing = Enclosing()
+    enclosing = CallContexts()
     line = enclosing.line(calls)
     owner = _owners(kernels, calls, enclosing.around(line).operator)
     given, said = integers(kernels["external_id"]), integers(calls["external_id"])
@@ -92,7 +92,7 @@ def told_twice(session: Session) -> tuple[int, int]:
 def _owners(kernels: pa.Table, calls: pa.Table, operator: np.ndarray) -> np.ndarray:
     """Of each kernel the position of the operator that launched it, or -1."""
     found = Callers().calls(calls, np.arange(calls.num_rows))
-    launches = np.flatnonzero(found.part == Does.LAUNCH)
+    launches = np.flatnonzero(found.part == CallKind.LAUNCH)
     of = dict(zip(found.correlation[launches].tolist(), operator[found.tag[launches]].tolist(), strict=True))
     return np.array([of.get(one, -1) for one in kernels["correlation_id"].to_pylist()], np.int64)
 

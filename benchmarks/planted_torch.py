@@ -69,6 +69,20 @@ class Scale:
 BF16 = torch.bfloat16
 
 
+def graphed(step: Step) -> Step:
+    """Return the step captured as one device graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 # launch_bound: many kernels, each shorter than its launch
 def tiny_multiplies(at: Scale) -> Made:
     x = at.random(1024)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.tables import API_CALLS, EXECUTED_NODES, GRAPH_NODES, KERNELS
-from aaco.profiler import ort
+from aaco.profiler.formats.onnxruntime import ort
 
 MODELS = ("resnet50_b1", "bert_static1_b1", "fallback_b1")
 SUFFIX = "_kernel_time"

@@ -24,7 +24,8 @@ from aaco import pipeline
 from aaco.analytics.explanation import Explanation
 from aaco.core.config import resolve
 from aaco.core.session import find
-from aaco.report import forms, plots, typesetting
+from aaco.report.plots import plots
+from aaco.report.renderers import output_formats, typesetting
 from benchmarks import trace_generators
 from tests.browser.chromium import Browser, missing
 
@@ -66,9 +67,9 @@ def ready_ms(page: Path, runs: int, **how: Any) -> list[float]:
 def measured(explanation: Explanation, folder: Path, runs: int) -> dict[str, Any]:
     """The figures."""
     page = folder / "report.html"
-    page.write_bytes(forms.encoded(explanation, "html"))
-    made = {form: min(cpu_s(lambda form=form: forms.encoded(explanation, form)) for _ in range(3))  # type: ignore[misc]
-            for form in forms.SUFFIXES}
+    page.write_bytes(output_formats.encoded(explanation, "html"))
+    made = {form: min(cpu_s(lambda form=form: output_formats.encoded(explanation, form)) for _ in range(3))  # type: ignore[misc]
+            for form in output_formats.SUFFIXES}
     drawings = plots.drawings(explanation)
     return {"kernels": explanation.rows("kernels"), "html_bytes": page.stat().st_size, "cpu_s": made,
             "png_cpu_s": min(cpu_s(lambda: typesetting.pngs(drawings)) for _ in range(3)), "plots": len(drawings),

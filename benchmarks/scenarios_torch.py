@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import planted_models as models
 from benchmarks import planted_torch as planted
 from benchmarks.planted_torch import BF16, GRAPH, Made, Plant, Scale, Step
 
@@ -100,6 +101,26 @@ PLANTS = (
     Plant("memory_waited_passes", "elementwise", "memory_bound", planted.waited_passes),
     Plant("memory_gelu_passes", "gelu", "memory_bound", planted.gelu_passes),
     Plant("transfer_checkpoint", "download", "transfer_bound", planted.checkpoint),
+    Plant("compute_vision_transformer", "vision_transformer", "compute_bound", models.network("vit_b_16", 96, 224)),
+    Plant("compute_long_encoder", "encoder", "compute_bound", models.encoder(6, 2048, 4, 2048)),
+    Plant("compute_convolutions_fp32", "convolutions_fp32", "compute_bound", models.convolutions_fp32),
+    Plant("memory_graphed_decode", "graphed_decode", "memory_bound", models.graphed_decode),
+    Plant("memory_root_mean_squares", "root_mean_squares", "memory_bound", models.root_mean_squares),
+    Plant("memory_momentum", "momentum", "memory_bound", models.momentum),
+    Plant("launch_resnet18_one_image", "resnet18_one_image", "launch_bound", models.network("resnet18", 1, 64)),
+    Plant("launch_efficientnet_one_image", "efficientnet_one_image", "launch_bound",
+          models.network("efficientnet_b0", 1, 96)),
+    Plant("launch_short_encoder", "encoder", "launch_bound", models.encoder(8, 256, 1, 16)),
+    Plant("launch_boxes", "boxes", "launch_bound", models.boxes),
+    Plant("sync_read_after_every_layer", "read_after_every_layer", "sync_bound", models.read_after_every_layer),
+    Plant("sync_norm_of_every_gradient", "norm_of_every_gradient", "sync_bound", models.norm_of_every_gradient),
+    Plant("cpu_sort_on_the_host", "sort_on_the_host", "cpu_bound", models.sort_on_the_host),
+    Plant("cpu_words_on_the_host", "words_on_the_host", "cpu_bound", models.words_on_the_host),
+    Plant("cpu_unpacking_on_the_host", "unpacking_on_the_host", "cpu_bound", models.unpacking_on_the_host),
+    Plant("transfer_activations_to_the_host", "activations_to_the_host", "transfer_bound",
+          models.activations_to_the_host),
+    Plant("transfer_pictures_to_the_device", "pictures_to_the_device", "transfer_bound",
+          models.pictures_to_the_device),
     Plant("balanced_half_and_half", "half_and_half", "balanced", planted.half_and_half, trusted=False),
 )
 CANNOT = (RuntimeError, AttributeError, ImportError, TypeError, ValueError, OSError)
@@ -122,7 +143,7 @@ def main() -> int:
             rows.append(_row(plant, at, chosen.out))
             print(json.dumps({key: rows[-1].get(key) for key in ("name", "p50_ms", "relieved_p50_ms", "busy_ratio",
                                                                  "trace_kb", "failed")}), flush=True)
-            document = {"machine": _machine(at), "scenarios": rows}
+            document = {"machine": machine(at.device), "scenarios": rows}
             (chosen.out / "manifest.json").write_text(json.dumps(document, indent=1) + "\n")
     return int(not any("failed" not in row for row in rows))
 
@@ -153,7 +174,7 @@ def _record(plant: Plant, made: Made, at: Scale, out: Path) -> dict[str, Any]:
     (out / f"{plant.name}.lat.csv").write_text("ms\n" + "".join(f"{one:.4f}\n" for one in latencies))
     relieved, how = made.relieved, made.how_relieved
     if plant.label == "launch_bound" and at.device == "cuda":
-        relieved, how = _graphed(made.captured or made.step), GRAPH
+        relieved, how = planted.graphed(made.captured or made.step), GRAPH
     found = {"p50_ms": statistics.median(latencies), "n": len(latencies), **made.facts}
     if relieved is not None:
         found |= {"relieved_p50_ms": statistics.median(_latencies(relieved, at)), "how_relieved": how}
@@ -199,20 +220,6 @@ def _profile(step: Step, at: Scale, path: Path) -> float:
     return work / 1000 / PROFILED_STEPS
 
 
-def _graphed(step: Step) -> Step:
-    """The step captured as one device graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
 @contextmanager
 def _hogs() -> Iterator[None]:
     """Two processes that never sleep, on the one CPU that this process is confined to."""
@@ -244,8 +251,9 @@ def _wait(at: Scale) -> None:
         torch.cuda.synchronize()
 
 
-def _machine(at: Scale) -> dict[str, Any]:
-    on_gpu = at.device == "cuda"
+def machine(device: str = "cuda") -> dict[str, Any]:
+    """The device and the software that recorded."""
+    on_gpu = device == "cuda"
     return {"device": torch.cuda.get_device_name() if on_gpu else "cpu", "torch": torch.__version__,
             "cuda": torch.version.cuda, "hip": torch.version.hip, "python": platform.python_version()}
 

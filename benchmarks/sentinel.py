@@ -41,10 +41,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, save
 
-from aaco.analytics import features, sentinel
+from aaco.analytics.quality import features, sentinel
 from aaco.core.plan import Plan
 from aaco.core.tables import ITERATION_FEATURES
-from aaco.runner import iterations, ort, registry, witness
+from aaco.runner import iterations, ort, registry, self_accounting
 
 Reals = NDArray[np.float64]
 IMPACT = 0.05
@@ -158,7 +158,7 @@ def record(noise: str, strength: int, threads: int, seconds: float, windows: int
         plan = Plan(model="perceptron", warmup=50, iterations=10**6, budget_s=budget)
         ort.time_pass(folder, workload, plan, 0, started=watch, canaries=canaries)
     made = iterations.parse(folder, BATCH)
-    table = features.of_iterations(made, None, None, witness.parse(folder))
+    table = features.of_iterations(made, None, None, self_accounting.parse(folder))
     start, end = made["t_start_ns"].to_numpy(), made["t_end_ns"].to_numpy()
     window = np.full(made.num_rows, -1)
     for number, (begin, until) in enumerate(spans):

@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aaco.collectors import bpf, bpf_scheduler
-from aaco.collectors.bpf_ring import Ring
+from aaco.collectors.host import bpf, bpf_scheduler
+from aaco.collectors.host.bpf_ring import BpfRing
 from aaco.core.host import Host
 from benchmarks.programs import IDLE, PARENT, PARTNERS, tell, waiting
 
@@ -133,14 +133,14 @@ def bystanders() -> Iterator[Game]:
             "off": nullcontext, "control": nullcontext, "empty": lambda: _at_switches(empty),
             "timed": lambda: _timed(lambda: _at_switches(empty)), "filtered": lambda: _attached(filtered),
             "family": lambda: _attached(family)},
-            {"empty": lambda: bpf._runs(empty), "filtered": _runs(filtered), "family": _runs(family)})
+            {"empty": lambda: bpf._read_runs(empty), "filtered": _runs(filtered), "family": _runs(family)})
 
 
 @contextmanager
 def traced() -> Iterator[Game]:
     """The players are traced, both: the tracer sees the first start the second."""
     with waiting(PARTNERS, str(TURNS)) as players, _loaded(players, events=False) as totals, \
-            _loaded(players, events=True) as events, Ring(events, bpf_scheduler.RING_BYTES) as ring:
+            _loaded(players, events=True) as events, BpfRing(events, bpf_scheduler.RING_BYTES) as ring:
         with _attached(totals), _attached(events):
             tell(players)
         yield Game(players, {"off": nullcontext, "control": nullcontext, "totals": lambda: _attached(totals),
@@ -168,7 +168,7 @@ def _attached(feature: bpf.Feature) -> Iterator[None]:
 
 
 @contextmanager
-def _emptied(feature: bpf.Feature, ring: Ring) -> Iterator[None]:
+def _emptied(feature: bpf.Feature, ring: BpfRing) -> Iterator[None]:
     with _attached(feature):
         yield
     with Path("/dev/null").open("wb", buffering=0) as nowhere:

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aaco.collectors.perf_switches import Sampler
+from aaco.collectors.host.perf_switches import PerfSwitchSampler
 
 # Echoes bytes through a pipe, so that each turn is two switches; then tells the CPU time that it took.
 PARTNER = """
@@ -73,7 +73,7 @@ def compare(work: Callable[[], float], rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         plain.append(work())
         with tempfile.TemporaryDirectory() as folder:
-            sampler = Sampler(os.getpid(), raw=Path(folder) / "raw.bin")
+            sampler = PerfSwitchSampler(os.getpid(), raw=Path(folder) / "raw.bin")
             sampler.start()
             watched.append(work())
             sampler.stop()

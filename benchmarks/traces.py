@@ -34,19 +34,19 @@ NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 TO_TABLES = """
 import sys
 from pathlib import Path
-from aaco import discovery, importing
-chosen = discovery.discover([Path(sys.argv[1])])
-reading = importing.Reading(chosen)
+from aaco.steps import find_captures, import_captures
+chosen = find_captures.discover([Path(sys.argv[1])])
+reading = import_captures.CaptureReading(chosen)
 reading.begin()
-importing.fill(importing.begin(chosen, Path(sys.argv[2]), None, ""), reading)
+import_captures.fill(import_captures.begin(chosen, Path(sys.argv[2]), None, ""), reading)
 """
 BREAKDOWN = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from aaco.profiler import formats
+from aaco.profiler.formats import registry
 path, total = Path(sys.argv[1]), {}
-for piece in formats.read(path).parse(path):
+for piece in registry.read(path).parse(path):
     if getattr(piece, "schema", None) is not None and piece.schema.metadata[b"aaco.table"] == b"kernels":
         names = piece["kernel_name"].combine_chunks()
         spent = np.bincount(names.indices.to_numpy(), piece["dur_ns"].to_numpy(), len(names.dictionary))

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import aaco
 from aaco import cli
-from aaco.report import schemas
+from aaco.report.docs import schemas
 
 project = "AACO"
 release = version = aaco.__version__
@@ -49,6 +49,7 @@ def _helps(command: click.Command, name: str, above: click.Context | None = None
 
 def names() -> str:
     """Every public name of the package, from its own documentation."""
+    aaco.Session.__name__ = "Session"  # Sphinx documents no members of a class whose own name is another
     return "".join(f"## {name}\n```{{eval-rst}}\n.. {_directive(name)}:: aaco.{name}\n{_options(name)}\n```\n"
                    for name in aaco.__all__ if not name.startswith("__"))
 
@@ -66,8 +67,8 @@ def _options(name: str) -> str:
 
 def documents() -> str:
     """The documents with a schema: what each is for, and the file."""
-    rows = (f"| [`{file}`](schemas/{file}) | {model.__doc__.strip().splitlines()[0]} |"
-            for file, model in zip(schemas.render(), schemas.DOCUMENTS.values(), strict=True))
+    rows = (f"| [`{file}`](schemas/{file}) | {form.__doc__.strip().splitlines()[0]} |"
+            for file, form in schemas.types().items())
     return "| schema | what it describes |\n|---|---|\n" + "\n".join(rows) + "\n"
 
 

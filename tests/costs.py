@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from aaco.analytics.operators import TensorType, cost
+from aaco.analytics.costs import TensorType, cost
 
 MICROSOFT, NCHWC = "com.microsoft", "com.microsoft.nchwc"
 

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco import derive
-from aaco.analytics import attribution, inputs
+from aaco.analytics import attribution
 from aaco.analytics.diagnosis import diagnose
-from aaco.analytics.executed_work import executed_work
 from aaco.analytics.explanation import Explanation, cover, summarise
+from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.measure import measure
-from aaco.core import tables
+from aaco.core import inputs, tables
 from aaco.core.config import Analysis
 from aaco.governance.verdict import Cause, Counts, EnvironmentDifference, RegressionVerdict
+from aaco.steps import readings as step
 
 SESSION = "20260102_030405_abcdef"
 OPERATORS = ("Conv", "FusedConv", "MaxPool", "Conv", "Add", "ReorderInput", "Gemm", "Softmax")
@@ -57,7 +57,7 @@ class Sample:
             found |= self._capture()
         else:
             missing |= dict.fromkeys(sorted(tables.ALL.keys() - found.keys() - missing.keys()), "not profiled")
-        doubts = derive.caveats({"machine": self._machine()}, found)
+        doubts = step.caveats({"machine": self._machine()}, found)
         readings = measure(found, self.ceilings, Analysis(), missing, doubts)
         latencies = {"warmup": inputs.warmup_ms(found["inference_iters"]),
                      "measurement": inputs.latencies_ms(found["inference_iters"])}
@@ -70,7 +70,7 @@ class Sample:
             environment={"cpu": {"model": "Example CPU", "cores": 2}, "packages": {"numpy": "2.1.0"}},
             machine=self._machine(), tables=found, readings=readings, diagnosis=diagnose(readings),
             summary=summarise(latencies, 1), coverage=cover(found.get("kernels"), found.get("op_to_kernel_map")),
-            absent=missing, verdict=self.verdict)
+            absent=by_file(missing), verdict=self.verdict)
 
     def _record(self) -> dict[str, Any]:
         return {"session_id": SESSION, "created_utc": "2026-01-02T03:04:05.000+00:00",
@@ -197,10 +197,15 @@ def nothing() -> Explanation:
         session_id=SESSION, folder=SESSION, status="incomplete", record={"tool_version": "0.1.0"}, model={},
         runtime={}, environment={}, machine={}, tables={}, readings=readings, diagnosis=diagnose(readings),
         summary=summarise({"warmup": [], "measurement": []}, 1), coverage=None,
-        absent=dict.fromkeys(tables.ALL, "the run ended before it"))
+        absent=by_file(dict.fromkeys(tables.ALL, "the run ended before it")))
 
 
 def without(explanation: Explanation, table: str) -> Explanation:
     """The session as it would be had this table not been recorded."""
     left = {name: rows for name, rows in explanation.tables.items() if name != table}
-    return replace(explanation, tables=left, absent={**explanation.absent, table: "not recorded"})
+    return replace(explanation, tables=left, absent={**explanation.absent, tables.ALL[table].file: "not recorded"})
+
+
+def by_file(missing: Mapping[str, str]) -> dict[str, str]:
+    """Why tables are not there, by file instead of by name."""
+    return {tables.ALL[name].file: why for name, why in missing.items()}

@@ -22,8 +22,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco.analytics.lowering import Lowering
-from aaco.analytics.operators.inference import bodies
+from aaco.analytics.costs.inference import bodies
+from aaco.analytics.graph.lowering import Lowering
 
 LEVELS = ort.GraphOptimizationLevel
 EXTENDED, ALL, OFF = LEVELS.ORT_ENABLE_EXTENDED, LEVELS.ORT_ENABLE_ALL, LEVELS.ORT_DISABLE_ALL

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from aaco.profiler.capture import Facts
+from aaco.profiler.capture import CaptureFacts
 
 
-def gather(pieces: Iterable[pa.Table | Facts]) -> tuple[dict[str, pa.Table], Facts]:
+def gather(pieces: Iterable[pa.Table | CaptureFacts]) -> tuple[dict[str, pa.Table], CaptureFacts]:
     """The tables by name, and the Facts, which must come last."""
     *parts, facts = pieces
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, CaptureFacts)
     found: dict[str, list[pa.Table]] = {}
     for part in parts:
         found.setdefault(part.schema.metadata[b"aaco.table"].decode(), []).append(part)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from aaco.profiler.capture import Facts
+from aaco.profiler.capture import CaptureFacts
 
 
-def together(pieces: Iterable[pa.Table | Facts]) -> tuple[dict[str, pa.Table], Facts]:
+def together(pieces: Iterable[pa.Table | CaptureFacts]) -> tuple[dict[str, pa.Table], CaptureFacts]:
     """The tables of all pieces by name, and the Facts, which must come last and once."""
     *tables, facts = pieces
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, CaptureFacts)
     apart: dict[str, list[pa.Table]] = {}
     for table in tables:
         apart.setdefault(table.schema.metadata[b"aaco.table"].decode(), []).append(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aaco.analytics.operators.torch import Arguments, price
+from aaco.analytics.costs.torch import OperatorArguments, price
 
 FLOAT, HALF = "float", "c10::BFloat16"
 
@@ -20,7 +20,7 @@ def of(*arguments, kind=FLOAT):
         types.append(argument[1] if typed else kind if tensor else "TensorList" if listed else
                      "" if argument is None else "ScalarList" if isinstance(argument, list) else "Scalar")
         values.append("" if tensor or listed or argument is None else str(argument))
-    return Arguments(shapes, [word.replace(" ", "") for word in types], values)
+    return OperatorArguments(shapes, [word.replace(" ", "") for word in types], values)
 
 
 def cost(name, *arguments, kind=FLOAT):

@@ -15,3 +15,12 @@ def captures() -> Path:
         assert os.environ.get("CI") != "true", f"CI needs the third-party captures, and {folder} is not there"
         pytest.skip(f"no third-party captures: {folder} is not there; AACO_CAPTURES names another folder")
     return folder
+
+
+def cases() -> Path:
+    """The folder of small inputs with a planted or recorded fault, beside the captures."""
+    folder = captures().parent / "cases"
+    if not folder.is_dir():
+        assert os.environ.get("CI") != "true", f"CI needs the cases, and {folder} is not there"
+        pytest.skip(f"no cases: {folder} is not there, beside the folder that AACO_CAPTURES names")
+    return folder

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.attribution import map_nodes, passes, sequence, spans, transfer
 from aaco.core.config import Analysis
-from aaco.examinations import attribution as examination
+from aaco.steps import make_findings
 from benchmarks import recordings
 from benchmarks.claims import Claim
 from benchmarks.ordered import Ordered, imported, sequences, told_twice
@@ -136,7 +136,7 @@ def _replayed(folder: Path) -> Claim:
     """A decode step of SGLang on an MI300X, one graph launch, and the trace of its capture."""
     with tempfile.TemporaryDirectory() as made:
         session = imported([folder / name for name in CAPTURE_AND_REPLAY], Path(made))
-        examination.examine(session, Analysis())
+        make_findings.make_one(session, "attribution", Analysis())
         found = session.group_by("op_to_kernel_map", "method").to_pylist()
     laid = {row["method"]: row["rows"] for row in found}
     return Claim("SGLang's replayed graph: kernels laid to captured launches, names agreeing", "544 of 544",
@@ -147,7 +147,7 @@ def _laid_out(trace: Path) -> list[dict[str, Any]]:
     """The kernels of a trace in their order, each with what is known of its operator."""
     with tempfile.TemporaryDirectory() as made:
         session = imported([trace], Path(made))
-        examination.examine(session, Analysis())
+        make_findings.make_one(session, "attribution", Analysis())
         rows = {row["operator_id"]: row for row in session.table("operators").to_pylist()}
         mapped = session.table("op_to_kernel_map").sort_by("kernel_id").to_pylist()
     return [rows[row["operator_id"]] | row for row in mapped]

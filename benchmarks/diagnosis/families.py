@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from aaco import discovery
-from aaco.analytics.families import UNKNOWN, decode, of_names
-from aaco.analytics.operators import torch
+from aaco.analytics.costs import torch
+from aaco.analytics.kernels.families import UNKNOWN, decode, of_names
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, KERNELS
+from aaco.steps import find_captures
 from benchmarks.claims import Claim
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,14 +169,14 @@ def _each_once(captures: Path) -> Iterator[Used]:
                 yield used
 
 
-def _captures(folder: Path) -> tuple[discovery.Found, ...]:
+def _captures(folder: Path) -> tuple[find_captures.CaptureFiles, ...]:
     try:
-        return discovery.discover([folder]).captures
+        return find_captures.discover([folder]).captures
     except BadCapture:
         return ()
 
 
-def _used(found: discovery.Found) -> Used:
+def _used(found: find_captures.CaptureFiles) -> Used:
     used, operators, launched = Used(), dict[int, str](), defaultdict[tuple[int, str], int](int)
     for piece in found.parser.parse(found.path):
         if not isinstance(piece, pa.Table) or piece.schema.metadata is None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from aaco import discovery
-from aaco.analytics.drift import distance, drift
-from aaco.analytics.fingerprints import COLUMNS, Gathering, log_bin
+from aaco.analytics.kernels.drift import distance, drift
+from aaco.analytics.kernels.fingerprints import COLUMNS, FingerprintCollector, log_bin
 from aaco.core.tables import KERNELS
+from aaco.steps import find_captures
 from benchmarks.claims import Claim
 
 # (recording, recording, what differs): one program recorded twice; the folder is that of the captures.
@@ -72,10 +72,10 @@ def _binned(values: np.ndarray) -> tuple[list[int], list[int]]:
 
 def _table(path: Path) -> pa.Table:
     """The fingerprints of a capture, read as an import reads it, in order of time."""
-    (found,) = discovery.discover([path]).captures
+    (found,) = find_captures.discover([path]).captures
     pieces = [piece for piece in found.parser.parse(found.path) if isinstance(piece, pa.Table)
               and (piece.schema.metadata or {}).get(b"aaco.table") == KERNELS.name.encode()]
-    gathering = Gathering()
+    gathering = FingerprintCollector()
     gathering.add(pa.concat_tables(pieces, promote_options="default").unify_dictionaries().combine_chunks()
                   .sort_by("t_start_ns").select(list(COLUMNS)))
     return gathering.table()

@@ -40,9 +40,9 @@ def _known(captures: Path) -> Iterator[tuple[str, str, str]]:
         settings = resolve(overrides={"storage": {"sessions_dir": folder}}, environment={})
         for path, truth in _captures(captures):
             session = pipeline.import_captures([path], settings).session
-            if (session.folder / layout.EXAMINED["kernel_classes"]).is_file():
+            if (session.folder / layout.finding("kernel_classes")).is_file():
                 yield path.name.partition(".")[0], truth, session.read_json(
-                    layout.EXAMINED["kernel_classes"])["kernels"][0]["class"]
+                    layout.finding("kernel_classes"))["kernels"][0]["class"]
 
 
 def _captures(captures: Path) -> Iterator[tuple[Path, str]]:

@@ -25,7 +25,7 @@ REPORT_BAR_S = 1.0
 ANALYSIS = """
 import json, sys, time
 from pathlib import Path
-from aaco import examinations, imported
+from aaco.steps import explain, make_findings, session_tables
 from aaco.core.config import resolve
 from aaco.core.session import Session
 from aaco.tracelake.memory import frugal
@@ -33,12 +33,12 @@ from aaco.tracelake.memory import frugal
 frugal()
 spent = {"start and imports": time.process_time()}
 session, settings = Session.open(Path(sys.argv[1])), resolve().config.analysis
-for examination in examinations.IN_ORDER:
+for finding in make_findings.declared():
     before = time.process_time()
-    examination.examine(session, settings)
-    spent[examination.__name__.rpartition(".")[2]] = time.process_time() - before
+    make_findings.make_one(session, finding.name, settings)
+    spent[finding.name] = time.process_time() - before
 before = time.process_time()
-imported.explanation(session, settings, anew=True)
+explain.explain(session, settings, session_tables.of_import(session))
 spent["readings and diagnosis"] = time.process_time() - before
 print(json.dumps(spent))
 """

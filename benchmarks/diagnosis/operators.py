@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco import pipeline
-from aaco.analytics.operators.torch import TABLE, Arguments, Price, model, price, recorded
-from aaco.analytics.product_tiles import OTHERWISE
+from aaco.analytics.costs.torch import TABLE, OperatorArguments, Price, model, price, recorded
+from aaco.analytics.kernels.product_tiles import OTHERWISE
 from aaco.core.config import resolve
 from aaco.core.session import Session
 from aaco.core.tables import OPERATORS
-from aaco.profiler import ncu
+from aaco.profiler.formats.nvidia import ncu
 from aaco.tracelake import documents, layout, store
 from benchmarks.claims import Claim
 
@@ -97,7 +97,7 @@ def _traces(captures: Path) -> Iterator[Claim]:
             if not store.holds(session, OPERATORS):
                 continue
             yield from _trace(path, store.read(session, OPERATORS))
-            tiles = documents.read(session, layout.EXAMINED["products"]).get("products", [])
+            tiles = documents.read(session, layout.finding("products")).get("products", [])
             launched += len(tiles)
             agreed += sum(one["agreement"] != OTHERWISE for one in tiles)
     if launched:
@@ -136,7 +136,7 @@ def _imported(path: Path, folder: Path) -> Session:
 
 
 def _price(name: str, *shapes: tuple[int, ...], kind: str) -> Price:
-    found = Arguments([list(shape) for shape in shapes], [kind] * len(shapes), [""] * len(shapes))
+    found = OperatorArguments([list(shape) for shape in shapes], [kind] * len(shapes), [""] * len(shapes))
     return price(name, found)
 
 

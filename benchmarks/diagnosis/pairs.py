@@ -13,10 +13,11 @@ from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aaco import compare_traces, pipeline
+from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.core.session import Session
 from aaco.governance.tracediff import TraceChange
+from aaco.workflows import compare_traces
 from benchmarks.claims import Claim
 
 SIDES = ("mi300", "h100")

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from aaco.analytics.critical_path import answer, dag
 from aaco.core.errors import BadCapture
-from aaco.examinations import critical_path
+from aaco.steps.findings import critical_path
+from aaco.tracelake import layout
 from benchmarks import schedules, traces
 from benchmarks.claims import Claim
 from benchmarks.ordered import imported
@@ -27,9 +28,9 @@ EXAMINE = """
 import sys
 from aaco.core.config import Config
 from aaco.core.session import Session
-from aaco.examinations import critical_path
+from aaco.steps import make_findings
 settings = Config.from_dict({"analysis": {"critical_path_work": 10**9}}).analysis
-critical_path.examine(Session.open(sys.argv[1]), settings)
+make_findings.make_one(Session.open(sys.argv[1]), "critical_path", settings)
 """
 
 
@@ -43,7 +44,7 @@ def _cost() -> list[Claim]:
     with tempfile.TemporaryDirectory() as folder:
         made = schedules.trace_of(DISPATCHES, Path(folder))
         cost = traces.cost(["-c", EXAMINE, str(made.folder)])
-        course = made.read_json(critical_path.DOCUMENT)["paths"][0]
+        course = made.read_json(layout.finding("critical_path"))["paths"][0]
     exact = sum(course["bound_by_ns"].values()) == course["window_ns"]
     what = f"path and slack of {DISPATCHES:,} dispatches"
     return [Claim(f"{what}: CPU time of the process", f"<= {CPU_S:g} CPU s", f"{cost.cpu_s:.1f} CPU s",
@@ -69,7 +70,7 @@ def _fills(captures: Path) -> Claim:
                  found > 0 and good == found)
 
 
-def _paths(trace: Path) -> list[answer.Path]:
+def _paths(trace: Path) -> list[answer.CriticalPath]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             return critical_path.find(imported([trace], Path(folder)))
@@ -120,7 +121,7 @@ def _straggler() -> list[Claim]:
                   f"{_step_ns(late, work.end) / 1e3:,.0f} us", abs(off) <= 0.02)]
 
 
-def _ranks(case: str) -> answer.Path:
+def _ranks(case: str) -> answer.CriticalPath:
     """The one path of both ranks."""
     with tempfile.TemporaryDirectory() as folder:
         files = [OURS / f"torch_ranks_h100/{case}_rank{rank}.json.gz" for rank in range(2)]
@@ -128,7 +129,7 @@ def _ranks(case: str) -> answer.Path:
     return path
 
 
-def _step_ns(path: answer.Path, ended: NDArray[np.int64]) -> float:
+def _step_ns(path: answer.CriticalPath, ended: NDArray[np.int64]) -> float:
     """The median time from the end of one all-reduce to that of the next, over both ranks."""
     work = path.events.work
     reduces = [number for number, name in enumerate(path.events.names) if "AllReduce" in name]

@@ -2,7 +2,8 @@
 
 Two kinds. `torch_scenarios` of the captures are ordinary workloads with a few planted bottlenecks; those of
 tests/captures/torch_scenarios, _2 and _3 were planted one by one (benchmarks/planted_torch.py), most with the latency
-of the same step without its bottleneck. BLIND was planted when the rules were final, and no rule was changed after it.
+of the same step without its bottleneck, those of _4 are whole networks (benchmarks/planted_models.py). BLIND was judged
+only when the rules were final, and no rule was changed after it.
 
 A label is truth where it holds by construction and, where the relief keeps the same kernels, the relief takes away at
 least half of the step: below that the planted bottleneck is one of several. Labels that say "mixed", or name two, are
@@ -23,8 +24,8 @@ from aaco.core.config import Settings, resolve
 from aaco.core.readings import Reading
 
 OWN = tuple(Path(__file__).parents[2] / "tests" / "captures" / name
-            for name in ("torch_scenarios", "torch_scenarios_2", "torch_scenarios_3"))
-BLIND = "torch_scenarios_3"
+            for name in ("torch_scenarios", "torch_scenarios_2", "torch_scenarios_3", "torch_scenarios_4"))
+BLIND = "torch_scenarios_4"
 # Of the ordinary recordings, those with a label of one bottleneck: class and workload.
 ORDINARY = {
     "launch_tiny_adds": ("launch_bound", "tiny_elementwise"), "compute_gemm_bf16_8192": ("compute_bound", "gemm"),

@@ -11,16 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.devices.ceilings import Identity, theoretical
-from aaco.analytics.occupancy import Kernel as Needs
-from aaco.analytics.occupancy import occupancy
 from aaco.analytics.roofline import counted, formulas
 from aaco.analytics.roofline.counted import Work
+from aaco.analytics.roofline.devices.ceilings import Identity, theoretical
 from aaco.analytics.roofline.measured import measured
+from aaco.analytics.roofline.occupancy import Kernel as Needs
+from aaco.analytics.roofline.occupancy import occupancy
 from aaco.analytics.roofline.placement import Kernels, place
-from aaco.profiler import assembly, ncu, rocprof_compute
-from aaco.profiler.capture import Facts
-from aaco.profiler.code_object import UNIFIED
+from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats.code_object import assembly
+from aaco.profiler.formats.code_object.code_object import UNIFIED
+from aaco.profiler.formats.nvidia import ncu
+from aaco.profiler.formats.rocprof_compute import rocprof_compute
 from benchmarks.claims import Claim
 
 COPIED = 8_388_608  # bytes that vcopy reads and writes: 1,048,576 doubles
@@ -149,7 +151,7 @@ class _Capture:
     kernels: pa.Table
     counters: list[pa.RecordBatch]
     device_facts: dict[str, float]
-    facts: Facts
+    facts: CaptureFacts
 
     @classmethod
     def of(cls, parser: ModuleType, path: Path) -> _Capture:

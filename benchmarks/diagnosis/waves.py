@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from aaco.analytics.waves.inside import Inside, inside
-from aaco.profiler import att
+from aaco.analytics.instructions.inside import KernelInstructions, inside
+from aaco.profiler.formats.att import att
 from benchmarks.claims import Claim
 
 GEMM = "att/gfx950_aiter_mxfp4_BM32-BN128_orig/ui_output_agent_34975_dispatch_20"
@@ -44,7 +44,7 @@ def _samples(folder: Path) -> Claim:
                  known == found.whole.samples)
 
 
-def _inside(folder: Path) -> Inside:
+def _inside(folder: Path) -> KernelInstructions:
     """The one kernel of a capture, read by the product's own parser."""
     pieces: dict[str, list[pa.Table]] = {}
     for piece in att.parse(folder / "code.json"):

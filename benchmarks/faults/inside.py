@@ -102,11 +102,11 @@ class Disturbed(Rest):
         self.owed -= spent
 
 
-def shapes_in_turn(scales: list[float]) -> Callable[[Any, Job], provider.Bound]:
+def shapes_in_turn(scales: list[float]) -> Callable[[Any, Job], provider.BoundModel]:
     """A bind that feeds the inputs at other lengths of their first axis, one after the other."""
     plain = provider.bind
 
-    def bind(session: Any, job: Job) -> provider.Bound:
+    def bind(session: Any, job: Job) -> provider.BoundModel:
         with np.load(job.inputs) as arrays:
             fed = {name: arrays[name] for name in arrays.files}
         bound = []
@@ -116,7 +116,7 @@ def shapes_in_turn(scales: list[float]) -> Callable[[Any, Job], provider.Bound]:
                               for name, array in fed.items()})
             bound.append(plain(session, replace(job, inputs=path)))
         turns = itertools.cycle(bound)
-        return provider.Bound(lambda: next(turns).run(), bound[0].produced)
+        return provider.BoundModel(lambda: next(turns).run(), bound[0].produced)
 
     return bind
 

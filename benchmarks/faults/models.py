@@ -11,16 +11,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aaco.runner.zoo import builder
 from aaco.runner.zoo.attention import attend, heads, merge
-from aaco.runner.zoo.builder import Graph
+from aaco.runner.zoo.builder import GraphBuilder
 from aaco.runner.zoo.mobilenet import mobilenet_v2
 from aaco.runner.zoo.resnet import classifier, convolution
 
 SEED = 0
 
 
-def mlp(width: int = 1536, layers: int = 8) -> Graph:
+def mlp(width: int = 1536, layers: int = 8) -> GraphBuilder:
     """Linear layers with Relu over few rows: 75 MB of weights are read for little arithmetic."""
-    graph = Graph("mlp")
+    graph = GraphBuilder("mlp")
     x = graph.input("x", ["batch", 4, width])
     for layer in range(layers):
         x = graph.op("Relu", graph.linear(x, width, width, f"layer{layer}"), name=f"layer{layer}/Relu")
@@ -29,9 +29,9 @@ def mlp(width: int = 1536, layers: int = 8) -> Graph:
     return graph
 
 
-def convnet(width: int = 64, blocks: int = 6) -> Graph:
+def convnet(width: int = 64, blocks: int = 6) -> GraphBuilder:
     """Convolutions with normalisation and Relu at one resolution."""
-    graph = Graph("convnet")
+    graph = GraphBuilder("convnet")
     x, channels = graph.input("x", ["batch", 3, 56, 56]), 3
     for block in range(blocks):
         x = graph.op("Relu", convolution(graph, x, (channels, width), 3, f"block{block}"), name=f"block{block}/Relu")
@@ -40,9 +40,9 @@ def convnet(width: int = 64, blocks: int = 6) -> Graph:
     return graph
 
 
-def transformer(width: int = 256, layers: int = 4, count: int = 8) -> Graph:
+def transformer(width: int = 256, layers: int = 4, count: int = 8) -> GraphBuilder:
     """Encoder layers with the Gelu written out: many small operators that the runtime fuses."""
-    graph = Graph("transformer")
+    graph = GraphBuilder("transformer")
     x = graph.input("x", ["batch", 64, width])
     zero = graph.number(0.0)
     for layer in range(layers):
@@ -65,8 +65,8 @@ def transformer(width: int = 256, layers: int = 4, count: int = 8) -> Graph:
     return graph
 
 
-MODELS: dict[str, Callable[[], Graph]] = {"mlp": mlp, "convnet": convnet, "transformer": transformer,
-                                          "mobilenet": mobilenet_v2}
+MODELS: dict[str, Callable[[], GraphBuilder]] = {"mlp": mlp, "convnet": convnet, "transformer": transformer,
+                                                 "mobilenet": mobilenet_v2}
 BATCHES = {"mlp": 4, "convnet": 4, "transformer": 4, "mobilenet": 1}
 
 

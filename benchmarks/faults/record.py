@@ -23,13 +23,14 @@ import onnxruntime
 import pyarrow as pa
 from pydantic import Field
 
-from aaco.analytics import graph
+from aaco.analytics.graph import graph
 from aaco.analytics.root_cause import signals
-from aaco.collectors import machine, process_sampler
+from aaco.collectors.host import process_sampler
+from aaco.collectors.inventory import machine
 from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent
-from aaco.runner import iterations, ort, surroundings, witness
+from aaco.runner import iterations, ort, self_accounting, surroundings
 from aaco.runner.registry import BackendEntry
 from benchmarks.faults import catalogue, models
 from benchmarks.faults.catalogue import CONTROL, Place, Plant
@@ -170,10 +171,10 @@ class _Backend(BackendEntry):
 
 def _watched(folder: Path, workload: ort.Workload, environment: dict[str, str]) -> signals.Signals:
     """Time the workload in a fresh process under the product's sampler; what it showed of itself."""
-    samplers: list[process_sampler.Sampler] = []
+    samplers: list[process_sampler.ProcessSampler] = []
 
     def watch(pid: int) -> None:
-        samplers.append(process_sampler.Sampler(pid, raw=folder / "procfs.bin"))
+        samplers.append(process_sampler.ProcessSampler(pid, raw=folder / "procfs.bin"))
         samplers[0].start()
 
     plan = Plan(model="faults", warmup=WARMUP, iterations=1_000_000, budget_s=MEASURE_S, telemetry=True)
@@ -183,7 +184,7 @@ def _watched(folder: Path, workload: ort.Workload, environment: dict[str, str]) 
     finally:
         for sampler in samplers:
             events = sampler.stop()
-    return signals.of_process(iterations.parse(folder, None), witness.parse(folder), events, outcome["probes"])
+    return signals.of_process(iterations.parse(folder, None), self_accounting.parse(folder), events, outcome["probes"])
 
 
 def _executed(path: Path, level: str, into: Path) -> dict[str, int]:

@@ -14,15 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from aaco.core.config import resolve
-from aaco.duet import Side, schedule, sides
 from aaco.runner import duet, pairs
 from aaco.runner.duet import ModelSide
+from aaco.workflows.duet import schedule, sides
+from aaco.workflows.duet.compare import DuetSide
 
 
 def record(model: str, threads: int, processes: int, count: int, seed: int) -> np.ndarray[tuple[int, ...], np.dtype[
         np.float32]]:
     """The times of one series."""
-    side = sides.prepare(Side(model=model, options={"intra_op_threads": str(threads)}), resolve(), {}).runs
+    side = sides.prepare(DuetSide(model=model, options={"intra_op_threads": str(threads)}), resolve(), {}).runs
     assert isinstance(side, ModelSide)
     planned = schedule.draw(seed, [processes], count, controls=False, created=True)[0]
     found = np.empty((processes, 2, count), np.float32)

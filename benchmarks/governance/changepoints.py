@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from aaco.governance.series import changes
+from aaco.governance.changepoints import changes
 from benchmarks.claims import Claim
 from benchmarks.governance import _otava
 

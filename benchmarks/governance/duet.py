@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core.statistics import wilson
-from aaco.governance import duet
-from aaco.governance.duet import Look, Unit
+from aaco.governance.interleaved import duet
+from aaco.governance.interleaved.duet import Look, Unit
 from benchmarks.claims import Claim
 
 Reals = NDArray[np.float64]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from aaco.core.readings import Absent
 from aaco.core.statistics import wilson
-from aaco.governance.series import forecast, hints
-from aaco.governance.series.hints import Hint
+from aaco.governance.changepoints import forecast, hints
+from aaco.governance.changepoints.hints import Hint
 from benchmarks.claims import Claim
 
 Reals = NDArray[np.float64]

@@ -27,7 +27,7 @@ from aaco.governance import gate, metrics, verdict
 from aaco.governance.compare import Side
 from aaco.governance.gate import Measured, Measurement
 from aaco.governance.suite import Benchmark, Suite
-from aaco.tracelake.replicates import ProcessSample, Replicate
+from aaco.tracelake.history.replicates import ProcessSample, Replicate
 from benchmarks.claims import Claim
 
 BENCHMARKS, RUNS, EACH, ITERATIONS, SEED = 50, 100, 5, 120, 71

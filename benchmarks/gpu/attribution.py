@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 
 from aaco import pipeline
 from aaco.analytics.attribution.spans import TOLERANCE_NS
-from aaco.analytics.lanes import Ints
+from aaco.core.arrays import Ints
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
 from aaco.core.session import Session
-from aaco.profiler import cupti, ort
+from aaco.profiler.formats.nvidia import cupti
+from aaco.profiler.formats.onnxruntime import ort
 from aaco.runner import zoo
 from aaco.tracelake import layout
 from benchmarks.claims import Claim

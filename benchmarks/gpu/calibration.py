@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aaco import roofs
 from aaco.calibration.card import MachineCard
+from aaco.steps import calibrate
 from benchmarks.claims import Claim
 from benchmarks.gpu import _device
 
@@ -23,7 +23,7 @@ Kernel = tuple[str, str, float, Callable[[], object]]  # ceiling, kernel, what a
 
 def claims(captures: Path) -> list[Claim]:
     """Measures for about two minutes. Raises Missing without a GPU."""
-    found, _ = roofs.calibrate(_device.settings(), "gpu", ROUNDS)
+    found, _ = calibrate.calibrate(_device.settings(), "gpu", ROUNDS)
     return [*_spreads(found), *_achieved(found), _guarded(found)]
 
 
@@ -101,7 +101,7 @@ def _seconds(torch: Any, run: Callable[[], object]) -> float:
 
 def _guarded(found: MachineCard) -> Claim:
     seen = [item for item in found.ceilings if item.conditions.device_samples]
-    notes = sorted(set(roofs.guard(found)))
+    notes = sorted(set(calibrate.guard(found)))
     return Claim("every ceiling is kept with clocks, power and temperature", "all",
                  f"{len(seen)} of {len(found.ceilings)}; {len(notes)} notes: {'; '.join(notes)[:200]}",
                  len(seen) == len(found.ceilings))

@@ -19,33 +19,33 @@ import onnx
 import pyarrow.compute as pc
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco import duet
 from aaco.core import clocks
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
 from aaco.core.tables import KERNELS, PAIRS
-from aaco.duet import Compared, Request, Side, sides
-from aaco.governance.duet_verdict import DEVICE
+from aaco.governance.interleaved.duet_verdict import DEVICE
 from aaco.governance.verdict import MetricVerdict
-from aaco.profiler import cupti
+from aaco.profiler.formats.nvidia import cupti
 from aaco.profiler.launchers.cupti import environment
 from aaco.runner import iterations, ort
 from aaco.runner.duet import ModelSide
 from aaco.tracelake import store
-from aaco.tracelake.replicates import LATENCY
+from aaco.tracelake.history.replicates import LATENCY
+from aaco.workflows.duet import compare, sides
+from aaco.workflows.duet.compare import Compared, DuetRequest, DuetSide
 from benchmarks.claims import Claim
 from benchmarks.gpu import _device
 
 Options = Mapping[str, str]
 TOLERANCE_PCT = 2.0
 # No controls: a case takes half as long, and the order of creation, which is drawn, is averaged over.
-REQUEST = Request(processes=5, pairs=60, controls=False, tolerance_pct=TOLERANCE_PCT, seed=7)
+REQUEST = DuetRequest(processes=5, pairs=60, controls=False, tolerance_pct=TOLERANCE_PCT, seed=7)
 PRODUCTS, MORE = 40, 2
 ROWS, WIDTH = 256, 1024
 APART = 2  # processes of either side that tell what was planted
 CUDA = {"backend": "cuda"}
 # Else ONNX Runtime times convolutions when it loads a model, and two sessions of one process choose different ones.
-RESNET = Side("resnet50", options=CUDA | {"option.cudnn_conv_algo_search": "HEURISTIC"})
+RESNET = DuetSide("resnet50", options=CUDA | {"option.cudnn_conv_algo_search": "HEURISTIC"})
 GRAPH = {"option.enable_cuda_graph": "1"}
 
 
@@ -69,7 +69,7 @@ def _case(what: str, measured: Callable[[Settings], Iterator[Claim]]) -> Iterato
 
 
 def _with_itself(settings: Settings) -> Iterator[Claim]:
-    compared = duet.compare(RESNET, RESNET, REQUEST, settings)
+    compared = compare.compare(RESNET, RESNET, REQUEST, settings)
     found = _of(compared, DEVICE)
     yield Claim("resnet50 with itself: what the device's time says", "no regression", _said(found),
                 found.status != "regressed")
@@ -81,9 +81,9 @@ def _with_itself(settings: Settings) -> Iterator[Claim]:
 def _planted(settings: Settings, what: str, options: Options) -> Iterator[Claim]:
     """The interval is to hold what was planted, to within what that itself spread."""
     folder = settings.config.storage.sessions_dir.parent
-    both = [Side(str(_chain(folder / f"chain{count}.onnx", count)), options=CUDA | dict(options))
+    both = [DuetSide(str(_chain(folder / f"chain{count}.onnx", count)), options=CUDA | dict(options))
             for count in (PRODUCTS, PRODUCTS + MORE)]
-    found = _of(duet.compare(both[0], both[1], REQUEST, settings), DEVICE)
+    found = _of(compare.compare(both[0], both[1], REQUEST, settings), DEVICE)
     yield Claim(f"{what}: what the device's time says", "regressed", _said(found), found.status == "regressed")
     spans = [[_apart(side, settings, folder / f"{place}-{each}") for each in range(APART)]
              for place, side in enumerate(both)]
@@ -96,7 +96,7 @@ def _planted(settings: Settings, what: str, options: Options) -> Iterator[Claim]
 
 def _busy_host(settings: Settings) -> Iterator[Claim]:
     with _hogs():
-        compared = duet.compare(RESNET, RESNET, REQUEST, settings)
+        compared = compare.compare(RESNET, RESNET, REQUEST, settings)
     found = _of(compared, DEVICE)
     yield Claim("resnet50 with itself, a busy host: what the device's time says", "equivalent", _said(found),
                 found.status == "equivalent")
@@ -137,7 +137,7 @@ def _chain(path: Path, products: int) -> Path:
     return path
 
 
-def _apart(side: Side, settings: Settings, folder: Path) -> float:
+def _apart(side: DuetSide, settings: Settings, folder: Path) -> float:
     """The median over inferences of the sum of their kernels, ns, in a process that has this side alone."""
     folder.mkdir()
     prepared = sides.prepare(side, settings, {})

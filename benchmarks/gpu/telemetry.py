@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
-from aaco.collectors import device_watch
+from aaco.collectors.gpu import device_watch
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Estimate, Reading
 from aaco.core.statistics import quantile
 from aaco.core.tables import INFERENCE_ITERS
-from aaco.profiler import smi
+from aaco.profiler.formats.system import smi
 from benchmarks.claims import Claim
 from benchmarks.gpu._served import Program, running
 
@@ -96,7 +96,7 @@ def watched(program: Program, kind: str, folder: Path, seconds: float = LONG_S) 
     tables = {"gpu_events": events, "inference_iters": iterations(found)}
     with suppress(Absent):
         tables["samples"] = device_watch.samples(folder)
-    return measure(tables, None, Analysis()), list(device_watch.said(folder, events))
+    return measure(tables, None, Analysis()), list(device_watch.account_notes(folder, events))
 
 
 def iterations(found: np.ndarray) -> pa.Table:

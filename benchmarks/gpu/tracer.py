@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aaco import profilers
 from aaco.core import statistics
 from aaco.core.errors import AacoError, BadCapture, Missing
-from aaco.profiler import cupti, kineto, ncu
-from aaco.profiler.capture import Facts
+from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats.nvidia import cupti, ncu
+from aaco.profiler.formats.pytorch import kineto
 from aaco.profiler.launchers import Wanted
 from aaco.profiler.launchers import ncu as ncu_launcher
 from aaco.profiler.launchers.cupti import environment
+from aaco.steps.device import choose_profiler
 from benchmarks.claims import Claim, failed
 from benchmarks.gpu._launches import APART, EDGES, LAUNCHES
 from benchmarks.gpu._served import running
@@ -142,7 +143,7 @@ def _against_torch() -> Claim:
                     one.ask(str(PRODUCTS))
                     time.sleep(PAUSE_S)  # so short a work, so seldom, is far below the power cap
         tables, _ = _read(folder)
-        parsed = [item for item in kineto.parse(trace) if not isinstance(item, Facts)]
+        parsed = [item for item in kineto.parse(trace) if not isinstance(item, CaptureFacts)]
     shape = (PRODUCT_TURNS, len(EDGES), PRODUCTS)
     pair = [products(some, shape)[:, :, SKIPPED:].transpose(1, 0, 2) for some in
             (tables["kernels"], [one for one in parsed if _is(one, "kernels")])]
@@ -153,7 +154,7 @@ def _against_ncu() -> Claim:
     """One program under our tracer, under ncu, and under our tracer again."""
     argv = [sys.executable, str(PROGRAM), "apart"]
     wanted = Wanted(kernels=COUNTED)
-    tool = profilers.find(ncu_launcher, wanted)
+    tool = choose_profiler.find(ncu_launcher, wanted)
     with tempfile.TemporaryDirectory() as folder:
         made, = ncu_launcher.passes(tool, wanted, argv, Path(folder))
         (Path(folder) / made.folder).mkdir()
@@ -161,7 +162,7 @@ def _against_ncu() -> Claim:
         _ask(made.argv, _traced(Path(folder), "") | dict(made.environment))
         _, after, _ = _run("kernels", "apart")
         counted = [item for item in ncu.parse(Path(folder) / made.folder / ncu_launcher.TABLE)
-                   if not isinstance(item, Facts) and _is(item, "kernels")]
+                   if not isinstance(item, CaptureFacts) and _is(item, "kernels")]
     kinds = said["kinds"]
     shape = (APART, len(kinds))
     ours = [products(some["kernels"], shape).T for some in (before, after)]

@@ -15,14 +15,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from aaco import pipeline, roofs, whatif
-from aaco.analytics.twin.interval import LEVEL
-from aaco.analytics.twin.model import Choice, Twin
-from aaco.collectors import machine
+from aaco.analytics.what_if.interval import LEVEL
+from aaco.analytics.what_if.model import BatchChoice, WhatIfModel
+from aaco.collectors.inventory import machine
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
 from aaco.core.session import find
 from aaco.core.show import SILENT
+from aaco.steps import calibrate
+from aaco.workflows import what_if
+from aaco.workflows.sweep import sweep_batches
 from benchmarks.claims import RESULTS, Claim
 from benchmarks.gpu import _device
 from benchmarks.twin import _record, sweeps
@@ -41,7 +43,7 @@ def claims(captures: Path) -> Iterator[Claim]:
     """Measures for about two minutes; ceilings are those of the part `calibration`, where it ran before."""
     with tempfile.TemporaryDirectory() as folder:
         settings = _device.settings(sessions_dir=Path(folder))
-        found = roofs.of_run(machine.identify(), None, roofs.Place("NVIDIA"), settings, SILENT)
+        found = calibrate.of_run(machine.identify(), None, calibrate.DeviceAddress("NVIDIA"), settings, SILENT)
         if found is None or found.device is None:
             raise Missing("what this device can do could not be measured", "aaco calibrate --device gpu")
         ceilings = {item.name: item.value for item in found.ceilings if item.device}
@@ -67,17 +69,18 @@ def swept_and_held_out(backend: str, model: str, batches: Sequence[int], setting
                 f"intervals hold {sum(inside for _, inside in found)} of {len(found)}", error <= BAR)
 
 
-def swept(backend: str, model: str, batches: Sequence[int], settings: Settings, ran_on: str | None = None) -> Twin:
+def swept(backend: str, model: str, batches: Sequence[int], settings: Settings,
+          ran_on: str | None = None) -> WhatIfModel:
     """The twin of a sweep made now. Raises AacoError."""
-    curve = pipeline.sweep(settings, model, batches, backend=backend, processes=PROCESSES, iterations=ITERATIONS,
+    curve = sweep_batches(settings, model, batches, backend=backend, processes=PROCESSES, iterations=ITERATIONS,
                            telemetry=False).curve
     root = settings.config.storage.sessions_dir
-    return whatif.observe([find(point.session_id, root) for point in curve.points], settings, ran_on).twin
+    return what_if.observe([find(point.session_id, root) for point in curve.points], settings, ran_on).twin
 
 
-def held_out(made: Twin) -> Iterator[Case]:
+def held_out(made: WhatIfModel) -> Iterator[Case]:
     """Every measured batch, as the twin without it says."""
     for one in made.measured:
-        latency = made.without(one.batch).at(Choice(one.batch)).latency_ms
+        latency = made.without(one.batch).at(BatchChoice(one.batch)).latency_ms
         low, high = latency.low or math.nan, latency.high or math.nan
         yield latency.value / one.latency_ms - 1, low <= one.latency_ms <= high

@@ -22,7 +22,7 @@ import numpy as np
 import onnxruntime
 
 from aaco.calibration import card, cpu
-from aaco.collectors import machine
+from aaco.collectors.inventory import machine
 from aaco.core.config import resolve
 from aaco.core.errors import Missing
 from aaco.runner import inputs, model_file, registry

@@ -19,18 +19,18 @@ from statistics import median
 import numpy as np
 
 from aaco import pipeline
-from aaco.analytics import operators
-from aaco.analytics.operators import TensorType
-from aaco.analytics.twin import roofs
-from aaco.analytics.twin.interval import LEVEL, conformal
-from aaco.analytics.twin.nodes import Nodes, timed
-from aaco.analytics.twin.roofs import Roofs
-from aaco.analytics.twin.work import Amount, Node
+from aaco.analytics import costs
+from aaco.analytics.costs import TensorType
+from aaco.analytics.what_if import roofs
+from aaco.analytics.what_if.interval import LEVEL, conformal
+from aaco.analytics.what_if.nodes import Nodes, timed
+from aaco.analytics.what_if.roofs import MachineRoofs
+from aaco.analytics.what_if.work import Amount, ModelNode
 from aaco.core.config import resolve
 from aaco.core.readings import Absent
 from aaco.core.statistics import wilson
 from aaco.core.tables import OPERATORS
-from aaco.profiler.ort import DTYPES
+from aaco.profiler.formats.onnxruntime.ort import DTYPES
 from aaco.tracelake import store
 from benchmarks.claims import Claim
 from benchmarks.recordings import SUFFIX
@@ -48,7 +48,7 @@ def claims(captures: Path) -> list[Claim]:
     return [*_ort(captures / "h200"), *_torch(captures / "kineto")]
 
 
-def held_out(nodes: list[Node], device: Roofs) -> Iterator[tuple[float, bool]]:
+def held_out(nodes: list[ModelNode], device: MachineRoofs) -> Iterator[tuple[float, bool]]:
     """Of every node log(measured / predicted) and whether its interval holds it, where the others alone were fitted.
 
     Nodes alike in work are one. Four parts of five are shown: half of them is fitted, half gives the interval.
@@ -56,11 +56,11 @@ def held_out(nodes: list[Node], device: Roofs) -> Iterator[tuple[float, bool]]:
     alike: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for node in nodes:
         alike[node.family, node.dtype, node.fixed].append(node.times_ns[1])
-    parts: list[list[Node]] = [[] for _ in range(2 * FOLDS)]
+    parts: list[list[ModelNode]] = [[] for _ in range(2 * FOLDS)]
     order = sorted(alike, key=lambda key: hashlib.sha256(repr(key).encode()).digest())  # any order, the same each time
     for at, (family, dtype, work) in enumerate(order):
         times = {1: median(alike[family, dtype, work])}
-        parts[at % (2 * FOLDS)].append(Node(f"{at}", family, dtype, work, Amount(0, 0), times))
+        parts[at % (2 * FOLDS)].append(ModelNode(f"{at}", family, dtype, work, Amount(0, 0), times))
     for fold in range(FOLDS):
         shown = [parts[at] for at in range(2 * FOLDS) if at // 2 != fold]
         fitted = timed([node for part in shown[::2] for node in part], device)
@@ -70,12 +70,12 @@ def held_out(nodes: list[Node], device: Roofs) -> Iterator[tuple[float, bool]]:
             yield error, abs(error) <= reach
 
 
-def _error(node: Node, fitted: Nodes, device: Roofs) -> float:
+def _error(node: ModelNode, fitted: Nodes, device: MachineRoofs) -> float:
     ideal = timed([node], device).floor(1).ideal_ns[0]
     return float(np.log(node.times_ns[1] / float(fitted.curve_of(node.family)(ideal))))
 
 
-def _claims(where: str, nodes: list[Node], device: Roofs) -> Iterator[Claim]:
+def _claims(where: str, nodes: list[ModelNode], device: MachineRoofs) -> Iterator[Claim]:
     try:
         found = list(held_out(nodes, device))
     except Absent as reason:
@@ -89,7 +89,7 @@ def _claims(where: str, nodes: list[Node], device: Roofs) -> Iterator[Claim]:
                 f"{100 * inside / len(found):.1f} % [{100 * low:.1f}, {100 * high:.1f}]", high >= LEVEL)
 
 
-def h200(folder: Path) -> Roofs:
+def h200(folder: Path) -> MachineRoofs:
     """The ceilings that were measured on the machine of the recordings: the medians of three rounds."""
     rows: dict[str, list[float]] = defaultdict(list)
     with (folder / "micro" / "micro.csv").open() as file:
@@ -97,7 +97,7 @@ def h200(folder: Path) -> Roofs:
             rows[row["metric"]].append(float(row["median"]))
     rates = {rate: 1e12 * max(median(values) for name, values in rows.items() if name.startswith(f"gemm_{kind}_"))
              for rate, kind in MEASURED.items()}
-    return Roofs("H200", "measured", 1e9 * median(rows["hbm_copy_8192MiB"]), rates, gpu=True)
+    return MachineRoofs("H200", "measured", 1e9 * median(rows["hbm_copy_8192MiB"]), rates, gpu=True)
 
 
 def _ort(folder: Path) -> Iterator[Claim]:
@@ -107,7 +107,7 @@ def _ort(folder: Path) -> Iterator[Claim]:
     yield from _claims("H200, ResNet-50 and BERT under ONNX Runtime", nodes, h200(folder))
 
 
-def _ort_nodes(folder: Path, model: str) -> list[Node]:
+def _ort_nodes(folder: Path, model: str) -> list[ModelNode]:
     """Nodes with the median time of their kernels and the work of the shapes that the profile saw."""
     with gzip.open(folder / f"{model}_twopass.csv.gz", "rt") as file:
         times: dict[str, float] = defaultdict(float)
@@ -122,11 +122,11 @@ def _ort_nodes(folder: Path, model: str) -> list[Node]:
         read, made = ([TensorType(DTYPES.get(dtype, dtype), tuple(shape)) for one in events[name][kind]
                        for dtype, shape in one.items()] for kind in ("input_type_shape", "output_type_shape"))
         kind = events[name]["op_name"]
-        cost = operators.cost(kind, "" if operators.modelled(kind) else "com.microsoft", {}, read, made)
+        cost = costs.cost(kind, "" if costs.modelled(kind) else "com.microsoft", {}, read, made)
         if cost and cost.bytes:
-            family = operators.family_of_any(kind)
-            nodes.append(Node(name, family, read[0].dtype, Amount(cost.flops, cost.bytes), Amount(0, 0),
-                              {1: times[name]}))
+            family = costs.family_of_any(kind)
+            nodes.append(ModelNode(name, family, read[0].dtype, Amount(cost.flops, cost.bytes), Amount(0, 0),
+                                   {1: times[name]}))
     return sorted(nodes, key=lambda node: node.name)
 
 
@@ -143,7 +143,7 @@ def _torch(folder: Path) -> Iterator[Claim]:
                          if path.name.startswith("mi300")})
 
 
-def _swapped(here: Mapping[str, list[Node]], there: Mapping[str, list[Node]]) -> Iterator[Claim]:
+def _swapped(here: Mapping[str, list[ModelNode]], there: Mapping[str, list[ModelNode]]) -> Iterator[Claim]:
     """The same operators of the same models on another vendor's device, by the efficiencies that they had on this one:
     the assumption that the twin tells, measured."""
     one, other = roofs.of_board(BOARDS["h100"]), roofs.of_board(BOARDS["mi300"])
@@ -160,7 +160,7 @@ def _swapped(here: Mapping[str, list[Node]], there: Mapping[str, list[Node]]) ->
                     f"{100 * median(errors):.0f} % of {len(errors)}; sums of models {', '.join(sums)}", None)
 
 
-def _torch_nodes(path: Path) -> list[Node]:
+def _torch_nodes(path: Path) -> list[ModelNode]:
     """Operators of a trace with known work, one per signature: the mean of its calls."""
     with tempfile.TemporaryDirectory() as folder:
         settings = resolve(overrides={"storage": {"sessions_dir": folder}})
@@ -175,6 +175,6 @@ def _torch_nodes(path: Path) -> list[Node]:
     nodes = []
     for key, (calls, flops, moved, ns) in sums.items():
         dtype = next((KINDS[each] for each in json.loads(key[2]) if each in KINDS), None)
-        nodes.append(Node(key[0] + key[1], key[3], dtype, Amount(flops / calls, moved / calls), Amount(0, 0),
-                          {1: ns / calls}))
+        nodes.append(ModelNode(key[0] + key[1], key[3], dtype, Amount(flops / calls, moved / calls), Amount(0, 0),
+                               {1: ns / calls}))
     return nodes

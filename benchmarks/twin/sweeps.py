@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aaco.analytics import graph
-from aaco.analytics.operators.precision import computes_in
-from aaco.analytics.twin import roofs
-from aaco.analytics.twin.interval import LEVEL
-from aaco.analytics.twin.model import Choice, Measured, twin
-from aaco.analytics.twin.roofs import Roofs
-from aaco.analytics.twin.work import Amount, Node, between
+from aaco.analytics.costs.precision import computes_in
+from aaco.analytics.graph import graph
+from aaco.analytics.what_if import roofs
+from aaco.analytics.what_if.interval import LEVEL
+from aaco.analytics.what_if.model import BatchChoice, BatchMeasurement, what_if_model
+from aaco.analytics.what_if.roofs import MachineRoofs
+from aaco.analytics.what_if.work import Amount, ModelNode, between
 from aaco.core.config import resolve
 from aaco.core.statistics import quantile, wilson
 from aaco.runner import inputs, model_file, registry
@@ -62,16 +62,16 @@ def judged(recorded: Mapping[str, Any]) -> Iterator[Claim]:
             yield from _claims(f"{said}: {what}", found)
 
 
-def _measured(batch: int, taken: Sequence[int]) -> Measured:
+def _measured(batch: int, taken: Sequence[int]) -> BatchMeasurement:
     known = quantile([each / 1e6 for each in taken], 0.5, LEVEL)
-    return Measured(batch, known.value, known.low, known.high)
+    return BatchMeasurement(batch, known.value, known.low, known.high)
 
 
-def _cases(nodes: list[Node], device: Roofs, measured: Mapping[int, Measured], shown: Sequence[int],
+def _cases(nodes: list[ModelNode], device: MachineRoofs, measured: Mapping[int, BatchMeasurement], shown: Sequence[int],
            asked: Sequence[int]) -> Iterator[Case]:
-    made = twin(nodes, [measured[batch] for batch in shown], device, beside=device.gpu)
+    made = what_if_model(nodes, [measured[batch] for batch in shown], device, beside=device.gpu)
     for batch in asked:
-        latency, truth = made.at(Choice(batch)).latency_ms, measured[batch].latency_ms
+        latency, truth = made.at(BatchChoice(batch)).latency_ms, measured[batch].latency_ms
         assert latency.low is not None and latency.high is not None
         yield latency.value / truth - 1, latency.low <= truth <= latency.high
 
@@ -87,7 +87,7 @@ def _claims(what: str, cases: Sequence[Case]) -> Iterator[Claim]:
                 f"{100 * held / len(cases):.1f} % [{100 * low:.1f}, {100 * high:.1f}]", held >= LEVEL * len(cases))
 
 
-def zoo_nodes(name: str) -> list[Node]:
+def zoo_nodes(name: str) -> list[ModelNode]:
     """The nodes of a model of the zoo with their work as a function of the batch, none of them timed."""
     cache = resolve().config.storage.cache_dir.expanduser() / "models"
     found = registry.resolve_model(name, registry.models([]), cache)
@@ -99,8 +99,8 @@ def zoo_nodes(name: str) -> list[Node]:
     for one, two in zip(*described, strict=True):
         if None not in (one["flops"], two["flops"], one["bytes"], two["bytes"]):
             fixed, each = between(1, Amount(one["flops"], one["bytes"]), 2, Amount(two["flops"], two["bytes"]))
-            nodes.append(Node(one["name"], one["category"], computes_in(one["op_type"], one["domain"] or "",
-                                                                       [one["dtype"]]), fixed, each))
+            nodes.append(ModelNode(one["name"], one["category"], computes_in(one["op_type"], one["domain"] or "",
+                                                                            [one["dtype"]]), fixed, each))
     return nodes
 
 
@@ -114,7 +114,8 @@ def _resnets(folder: Path) -> Iterator[Claim]:
     work = zoo_nodes("resnet50")
     whole = [Amount(sum(part.flops for part in parts), sum(part.bytes for part in parts) / 2)
              for parts in ([node.fixed for node in work], [node.each for node in work])]
-    kernels = Node("its kernels", "conv", "bfloat16", *whole, {32: 1000 * small["kernel_us_per_iter"]})
-    found = twin([kernels], [Measured(32, small["p50_us"] / 1000)], h200(folder), beside=True).at(Choice(256))
+    kernels = ModelNode("its kernels", "conv", "bfloat16", *whole, {32: 1000 * small["kernel_us_per_iter"]})
+    found = what_if_model([kernels], [BatchMeasurement(32, small["p50_us"] / 1000)], h200(folder),
+                          beside=True).at(BatchChoice(256))
     yield Claim("H200: latency of ResNet-50 bf16 at batch 256 from batch 32, where the host is the longer", "",
                 f"{100 * (found.latency_ms.value / (large['p50_us'] / 1000) - 1):+.1f} %, interval absent", None)

@@ -1,7 +1,7 @@
 """Packs a light skeleton into a blob: `python3 pack.py SKELETON SOURCE BLOB`.
 
 A blob is zlib-compressed: one line of JSON (what the loader must know, and what it was made from), then the bytes of
-the loader's data and of its instructions. src/aaco/collectors/bpf.py reads it.
+the loader's data and of its instructions. src/aaco/collectors/host/bpf.py reads it.
 """
 
 import hashlib

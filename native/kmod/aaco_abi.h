@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The one contract between the kernel module and its readers; src/aaco/collectors/kernel_module.py is its mirror, and
+ * The one contract between the kernel module and its readers; src/aaco/collectors/host/kernel_module.py is its mirror, and
  * a test compiles this file and compares the two.
  *
  * One open file is one session. START makes the module watch a process and queue events; read(2) gives whole events,

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats
+from aaco.profiler.formats import registry
 
 
 def main() -> None:
     """One line a file: the format, rows or BadCapture, and the peak of resident memory so far, in MB."""
-    parsers = formats.parsers()
+    parsers = registry.parsers()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limit = used + (int(sys.argv[1]) << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from aaco.profiler import att, att_stats, formats, isa
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.att import att, att_stats
+from aaco.profiler.formats.code_object import isa
 from tests.parsed import gather, rows
 
 FOLDERS = (
@@ -22,7 +24,7 @@ STATES = ("empty", "idle", "exec", "wait", "stall")
 @pytest.fixture(scope="module", params=FOLDERS)
 def capture(request, captures):
     folder = captures / request.param
-    assert formats.recognise(folder / "code.json") is att
+    assert registry.recognise(folder / "code.json") is att
     return folder, *gather(att.parse(folder / "code.json"))
 
 

@@ -71,6 +71,17 @@ def test_options_are_the_same_everywhere(name):
         assert not isinstance(each, click.Option) or each.help, each
 
 
+@pytest.mark.parametrize("name", [name for name, command in LEAVES.items() if "--session" in flags(command)
+                                  and any(each.name == "session" for each in command.params
+                                          if isinstance(each, click.Argument))])
+def test_two_sessions_are_refused_where_a_command_is_about_one(name, monkeypatch, tmp_path):
+    """Mutation: `session or named` takes the first and is silent about the other."""
+    monkeypatch.chdir(tmp_path)
+    needed = ["KAR"] if name == "explain" else []
+    code, _, err = said(*name.split(), *needed, "one", "--session", "other")
+    assert code == 2 and "name one session" in err
+
+
 def test_reasons_for_no_json_are_of_verbs_that_there_are():
     assert set(NO_JSON) - {"top", "serve", "dashboard"} <= set(LEAVES)
 

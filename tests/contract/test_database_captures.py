@@ -8,8 +8,10 @@ from collections import Counter
 import pyarrow.compute as pc
 import pytest
 
-from aaco.profiler import formats, rocpd, rocprof_db, rocprofv3_json, rpd
-from aaco.profiler.capture import Part
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprof_legacy import rocprof_db, rpd
+from aaco.profiler.formats.rocprofv3 import rocpd, rocprofv3_json
 from tests.pieces import together
 
 pytestmark = pytest.mark.captures
@@ -27,11 +29,11 @@ def columns(table, *names):
 def test_rocpd(captures):
     """Fails when dispatches are joined to anything by an inner join, or grouped by name before they are summed."""
     path = captures / "rocprofv3-rocpd/gfx1201_rocm720_llamacpp_32432_results.db"
-    assert formats.recognise(path) is rocpd
+    assert registry.recognise(path) is rocpd
     tables, facts = together(rocpd.parse(path))
     tail = "_00000a10_7bc0_7bc0_a1ef_6b94d43555c0"
     ((count, ns),) = ask(path, f'SELECT count(*), sum("end" - start) FROM rocpd_kernel_dispatch{tail}')
-    assert facts.kernels == Part(count, ns) == Part(5687, 82_887_453)
+    assert facts.kernels == Subtotal(count, ns) == Subtotal(5687, 82_887_453)
     kernels = tables["kernels"]
     assert (kernels.num_rows, pc.sum(kernels["dur_ns"]).as_py()) == (count, ns)
     raw = ask(path, "SELECT k.start, k.\"end\", s.display_name, a.type_index, k.queue_id, k.stream_id, k.grid_size_x, "
@@ -57,14 +59,14 @@ def test_rpd(captures, tmp_path, name):
     if path.suffix == ".gz":
         plain = tmp_path / "plain.rpd"
         plain.write_bytes(gzip.decompress(path.read_bytes()))
-    assert formats.recognise(path) is rpd
+    assert registry.recognise(path) is rpd
     tables, facts = together(rpd.parse(path))
     ops = ask(plain, 'SELECT o.start, o."end", t.string, d.string, x.api_id, a.pid, a.tid, o.gpuId FROM rocpd_op o '
                      "JOIN rocpd_string t ON t.id = o.opType_id JOIN rocpd_string d ON d.id = o.description_id "
                      "JOIN rocpd_api_ops x ON x.op_id = o.id JOIN rocpd_api a ON a.id = x.api_id")
     kernels = [op for op in ops if op[2] in ("KernelExecution", "Task")]
     ((count, ns),) = ask(plain, 'SELECT count(*), sum("end" - start) FROM rocpd_op WHERE description_id <> 1')
-    assert facts.kernels == Part(count, ns) == Part(len(kernels), sum(op[1] - op[0] for op in kernels))
+    assert facts.kernels == Subtotal(count, ns) == Subtotal(len(kernels), sum(op[1] - op[0] for op in kernels))
     assert columns(tables["kernels"], "t_start_ns", "t_end_ns", "kernel_name", "correlation_id", "process_id",
                    "thread_id", "device_id") == Counter((op[0], op[1], *op[3:]) for op in kernels)
     assert columns(tables["copies"], "t_start_ns", "t_end_ns", "correlation_id") == Counter(
@@ -82,10 +84,10 @@ def test_rpd(captures, tmp_path, name):
                                   "aiter/op_tests/op_benchmarks/triton/utils/profiling_output.db"])
 def test_rocprof_dispatches(captures, name):
     path = captures / "legacy-rocprof" / name
-    assert formats.recognise(path) is rocprof_db
+    assert registry.recognise(path) is rocprof_db
     tables, facts = together(rocprof_db.parse(path))
     ((count, ns, again),) = ask(path, "SELECT count(*), sum(EndNs - BeginNs), sum(DurationNs) FROM KERN")
-    assert facts.kernels == Part(count, ns) == Part(count, again)
+    assert facts.kernels == Subtotal(count, ns) == Subtotal(count, again)
     raw = ask(path, 'SELECT BeginNs, EndNs, KernelName, "gpu-id", "queue-id", pid, tid, grd, wgr, lds, scr, arch_vgpr, '
                     "accum_vgpr, sgpr FROM KERN")
     assert columns(tables["kernels"], "t_start_ns", "t_end_ns", "kernel_name", "device_id", "queue_id", "process_id",
@@ -108,14 +110,14 @@ def test_rocprof_activity(captures):
 
 def test_rocprofv3_json(captures):
     path = captures / "rocprofv3-json/DERIVED_first2500_908_results.json.gz"
-    assert formats.recognise(path) is rocprofv3_json
+    assert registry.recognise(path) is rocprofv3_json
     tables, facts = together(rocprofv3_json.parse(path))
     (process,) = json.loads(gzip.decompress(path.read_bytes()))["rocprofiler-sdk-tool"]
     names = {symbol["kernel_id"]: symbol["formatted_kernel_name"] for symbol in process["kernel_symbols"]}
     numbers = {agent["id"]["handle"]: agent["logical_node_type_id"] for agent in process["agents"]}
     records = process["buffer_records"]["kernel_dispatch"]
     ns = sum(record["end_timestamp"] - record["start_timestamp"] for record in records)
-    assert facts.kernels == Part(len(records), ns) == Part(2500, 8_902_212)
+    assert facts.kernels == Subtotal(len(records), ns) == Subtotal(2500, 8_902_212)
     assert pc.sum(tables["kernels"]["dur_ns"]).as_py() == ns
     assert columns(tables["kernels"], "t_start_ns", "t_end_ns", "correlation_id", "thread_id", "stream_id",
                    "kernel_name", "device_id", "queue_id", "dispatch_id", "grid_x", "block_x", "lds_bytes") == Counter(

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow.compute as pc
 import pytest
 
-from aaco.profiler import kineto
+from aaco.profiler.formats.pytorch import kineto
 from tests.pieces import together
 
 pytestmark = pytest.mark.captures

@@ -6,14 +6,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aaco import discovery, importing, pipeline
+from aaco import pipeline
 from aaco.core.config import resolve
-from aaco.core.session import Session as Folder
+from aaco.core.session import Session
 from aaco.core.tables import ALL
-from aaco.profiler import formats
-from aaco.profiler.capture import Facts
-from aaco.tracelake import lake
-from aaco.tracelake.queries import Session
+from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats import registry
+from aaco.steps import find_captures, import_captures
+from aaco.tracelake.ingest import lake
+from aaco.tracelake.queries import QueryableSession
 
 pytestmark = pytest.mark.captures
 
@@ -21,12 +22,12 @@ pytestmark = pytest.mark.captures
 @pytest.fixture(scope="module")
 def everything(captures, tmp_path_factory):
     """One session of all captures; nothing of what follows the tables is made."""
-    chosen = discovery.discover([captures])
-    reading = importing.Reading(chosen)
+    chosen = find_captures.discover([captures])
+    reading = import_captures.CaptureReading(chosen)
     reading.begin()
-    made = importing.begin(chosen, tmp_path_factory.mktemp("lake"), "everything", "")
-    importing.fill(made, reading)
-    return Session.open(made.folder), made.read_json("profiler/captures.json")["captures"]
+    made = import_captures.begin(chosen, tmp_path_factory.mktemp("lake"), "everything", "")
+    import_captures.fill(made, reading)
+    return QueryableSession.open(made.folder), made.read_json("profiler/captures.json")["captures"]
 
 
 def test_every_row_and_every_ns_of_the_kernels(everything):
@@ -80,9 +81,9 @@ def test_call_trees_fit_their_calls(everything):
 def test_the_lake_is_what_the_pieces_are(captures, tmp_path):
     """Each kernel, call and argument of one capture, against its pieces put together without the lake."""
     path = captures / "kineto" / "h100_Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
-    pieces = [item for item in formats.read(path).parse(path) if not isinstance(item, Facts)]
-    session = Session.open(pipeline.import_captures([path], resolve(overrides={"storage": {"sessions_dir": tmp_path}}))
-                           .session.folder)
+    pieces = [item for item in registry.read(path).parse(path) if not isinstance(item, CaptureFacts)]
+    settings = resolve(overrides={"storage": {"sessions_dir": tmp_path}})
+    session = QueryableSession.open(pipeline.import_captures([path], settings).session.folder)
     for name, key, columns in (("kernels", "kernel_id", ["kernel_name", "t_start_ns", "dur_ns", "correlation_id"]),
                                ("api_calls", "call_id", ["name", "t_start_ns", "t_end_ns", "thread_id"])):
         raw = pa.concat_tables([piece for piece in pieces if lake.spec_of(piece).name == name]).to_pylist()
@@ -97,4 +98,4 @@ def test_the_lake_is_what_the_pieces_are(captures, tmp_path):
             starts = {row[key]: (row["t_start_ns"], row["name"]) for row in table}
             kept = session.table("call_arguments").to_pylist()
             assert sorted((*starts[row["call_id"]], row["arguments"]) for row in kept) == told
-    assert isinstance(session, Folder)
+    assert isinstance(session, Session)

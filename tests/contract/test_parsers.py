@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALL
-from aaco.profiler import formats
-from aaco.profiler.capture import Facts
+from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats import registry
 from tests.contract import hostile
 from tests.contract.formats_table import CAPTURES, MADE
 
 pytestmark = pytest.mark.captures
-FORMATS = sorted(formats.parsers())
+FORMATS = sorted(registry.parsers())
 SEEDS = 50
 MEMORY_MB = 1500
 RESIDENT_MB = 700
@@ -55,7 +55,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def parser(form):
-    return formats.parsers()[form]
+    return registry.parsers()[form]
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def read(parser, path: Path) -> list[pa.Table] | None:
         assert path.name in error.what
         assert len(error.what) < 2000
         return None
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, CaptureFacts)
     return pieces
 
 

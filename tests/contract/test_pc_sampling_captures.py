@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from aaco.profiler import formats, pc_sampling
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprofv3 import pc_sampling
 from tests.parsed import gather, rows
 
 pytestmark = pytest.mark.captures
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.captures
     ("pc_sampling_host_trap", 79), ("pc_sampling_host_trap_debug", 21), ("pc_sampling_stochastic_debug", 97)])
 def test_every_sample_by_instruction_and_reason(captures, name, samples):
     path = captures / f"rocprofv3-csv/rocm_systems_docs/{name}.csv"
-    assert formats.recognise(path) is pc_sampling
+    assert registry.recognise(path) is pc_sampling
     tables, facts = gather(pc_sampling.parse(path))
     with path.open(newline="") as file:
         raw = list(csv.DictReader(file))

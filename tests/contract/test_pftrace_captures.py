@@ -6,8 +6,9 @@ import pyarrow.compute as pc
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
-from aaco.profiler import formats, pftrace
-from aaco.profiler.columns import bare
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.perfetto import pftrace
+from aaco.profiler.io.columns import bare
 from tests import trace_processor
 from tests.pieces import together
 
@@ -49,7 +50,7 @@ def test_every_slice_and_counter_to_the_ns(captures):
     """Fails when a slice is dropped, or when annotations are read as another type than they have."""
     for path in traces(captures):
         slices, counters = oracle(path)
-        assert formats.recognise(path) is pftrace
+        assert registry.recognise(path) is pftrace
         tables, facts = together(pftrace.parse(path))
         kernels = [one for one in slices if one[0] == "kernel_dispatch"]
         assert facts.records == {name: count for name, count in (

@@ -6,8 +6,9 @@ import json
 import pyarrow.compute as pc
 import pytest
 
-from aaco.profiler import formats, rocprof_csv, rocprof_json
-from aaco.profiler.columns import bare
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprof_legacy import rocprof_csv, rocprof_json
+from aaco.profiler.io.columns import bare
 from tests import csvs
 from tests.pieces import together
 
@@ -24,7 +25,7 @@ def test_every_kernel_of_every_file_to_the_ns_as_its_summary_says(captures):
     assert len(files) == 5
     for path in files:
         rows = csvs.rows(path)
-        assert formats.recognise(path) is rocprof_csv
+        assert registry.recognise(path) is rocprof_csv
         tables, facts = together(rocprof_csv.parse(path))
         kernels = tables["kernels"]
         times = [(value(row, "BeginNs", "Start_Timestamp"), value(row, "EndNs", "End_Timestamp")) for row in rows]
@@ -84,7 +85,7 @@ def test_every_event_of_every_json_file_to_the_ns(captures):
     assert len(files) == 4
     for path in files:
         events, count = drawn(path)
-        assert formats.recognise(path) is rocprof_json
+        assert registry.recognise(path) is rocprof_json
         tables, facts = together(rocprof_json.parse(path))
         assert sum(facts.records.values()) == count
         made = sum(table.num_rows for name, table in tables.items() if name != "call_arguments")

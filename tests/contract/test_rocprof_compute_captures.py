@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from aaco.profiler import formats, rocprof_compute
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprof_compute import rocprof_compute
 from tests import byte_formulas
 from tests.parsed import gather, rows
 
@@ -20,7 +21,7 @@ IDS = re.compile(r"(Dispatch_ID|Kernel_Name|GPU_ID|Grid_Size|Workgroup_Size|LDS_
 @pytest.fixture(scope="module", params=FOLDERS)
 def workload(request, captures):
     folder = captures / "rocprof-compute" / request.param
-    assert formats.recognise(folder / "pmc_perf.csv") is rocprof_compute
+    assert registry.recognise(folder / "pmc_perf.csv") is rocprof_compute
     return folder, *gather(rocprof_compute.parse(folder / "pmc_perf.csv"))
 
 

@@ -5,7 +5,8 @@ import shutil
 import pyarrow.compute as pc
 import pytest
 
-from aaco.profiler import formats, rocprofv3_csv
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprofv3 import rocprofv3_csv
 from tests import csvs
 from tests.pieces import together
 
@@ -37,7 +38,7 @@ def test_every_row_of_every_file_is_in_the_tables_to_the_ns(captures, tmp_path):
     """Fails when a row is dropped, or when time passes through a float."""
     for path in alone(captures, tmp_path):
         rows = csvs.rows(path)
-        assert formats.recognise(path) is rocprofv3_csv
+        assert registry.recognise(path) is rocprofv3_csv
         tables, facts = together(rocprofv3_csv.parse(path))
         kind = sorted(facts.records)[0]  # a counter file also holds kernels
         assert facts.records[kind] == len(rows)

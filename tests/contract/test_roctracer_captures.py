@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from aaco.profiler import roctracer
+from aaco.profiler.formats.rocprof_legacy import roctracer
 from tests.pieces import together
 
 pytestmark = pytest.mark.captures

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from aaco.profiler import formats, smi
-from aaco.profiler.capture import Device
+from aaco.profiler.capture import CapturedDevice
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.system import smi
 from tests.parsed import gather
 
 pytestmark = pytest.mark.captures
@@ -24,7 +25,7 @@ FILES = ("mi100_rocm571", "mi100_rocm602", "rx6700xt_rocm430", "rx6700xt_rocm571
 @pytest.mark.parametrize("name", FILES)
 def test_every_card_and_every_mapped_key(captures, name):
     path = captures / "smi/telegraf_rocm_smi" / f"{name}.json"
-    assert formats.recognise(path) is smi
+    assert registry.recognise(path) is smi
     tables, facts = gather(smi.parse(path))
     cards = {int(key[4:]): values for key, values in json.loads(path.read_text()).items() if key.startswith("card")}
     expected = [{"device_id": card} | {
@@ -38,7 +39,7 @@ def test_every_card_and_every_mapped_key(captures, name):
 
 def test_static_of_amd_smi(captures):
     _, facts = gather(smi.parse(captures / "smi/amd-smi_static_mi210.json"))
-    assert facts.devices == (Device(0, "AMD Instinct MI210", "gfx90a", 104, 65520 * 1024 * 1024),)
+    assert facts.devices == (CapturedDevice(0, "AMD Instinct MI210", "gfx90a", 104, 65520 * 1024 * 1024),)
     assert facts.problems == ()
 
 

@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from aaco.profiler import kfd, rocminfo
+from aaco.profiler.formats.system import kfd, rocminfo
 from tests.parsed import gather, rows
 
 pytestmark = pytest.mark.captures

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from aaco.core import tables
 from aaco.core.errors import BadCapture
-from aaco.profiler.capture import Facts, Part
+from aaco.profiler.capture import CaptureFacts, Subtotal
 
 FORMAT = "pieces"
 START = '{"pieces": '
@@ -33,7 +33,7 @@ def recognises(path: Path) -> bool:
         return False
 
 
-def parse(path: Path) -> Iterator[pa.Table | Facts]:
+def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     try:
         document = json.loads(path.read_text())
     except ValueError as error:
@@ -46,8 +46,8 @@ def parse(path: Path) -> Iterator[pa.Table | Facts]:
         raise BadCapture(f"{path}: {document['fail']}", "write it again")
     facts = document.get("facts", {})
     if "kernels" in facts:
-        facts["kernels"] = Part(**facts["kernels"])
-    yield Facts(FORMAT, **facts)
+        facts["kernels"] = Subtotal(**facts["kernels"])
+    yield CaptureFacts(FORMAT, **facts)
 
 
 def write(path: Path, *pieces: tuple[str, dict[str, Any]], **more: Any) -> Path:
@@ -61,7 +61,7 @@ def write(path: Path, *pieces: tuple[str, dict[str, Any]], **more: Any) -> Path:
 
 if __name__ == "__main__":
     from aaco.cli import main
-    from aaco.profiler import formats
+    from aaco.profiler.formats import registry
 
-    formats.parsers()[FORMAT] = sys.modules["__main__"]  # type: ignore[assignment]
+    registry.parsers()[FORMAT] = sys.modules["__main__"]  # type: ignore[assignment]
     main()

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import aaco
-from aaco.profiler.cupti import records
 from aaco.profiler.cupti.inside import spool
 from aaco.profiler.cupti.inside.tracer import COPY, KERNEL, RUNTIME
+from aaco.profiler.formats.nvidia import cupti_records as records
 
 SOURCE = Path(__file__).with_name("cupti.c")
 GRAPH = 311  # cudaGraphLaunch
@@ -64,17 +64,17 @@ def write(path: Path, names: Sequence[str], buffers: Sequence[Sequence[bytes]], 
     """A capture of process 42. A kernel's name is its place in `names` x 4096, from 1 on; times are on a clock that
     offset_ns brings to the real-time one.
     """
-    made = spool.Spool(str(path))
-    made.say(spool.HEAD, {"cupti": 130001, "pid": 42, "without": [], "unfiltered": [],
+    made = spool.CuptiSpool(str(path))
+    made.add_json(spool.HEAD, {"cupti": 130001, "pid": 42, "without": [], "unfiltered": [],
                           "clock": {"cupti_ns": 1_000, "realtime_ns": 1_000 + offset_ns, "within_ns": 90}})
-    made.say(spool.SIZE, {KERNEL: 216, RUNTIME: 40, COPY: 96})
-    made.say(spool.NAME, {4096 * place: name for place, name in enumerate(names, 1)})
-    made.say(spool.CALL, {RUNTIME: {211: "cudaLaunchKernel_v7000", 41: "cudaMemcpyAsync_ptsz_v7000",
+    made.add_json(spool.SIZE, {KERNEL: 216, RUNTIME: 40, COPY: 96})
+    made.add_json(spool.NAME, {4096 * place: name for place, name in enumerate(names, 1)})
+    made.add_json(spool.CALL, {RUNTIME: {211: "cudaLaunchKernel_v7000", 41: "cudaMemcpyAsync_ptsz_v7000",
                                     GRAPH: "cudaGraphLaunch_v10000"}})
     for some in buffers:
         made.add(spool.DATA, b"".join(some))
     made.state["ended"] = "exit"
-    made.tell()
+    made.write_state()
     made.close()
     return path
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from aaco import telemetry
 from aaco.core.host import Host
+from aaco.steps.device import telemetry_now
 
 FILES = {"vendor": "0x1002\n", "gpu_busy_percent": "0\n", "mem_info_vram_used": "1000\n",
          "mem_info_vram_total": "4000\n", "hwmon/hwmon1/temp1_input": "45000\n",
          "hwmon/hwmon1/temp2_input": "61000\n"}
 
 
-def now(folder: Path) -> telemetry.Now:
+def now(folder: Path) -> telemetry_now.Now:
     """Two NVIDIA devices, of which one tells nothing, from a driver library compiled here; an AMD device by its files.
     """
     if not shutil.which("gcc"):
@@ -30,4 +30,4 @@ def now(folder: Path) -> telemetry.Now:
     for name, text in FILES.items():
         (card / name).parent.mkdir(parents=True, exist_ok=True)
         (card / name).write_text(text)
-    return telemetry.now(Host(folder / "root"), str(library))
+    return telemetry_now.now(Host(folder / "root"), str(library))

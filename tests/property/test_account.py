@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.account import _amounts, of_iterations
+from aaco.analytics.quality.self_accounting import _amounts, of_iterations
 from aaco.core.tables import ACCOUNT, INFERENCE_ITERS
 
 

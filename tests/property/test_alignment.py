@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import alignment
-from aaco.analytics.alignment import align
+from aaco.analytics.streaming import alignment
+from aaco.analytics.streaming.alignment import align
 
 sequences = st.lists(st.integers(0, 4), max_size=60).map(lambda found: np.array(found, np.int64))
 

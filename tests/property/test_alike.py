@@ -47,6 +47,5 @@ def test_names_as_counted_by_hand(rows, cut):
                "occupancy_pct": middle(row["occupancy_pct"] for row in mine), "items": middle(map(items, mine))}
               for name, mine in by_name.items()]
     wanted.sort(key=lambda row: (-row["total_ns"], row["kernel_name"]))
-    assert alike.rows(9, {"a": 1.0, "b": 1.0}) == wanted
-    assert alike.rows(1, {"a": 1.0, "b": 1.0}) == wanted[:1]
+    assert alike.rows({"a": 1.0, "b": 1.0}) == wanted
     assert alike.total_ns == total

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attribution
 from aaco.core import tables
-from aaco.tracelake.calltree import Calls, Forest
+from aaco.tracelake.ingest.calltree import Calls, Forest
 from tests import timed
 
 RUNTIME = "cuda_runtime"

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco.analytics.attribution import sequence
-from aaco.analytics.attribution.sequence import AFTER, BEFORE, MAIN, Beliefs, Node
+from aaco.analytics.attribution.sequence import AFTER, BEFORE, MAIN, Beliefs, SequenceNode
 
 FAMILIES = ("conv", "elementwise", "gemm", "copy", "transpose", "unknown")
-NODE = st.builds(Node, st.sampled_from(("Conv", "Relu", "Reshape", "aten::add_")), st.sampled_from(FAMILIES),
+NODE = st.builds(SequenceNode, st.sampled_from(("Conv", "Relu", "Reshape", "aten::add_")), st.sampled_from(FAMILIES),
                  st.sampled_from((None, 5e3)), st.booleans())
 FEED, FETCH = "feed", "fetch"
 
@@ -77,7 +77,7 @@ def test_probabilities_are_those_of_all_walks(nodes, kernels):
     beliefs = Beliefs(rounds=0)
     families, durations = [one[0] for one in kernels], [one[1] for one in kernels]
     model = sequence._Model(nodes, beliefs)
-    seen = sequence._Kernels(model, families, families, durations).seen()
+    seen = sequence._SequenceKernels(model, families, families, durations).seen()
     states = [*((at, phase) for at in range(len(nodes)) for phase in (BEFORE, MAIN, AFTER)), FEED, FETCH]
     expected = walks(nodes, beliefs, seen, states)
     laid = sequence.lay(families, families, durations, nodes, beliefs)

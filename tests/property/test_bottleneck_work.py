@@ -5,11 +5,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.bottleneck import limiters
 from aaco.analytics.bottleneck.budget import HOST, Unprofiled, _scaled, budget
-from aaco.analytics.bottleneck.limiters import Limiter
 from aaco.analytics.bottleneck.work import COLUMNS, DeviceWork, Working, device_work
-from aaco.analytics.trace import trace
+from aaco.analytics.roofline import limiters
+from aaco.analytics.roofline.limiters import Limiter
+from aaco.analytics.timeline.trace import trace
 from aaco.core import tables
 from aaco.core.config import Analysis
 
@@ -26,7 +26,7 @@ def built(found):
     kernels, copies = [row for row in found if row[3] < 5], [row for row in found if row[3] >= 5]
     times = [{"t_start_ns": [row[0] for row in part], "t_end_ns": [row[0] + row[1] for row in part],
               "dur_ns": [row[1] for row in part], "device_id": [row[2] for row in part]} for part in (kernels, copies)]
-    return (tables.KERNELS.build(kernel_id=range(len(kernels)), kernel_name=["K"] * len(kernels),
+    return (tables.KERNELS.build(kernel_id=range(len(kernels)), kernel_name=["KL"[row[3] == 2] for row in kernels],
                                  family=[FAMILIES[row[3]] for row in kernels], **times[0]),
             tables.COPIES.build(copy_id=range(len(copies)), kind=[KINDS[row[3] - 5] for row in copies],
                                 bytes=[row[1] for row in copies], **times[1]))
@@ -49,7 +49,7 @@ def painted(found):
 def test_every_nanosecond_goes_to_the_first_limiter_that_works_in_it(found):
     """Mutation: `level <= each` as `level == each` in _Nested counts overlaps twice."""
     kernels, copies = built(found)
-    working = Working()
+    working = Working({"L": ("memory_latency", "counters")})
     working.feed(kernels, copies, tables.API_CALLS.build())
     result = working.result()
     if not found:

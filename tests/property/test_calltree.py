@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.tracelake.calltree import NONE, Calls, Forest
+from aaco.tracelake.ingest.calltree import NONE, Calls, Forest
 
 # Small numbers, so that equal starts, equal ends, empty calls and identical calls are common.
 CALLS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)), max_size=40)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco import capsule
+from aaco.steps import lab_session
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=4)
 FACTS = st.dictionaries(st.sampled_from("abcde"), LEAVES | st.dictionaries(st.sampled_from("xyz"), LEAVES), max_size=5)
@@ -31,8 +31,8 @@ def test_neither_the_moment_nor_the_order_of_keys_is_in_the_hash(hardware: Any, 
     """Mutations: without sort_keys; with `lab`, `drift` or `before` left in."""
     one, other = manifest(hardware, knobs, "now"), shuffled(manifest(hardware, knobs, "later"), seed)
     other["hardware"] = shuffled(hardware, seed)
-    assert capsule.digest(one) == capsule.digest(other)
-    assert capsule.differences(one, other) == []
+    assert lab_session.digest(one) == lab_session.digest(other)
+    assert lab_session.differences(one, other) == []
 
 
 @given(FACTS, FACTS, FACTS)
@@ -40,10 +40,10 @@ def test_whatever_else_differs_is_in_the_hash_and_named(hardware: Any, other: An
     """Equal hashes and no difference go together, whatever the two are. Mutation: a digest over the level alone."""
     one, two = manifest(hardware, knobs, "now"), manifest(other, knobs, "now")
     if _marked(hardware) != _marked(other):
-        assert capsule.digest(one) != capsule.digest(two)
+        assert lab_session.digest(one) != lab_session.digest(two)
     else:
-        assert capsule.digest(one) == capsule.digest(two)
-        assert capsule.differences(one, two) == []
+        assert lab_session.digest(one) == lab_session.digest(two)
+        assert lab_session.differences(one, two) == []
 
 
 def _marked(value: Any) -> Any:

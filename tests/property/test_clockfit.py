@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.clockfit import SKEW_NS, fit
+from aaco.analytics.streaming.clockfit import SKEW_NS, fit
 from aaco.core.readings import Absent
 
 EPOCH = 1_700_000_000_000_000_000

@@ -15,7 +15,7 @@ from scipy import stats
 from aaco.governance.change import attribute
 from aaco.governance.compare import Side, compare
 from aaco.governance.spread import estimate
-from aaco.tracelake.replicates import KernelSum, ProcessSample, Profile, Replicate
+from aaco.tracelake.history.replicates import KernelSum, ProcessSample, Profile, Replicate
 
 OPPOSITE = {"regressed": "improved", "improved": "regressed", "equivalent": "equivalent",
             "inconclusive": "inconclusive"}

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.calls import Does
 from aaco.analytics.critical_path import answer, dag
 from aaco.analytics.critical_path.dag import Edge
-from aaco.analytics.critical_path.events import COLUMNS, Recording
+from aaco.analytics.critical_path.events import COLUMNS, PathRecording
+from aaco.analytics.streaming.calls import CallKind
 from aaco.core import tables
 from tests import timed
 
@@ -32,7 +32,7 @@ def events_of(calls, work):
                       capture=capture), copy) for start, length, number, copy, device, stream, capture in work]
     rows = {"kernels": timed.kernels(*(row for row, copy in made if not copy)), "api_calls": timed.calls(*called),
             "copies": timed.copies(*(row | {"copy_id": n} for n, (row, copy) in enumerate(made) if copy))}
-    recording = Recording()
+    recording = PathRecording()
     recording.feed(*(rows[name].select(columns) for name, columns in COLUMNS.items()))
     return recording.result()
 
@@ -92,12 +92,12 @@ def test_a_device_synchronisation_is_after_all_that_was_launched_before_it(calls
     path = answer.find(found, np.full(len(found.work), -1))
     after, rows, called = reach(path.graph.dag), found.work, found.calls
     returns = np.flatnonzero((path.graph.call >= 0) & (np.arange(path.graph.dag.nodes) >= len(rows) + len(called)))
-    syncs = np.flatnonzero(called.part == Does.SYNC)
+    syncs = np.flatnonzero(called.part == CallKind.SYNC)
     for node in returns:
         call = path.graph.call[node]
         beside = syncs[(called.thread[syncs] == called.thread[call]) & (syncs != call)]
         alone = (called.end[beside] < called.start[call]) | (called.start[beside] > called.end[call])
-        if called.part[call] == Does.SYNC and alone.all():
+        if called.part[call] == CallKind.SYNC and alone.all():
             launched = (rows.launch >= 0) & (called.start[rows.launch] < called.start[call])
             waited = np.flatnonzero(launched & (rows.end <= called.end[call]) & (rows.capture == 0))
             assert after[waited, node].all()

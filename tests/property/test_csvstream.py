@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import INT, NAME, REAL, TEXT
-from aaco.profiler import csvstream
-from aaco.profiler.csvstream import Layout, Tally
+from aaco.profiler.io import csvstream
+from aaco.profiler.io.csvstream import CsvTally, Layout
 from tests import csvs
 
 COLUMNS = {"name": NAME, "start": INT, "end": INT, "queue": INT, "value": REAL, "note": TEXT}
@@ -27,7 +27,7 @@ ROWS = st.lists(st.fixed_dictionaries({
 
 def read(path, layout=LAYOUT):
     """All rows as dicts, and the tally."""
-    tally = Tally()
+    tally = CsvTally()
     head = csvstream.header(path, {})
     found = [row for table in csvstream.read(path, head, layout, tally) for row in table.to_pylist()]
     return found, tally
@@ -101,6 +101,6 @@ def _standard(name):
 
 def test_pieces_have_the_types_asked_for(tmp_path):
     path = csvs.write(tmp_path / "t.csv", [list(COLUMNS), ["a", 1, 2, 3, 4.5, "n"], ['b "c', 1, 2, "", 4.5, "n"]])
-    tables = list(csvstream.read(path, csvstream.header(path, {}), LAYOUT, Tally()))
+    tables = list(csvstream.read(path, csvstream.header(path, {}), LAYOUT, CsvTally()))
     assert {str(table.schema.field(name).type) for table in tables for name in ("start", "queue")} == {"int64"}
     assert all(pa.types.is_dictionary(table.schema.field("name").type) for table in tables)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALL
-from aaco.profiler import cupti as parser
-from aaco.profiler.capture import Facts
-from aaco.profiler.cupti import records
+from aaco.profiler.capture import CaptureFacts
 from aaco.profiler.cupti.inside import spool
+from aaco.profiler.formats.nvidia import cupti as parser
+from aaco.profiler.formats.nvidia import cupti_records as records
 
 KINDS = st.sampled_from([*records.TYPES, 17, 38])
 SIZES = st.fixed_dictionaries({kind: st.integers(0, 3).map(
@@ -63,20 +63,20 @@ def test_whatever_a_tracer_might_write_it_is_read_or_refused(data, sizes, said):
     """Chunks that are whole, records of any bytes, words of any kind."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "1.cupti"
-        made = spool.Spool(str(path))
+        made = spool.CuptiSpool(str(path))
         for tag in (spool.HEAD, spool.SIZE, spool.NAME, spool.CALL):
-            made.say(tag, said)
-        made.say(spool.SIZE, sizes)
+            made.add_json(tag, said)
+        made.add_json(spool.SIZE, sizes)
         made.add(spool.DATA, b"".join(kind.to_bytes(4, "little") + noise[:sizes.get(kind, 48) - 4]
                                       for kind, noise in data))
         made.state.update(said)
-        made.tell()
+        made.write_state()
         made.close()
         try:
             *pieces, facts = parser.parse(path)
         except BadCapture:
             return
-        assert isinstance(facts, Facts)
+        assert isinstance(facts, CaptureFacts)
         for piece in pieces:
             assert piece.schema.equals(ALL[piece.schema.metadata[b"aaco.table"].decode()].schema)
             piece.validate(full=True)

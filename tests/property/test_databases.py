@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aaco.profiler import rocpd, rocprof_db, rpd, sqlite
+from aaco.profiler.formats.rocprof_legacy import rocprof_db, rpd
+from aaco.profiler.formats.rocprofv3 import rocpd
+from aaco.profiler.io import sqlite
 from tests.fakes.rocpd import Process
 from tests.fakes.rocpd import write as write_rocpd
 from tests.fakes.rpd import Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.profiler.demangle import LONGEST_TEXT, demangled
+from aaco.profiler.io.demangle import LONGEST_TEXT, demangled
 
 # The letters of the grammar, in which most strings say something for a while.
 GRAMMAR = st.text("NIEKPRSTLFXDZCvifjlbdxsU_0123456789tAaonwe", max_size=300)

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.distribution import Distribution, bins, lower_edge, upper_edge
+from aaco.analytics.streaming.distribution import Distribution, bins, lower_edge, upper_edge
 
 VALUES = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 10**12)), min_size=1, max_size=300)
 

@@ -15,9 +15,9 @@ from aaco.core import statistics
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.core.tables import PAIRS
-from aaco.duet import schedule
-from aaco.governance import duet
-from aaco.governance.duet import Fit, Look, Prior, Unit
+from aaco.governance.interleaved import duet
+from aaco.governance.interleaved.duet import Fit, Look, Prior, Unit
+from aaco.workflows.duet import schedule
 
 ratios = st.floats(-0.5, 0.5, allow_nan=False).map(lambda value: round(value, 6))
 signs = st.sampled_from([-1.0, 1.0])

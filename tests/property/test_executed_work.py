@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from aaco.analytics import attribution, graph
-from aaco.analytics.executed_work import border_work, executed_work
+from aaco.analytics import attribution
+from aaco.analytics.graph import graph
+from aaco.analytics.graph.executed_work import border_work, executed_work
 from aaco.core import tables
 
 KINDS = ("Relu", "Sigmoid", "Add", "Mul", "Reshape", "Identity", "Softmax")

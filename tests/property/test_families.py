@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.analytics.families import decode, families_of, itanium, of_names
-from aaco.analytics.operators import FAMILIES
+from aaco.analytics.costs import FAMILIES
+from aaco.analytics.kernels.families import decode, families_of, function_names, of_names
 from tests.growth import times_dearer
 
 CORPUS = Path(__file__).parents[1] / "captures/kernel_names"
@@ -55,7 +55,7 @@ def exported():
 def test_mangled_names_are_read_as_cxxfilt_reads_them():
     """The function of every kernel of the corpus that c++filt can read, of nine in ten with all template arguments."""
     theirs = [text.partition(" ")[2] if text.startswith("void ") else text for text in demangled(MANGLED)]
-    read = [(itanium.read(name), text) for name, text in zip(MANGLED, theirs, strict=True) if text[:2] != "_Z"]
+    read = [(function_names.read(name), text) for name, text in zip(MANGLED, theirs, strict=True) if text[:2] != "_Z"]
     assert len(read) >= 30
     assert all(found and alike(text).startswith(alike(found.base)) for found, text in read)
     assert sum(alike(found) == alike(text) for found, text in read) >= 0.9 * len(read)  # c++filt hides defaults
@@ -63,13 +63,13 @@ def test_mangled_names_are_read_as_cxxfilt_reads_them():
 
 def test_a_templates_name_can_be_substituted():
     """Mutation: the name of a template without a namespace not put into the table of substitutions."""
-    assert itanium.read("_Z1fI1aIiES0_IcEEvv").text == "f<a<int>, a<char>>"
+    assert function_names.read("_Z1fI1aIiES0_IcEEvv").text == "f<a<int>, a<char>>"
 
 
 def test_most_of_a_librarys_exported_names_are_read_as_cxxfilt_reads_them():
     """98 of 100 functions by name; of operators, which no kernel is, the sign is not spelled out."""
     names = exported()
-    read = [(itanium.read(name), text) for name, text in zip(names, demangled(names), strict=True)
+    read = [(function_names.read(name), text) for name, text in zip(names, demangled(names), strict=True)
             if "operator" not in text]
     assert len(read) >= 200
     other = [(found, text) for found, text in read if not found or alike(found.base) not in alike(text)]

@@ -12,8 +12,16 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.analytics import drift as drifts
-from aaco.analytics.fingerprints import BINS_PER_OCTAVE, COLUMNS, GEOMETRY, Gathering, identity, log_bin, quantile
+from aaco.analytics.kernels import drift as drifts
+from aaco.analytics.kernels.fingerprints import (
+    BINS_PER_OCTAVE,
+    COLUMNS,
+    GEOMETRY,
+    FingerprintCollector,
+    identity,
+    log_bin,
+    quantile,
+)
 from aaco.core.tables import FINGERPRINTS, KERNELS
 
 NAMES = ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int> >(int)", "attn_fwd",
@@ -31,7 +39,7 @@ def kernels(rows):
 
 
 def gathered(*pieces):
-    gathering = Gathering()
+    gathering = FingerprintCollector()
     for piece in pieces:
         gathering.add(piece)
     return gathering.table()
@@ -91,7 +99,7 @@ def test_a_stream_is_idle_before_a_kernel_since_its_last_one_ended():
 
 
 def test_counters_are_means_by_fingerprint():
-    gathering = Gathering()
+    gathering = FingerprintCollector()
     number = gathering.add(kernels([("a", 0, 1, 1, 1), ("a", 5, 1, 1, 1), ("b", 9, 1, 1, 1)]))
     gathering.add_counters(np.array([*number, -1, number[0]]), pa.array(["X", "X", "Y", "X", "Y"]).dictionary_encode(),
                            np.array([1.0, 3.0, 5.0, 100.0, np.nan]))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.analytics.graph import describe
-from aaco.analytics.graph_bounds import graph_memory, longest, order
+from aaco.analytics.graph.graph import describe
+from aaco.analytics.graph.graph_bounds import graph_memory, longest, order
 from aaco.core.readings import Absent
 from tests.random_graphs import random_graph
 

@@ -10,14 +10,15 @@ from unittest.mock import patch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aaco.analytics import idle, linking
-from aaco.analytics.idle import Idling
-from aaco.analytics.lanes import NONE
-from aaco.analytics.linking import Callers, Linker
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming import link_launches
+from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.stream_ids import NONE
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline import idle
+from aaco.analytics.timeline.idle import Idling
 from tests import timed
 
-SHORT, LATENCY, SLACK, PAUSE = 4, 16, 10, 12
+SHORT, LATENCY, SLACK, PAUSE, HELD = 4, 16, 10, 12, 15
 LAUNCH, SYNC, COPY = "hipLaunchKernel", "hipStreamSynchronize", "hipMemcpyAsync"
 CALLS = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30), st.sampled_from([LAUNCH, LAUNCH, SYNC, COPY]),
                            st.integers(1, 8), st.integers(0, 1)), max_size=20)
@@ -35,10 +36,11 @@ def tables_of(calls, work):
 
 
 def run(tables, cuts):
-    lanes, callers, linker = Lanes(), Callers(), Linker()
+    lanes, callers, linker = WorkReader(), Callers(), Linker()
     found = Idling(kernel_wait_ns=SHORT)
-    with patch.object(linking, "SLACK_NS", SLACK), patch.object(idle, "LATENCY_NS", LATENCY), \
-            patch.object(linking, "PAUSE_NS", PAUSE):
+    with patch.object(link_launches, "SLACK_NS", SLACK), patch.object(idle, "LATENCY_NS", LATENCY), \
+            patch.object(link_launches, "PAUSE_NS", PAUSE), patch.object(idle, "PAUSE_NS", PAUSE), \
+            patch.object(idle, "START_NS", HELD):
         for until, part in timed.sliced(tables, cuts):
             work, calls = lanes.work(part["kernels"], part["copies"]), callers.calls(part["api_calls"])
             linked = linker.feed(work, calls, None if until == 2**62 else until)
@@ -53,7 +55,7 @@ def plainly(tables):
     work += [row | {"copy": True} for row in tables["copies"].to_pylist()]
     work.sort(key=lambda row: row["t_start_ns"])
     calls = tables["api_calls"].to_pylist()
-    found = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    found, ways = defaultdict(lambda: defaultdict(lambda: [0, 0])), {}
     for index, row in enumerate(work):
         for stream in (None, row["stream_id"]):
             mine = [other for other in work[:index] if other["device_id"] == row["device_id"]
@@ -64,11 +66,44 @@ def plainly(tables):
             if gap > 0:
                 parts = parts_of(row, began, gap, stream, work, calls)
                 assert sum(ns for _, ns in parts) == gap
-                part[max(parts, key=lambda one: one[1])[0]][0] += 1
+                main = max(parts, key=lambda one: one[1])[0]
+                part[main][0] += 1
                 for cause, ns in parts:
                     part[cause][1] += ns
+                way, waited = ways.get((row["device_id"], stream)), waited_copy(row, parts, calls)
+                if way and waited and way[0] == waited[0]:
+                    for cause, sign in (("host_wait", -1), (waited[1], 1)):
+                        part[cause][0] += sign * way[2]
+                        part[cause][1] += sign * way[1]
+                ways[row["device_id"], stream] = way_of(row, began, parts, main, calls)
     return {lane: {cause: tuple(part) for cause, part in parts.items() if part != [0, 0]}
             for lane, parts in found.items()}
+
+
+def launch_of(row, calls):
+    """The call that launched a row, and the earlier ones of its thread; None if it is not known."""
+    for index, call in enumerate(calls):
+        if (call["name"] in (LAUNCH, COPY) and call["correlation_id"] == row["correlation_id"]
+                and call["t_start_ns"] < row["t_start_ns"] + SLACK):
+            return call, [other for other in calls[:index] if other["thread_id"] == call["thread_id"]]
+    return None
+
+
+def waited_copy(row, parts, calls):
+    """The last copy call before the launch of a row that waited for the host's wait: (start, thread), and the cause."""
+    if parts[0][0] not in ("sync_wait", "copy_wait") or len(parts) == 1 or not (launch := launch_of(row, calls)):
+        return None
+    copies = [other for other in launch[1] if other["name"] == COPY]
+    return ((copies[-1]["t_start_ns"], launch[0]["thread_id"]), parts[0][0]) if copies else None
+
+
+def way_of(row, began, parts, main, calls):
+    """What the host did before a copy that it launched late: the copy's call, how long, and whether it is the most."""
+    host = sum(ns for cause, ns in parts if cause == "host_wait")
+    if not row["copy"] or not 0 < host < PAUSE:
+        return None
+    call = launch_of(row, calls)[0]
+    return (call["t_start_ns"], call["thread_id"]), host, int(main == "host_wait")
 
 
 def parts_of(row, began, gap, stream, work, calls):
@@ -85,9 +120,12 @@ def parts_of(row, began, gap, stream, work, calls):
         last, by_copy = max(ended, default=(None, False))
         if last is not None and row["t_start_ns"] - last <= SHORT and call["t_end_ns"] <= last - SHORT:
             return [("copy_wait" if by_copy else "kernel_wait", gap)]
+    held = row["t_start_ns"] - max(began, min(call["t_end_ns"], row["t_start_ns"]))
     if call["t_end_ns"] > began:
         cause, took = blocker(call, before, began)
-        return [(cause, min(took, gap)), ("host_wait", gap - min(took, gap))]
+        rest = gap - held if held >= HELD else gap
+        took = rest if cause != "host_wait" and rest - took < PAUSE else min(took, rest)
+        return [(cause, took), ("host_wait", rest - took), ("unknown", gap - rest)]
     if gap <= SHORT:
         return [("kernel_wait", gap)]
     return [("launch" if in_reach(row["t_start_ns"] - call["t_start_ns"]) else "unknown", gap)]

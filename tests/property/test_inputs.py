@@ -77,5 +77,5 @@ def test_made_inputs_may_be_given_back(specs, seed):
     """What was made, given as the user's arrays, is taken as it is: the two roads have one set of rules."""
     unsaid(specs)
     arrays = inputs.make_inputs(specs, seed=seed).arrays
-    again = inputs.make_inputs(specs, seed=seed + 1, given=arrays).arrays
+    again = inputs.make_inputs(specs, seed=seed + 1, arrays=arrays).arrays
     assert all(again[name] is array for name, array in arrays.items())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import jsonstream
+from aaco.profiler.io import jsonstream
 
 TRICKY = st.sampled_from(["},{", "]}", '"', "\\", "\\\"},{", "[{", "}\n  ,\n{", "é€😀", "\u2028", "traceEvents",
                           "]", ""])
@@ -37,7 +37,7 @@ def small_chunks():
 
 
 def read(path):
-    document = jsonstream.Document(path, Event)
+    document = jsonstream.JsonDocument(path, Event)
     events = [(event.name, json.loads(bytes(event.args))) for batch in document.batches() for event in batch]
     return events, document
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.analytics import kernel_groups
+from aaco.analytics.kernels import kernel_groups
 from aaco.core.tables import KERNELS
 
 ROWS = st.lists(st.tuples(st.sampled_from([None, "gemm", "copy"]), st.sampled_from([None, "a", "b", "c", "d"]),

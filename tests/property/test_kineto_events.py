@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import jsonstream, kineto
+from aaco.profiler.formats.pytorch import kineto
+from aaco.profiler.io import jsonstream
 from tests.pieces import together
 
 PLACES = st.sampled_from([0, 7, "7", "python", "stream 7", None, 2.5])

@@ -10,8 +10,8 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aaco.analytics.launch_tax import COLUMNS, EDGES_US, Durations, LaunchTax
-from aaco.analytics.trace import trace
+from aaco.analytics.timeline.launch_tax import COLUMNS, EDGES_US, Durations, LaunchTax
+from aaco.analytics.timeline.trace import trace
 from aaco.core.config import Config
 from tests import timed
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import linking
-from aaco.analytics.lanes import NONE
-from aaco.analytics.linking import Callers, Linker
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming import link_launches
+from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.stream_ids import NONE
+from aaco.analytics.streaming.work import WorkReader
 from tests import timed
 
 SLACK, PAUSE = 10, 6
@@ -36,9 +36,9 @@ def tables_of(calls, work):
 
 def run(tables, cuts):
     """Per kernel in start order: (launch start, end, synced, took, copied, first)."""
-    lanes, callers, linker, found = Lanes(), Callers(), Linker(), []
-    with patch.object(linking, "SLACK_NS", SLACK), patch.object(linking, "RUN", 3), \
-            patch.object(linking, "PAUSE_NS", PAUSE):
+    lanes, callers, linker, found = WorkReader(), Callers(), Linker(), []
+    with patch.object(link_launches, "SLACK_NS", SLACK), patch.object(link_launches, "RUN", 3), \
+            patch.object(link_launches, "PAUSE_NS", PAUSE):
         for until, part in timed.sliced(tables, cuts):
             work, calls = lanes.work(part["kernels"], None), callers.calls(part["api_calls"])
             for linked in filter(None, (linker.feed(work, calls, until), *([linker.feed(work.take(slice(0, 0)),
@@ -123,14 +123,14 @@ def test_a_launch_is_forgotten_only_after_many_later_ones():
     rows = [timed.at(number, number + 1, correlation_id=number + 1) for number in range(20)]
     tables = {"api_calls": timed.calls(*rows), "kernels": timed.kernels(
         timed.at(1000, 1001, correlation_id=1), timed.at(1001, 1002, correlation_id=20))}
-    with patch.object(linking, "REMEMBERED", 5):
+    with patch.object(link_launches, "REMEMBERED", 5):
         found = run(tables, [4, 8, 12, 16])
     assert [row[0] for row in found] == [NONE, 19]
 
 
 @pytest.mark.parametrize("until", [5, 50])
 def test_work_waits_for_calls_that_may_still_come(until):
-    lanes, callers, linker = Lanes(), Callers(), Linker()
-    with patch.object(linking, "SLACK_NS", SLACK):
+    lanes, callers, linker = WorkReader(), Callers(), Linker()
+    with patch.object(link_launches, "SLACK_NS", SLACK):
         linked = linker.feed(lanes.work(timed.kernels(timed.at(30, 40)), None), callers.calls(timed.calls()), until)
     assert (linked is None) == (until - SLACK <= 30)

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from aaco.analytics.lowering import lower
+from aaco.analytics.graph.lowering import lower
 from tests.lowering_oracle import ALL, EXTENDED, Oracle, optimised, random_feeds, stripped
 from tests.random_graphs import random_graph
 

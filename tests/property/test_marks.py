@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import marks as module
-from aaco.analytics.marks import Marks, holes
+from aaco.analytics.streaming import id_bitmap as module
+from aaco.analytics.streaming.id_bitmap import IdBitmap, holes
 
 IDS = st.lists(st.integers(-40, 90) | st.integers(-2**62, 2**62), max_size=12)
 STEPS = st.lists(st.tuples(IDS, st.sampled_from([1, 2, 4, 7])), max_size=8)
@@ -29,7 +29,7 @@ def array(ids):
 @given(STEPS, IDS)
 def test_flags_add_up_however_far_apart_the_ids_lie(steps, asked):
     """Fails when a run is lost in a merge, or when room is made on one side only."""
-    marks, known = Marks(), {}
+    marks, known = IdBitmap(), {}
     for ids, flag in steps:
         marks.mark(array(ids), flag)
         for one in ids:
@@ -42,7 +42,7 @@ def test_flags_add_up_however_far_apart_the_ids_lie(steps, asked):
 
 @given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 9))
 def test_holes(ids, longest):
-    marks = Marks()
+    marks = IdBitmap()
     marks.mark(array(ids), 2)
     marks.mark(array(ids[:5]), 1)
     found = sorted(set(ids))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.tracelake.nesting import lay
+from aaco.tracelake.perfetto_export.nesting import lay
 
 slices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 8)), max_size=25)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from aaco.analytics.operators import TABLE, Cost, TensorType, cost, modelled
-from aaco.analytics.operators.inference import graph_types
+from aaco.analytics.costs import TABLE, Cost, TensorType, cost, modelled
+from aaco.analytics.costs.inference import graph_types
 
 SIZE = st.integers(1, 4)
 MODELLED = sorted(key for key in TABLE if modelled(key[1], key[0]))

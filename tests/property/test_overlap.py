@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import overlap
-from aaco.analytics.features import of_iterations as features_of
-from aaco.analytics.inputs import Spans
 from aaco.analytics.metrics import system
+from aaco.analytics.quality.features import of_iterations as features_of
+from aaco.analytics.streaming import overlap
+from aaco.core import tables
+from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent
 from aaco.core.tables import INFERENCE_ITERS, SYSTEM_EVENTS
 
@@ -42,7 +43,7 @@ def test_what_begins_in_an_interval_is_counted_there(happened, wanted, base):
     (at, _), (start, stop) = arrays(happened, base), arrays(wanted, base)
     each = np.arange(len(at)) + 1
     expected = [int(each[(at >= x) & (at < y)].sum()) for x, y in zip(start, stop, strict=True)]
-    assert overlap.amount(at, each, start, stop).tolist() == expected
+    assert overlap.sum_amounts(at, each, start, stop).tolist() == expected
 
 
 def iterations(*pairs: tuple[int, int]) -> pa.Table:
@@ -88,7 +89,7 @@ def test_a_signal_comes_from_one_tier_only():
 
 
 def test_samples_alone_are_no_single_events():
-    assert overlap.of_iterations(iterations((5, 10)), overlap.sampled(BOTH)) is None
+    assert overlap.of_iterations(iterations((5, 10)), tables.sampled(BOTH)) is None
 
 
 def test_without_word_of_the_watch_it_lies_between_first_and_last_event():
@@ -100,8 +101,8 @@ def test_without_word_of_the_watch_it_lies_between_first_and_last_event():
 
 def test_readings_name_the_tier_they_come_from():
     """Mutations: T1's samples summed with T3's events; the wall of the samples under events."""
-    spans = Spans(np.array([10]), np.array([60]))
-    sampled = overlap.sampled(BOTH)
+    spans = MeasuredSpans(np.array([10]), np.array([60]))
+    sampled = tables.sampled(BOTH)
     wait = system.scheduler_interference(BOTH, spans, sampled)
     assert (wait.value, wait.method[:2]) == (0.7, "T1")
     preempted = system.preemptions_per_s(BOTH, spans, sampled)

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aaco.core.session import Session as Folder
+from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, KERNELS, SAMPLES
 from aaco.tracelake import queries, store
-from aaco.tracelake.lake import Writer
-from aaco.tracelake.queries import Session
+from aaco.tracelake.ingest.lake import Writer
+from aaco.tracelake.queries import QueryableSession
 
 SPANS = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 30)), st.one_of(st.none(), st.integers(0, 12))),
                  max_size=30)
 
 
-def made(folder: Path, kernels, calls=(), samples=()) -> Session:
+def made(folder: Path, kernels, calls=(), samples=()) -> QueryableSession:
     """A session whose row groups have three rows each."""
-    session = Folder.create(folder, {"model": "m", "imports": []}, "", "0")
+    session = Session.create(folder, {"model": "m", "imports": []}, "", "0")
     with pytest.MonkeyPatch.context() as patch, Writer(session) as writer:
         patch.setattr(store, "ROW_GROUP", 3)
         kernel_names = [f"k{at % 4}" for at in range(len(kernels))]
@@ -30,7 +30,7 @@ def made(folder: Path, kernels, calls=(), samples=()) -> Session:
         writer.add(API_CALLS.build(call_id=range(len(calls)), **spans(calls)), 0)
         writer.add(SAMPLES.build(t_ns=pa.array([start for start, _ in samples], pa.int64())), 0)
         writer.write([None])
-    return Session.open(session.folder)
+    return QueryableSession.open(session.folder)
 
 
 def spans(drawn):

@@ -9,10 +9,11 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import linking, queues
-from aaco.analytics.linking import Callers, Linker
-from aaco.analytics.queues import Queues
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming import link_launches
+from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline import queues
+from aaco.analytics.timeline.queues import Queues
 from tests import timed
 
 CAP = 3
@@ -41,8 +42,9 @@ def laid_out(launches):
 
 
 def run(tables, cuts, most=1000):
-    lanes, callers, linker, found = Lanes(), Callers(), Linker(), Queues()
-    with patch.object(linking, "SLACK_NS", 2), patch.object(queues, "CAP", CAP), patch.object(queues, "MOST", most):
+    lanes, callers, linker, found = WorkReader(), Callers(), Linker(), Queues()
+    with patch.object(link_launches, "SLACK_NS", 2), patch.object(queues, "CAP", CAP), \
+            patch.object(queues, "MOST", most):
         for until, part in timed.sliced(tables, cuts):
             linked = linker.feed(lanes.work(part["kernels"], None), callers.calls(part["api_calls"]),
                                  None if until == 2**62 else until)

@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aaco.profiler.rocprof_links import NONE, Spots, linked, paired
+from aaco.profiler.formats.rocprof_legacy.rocprof_links import NONE, Spots, linked, paired
 
 SPOT = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 12))
 SPOTS = st.lists(SPOT, max_size=12)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco import root_cause
 from aaco.analytics.root_cause import posterior
 from aaco.analytics.root_cause.symptoms import SYMPTOMS, Evidence
+from aaco.workflows import root_cause
 
 TABLE = root_cause.shipped()
 shifts = st.one_of(st.none(), st.floats(-20, 20))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from aaco.core.readings import Absent
-from aaco.governance.series import changes, documents, drift, filters, forecast, hints, noise, segmentation, steps
-from aaco.tracelake.history import Accepted, Key
+from aaco.governance.changepoints import changes, documents, drift, filters, forecast, hints, noise, segmentation, steps
+from aaco.tracelake.history.history import Accepted, Key
 
 ALPHABET = st.lists(st.integers(0, 3), min_size=4, max_size=10)
 SERIES = st.lists(st.floats(0.5, 2.0), min_size=6, max_size=60)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.features import of_iterations
-from aaco.analytics.neighbours import run_devices
-from aaco.analytics.spikes import spikes
+from aaco.analytics.quality.co_tenants import run_devices
+from aaco.analytics.quality.features import of_iterations
+from aaco.analytics.quality.spikes import spikes
 from aaco.core.tables import GPU_EVENTS, INFERENCE_ITERS, SYSTEM_EVENTS
 
 COUNT, STEP = 200, 1_000_000

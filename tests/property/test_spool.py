@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.tracelake.spool import Order, Spool, concat
+from aaco.tracelake.ingest.external_sort import Order, Spool, concat
 
 FAR = 2**63 - 1
 TIMES = st.one_of(st.none(), st.integers(0, 6), st.integers(-FAR, FAR - 1))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import timeline
-from aaco.analytics.timeline import Timeline
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline import timeline
+from aaco.analytics.timeline.timeline import Timeline
 from tests import timed
 
 NAMES = ("gemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
@@ -32,7 +32,7 @@ def tables_of(rows):
 
 
 def run(rows, cuts):
-    lanes, found = Lanes(), Timeline()
+    lanes, found = WorkReader(), Timeline()
     for _, part in timed.sliced(tables_of(rows), cuts):
         found.feed(lanes.work(part["kernels"], part["copies"]))
     return found.devices(lanes.devices.known), lanes

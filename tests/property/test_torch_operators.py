@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.analytics.operators.torch import TABLE, Arguments, price, recorded
-from aaco.analytics.operators.torch.arguments import TYPES
-from aaco.analytics.operators.torch.attention import pairs
+from aaco.analytics.costs.torch import TABLE, OperatorArguments, price, recorded
+from aaco.analytics.costs.torch.arguments import TYPES
+from aaco.analytics.costs.torch.attention import pairs
 from tests.recorded import cost, flops
 
 SIZE = st.integers(1, 4)
@@ -52,7 +52,7 @@ def test_pairs_under_a_causal_rule_by_looking_at_each(queries, keys):
 def test_no_arguments_break_the_model(name, arguments):
     """Mutation: not catching what a form cannot do with a rank it did not expect."""
     shapes, types, values = ([item[at] for item in arguments] for at in range(3))
-    found = price(name, Arguments(shapes, types, values))
+    found = price(name, OperatorArguments(shapes, types, values))
     assert (found.flops is None or found.flops >= 0) and (found.bytes is None or found.bytes >= 0)
     assert bool(found.why) == (found.flops is None or found.bytes is None)
 

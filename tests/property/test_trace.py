@@ -8,7 +8,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.trace import COLLECTIVE_COLUMNS, COLUMNS, Examination, Trace
+from aaco.analytics.timeline.trace import COLLECTIVE_COLUMNS, COLUMNS, DeviceTrace, Examination
 from aaco.core import tables
 from aaco.core.config import Analysis
 from tests import timed
@@ -58,4 +58,4 @@ def test_any_integers_are_examined_and_the_parts_add_up(kernels, copies, calls, 
         assert device.idle_ns >= 0 and lane.idle_ns == device.idle_ns
         assert device.span_ns == (device.compute_ns + device.exposed_communication_ns + device.exposed_copy_ns
                                   + device.exposed_fill_ns + device.idle_ns)
-    assert Trace.of(json.loads(json.dumps(found.documents(), allow_nan=False))) == found
+    assert DeviceTrace.of(json.loads(json.dumps(found.documents(), allow_nan=False))) == found

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.waves.execution import executed, waits
-from aaco.analytics.waves.presence import occupancy
+from aaco.analytics.instructions.execution import executed, waits
+from aaco.analytics.instructions.presence import occupancy
 from aaco.core.tables import OCCUPANCY, WAVE_TRACE, WAVE_WAITS
 
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9), st.integers(-3, 6), st.integers(0, 9)), max_size=12)

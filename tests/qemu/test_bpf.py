@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from aaco.collectors import bpf_scheduler, procfs
-from aaco.collectors.bpf_scheduler import Tracer
+from aaco.collectors.host import bpf_scheduler, procfs
+from aaco.collectors.host.bpf_scheduler import SchedulerTracer
 from aaco.core.host import Host
 from benchmarks.programs import busy, settle, tell, waiting
 from tests.unit.test_bpf_scheduler import of
@@ -28,7 +28,7 @@ def test_each_fault_has_its_duration(tmp_path: Path) -> None:
     Mutation: on_fault_exit that counts a fault that has to be tried again.
     """
     with waiting(busy()) as process:
-        tracer = Tracer(process.pid, raw=tmp_path / "raw")
+        tracer = SchedulerTracer(process.pid, raw=tmp_path / "raw")
         tracer.start()
         voluntary, involuntary, minor, major = map(int, tell(process).split())
         table = tracer.stop()
@@ -56,7 +56,7 @@ def test_waits_are_those_of_schedstat(tmp_path: Path) -> None:
     Mutation: leave the wait that is still open out of `waited`: the sum stays, but each is told late.
     """
     with waiting(busy(spin_s=1)) as process:
-        tracer = Tracer(process.pid, raw=tmp_path / "raw")
+        tracer = SchedulerTracer(process.pid, raw=tmp_path / "raw")
         tracer.start()
         before = procfs.waits_ns(process.pid)
         tell(process)

@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aaco.collectors import bpf_gpu, machine
-from aaco.collectors.kernel_device import Connection
-from aaco.collectors.kernel_module import EVENT
-from aaco.collectors.tracepoints import COMMON_BYTES, Format, gpu_events
+from aaco.collectors.host import bpf_gpu
+from aaco.collectors.host.kernel_device import KernelModuleConnection
+from aaco.collectors.host.kernel_module import EVENT
+from aaco.collectors.host.tracepoints import COMMON_BYTES, TracepointFormat, gpu_events
+from aaco.collectors.inventory import machine
 from aaco.core.host import Host
 from aaco.core.readings import Absent
-from aaco.profiler import kfd
-from aaco.profiler.capture import Facts
+from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats.system import kfd
 from tests.qemu.conftest import busybox
 
 NODE = Path("/sys/class/kfd/kfd/topology/nodes/0/properties")
@@ -35,11 +36,11 @@ def driver() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def formats() -> dict[str, Format]:
+def formats() -> dict[str, TracepointFormat]:
     return {event.name: event for event in gpu_events(Host())}
 
 
-def test_every_format_of_the_driver_is_read(formats: dict[str, Format]) -> None:
+def test_every_format_of_the_driver_is_read(formats: dict[str, TracepointFormat]) -> None:
     """Mutation: a type of two words ("unsigned int") not taken for one, or a field of 8 bytes skipped."""
     groups = Counter(event.group for event in formats.values())
     assert groups["gpu_scheduler"] == 4
@@ -50,7 +51,7 @@ def test_every_format_of_the_driver_is_read(formats: dict[str, Format]) -> None:
         assert len(event.fields) == event.text.count("\tfield:") - 4  # those that all events share
 
 
-def test_a_job_names_its_fence_and_queue(formats: dict[str, Format]) -> None:
+def test_a_job_names_its_fence_and_queue(formats: dict[str, TracepointFormat]) -> None:
     shapes = {field.name: field.shape for field in formats["drm_run_job"].fields}
     assert shapes == {"entity": "number", "fence": "number", "name": "dynamic", "id": "number", "job_count": "number",
                       "hw_job_count": "number"}
@@ -63,7 +64,7 @@ def test_fences_are_seen_with_their_driver_order_and_time(tmp_path: Path) -> Non
 
     Mutation: copy->content read from the record's begin instead of behind the common fields.
     """
-    tracer = bpf_gpu.Tracer(os.getpid(), raw=tmp_path / "raw")
+    tracer = bpf_gpu.GpuTracer(os.getpid(), raw=tmp_path / "raw")
     tracer.start()
     said = fired()
     table = tracer.stop()
@@ -86,7 +87,7 @@ def test_fences_are_seen_with_their_driver_order_and_time(tmp_path: Path) -> Non
 
 def fired() -> np.ndarray:
     """The module's own account of fences that it made and signaled."""
-    connection = Connection()
+    connection = KernelModuleConnection()
     connection.start(os.getpid(), 0)
     connection.fence(FENCES)
     connection.stop()
@@ -99,7 +100,7 @@ def test_the_drivers_topology() -> None:
     """It lists this machine's processor as its only node."""
     assert kfd.recognises(NODE)
     *tables, facts = kfd.parse(NODE)
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, CaptureFacts)
     assert facts.records["node"] == 1
     assert facts.left_out[kfd.PROCESSORS].count == 1
     assert facts.problems == facts.devices == ()

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from aaco.collectors import kernel_device, kernel_module
-from aaco.collectors.kernel_device import CAPACITY, Connection
-from aaco.collectors.kernel_module import EVENT, Sampler
+from aaco.collectors.host import kernel_device, kernel_module
+from aaco.collectors.host.kernel_device import CAPACITY, KernelModuleConnection
+from aaco.collectors.host.kernel_module import EVENT, KernelModuleSampler
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
 from tests.qemu.conftest import busybox
@@ -54,8 +54,8 @@ def loaded() -> Iterator[None]:
 
 
 @pytest.fixture
-def connection() -> Iterator[Connection]:
-    opened = Connection()
+def connection() -> Iterator[KernelModuleConnection]:
+    opened = KernelModuleConnection()
     yield opened
     opened.close()
 
@@ -64,7 +64,7 @@ def counters() -> dict[str, int]:
     return {name: int(count) for name, count in (line.split() for line in COUNTERS.read_text().splitlines())}
 
 
-def drained(connection: Connection) -> np.ndarray:
+def drained(connection: KernelModuleConnection) -> np.ndarray:
     return np.frombuffer(b"".join(iter(connection.read, b"")), EVENT)
 
 
@@ -73,7 +73,7 @@ def test_the_doctor_finds_it() -> None:
     assert kernel_device.probe(Host()) == "ABI version 1, self-test passed"
 
 
-def test_markers_carry_the_clock_the_thread_and_their_text(connection: Connection) -> None:
+def test_markers_carry_the_clock_the_thread_and_their_text(connection: KernelModuleConnection) -> None:
     connection.start(os.getpid(), 0)
     before = time.monotonic_ns()
     connection.mark("prefill")
@@ -94,7 +94,7 @@ def test_samples_hold_what_wait4_says(tmp_path: Path) -> None:
     assert process.stdin
     assert process.stdout
     process.stdout.readline()
-    sampler = Sampler(process.pid, 0.02, raw=tmp_path / "raw")
+    sampler = KernelModuleSampler(process.pid, 0.02, raw=tmp_path / "raw")
     before = usage(process.pid)
     sampler.start()
     process.stdin.write("\n")
@@ -125,7 +125,7 @@ def total(table: object, kind: str) -> float:
     return pc.sum(table.filter(pc.field("kind") == kind)["value"]).as_py()  # type: ignore[attr-defined]
 
 
-def test_a_session_ends_with_its_process(connection: Connection) -> None:
+def test_a_session_ends_with_its_process(connection: KernelModuleConnection) -> None:
     """Mutation: sample_and_go_on() that never calls end(): the read never returns."""
     process = subprocess.Popen(["sleep", "60"])
     connection.start(process.pid, 10)
@@ -136,7 +136,7 @@ def test_a_session_ends_with_its_process(connection: Connection) -> None:
     assert not connection.stats().running
 
 
-def test_every_event_is_read_or_counted_as_lost(connection: Connection) -> None:
+def test_every_event_is_read_or_counted_as_lost(connection: KernelModuleConnection) -> None:
     """Mutation: queue_put() that forgets lost_since after a refusal."""
     connection.start(os.getpid(), 0, capacity=64)
     connection.fence(100)
@@ -150,7 +150,7 @@ def test_every_event_is_read_or_counted_as_lost(connection: Connection) -> None:
     assert (stats.emitted, stats.lost, stats.queued) == (201, 136, 0)
 
 
-def test_counters_in_debugfs(connection: Connection) -> None:
+def test_counters_in_debugfs(connection: KernelModuleConnection) -> None:
     before = counters()
     connection.start(os.getpid(), 0)
     connection.mark("one")
@@ -163,7 +163,8 @@ def test_counters_in_debugfs(connection: Connection) -> None:
 @pytest.mark.parametrize(("pid", "period_ms", "capacity", "error"), [
     (1 << 22, 10, CAPACITY, ProcessLookupError), (1, 60_001, CAPACITY, OSError), (1, 10, 63, OSError),
     (1, 10, 65537, OSError)])
-def test_what_it_refuses(connection: Connection, pid: int, period_ms: int, capacity: int, error: type[OSError]) -> None:
+def test_what_it_refuses(connection: KernelModuleConnection, pid: int, period_ms: int, capacity: int,
+                         error: type[OSError]) -> None:
     with pytest.raises(error):
         connection.start(pid, period_ms, capacity)
     connection.start(1, 10)
@@ -185,21 +186,21 @@ def as_nobody(pid: int | None) -> int:
         os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
         try:
-            Connection().start(pid or os.getpid(), 10)
+            KernelModuleConnection().start(pid or os.getpid(), 10)
         except OSError as error:
             os._exit(error.errno or 255)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_unloading_waits_for_the_last_session(connection: Connection) -> None:
+def test_unloading_waits_for_the_last_session(connection: KernelModuleConnection) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         busybox("rmmod", "aaco")
 
 
 def test_a_killed_reader_leaves_nothing_behind() -> None:
-    code = ("import os, time; from aaco.collectors.kernel_device import Connection; c = Connection();"
-            "c.start(os.getpid(), 1); print('on', flush=True); time.sleep(60)")
+    code = ("import os, time; from aaco.collectors.host.kernel_device import KernelModuleConnection; "
+            "c = KernelModuleConnection(); c.start(os.getpid(), 1); print('on', flush=True); time.sleep(60)")
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout
     process.stdout.readline()
@@ -210,4 +211,4 @@ def test_a_killed_reader_leaves_nothing_behind() -> None:
 
 def test_a_sampler_of_no_process(tmp_path: Path) -> None:
     with pytest.raises(Missing, match="No such process"):
-        Sampler(1 << 22, raw=tmp_path / "raw").start()
+        KernelModuleSampler(1 << 22, raw=tmp_path / "raw").start()

@@ -69,7 +69,7 @@ def test_what_was_imported_is_a_session_like_any_other(recorded, other):
     other.inside("baseline", "save", "theirs", name)
     verdict = json.loads(other.inside("diff", "theirs", name, "--json").stdout)
     assert verdict["status"] == "inconclusive" and "both sides" in verdict["why"]
-    assert "no_fault" in other.inside("root-cause", name, "--baseline", name).stdout
+    assert "nothing to explain" in other.inside("root-cause", name, "--baseline", name).stdout
     other.inside("analyze", name)
 
 
@@ -128,10 +128,10 @@ def test_damage_is_not_handed_on_and_leaves_nothing(copied, other):
 def test_a_session_whose_own_manifest_disagrees_is_refused(copied, other):
     """By somebody who made a whole bundle over a changed file. Mutation: the session's manifest is not asked."""
     from aaco.core.session import Session
-    from aaco.tracelake import archive, disclosure
+    from aaco.tracelake.share import archive, redact_bundle
 
     (copied.latest / "env.json").write_text("{}")
-    found, _ = disclosure.disclose(Session(copied.latest), other.folder)
+    found, _ = redact_bundle.redact_session(Session(copied.latest), other.folder)
     listed = [archive.File(name=each.name, bytes=each.path.stat().st_size, sha256=files.sha256(each.path))
               for each in found]
     contents = archive.Contents(session_id=copied.latest.name, status="complete", tool_version="0", files=listed)

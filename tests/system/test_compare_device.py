@@ -10,7 +10,7 @@ import os
 import pytest
 
 from aaco.core.session import Session
-from aaco.duet import device, sides
+from aaco.workflows.duet import device, sides
 from tests.fakes import cupti
 
 # The user's own sitecustomize, to which the tracer's makes way: an inference is preceded by work of the device, of some
@@ -28,7 +28,7 @@ def bound(session, job):
         device.fake_work(kernels + more)
         made.run()
 
-    return provider.Bound(run, made.produced)
+    return provider.BoundModel(run, made.produced)
 
 provider.bind = bound
 """

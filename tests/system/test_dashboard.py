@@ -104,8 +104,9 @@ def test_two_ticked_sessions_are_compared(site: Site, browser: Browser) -> None:
 
 def test_a_session_answers_and_leads_on(site: Site, browser: Browser) -> None:
     page = browser.open(f"{site.url}/sessions/{site.ids['nchw']}")
-    assert page.text(".label").lower() == "launch bound"
-    assert "Launch once for many kernels" in page.text()
+    summary = json.loads(site.aaco.inside("summary", site.ids["nchw"], "--json").stdout)["bottleneck"]
+    assert page.text(".label").lower() == summary["bottleneck_class"].replace("_", " ")
+    assert summary["optimization_priority"][0]["title"] in page.text()
     sound(page)
     page.click(role="link", name="Kernels", exact=True)
     page.wait("Kernels by name")

@@ -11,7 +11,8 @@ OWN = ROOT / "tests" / "captures" / "torch_scenarios"
 
 @pytest.mark.parametrize(("name", "label", "first"), [
     ("launch_tiny_mlp", "launch_bound", "device_graph"), ("memory_matrix_vector", "memory_bound", "fusion"),
-    ("compute_conv_stack", "compute_bound", "narrower_types"), ("latency_chase_1", "memory_latency_bound",
+    ("compute_gemm_fp32_4096", "compute_bound", "narrower_types"),
+    ("compute_gemm_bf16_4096", "compute_bound", "eight_bit_types"), ("latency_chase_1", "memory_latency_bound",
                                                                 "more_in_flight"),
     ("cpu_allocation_churn", "cpu_bound", "keep_memory"), ("transfer_upload_pageable", "transfer_bound", "pin_memory")])
 def test_a_planted_bottleneck_is_named_with_what_to_do(aaco, name, label, first):

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from aaco import pipeline
-from aaco.analytics import trace as tracing
-from aaco.analytics.trace import COLUMNS, Trace
+from aaco.analytics.timeline import trace as tracing
+from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace
 from aaco.core.config import Analysis, resolve
-from aaco.examinations import trace as examination
+from aaco.steps import seal
+from aaco.steps.findings import trace as examination
 from aaco.tracelake import layout, queries
 from tests import kineto_rows
 
@@ -25,11 +26,11 @@ def imported(tmp_path, *names):
 @pytest.mark.captures
 def test_documents_are_those_of_the_tables_in_memory(tmp_path):
     run, settings = imported(tmp_path, QWEN)
-    session = queries.Session(run.session.folder)
+    session = queries.QueryableSession(run.session.folder)
     documents = {name: session.read_json(file) for name, file in layout.TRACE.items()
                  if (session.folder / file).is_file()}
     assert set(documents) == set(layout.TRACE) - {"collectives"}
-    found = Trace.of(documents)
+    found = DeviceTrace.of(documents)
     whole = {name: session.table(name, columns) for name, columns in COLUMNS.items()}
     assert found == tracing.trace(whole["kernels"].append_column("timed", [[None] * whole["kernels"].num_rows]),
                                   Analysis(), whole["copies"], whole["api_calls"])
@@ -44,7 +45,7 @@ def test_documents_are_those_of_the_tables_in_memory(tmp_path):
 def test_documents_of_an_examination_before_do_not_stay(tmp_path):
     run, settings = imported(tmp_path, QWEN)
     run.session.write_json(layout.TRACE["collectives"], {"schema_version": 1})
-    pipeline.seal(run.session, settings)
+    seal.seal(run.session, settings)
     assert not (run.session.folder / layout.TRACE["collectives"]).exists()
 
 
@@ -61,7 +62,7 @@ def test_analyze_applies_the_thresholds_anew(tmp_path):
     run, _ = imported(tmp_path, QWEN)
     before = run.metrics["microkernel_pct"].value
     again = resolve(overrides={"analysis": {"microkernel_us": 30.0}}, environment={})
-    pipeline.seal(run.session, again)
+    seal.seal(run.session, again)
     assert pipeline.explain(run.session, again).readings["microkernel_pct"].value > before
     assert run.session.read_json(layout.TRACE["timeline"])["short_kernels"]["below_ns"] == 30_000
 
@@ -88,7 +89,7 @@ def test_a_long_trace_is_examined_in_little_time_and_memory():
 LONG = """
 import resource, time
 import numpy as np, pyarrow as pa
-from aaco.analytics.trace import COLUMNS, Examination
+from aaco.analytics.timeline.trace import COLUMNS, Examination
 from aaco.core import tables
 from aaco.core.config import Analysis
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aaco import pipeline, telemetry
+from aaco import pipeline
 from aaco.core.session import Session
-from aaco.report import points, prometheus
-from aaco.report.points import Point
+from aaco.report.exporters import points, prometheus
+from aaco.report.exporters.points import Point
+from aaco.steps.device import telemetry_now
 from tests.explained import Sample
 from tests.fakes import three_devices
 
@@ -66,7 +67,7 @@ def test_every_reading_that_was_made_is_there_and_no_other(recorded):
 
 
 @pytest.fixture(scope="module")
-def devices(tmp_path_factory) -> telemetry.Now:
+def devices(tmp_path_factory) -> telemetry_now.Now:
     return three_devices.now(tmp_path_factory.mktemp("devices"))
 
 
@@ -131,10 +132,10 @@ def test_a_collector_decodes_what_it_is_sent(recorded):
 def test_amounts_and_counters_are_sums(devices):
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-    from aaco.telemetry import otlp
+    from aaco.workflows import export_otlp
 
     with collector() as (server, url):
-        otlp.send(points.of_devices(devices.devices), url)
+        export_otlp.send(points.of_devices(devices.devices), url)
     request = ExportMetricsServiceRequest.FromString(server.taken[0][2])
     sent = {metric.name: metric for metric in request.resource_metrics[0].scope_metrics[0].metrics}
     assert sent["hw.energy"].sum.is_monotonic and not sent["hw.gpu.memory.usage"].sum.is_monotonic
@@ -157,7 +158,7 @@ def test_what_is_not_taken_is_said_in_one_line(recorded):
 def test_live_is_this_machine_and_says_what_is_not_there(recorded, tmp_path):
     path = tmp_path / "aaco.prom"
     recorded.inside("export", "prometheus", "--live", "-o", path)
-    found, absent = path.read_text(), telemetry.now().absent
+    found, absent = path.read_text(), telemetry_now.now().absent
     assert all(f"# absent: {why}" in found for why in absent) and len(absent) <= 2
     assert all(name.startswith(("hw_", "aaco_gpu_")) for name in samples(found))
     recorded.inside("export", "prometheus", "latest", "--live", expect=2)
@@ -170,7 +171,7 @@ def test_the_server_answers_prometheus(recorded, devices, monkeypatch):
     from aaco.dashboard.app import create_app
     from aaco.dashboard.settings import ServerSettings
 
-    monkeypatch.setattr(telemetry, "now", lambda: devices)
+    monkeypatch.setattr(telemetry_now, "now", lambda: devices)
     settings = config.resolve(overrides={"storage": {"sessions_dir": recorded.folder / "sessions"}})
     with TestClient(create_app(ServerSettings(settings)), base_url="http://127.0.0.1:8502") as client:
         answer = client.get("/metrics")
@@ -225,6 +226,6 @@ def test_the_guide(aaco):
         for line in "".join(re.findall(r"```bash\n(.*?)```", guide, re.DOTALL)).splitlines():
             aaco.inside(*shlex.split(line.replace("http://localhost:4318", url))[1:])
     assert len(server.taken) == 1 and samples((aaco.folder / "aaco.prom").read_text())
-    source = (ROOT / "src/aaco/report/points.py").read_text()
+    source = (ROOT / "src/aaco/report/exporters/points.py").read_text()
     for name in re.findall(r"^\| `((?:aaco|hw)\.[a-z_.]+)`", guide, re.MULTILINE):
         assert f'"{name}"' in source, name

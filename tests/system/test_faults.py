@@ -109,7 +109,7 @@ def test_a_tier_that_is_not_to_be_had_is_told_not_silent(aaco, monkeypatch):
     def none(name):
         raise Missing(f"{name}: no such blob", "make -C native/bpf")
 
-    monkeypatch.setattr("aaco.collectors.bpf.blob", none)
+    monkeypatch.setattr("aaco.collectors.host.bpf.blob", none)
     ran = aaco.inside("run", "gpt2-tiny", "--ebpf", "--iterations", 5, "--no-profile")
     assert "no such blob" in ran.stderr
     told = json.loads((aaco.latest / "runtime/ort_config.json").read_text())["passes"][0]["telemetry"]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from aaco.laboratory import levels
-from aaco.profiler import formats
+from aaco.profiler.formats import registry
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guides/import.md").read_text()
@@ -16,7 +16,7 @@ def test_every_format_is_in_the_guide():
     table = GUIDE.partition("## What is taken from each")[2]
     first = "".join(line.split("|")[1] for line in table.splitlines() if "|" in line)
     named = set(re.findall(r"`([a-z0-9_]+)`", first))
-    assert set(formats.parsers()) <= named
+    assert set(registry.parsers()) <= named
 
 
 def test_the_levels_of_the_laboratory_are_those_in_the_code():

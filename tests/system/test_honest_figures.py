@@ -12,12 +12,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aaco.calibration import card
-from aaco.calibration.card import Ceiling, Conditions, MachineCard
-from aaco.collectors import machine
+from aaco.calibration.card import Ceiling, CeilingConditions, MachineCard
+from aaco.collectors.inventory import machine
 from tests import models
 from tests.system.conftest import Aaco
 
-ALONE = Conditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=0.0, others_cpu_pct=2.5)
+ALONE = CeilingConditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=0.0, others_cpu_pct=2.5)
 
 
 def fixed_batch(path, batch=8):
@@ -157,3 +157,20 @@ def test_the_effective_number_is_traced_home_by_its_formula(aaco):
                  "latency_independence_p"):
         assert "of the process that made most" in readings[name]["formula"].replace("\n", " ")
     assert "0 where negative" in readings["effective_iterations"]["formula"]
+
+
+def test_the_clean_time_of_a_run_on_cpus_is_shared_out_to_the_ns(eight_bit):
+    """What the document, the readings, the summary and the report say of it is the same."""
+    session = eight_bit.latest
+    budget = json.loads((session / "metrics/cpu_budget.json").read_text())
+    iterations = pq.read_table(session / "metrics/inference_iters.parquet").to_pylist()
+    wall = sum(row["t_end_ns"] - row["t_start_ns"] for row in iterations if row["phase"] == "measurement")
+    assert sum(budget["parts_ns"].values()) == budget["wall_ns"] == wall
+    readings = report(eight_bit)["readings"]
+    for metric, part in (("node_compute_pct", "compute"), ("runtime_overhead_pct", "overhead")):
+        assert readings[metric]["value"] == pytest.approx(100 * budget["parts_ns"][part] / wall)
+    for command in ("summary", "report"):
+        text = eight_bit.inside(command).stdout.translate({ord("║"): " ", ord("│"): " "})
+        assert "of the clean inferences" in " ".join(text.split())
+    account = json.loads((session / "runtime/ort_config.json").read_text())["passes"][0]["cpu"]
+    assert account is None or account["cpus"] == len(os.sched_getaffinity(0))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from aaco.report import html
+from aaco.report.renderers import html
 from tests import explained
 from tests.explained import Sample
 

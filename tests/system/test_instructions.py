@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aaco.profiler import formats
+from aaco.profiler.formats import registry
 from tests.contract.formats_table import CAPTURES
 from tests.fakes import thread_trace
 from tests.fakes.thread_trace import KERNEL, ROCM6, ROCM7, ROCPROFV2
@@ -130,7 +130,7 @@ def test_no_run_time_comes_from_them(captures, tmp_path):
 
     Mutation: a reader that makes a kernel of a wave's begin and end.
     """
-    parsers = formats.parsers()
+    parsers = registry.parsers()
     seen = 0
     for name in OF_WAVES:
         for path in sorted(path for pattern in CAPTURES[name] for path in captures.glob(pattern)):

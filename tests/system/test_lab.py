@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from aaco.laboratory import command
 from benchmarks import laboratory
 from tests.system.conftest import Aaco
 
@@ -68,7 +69,7 @@ def test_a_signal_of_the_command_is_said_as_a_shell_says_it(lab: Aaco) -> None:
 def test_a_signal_to_us_reaches_the_command_and_all_is_put_back(lab: Aaco, number: int) -> None:
     """Mutation: without passing on, the command outlives the signal and this waits for 60 s."""
     said = f"import signal, sys, time; signal.signal({number}, lambda *_: sys.exit(9)); print('up', flush=True); " \
-           "time.sleep(60)"
+           "[time.sleep(.05) for _ in range(1200)]"  # a signal just before a sleep does not cut it short
     before = laboratory.readings(-1)
     process = subprocess.Popen(lab.command("lab", "run", "-q", "--", sys.executable, "-c", said), cwd=lab.folder,
                                env=lab.environment(AACO_LAB_DIR=str(lab.folder / "lab")), stdout=subprocess.PIPE)
@@ -77,6 +78,16 @@ def test_a_signal_to_us_reaches_the_command_and_all_is_put_back(lab: Aaco, numbe
     assert process.wait(50) == 9
     assert laboratory.readings(process.pid) == before
     assert left(lab) == []
+
+
+def test_no_other_thread_of_ours_takes_a_signal_that_the_main_thread_waits_for(lab: Aaco) -> None:
+    """Mutation: NumPy's thread, imported without `signals_held`, blocks none of them."""
+    masks = "import os, pathlib; main = os.getppid(); print(*(line.split()[1] for task in pathlib.Path(" \
+            "f'/proc/{main}/task').iterdir() if task.name != str(main) for line in (task / 'status').read_text()" \
+            ".splitlines() if line.startswith('SigBlk')))"
+    blocked = [int(mask, 16) for mask in run(lab, "run", "-q", "--", sys.executable, "-c", masks).stdout.split()]
+    assert blocked
+    assert {number for number in command.WAITED_FOR for mask in blocked if not mask >> number - 1 & 1} == set()
 
 
 def test_a_missing_command_is_refused_before_anything_is_changed(lab: Aaco) -> None:

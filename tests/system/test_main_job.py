@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from aaco.analytics.executed_work import border_work, executed_work
+from aaco.analytics.graph.executed_work import border_work, executed_work
+from aaco.core.session import sessions
+from aaco.tracelake import manifest
 from aaco.tracelake.layout import EXPECTED
 
 
@@ -155,18 +157,34 @@ def medians(folder):
     return [np.median(latency[measured & (process == index)]) for index in np.unique(process)]
 
 
-def test_python_snippet_of_the_mission(aaco):
-    code = """
+MISSION = """
 from aaco.core.session import SessionManager
 from aaco.runner.ort_runner import ORTRunner
 from aaco.analytics.classify import BottleneckClassifier
 
 session = SessionManager.create_session()
-runner = ORTRunner(model_path="gpt2-tiny", session=session)
+runner = ORTRunner(model_path="gpt2-tiny"{handed})
 results = runner.run(iterations=20)
-bottleneck = BottleneckClassifier().classify(results.metrics)
-print(bottleneck.label, results.session.status)
+classifier = BottleneckClassifier()
+bottleneck = classifier.classify(results.metrics)
+print(bottleneck.label, results.session.status, results.session is session)
+"""
 
+
+@pytest.mark.parametrize("handed", ["", ", session=session"])
+def test_python_snippet_of_the_mission(aaco, tmp_path, handed):
+    """It leaves one session, complete, whether it hands its own to the runner or not. Mutation: written when made."""
+    done = subprocess.run([sys.executable, "-c", MISSION.format(handed=handed)], cwd=tmp_path, text=True,
+                          env=aaco.environment(), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f" complete {bool(handed)}\n")
+    (session,) = sessions(tmp_path / "sessions")
+    assert session.status == "complete" and session.folder == (tmp_path / "sessions" / "latest").resolve()
+    assert manifest.check(session) == {}
+
+
+def test_a_plan_is_observed_and_explained(aaco):
+    code = """
 from aaco import Plan, Session, explain, observe
 again = observe(Plan(model="gpt2-tiny", iterations=5, warmup=1, profile=False))
 print(explain(Session.open(again.folder)).readings["latency_p50_ms"].value > 0)
@@ -174,6 +192,4 @@ print(explain(Session.open(again.folder)).readings["latency_p50_ms"].value > 0)
     done = subprocess.run([sys.executable, "-c", code], cwd=aaco.folder, env=aaco.environment(), text=True,
                           capture_output=True)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.split("\n")
-    assert lines[0].endswith(" complete")
-    assert lines[1] == "True"
+    assert done.stdout == "True\n"

@@ -254,8 +254,8 @@ def trace_of(events: list[dict], *categories: str) -> list[dict]:
 
 def idleness(work: list[dict], events: list[dict]) -> tuple[int, int, dict[str, tuple[int, int]]]:
     """Span and idle time of the device, and the gaps by cause as far as this recording needs it: the next launch came
-    late, of which a wait took its part since the call before it, or it was there and this is the way from one kernel
-    to the next."""
+    late, of which a wait took its part since the call before it, all of it where the host did not pause after that; or
+    it was there and this is the way from one kernel to the next."""
     calls = trace_of(events, "cuda_runtime", "cuda_driver")
     launches = {event["args"]["correlation"]: event for event in calls}
     waits = [(call["end"], call["end"] - (before["end"] if call["start"] - before["end"] < PAUSE_NS else call["start"]))
@@ -266,8 +266,10 @@ def idleness(work: list[dict], events: list[dict]) -> tuple[int, int, dict[str, 
             launch = launches[event["args"]["correlation"]]
             late = launch["end"] > reach
             assert late or gap <= KERNEL_WAIT_NS
-            waited = next((took for end, took in reversed(waits) if end <= launch["start"] and end > reach), 0)
-            waited = min(gap, waited) if late else 0
+            took = next((took for end, took in reversed(waits) if end <= launch["start"] and end > reach), None)
+            waited = min(gap, took) if late and took is not None else 0
+            if late and took is not None and gap - waited < PAUSE_NS:
+                waited = gap  # launching again after the queue was drained
             spent["sync_wait"] += waited
             spent["host_wait" if late else "kernel_wait"] += gap - waited
             count[("sync_wait" if waited > gap - waited else "host_wait") if late else "kernel_wait"] += 1

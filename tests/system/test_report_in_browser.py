@@ -13,7 +13,9 @@ import pytest
 
 from aaco import pipeline
 from aaco.core.config import resolve
-from aaco.report import html, outliers, stacks
+from aaco.report.plots import flame_graph
+from aaco.report.renderers import html
+from aaco.report.sections import outliers
 from tests import explained
 from tests.browser.chromium import Browser, Page
 from tests.explained import HOSTILE, Sample, regressed
@@ -126,7 +128,7 @@ def test_the_flame_graph_is_walked_and_widened_by_keyboard_and_mouse(show: Any, 
     page.press("ArrowDown")
     page.press("ArrowDown")
     picked = page.text(".picked-text")
-    heaviest = max(stacks.of(imported), key=lambda one: one.ns)
+    heaviest = max(flame_graph.of(imported), key=lambda one: one.ns)
     assert re.fullmatch(r".+: [\d.]+ (ms|us), [\d.]+ %", picked), heaviest
     page.press("Enter")
     widened = page.evaluate(frames)

@@ -46,6 +46,20 @@ def test_without_telemetry_the_evidence_is_missing_and_said_so(folder):
     assert any("was not profiled" in note for note in document["notes"])
 
 
+def test_a_session_against_itself_has_nothing_to_explain(folder):
+    """The change is 0 exactly, whatever the machine does. Mutation: `why` without the measured change."""
+    aaco, _ = folder
+    document = json.loads(aaco.inside("root-cause", "before", "--baseline", "before", "--json").stdout)
+    assert document["status"] == "nothing_to_explain" and document["cause"] is None and document["answers"]
+    assert document["measured"]["period_pct"] == document["measured"]["latency_pct"] == 0
+    text = aaco.inside("root-cause", "before", "--baseline", "before").stdout
+    assert "nothing to explain" in text and "unknown" not in text
+    explained = json.loads(aaco.inside("root-cause", "after", "--baseline", "before", "--json").stdout)
+    assert explained["status"] == "explained" and explained["cause"] is not None
+    sides = {(item["side"], item["session_id"]) for item in explained["contaminated"]}
+    assert sides <= {("baseline", explained["baseline_sessions"][0]), ("session", explained["session_id"])}
+
+
 def test_what_cannot_be_answered_is_refused(folder):
     aaco, _ = folder
     assert "name a baseline" in aaco.inside("root-cause", "after", expect=2).stderr

@@ -26,7 +26,7 @@ from aaco.core.session import Session, sessions
 from aaco.dashboard.app import create_app
 from aaco.dashboard.settings import Limits
 from aaco.runner import iterations
-from aaco.tracelake.queries import Session as Asked
+from aaco.tracelake.queries import QueryableSession
 from tests.serving import OURS, client, copied, running, settings
 from tests.system.conftest import Aaco
 
@@ -71,7 +71,7 @@ def test_every_answer_is_what_the_session_holds(lake: Path, served: TestClient) 
 
 def test_pages_of_a_table_are_the_table(lake: Path, served: TestClient) -> None:
     (session,) = sessions(lake / "sessions")
-    one, whole = f"{API}/sessions/{session.id}", Asked(session.folder).table("inference_iters")
+    one, whole = f"{API}/sessions/{session.id}", QueryableSession(session.folder).table("inference_iters")
     held = {each["name"]: each["rows"] for each in served.get(f"{one}/tables").json()["tables"]}
     assert held["inference_iters"] == whole.num_rows == 125
     rows: list[list[Any]] = []

@@ -15,9 +15,10 @@ import pytest
 
 import aaco
 from aaco import cli
-from aaco.analytics import idle, metrics, rules
+from aaco.analytics import metrics, rules
 from aaco.analytics.bottleneck import kernel_classes
 from aaco.analytics.root_cause.causes import CAUSES
+from aaco.analytics.timeline import idle
 from aaco.core import registry
 
 ROOT = Path(__file__).parents[2]

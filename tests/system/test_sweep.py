@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import pytest
 
-from aaco import whatif
-from aaco.analytics import graph
-from aaco.calibration.card import Ceiling, Conditions, MachineCard
+from aaco.analytics.graph import graph
+from aaco.calibration.card import Ceiling, CeilingConditions, MachineCard
 from aaco.core.config import resolve
 from aaco.core.session import find
 from aaco.runner import model_file
 from aaco.tracelake import layout
+from aaco.workflows import what_if
 from benchmarks.gpu.twin import held_out
 
 BATCHES = (1, 2, 4)
@@ -176,7 +176,8 @@ def test_what_makes_no_sense_is_refused(aaco, wrong):
 # The twin of the sweep (`aaco what-if`), under roofs that are given: the tests calibrate nothing.
 CARD = MachineCard(machine_id="given", ceilings=[
     Ceiling(name=name, value=value, unit=unit, low=value, high=value, samples=3, converged=True, how="given", threads=2,
-            conditions=Conditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=None, others_cpu_pct=None))
+            conditions=CeilingConditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=None,
+                                         others_cpu_pct=None))
     for name, value, unit in (("fp32_flops", 4e11, "FLOP/s"), ("dram_bytes_per_s", 4e10, "B/s"))])
 
 
@@ -199,7 +200,7 @@ def asked(carded, *words, expect=0):
 
 def observed(carded):
     made, ids = carded
-    return whatif.observe([find(each, made.folder / "sessions") for each in ids.values()], resolve(environment={}),
+    return what_if.observe([find(each, made.folder / "sessions") for each in ids.values()], resolve(environment={}),
                           str(made.folder / "card.json"))
 
 

@@ -20,7 +20,7 @@ from aaco import pipeline
 from aaco.cli.screen import Top
 from aaco.core import config
 from aaco.core.session import Session
-from aaco.report import kernels, watch
+from aaco.report.sections import kernels, watch
 
 
 def drive(app: Top, steps, size=(100, 40)) -> None:
@@ -80,7 +80,7 @@ def test_names_are_text_whatever_is_in_them(recorded):
     names = ["[red]x[/red]", "[/]", "a\x1b[2Jb", "‮evil", "line\nline", "核" * 500]
 
     async def steps(pilot) -> None:
-        rows = tuple(watch.Kernel(name, "[b]", 0.1, 10 - at, 1, 1.0) for at, name in enumerate(names))
+        rows = tuple(watch.WatchedKernel(name, "[b]", 0.1, 10 - at, 1, 1.0) for at, name in enumerate(names))
         app.show(watch.View("[red]title", (("[b]fact[/b]", "[/]"),), (), rows))
         await pilot.pause()
         shown = column(app, 5)

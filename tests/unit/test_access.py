@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.collectors import environment
+from aaco.collectors.inventory import environment
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.dashboard import access
@@ -27,7 +27,7 @@ from aaco.dashboard.settings import (
     is_loopback,
     token,
 )
-from aaco.tracelake.audit import MOST_A_SECOND, Audit
+from aaco.tracelake.share.audit import MOST_A_SECOND, Audit
 from tests.serving import client, settings
 
 SECRET = "s3cret-s3cret-s3cret"
@@ -116,7 +116,7 @@ def test_on_loopback_only_our_own_names_are_answered(tmp_path: Path, host: str, 
 
 @given(st.text(max_size=60))
 def test_no_header_is_a_token_but_the_one(text: str) -> None:
-    shown = access._shown(text)
+    shown = access._token_text(text)
     assert isinstance(shown, str)
     assert access._token(shown, (READ, WRITE)) is None
 
@@ -124,7 +124,7 @@ def test_no_header_is_a_token_but_the_one(text: str) -> None:
 @given(st.text(max_size=40))
 def test_a_host_is_loopback_only_when_it_names_it(host: str) -> None:
     try:
-        access._require_our_name(host)
+        access._require_loopback_name(host)
     except access.Refusal:
         return
     name = host.rpartition("@")[2]

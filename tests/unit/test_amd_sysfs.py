@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 from aaco.analytics import metrics as every
-from aaco.analytics.inputs import Spans
-from aaco.analytics.neighbours import run_devices
-from aaco.collectors import amd_sensors, amd_sysfs, device_samples, device_watch, kfd_users
+from aaco.analytics.quality.co_tenants import run_devices
 from aaco.collectors.capabilities import QUESTIONS
-from aaco.collectors.device_recorder import Account
-from aaco.collectors.device_samples import KINDS
-from aaco.collectors.ours import Ours
+from aaco.collectors.gpu import amd_sensors, amd_sysfs, device_samples, device_watch, kfd_users
+from aaco.collectors.gpu.device_recorder import RecorderAccount
+from aaco.collectors.gpu.device_samples import KINDS
+from aaco.collectors.gpu.own_processes import OwnProcesses
 from aaco.core import registry
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
+from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent
 from tests.fakes.hosts import plant
 
@@ -58,7 +58,7 @@ def host(tmp_path: Path) -> Host:
 
 
 def record(host: Host, raw: Path) -> pa.Table:
-    sampler = amd_sysfs.Sampler(60, raw=raw, host=host)
+    sampler = amd_sysfs.AmdSysfsSampler(60, raw=raw, host=host)
     sampler.start()
     sampler.stop()
     return amd_sysfs.parse(raw)
@@ -79,7 +79,7 @@ def test_units_are_the_kernels_and_nonsense_is_null(host: Host, tmp_path: Path) 
 
 def test_a_device_that_vanishes_leaves_no_more_rows(host: Host, tmp_path: Path) -> None:
     """Mutation: a row of nulls for it."""
-    sampler = amd_sysfs.Sampler(0.01, raw=tmp_path / "raw.bin", host=host)
+    sampler = amd_sysfs.AmdSysfsSampler(0.01, raw=tmp_path / "raw.bin", host=host)
     sampler.start()
     shutil.rmtree(host.sys / "class/drm/card10")
     before = sampler.overhead["samples"]
@@ -101,7 +101,7 @@ def test_energy_reasons_and_processes(host: Host, tmp_path: Path) -> None:
     struct.pack_into("<Q", structure, 16, 5 << 16)
     struct.pack_into("<5I", structure, 36, 0, 3, 0, 0, 0)
     (folder / "gpu_metrics").write_bytes(structure)
-    sampler = amd_sysfs.Sampler(60, raw=tmp_path / "raw.bin", host=host)
+    sampler = amd_sysfs.AmdSysfsSampler(60, raw=tmp_path / "raw.bin", host=host)
     sampler.start()
     struct.pack_into("<5I", structure, 36, 0, 4, 0, 0, 0)
     (folder / "gpu_metrics").write_bytes(structure)
@@ -132,7 +132,7 @@ def test_what_ours_hold_is_told_of_the_devices_that_they_use(host: Host) -> None
     process(host.root, 51, 50, vram_777="0\n", vram_888="512\n", vram_999="0\n")
     process(host.root, 60, 1, vram_777="8192\n", vram_999="8192\n", queue0="777\n", queue1="999\n")
     plant(host.sys, {"class/kfd/kfd/proc/70/vram_999": "1\n", "class/kfd/kfd/proc/lost/vram_999": "1\n"})
-    users = kfd_users.Users(amd_sensors.devices(host), Ours(42, proc=host.root / "proc"))
+    users = kfd_users.KfdUsers(amd_sensors.devices(host), OwnProcesses(42, proc=host.root / "proc"))
     names = list(KINDS)
     told = [(device, names[kind], value) for _, device, kind, value in users.samples()]
     assert told == [(0, "own_processes", 1), (0, "own_vram_bytes", 4096),
@@ -147,7 +147,7 @@ def test_a_run_has_the_device_that_its_processes_use(host: Host, tmp_path: Path,
                      "class/kfd/kfd/topology/nodes/1/gpu_id": "888\n",
                      "class/kfd/kfd/topology/nodes/1/properties": "drm_render_minor 130\n",
                      f"class/kfd/kfd/proc/{os.getppid()}/vram_888": "512\n"})
-    sampler = amd_sysfs.Sampler(60, raw=tmp_path / "raw.bin", host=host)
+    sampler = amd_sysfs.AmdSysfsSampler(60, raw=tmp_path / "raw.bin", host=host)
     sampler.start()
     sampler.stop()
     samples, events = device_samples.parse(sampler.finer), amd_sysfs.parse(sampler.raw)
@@ -169,12 +169,12 @@ def test_a_virtual_function_is_read_by_its_metrics_alone(host: Host, tmp_path: P
     struct.pack_into("<Q", structure, 24, 7 << 16)
     (folder / "gpu_metrics").write_bytes(structure)
     device, other = amd_sensors.devices(host)
-    found = amd_sensors.told(device)
+    found = amd_sensors.read_values(device)
     assert device.arch == "gfx90a" and found["energy_uj"] == 7_000_000
     assert (found["edge_millidegree"], found["power_uw"]) == (71_000, 999_000_000)
     (folder / "hwmon/hwmon4/temp1_input").unlink()
     (folder / "hwmon/hwmon4/power1_input").write_text("0\n")
-    found = amd_sensors.told(device)
+    found = amd_sensors.read_values(device)
     assert found["edge_millidegree"] == 50_000 and "power_uw" not in found
     assert other.arch is None
 
@@ -185,9 +185,9 @@ def test_metrics_of_another_version_are_said(host: Host, tmp_path: Path) -> None
     question = next(one for one in QUESTIONS if one.name == "amdgpu sensors")
     words = "device 0: its gpu_metrics 3.0 is of no version that is read: no energy, xGMI traffic, throttling"
     assert question.answer(host).detail == f"2 devices, 2 of them with sensors; {words}"
-    sampler = amd_sysfs.Sampler(60, raw=tmp_path / "raw.bin", host=host)
-    Account(tmp_path / "amd.jsonl").note("recording", source="amdgpu", unread=list(sampler.unread.items()))
-    assert words in list(device_watch.said(tmp_path, None))
+    sampler = amd_sysfs.AmdSysfsSampler(60, raw=tmp_path / "raw.bin", host=host)
+    RecorderAccount(tmp_path / "amd.jsonl").note("recording", source="amdgpu", unread=list(sampler.unread.items()))
+    assert words in list(device_watch.account_notes(tmp_path, None))
 
 
 def test_why_none_can_be_watched_is_said(host: Host, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_why_none_can_be_watched_is_said(host: Host, tmp_path: Path) -> None:
     assert amd_sensors.why_not(host) is None
     assert "no card of AMD's" in str(amd_sensors.why_not(Host(tmp_path / "nowhere")))
     with pytest.raises(Absent, match="no card of AMD's"):
-        amd_sysfs.Sampler(raw=tmp_path / "raw.bin", host=Host(tmp_path / "nowhere"))
+        amd_sysfs.AmdSysfsSampler(raw=tmp_path / "raw.bin", host=Host(tmp_path / "nowhere"))
     card(tmp_path / "mute", 0, {"vendor": "0x1002\n"})
     assert "neither its use nor a sensor" in str(amd_sensors.why_not(Host(tmp_path / "mute")))
     question = next(one for one in QUESTIONS if one.name == "amdgpu sensors")
@@ -219,7 +219,7 @@ def test_the_guards_read_it(host: Host, tmp_path: Path) -> None:
     def read(name: str) -> Any:
         events = record(host, tmp_path / "raw.bin")
         at = events["t_ns"].to_numpy()
-        return registry.METRICS[name].compute(run_devices(events), Spans(at[:1], at[-1:]))
+        return registry.METRICS[name].compute(run_devices(events), MeasuredSpans(at[:1], at[-1:]))
 
     shutil.rmtree(host.sys / "class/drm/card10")
     found = read("device_temperature_max_c")

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from aaco.core.errors import BadBundle, UsageError
-from aaco.tracelake import archive, packing, ustar
-from aaco.tracelake.archive import Contents, File
+from aaco.tracelake.share import archive, packing, ustar
+from aaco.tracelake.share.archive import Contents, File
 
 FORMS = (".tar.zst", ".aaco", ".tar.gz", ".json", ".json.gz")
 SMALL = {"session.json": b'{"session_id": "s"}\n', "metrics/empty.json": b"",

@@ -9,8 +9,9 @@ import pytest
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import WAVE_INSTRUCTIONS
-from aaco.profiler import att, formats
-from aaco.profiler.capture import Part
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.att import att
 from tests.fakes import thread_trace
 from tests.fakes.thread_trace import KERNEL, ROCM6, ROCM7, ROCPROFV2
 from tests.parsed import gather, rows
@@ -110,7 +111,7 @@ def test_any_file_of_the_folder_stands_for_the_capture(tmp_path):
     whole = att.members(listing)
     assert whole[0] == listing and len(whole) == 8
     for path in whole:
-        assert (formats.recognise(path) is att) == (path == listing)
+        assert (registry.recognise(path) is att) == (path == listing)
         assert att.members(path) == whole
     with pytest.raises(BadCapture, match="not a part"):
         list(att.parse(folder / "notes.json"))
@@ -134,7 +135,7 @@ def test_wave_files_of_an_earlier_capture_are_left_out(tmp_path):
     shutil.copy(tmp_path / "se2_sm1_sl3_wv0.json", tmp_path / "se0_sm0_sl0_wv0.json")
     tables, facts = gather(att.parse(listing))
     assert tables["waves"].num_rows == 1
-    assert facts.left_out[att.UNLISTED] == Part(1, 0) and facts.records["file"] == 1
+    assert facts.left_out[att.UNLISTED] == Subtotal(1, 0) and facts.records["file"] == 1
 
 
 def test_without_an_index_every_wave_file_counts(tmp_path):

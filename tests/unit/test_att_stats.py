@@ -3,8 +3,8 @@
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import att, att_stats
-from aaco.profiler.capture import Part
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats.att import att, att_stats
 from tests.fakes import thread_trace
 from tests.parsed import gather, rows
 
@@ -28,7 +28,7 @@ def test_rocprofv2(tmp_path):
         (None, 0x7F08, "v_nop", "valu", "kern", "/a.hip:4", 0, 0, None, None)]
     assert facts.tool == "rocprofv2" and facts.clock == "device"
     assert facts.records == {"instruction": 2, "label": 2}
-    assert facts.left_out == {f"label: {att_stats.NO_INSTRUCTION}": Part(2, 0)}
+    assert facts.left_out == {f"label: {att_stats.NO_INSTRUCTION}": Subtotal(2, 0)}
 
 
 def test_rocprofv3(tmp_path):
@@ -51,7 +51,7 @@ def test_beside_its_folder_it_belongs_to_that_capture(tmp_path, folder, summary)
     assert not att_stats.recognises(path)
     assert path in att.members(listing)
     _, facts = gather(att.parse(listing))
-    assert facts.left_out[att.SUMMARY] == Part(4, 0) and facts.records["summary row"] == 4
+    assert facts.left_out[att.SUMMARY] == Subtotal(4, 0) and facts.records["summary row"] == 4
     assert facts.problems == (f"{path.name}: 32 executions in 144 cycles, in the listing 18 in 720",)
 
 

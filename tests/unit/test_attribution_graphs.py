@@ -11,7 +11,7 @@ from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attr
 from aaco.analytics.attribution.operators import REASONS, Why
 from aaco.core import tables
 from aaco.core.config import Analysis
-from aaco.examinations import attribution
+from aaco.steps import make_findings
 from benchmarks.ordered import imported
 from tests import timed
 
@@ -118,7 +118,7 @@ def test_without_a_capture_in_the_trace_that_is_said():
 def test_a_real_decode_step_is_laid_to_the_capture_recorded_before_it(captures: Path, tmp_path):
     """SGLang on an MI300X: 544 kernels by one hipGraphLaunch, captured in another file; every name agrees."""
     session = imported([captures / "kineto" / name for name in SGLANG], tmp_path)
-    attribution.examine(session, Analysis())
+    make_findings.make_one(session, "attribution", Analysis())
     operators, kernels = session.table("operators"), session.kernels()
     exact = operators.filter(pc.equal(operators["method"].cast(pa.string()), "exact_sequence"))
     assert (pc.sum(exact["kernels"]).as_py(), pc.sum(exact["device_ns"]).as_py()) == (544, 9_656_404)

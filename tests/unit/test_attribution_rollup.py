@@ -5,7 +5,7 @@ import pytest
 
 from aaco.analytics import attribution
 from aaco.analytics.attribution import rollup
-from aaco.analytics.executed_work import executed_work
+from aaco.analytics.graph.executed_work import executed_work
 from aaco.core import tables
 from aaco.core.errors import BadBundle
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from aaco import backends, record
 from aaco.collectors import capabilities
 from aaco.core.config import resolve
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
 from aaco.core.machine import Gpu
 from aaco.runner import registry
+from aaco.steps import choose_backend, run
 from tests.fakes import hosts
 
 CAPI = "onnxruntime/capi/"
@@ -30,10 +30,10 @@ def planted(root: Path, *stems: str, gpus: int = 0, kfd: bool = True) -> Host:
 
 
 def nvidia(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
-    monkeypatch.setitem(backends.DEVICES, "CUDAExecutionProvider", lambda host: (H200,) * gpus)
-    monkeypatch.setitem(backends.DEVICES, "TensorrtExecutionProvider", lambda host: (H200,) * gpus)
+    monkeypatch.setitem(choose_backend.DEVICES, "CUDAExecutionProvider", lambda host: (H200,) * gpus)
+    monkeypatch.setitem(choose_backend.DEVICES, "TensorrtExecutionProvider", lambda host: (H200,) * gpus)
     monkeypatch.setattr(capabilities, "_libcuda", lambda host: "libcuda.so.1 loads")
-    questions = tuple(capabilities.Question("", name, capabilities._provider(name, needs), "") for name, needs in (
+    questions = tuple(capabilities.HostCheck("", name, capabilities._provider(name, needs), "") for name, needs in (
         ("CPUExecutionProvider", None), ("MIGraphXExecutionProvider", capabilities._device("dev/kfd")),
         ("CUDAExecutionProvider", capabilities._libcuda), ("TensorrtExecutionProvider", capabilities._libcuda)))
     monkeypatch.setattr(capabilities, "QUESTIONS", questions)
@@ -41,11 +41,11 @@ def nvidia(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
 
 def test_the_device_that_is_there_comes_before_the_processor(tmp_path):
     """Mutation: entries in another order than that of priority."""
-    name, why = backends.choose(registry.backends(), planted(tmp_path, "migraphx", gpus=2))
+    name, why = choose_backend.choose(registry.backends(), planted(tmp_path, "migraphx", gpus=2))
     assert name == "migraphx" and why.startswith("the first by priority that is here (")
     assert "MI300X" in why and "dev/kfd is accessible" in why
-    assert backends.unused(registry.backends(), "cpu", planted(tmp_path, "migraphx", gpus=2)) == "migraphx"
-    assert backends.unused(registry.backends(), "migraphx", planted(tmp_path, "migraphx", gpus=2)) == ""
+    assert choose_backend.unused(registry.backends(), "cpu", planted(tmp_path, "migraphx", gpus=2)) == "migraphx"
+    assert choose_backend.unused(registry.backends(), "migraphx", planted(tmp_path, "migraphx", gpus=2)) == ""
 
 
 @pytest.mark.parametrize(("stems", "gpus", "kfd", "says"), [
@@ -54,18 +54,18 @@ def test_the_device_that_is_there_comes_before_the_processor(tmp_path):
 def test_what_is_not_here_is_passed_over_and_told(tmp_path, stems, gpus, kfd, says):
     """Mutation: a provider without its device taken."""
     host = planted(tmp_path, *stems, gpus=gpus, kfd=kfd)
-    name, why = backends.choose(registry.backends(), host)
+    name, why = choose_backend.choose(registry.backends(), host)
     assert name == "cpu" and says in why
-    assert backends.unused(registry.backends(), "cpu", host) == ""
+    assert choose_backend.unused(registry.backends(), "cpu", host) == ""
 
 
 @pytest.mark.parametrize("asked", [{"device_id": 1}, {"options": {"device_id": 1}}])
 def test_a_device_of_another_number_is_not_there(tmp_path, asked):
     """Mutation: the number among the provider's own options overlooked."""
     entries = {"second": registry.BackendEntry(name="second", provider="MIGraphXExecutionProvider", **asked)}
-    assert backends.choose(entries, planted(tmp_path / "two", "migraphx", gpus=2))[0] == "second"
+    assert choose_backend.choose(entries, planted(tmp_path / "two", "migraphx", gpus=2))[0] == "second"
     with pytest.raises(Missing, match=r"no backend is here: not second: device 1 is not there, of 1"):
-        backends.choose(entries, planted(tmp_path / "one", "migraphx", gpus=1))
+        choose_backend.choose(entries, planted(tmp_path / "one", "migraphx", gpus=1))
 
 
 @pytest.mark.parametrize(("hides", "says"), [
@@ -79,44 +79,44 @@ def test_a_device_that_is_hidden_is_not_there(tmp_path, monkeypatch, hides, says
         monkeypatch.delenv(name, raising=False)
     for name, value in hides.items():
         monkeypatch.setenv(name, value)
-    name, why = backends.choose(registry.backends(), planted(tmp_path, "cuda"))
+    name, why = choose_backend.choose(registry.backends(), planted(tmp_path, "cuda"))
     assert says in why and name == ("cpu" if "not there" in says else "cuda")
 
 
 def test_cuda_where_the_wheel_has_tensorrt_but_the_machine_has_not(tmp_path, monkeypatch):
     nvidia(monkeypatch, 1)
-    monkeypatch.setattr(capabilities, "_unlinked", lambda host, library: (
+    monkeypatch.setattr(capabilities, "_missing_libraries", lambda host, library: (
         ["libnvinfer.so.10: cannot open"] if library and "tensorrt" in library.name else []))
-    name, why = backends.choose(registry.backends(), planted(tmp_path, "cuda", "tensorrt"))
+    name, why = choose_backend.choose(registry.backends(), planted(tmp_path, "cuda", "tensorrt"))
     assert name == "cuda" and "(H200; " in why and "not tensorrt: libnvinfer.so.10: cannot open" in why
     nvidia(monkeypatch, 0)
-    name, why = backends.choose(registry.backends(), planted(tmp_path, "cuda", "tensorrt"))
+    name, why = choose_backend.choose(registry.backends(), planted(tmp_path, "cuda", "tensorrt"))
     assert name == "cpu" and "not cuda: device 0 is not there, of 0" in why
 
 
 def test_tensorrt_where_its_library_loads(tmp_path, monkeypatch):
     nvidia(monkeypatch, 1)
-    assert backends.choose(registry.backends(), planted(tmp_path, "cuda", "tensorrt"))[0] == "tensorrt"
+    assert choose_backend.choose(registry.backends(), planted(tmp_path, "cuda", "tensorrt"))[0] == "tensorrt"
 
 
 def test_a_retired_backend_or_an_unknown_provider_is_not_chosen(tmp_path):
     entries = {"old": registry.BackendEntry(name="old", provider="CPUExecutionProvider", retired="gone"),
                "odd": registry.BackendEntry(name="odd", provider="OddExecutionProvider")}
     with pytest.raises(Missing, match="not odd: what OddExecutionProvider needs is not known here"):
-        backends.choose(entries, planted(tmp_path))
+        choose_backend.choose(entries, planted(tmp_path))
 
 
 def test_the_plan_says_what_auto_is_and_why(monkeypatch):
     """Mutation: `auto` kept in the plan; the reason left out."""
     told = Told()
-    plan = record.complete_plan(resolve(environment={}), "gpt2-tiny", {"backend": "auto"}, told)
+    plan = run.complete_plan(resolve(environment={}), "gpt2-tiny", {"backend": "auto"}, told)
     assert plan.backend == "cpu" and plan.backend_why.startswith("the first by priority")
     assert told.steps == [f"backend cpu: {plan.backend_why}"]
-    monkeypatch.setattr(backends, "unused", lambda entries, default: "cuda")
-    plan = record.complete_plan(resolve(environment={}), "gpt2-tiny", {"backend": None}, told)
+    monkeypatch.setattr(choose_backend, "unused", lambda entries, default: "cuda")
+    plan = run.complete_plan(resolve(environment={}), "gpt2-tiny", {"backend": None}, told)
     assert (plan.backend, plan.backend_why) == ("cpu", "")
     assert told.steps[1:] == ["backend cpu, by default; cuda would run here: --backend cuda, or auto"]
-    record.complete_plan(resolve(environment={}), "gpt2-tiny", {"backend": "cpu"}, told)
+    run.complete_plan(resolve(environment={}), "gpt2-tiny", {"backend": "cpu"}, told)
     assert len(told.steps) == 2
 
 

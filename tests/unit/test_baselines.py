@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from aaco.core.errors import BadBundle, StorageError, UsageError
-from aaco.tracelake import baselines
-from aaco.tracelake.history import History, Key, Sample
-from aaco.tracelake.replicates import IDENTITY, RAW_LIMIT, KernelSum, ProcessSample, Profile, Replicate
+from aaco.tracelake.history import baselines
+from aaco.tracelake.history.history import History, Key, Sample
+from aaco.tracelake.history.replicates import IDENTITY, RAW_LIMIT, KernelSum, ProcessSample, Profile, Replicate
 
 WHEN = {"created_utc": "2023-11-14T22:13:20+00:00"}
 ENVIRONMENT = {"cpu.governor": "powersave", "cores": 2, "cpu.flags": ("avx", "fma"), "hypervisor": True}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco.collectors import bpf
+from aaco.collectors.host import bpf
 from aaco.core.errors import Missing
 
 ROOT = Path(__file__).parents[2]

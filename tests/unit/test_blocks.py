@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from aaco.analytics import blocks as steady
-from aaco.analytics.blocks import Marked, Sequences
-from aaco.analytics.linking import Callers, Linker
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline import steady_state as steady
+from aaco.analytics.timeline.steady_state import Marked, Sequences
 from tests import kineto_rows, timed
 from tests.timed import at
 
@@ -15,7 +15,7 @@ STEP = ["embed", *["gemm", "bias", "gelu", "gemm2", "norm"] * 4, "head", "sample
 
 
 def of_tables(found, cuts=()):
-    lanes, callers, linker = Lanes(), Callers(), Linker()
+    lanes, callers, linker = WorkReader(), Callers(), Linker()
     sequences, marked = Sequences(), Marked()
     for until, part in timed.sliced(found, cuts):
         work = lanes.work(part["kernels"], part["copies"])
@@ -24,7 +24,7 @@ def of_tables(found, cuts=()):
         linked = linker.feed(work, callers.calls(part["api_calls"]), None if until == 2**62 else until)
         if linked:
             marked.feed(linked)
-    return steady.blocks(sequences, marked, lanes.streams.known, lanes.names.known)
+    return steady.steady_state(sequences, marked, lanes.streams.known, lanes.names.known)
 
 
 def laid_out(names, pause_before="embed", pause=40_000, slow=(), **more):

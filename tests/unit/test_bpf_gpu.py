@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.collectors import bpf_gpu, tracepoints
+from aaco.collectors.host import bpf_gpu, tracepoints
 from aaco.core.errors import BadCapture, Missing
 from aaco.core.host import Host
 from aaco.core.readings import Absent
@@ -163,7 +163,7 @@ def test_a_host_without_gpu_events_says_why(tmp_path: Path) -> None:
     with pytest.raises(Absent, match="no such driver is loaded"):
         tracepoints.gpu_events(host)
     with pytest.raises(Missing, match=r"GPU trace events: .*no such driver is loaded"):
-        bpf_gpu.Tracer(1, raw=tmp_path / "raw", host=host).start()
+        bpf_gpu.GpuTracer(1, raw=tmp_path / "raw", host=host).start()
     hosts.plant(tmp_path, {f"{events}/gpu_mem/gpu_mem_total/format": MEMORY,
                            f"{events}/amdgpu/amdgpu_iv/format": EMIT.replace("dma_fence_emit", "amdgpu_iv")})
     assert [event.name for event in tracepoints.gpu_events(host)] == ["dma_fence_emit", "gpu_mem_total"]
@@ -173,10 +173,10 @@ def test_a_host_without_gpu_events_says_why(tmp_path: Path) -> None:
 LIVE = """
 import os, subprocess, sys
 from pathlib import Path
-from aaco.collectors import bpf_gpu, tracepoints
+from aaco.collectors.host import bpf_gpu, tracepoints
 wanted = ("sched_process_fork", "signal_generate")
 events = [event for event in tracepoints.formats(Path(sys.argv[1]), ("sched", "signal")) if event.name in wanted]
-tracer = bpf_gpu.Tracer(os.getpid(), raw=Path(sys.argv[2]), events=events)
+tracer = bpf_gpu.GpuTracer(os.getpid(), raw=Path(sys.argv[2]), events=events)
 tracer.start()
 children = [subprocess.Popen(["sleep", "100"]) for _ in range(5)]
 for child in children:

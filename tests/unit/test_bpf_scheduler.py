@@ -24,9 +24,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.collectors import bpf, bpf_scheduler, procfs
-from aaco.collectors.bpf_ring import Ring
-from aaco.collectors.bpf_scheduler import Totals, Tracer
+from aaco.collectors.host import bpf, bpf_scheduler, procfs
+from aaco.collectors.host.bpf_ring import BpfRing
+from aaco.collectors.host.bpf_scheduler import SchedulerTotals, SchedulerTracer
 from aaco.core.errors import BadCapture, Exit, Missing, StorageError
 from aaco.core.host import Host
 from aaco.core.readings import Absent
@@ -135,7 +135,7 @@ def of(table: pa.Table, kind: str) -> pa.Table:
 def test_counts_are_those_of_getrusage(start: Any, tmp_path: Path) -> None:
     """Mutation: count a switch as voluntary whenever it was not a preemption (`if (preempt)`)."""
     process = start(busy())
-    tracer = Tracer(process.pid, raw=tmp_path / "raw.bin")
+    tracer = SchedulerTracer(process.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     voluntary, involuntary, minor, major = map(int, tell(process).split())
     table = tracer.stop()
@@ -157,7 +157,7 @@ def test_run_queue_wait_is_that_of_schedstat(start: Any, tmp_path: Path) -> None
     cpu = min(os.sched_getaffinity(0))
     target = start(SPINNING.format(cpu=cpu, seconds=0.6, threads=2))
     start(HOG.format(cpu=cpu, name="hog"))
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
+    tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     before = procfs.waits_ns(target.pid)
     assert tell(target) == "spun\n"
@@ -188,7 +188,7 @@ def test_who_preempted_is_known_by_number_and_by_name(start: Any, tmp_path: Path
         pytest.skip("needs CAP_SYS_NICE")
     target = start(IN_BURST.format(cpu=cpu))
     hog = start(BURSTING_HOG.format(cpu=cpu, name=r"\x1b]0;\n<b>"))
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
+    tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     tell(target)
     rows = of(tracer.stop(), "switch_involuntary")
@@ -202,7 +202,7 @@ def test_who_preempted_is_known_by_number_and_by_name(start: Any, tmp_path: Path
 def test_a_wait_for_a_lock_is_a_futex_wait_as_long_as_it_was(start: Any, tmp_path: Path) -> None:
     """Mutation: take every sleep for a futex's; or none."""
     target = start(LOCKED)
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
+    tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     waiter, holder, since, until = map(int, tell(target).split())  # in which the waiter surely slept
     table = tracer.stop()
@@ -220,7 +220,7 @@ def test_children_are_traced_and_strangers_are_not(start: Any, tmp_path: Path) -
     target = start("import subprocess, sys; print('ready', flush=True); sys.stdin.readline()\n"
                    "child = subprocess.Popen(['sh', '-c', 'for i in 1 2 3; do sleep 0.01; done'])\n"
                    "child.wait(); print(child.pid, flush=True); sys.stdin.readline()")
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
+    tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     child = int(tell(target))
     seen = set(tracer.stop()["process_id"].to_pylist())
@@ -233,7 +233,7 @@ def test_children_are_traced_and_strangers_are_not(start: Any, tmp_path: Path) -
 def test_a_spinning_thread_pays_for_its_timer(start: Any, tmp_path: Path) -> None:
     """Mutation: attach local_timer_entry only."""
     target = start(IN_BURST.format(cpu=min(os.sched_getaffinity(0))))
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
+    tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     tell(target)
     timers = of(tracer.stop(), "timer")
@@ -256,7 +256,7 @@ print("ready", flush=True); sys.stdin.readline()
 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 os.pread(handle, 4 << 20, 0)
 print("read", flush=True); sys.stdin.readline()""")
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin")
+    tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
     tell(target)
     table = tracer.stop()
@@ -268,7 +268,7 @@ print("read", flush=True); sys.stdin.readline()""")
 def test_what_finds_no_room_is_counted_to_the_last(start: Any, tmp_path: Path) -> None:
     """A ring of 900 records that is read once amid it. Mutation: clear `untold` without telling it."""
     target = start(PING_PONG)
-    tracer = Tracer(target.pid, raw=tmp_path / "raw.bin", ring_bytes=1 << 16, period_s=3600)
+    tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin", ring_bytes=1 << 16, period_s=3600)
     tracer.start()
     tell(target)
     tracer._pump._move()
@@ -291,8 +291,8 @@ def test_a_killed_tracer_leaves_what_it_recorded(start: Any, tmp_path: Path) -> 
     tracer = start(f"""
 import sys
 from pathlib import Path
-from aaco.collectors.bpf_scheduler import Tracer
-Tracer({target.pid}, raw=Path({str(raw)!r})).start()
+from aaco.collectors.host.bpf_scheduler import SchedulerTracer
+SchedulerTracer({target.pid}, raw=Path({str(raw)!r})).start()
 print("ready", flush=True); sys.stdin.readline()""")
     tell(target)
     while raw.stat().st_size < 2000 * bpf_scheduler.RECORD.itemsize:  # the reader is on its way
@@ -307,9 +307,9 @@ TWO_CAPABILITIES = ("--inh-caps", "+bpf,+perfmon", "--ambient-caps", "+bpf,+perf
 TRACES_ITSELF = """
 import os, sys, time
 from pathlib import Path
-from aaco.collectors.bpf_scheduler import Tracer
+from aaco.collectors.host.bpf_scheduler import SchedulerTracer
 from aaco.core.errors import AacoError
-tracer = Tracer(os.getpid(), raw=Path(sys.argv[1]))
+tracer = SchedulerTracer(os.getpid(), raw=Path(sys.argv[1]))
 try:
     tracer.start()
 except AacoError as error:
@@ -334,7 +334,7 @@ def as_nobody() -> Iterator[Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
-        if program("import aaco.collectors.bpf_scheduler").returncode:
+        if program("import aaco.collectors.host.bpf_scheduler").returncode:
             pytest.skip("nobody may not read this Python, or this tree")
         yield program
 
@@ -392,11 +392,11 @@ def recording(path: Path, *events: dict[str, Any]) -> Path:
     for place, event in enumerate(events):
         for name, value in ({"length": 64, "process": 7, "thread": 8, "t_ns": 1000} | event).items():
             records[place][name] = value
-    path.write_bytes(bpf_scheduler._FORMAT.header + records.tobytes() + bpf_scheduler._packed(TOTALS))
+    path.write_bytes(bpf_scheduler._FORMAT.header + records.tobytes() + bpf_scheduler._pack_totals(TOTALS))
     return path
 
 
-TOTALS = Totals(3, 2, 1, dict.fromkeys(bpf_scheduler.KINDS[1:], (1, 2)), tuple(range(64)))
+TOTALS = SchedulerTotals(3, 2, 1, dict.fromkeys(bpf_scheduler.KINDS[1:], (1, 2)), tuple(range(64)))
 EVENTS = (
     {"kind": 0, "reason": 1, "dur_ns": 500, "wait_ns": 500, "other": 9, "value": 3, "cpu": 2, "name": b"h\xffog\0junk"},
     {"kind": 0, "reason": 2, "dur_ns": 400, "wait_ns": 100, "other": 9, "value": 1, "lost": 5},
@@ -441,7 +441,7 @@ def test_a_file_cut_anywhere_parses_up_to_there_or_is_bad(tmp_path: Path) -> Non
 @pytest.mark.parametrize("damage", [{"kind": 99}, {"length": 63}, {"dur_ns": 1001}, {"wait_ns": -1}, {"reason": 9},
                                     {"t_ns": -1}, {"kind": 200, "value": 99}])
 def test_a_damaged_record_is_refused(tmp_path: Path, damage: dict[str, int]) -> None:
-    """Mutation: leave any of the checks in _sound out."""
+    """Mutation: leave any of the checks in _is_sound out."""
     with pytest.raises(BadCapture, match="holds damaged records"):
         bpf_scheduler.parse(recording(tmp_path / "raw.bin", *EVENTS, damage))
 
@@ -473,7 +473,7 @@ def test_a_ring_is_read_up_to_the_first_busy_record(tmp_path: Path) -> None:
     records = np.frombuffer(memory, bpf_scheduler.RECORD, 4, 2 * page)
     records["length"], records["t_ns"] = (64, 64, 64 | 1 << 31, 64), (1, 2, 3, 4)
     memory[page:page + 8] = struct.pack("<Q", 4 * 72)
-    ring = Ring(cast(bpf.Feature, SimpleNamespace(name="x", maps={"ring": handle})), size)
+    ring = BpfRing(cast(bpf.Feature, SimpleNamespace(name="x", maps={"ring": handle})), size)
     with (tmp_path / "raw.bin").open("wb", buffering=0) as file:
         ring.drain(file)
         assert (ring.consumed, struct.unpack_from("<Q", memory)[0]) == (2, 2 * 72)
@@ -492,7 +492,7 @@ def test_a_ring_is_read_up_to_the_first_busy_record(tmp_path: Path) -> None:
 @live
 def test_a_full_disk_is_said_and_nothing_stays_in_the_kernel(start: Any) -> None:
     """Mutation: swallow the refusal of the disk."""
-    tracer = Tracer(os.getpid(), raw=Path("/dev/full"))
+    tracer = SchedulerTracer(os.getpid(), raw=Path("/dev/full"))
     with pytest.raises(StorageError, match="No space left"):
         tracer.start()
     for handle in Path("/proc/self/fd").iterdir():

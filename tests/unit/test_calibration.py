@@ -15,14 +15,14 @@ import pytest
 from aaco.analytics.roofline.nodes import ROOFS
 from aaco.calibration import card, child, cpu
 from aaco.calibration import rounds as rounds_
-from aaco.calibration.card import Ceiling, Conditions, Drift, MachineCard
+from aaco.calibration.card import Ceiling, CeilingConditions, CeilingDrift, MachineCard
 from aaco.core.errors import AacoError, Missing, UsageError
 from aaco.core.readings import Absent
 from aaco.core.show import Show
 
 MACHINE = "0123456789ab"
 MIB = 1 << 20
-QUIET = Conditions(cpu_mhz_before=2100.0, cpu_mhz_after=None, load_average=0.1, others_cpu_pct=None)
+QUIET = CeilingConditions(cpu_mhz_before=2100.0, cpu_mhz_after=None, load_average=0.1, others_cpu_pct=None)
 # Above the highest boost clock of any x86 processor sold (Core i9-14900KS, 6.2 GHz): the bound where no clock is told.
 HIGHEST_GHZ = 6.5
 
@@ -94,7 +94,7 @@ def test_a_call_costs_nanoseconds(measured):
 
 @pytest.mark.parametrize("dtype", [dtype for dtype, _ in cpu.FLOPS.values()])
 def test_work_is_two_operations_per_multiply_add(monkeypatch, dtype):
-    monkeypatch.setattr(cpu, "_bursts", lambda call, work: (call, work))
+    monkeypatch.setattr(cpu, "_make_burst", lambda call, work: (call, work))
     for name, (product, work) in (cpu._products_of_blas(dtype, 1) if dtype in cpu.FLOATS else {}).items():
         assert product().dtype == dtype and work == 2 * product().size * int(name.rpartition(" ")[2])
     for name, (run, work) in cpu._ort_kernels(dtype, 1).items():
@@ -106,9 +106,9 @@ def test_work_is_two_operations_per_multiply_add(monkeypatch, dtype):
 
 def test_8_bit_kernels_compute_what_they_are_asked_for(monkeypatch):
     """By numpy, which has such products without BLAS; most of the convolution's sums are within what 8 bits can say."""
-    monkeypatch.setattr(cpu, "_bursts", lambda call, work: call)
+    monkeypatch.setattr(cpu, "_make_burst", lambda call, work: call)
     kernels = cpu._ort_kernels("int8", 1)
-    data, weight = (cpu._random(dtype, 384, 384) for dtype in ("uint8", "int8"))
+    data, weight = (cpu._random_array(dtype, 384, 384) for dtype in ("uint8", "int8"))
     assert np.array_equal(kernels["ONNX Runtime MatMulInteger 384"]()[0], data.astype(np.int32) @ weight)
     (output,) = kernels["ONNX Runtime QLinearConv 3x3x256"]()
     assert np.mean((output > 0) & (output < 255)) > 0.9
@@ -293,7 +293,7 @@ def test_streams_keep_to_their_own_segment():
     try:
         for name in cpu.STREAMS:
             team.rates(name, passes=2, turns=1)
-        memory = team._pool.submit(lambda: team._own.memory).result()
+        memory = team._pool.submit(lambda: team._local.memory).result()
     finally:
         team.close()
     assert (memory[:3666] == 1).all()  # all but the sum, in the last third of the last segment
@@ -356,14 +356,17 @@ def test_a_shared_cache_counts_once_and_code_does_not_count(tmp_path):
 
 
 def test_others_are_what_was_busy_and_not_us():
-    before = cpu.Snapshot(2000.0, 1.5, cpu._jiffies("cpu  100 0 50 1000 10 0 0 40 0 0\ncpu0 1"), own=100.0)
-    after = cpu.Snapshot(1800.0, 2.5, cpu._jiffies("cpu  200 0 70 1050 10 0 0 70 0 0\ncpu0 1"), own=200.0)
+    before = cpu.MachineSnapshot(2000.0, 1.5, cpu._parse_jiffies("cpu  100 0 50 1000 10 0 0 40 0 0\ncpu0 1"),
+                                 own_jiffies=100.0)
+    after = cpu.MachineSnapshot(1800.0, 2.5, cpu._parse_jiffies("cpu  200 0 70 1050 10 0 0 70 0 0\ncpu0 1"),
+                                own_jiffies=200.0)
     found = cpu.conditions(before, after)  # 200 jiffies passed, 150 of them busy, 100 of those ours
-    assert found == Conditions(cpu_mhz_before=2000.0, cpu_mhz_after=1800.0, load_average=1.5, others_cpu_pct=25.0)
+    assert found == CeilingConditions(cpu_mhz_before=2000.0, cpu_mhz_after=1800.0, load_average=1.5,
+                                      others_cpu_pct=25.0)
 
 
 def test_unreadable_conditions_are_null():
-    blind = cpu.Snapshot(None, None, None, 0.0)
+    blind = cpu.MachineSnapshot(None, None, None, 0.0)
     assert set(cpu.conditions(blind, blind).model_dump().values()) == {None}
 
 
@@ -373,7 +376,7 @@ def test_our_own_work_is_not_others():
     while time.process_time() < end:
         pass
     after = cpu.snapshot()
-    assert after.own - before.own >= 0.25 * os.sysconf("SC_CLK_TCK")
+    assert after.own_jiffies - before.own_jiffies >= 0.25 * os.sysconf("SC_CLK_TCK")
     others = cpu.conditions(before, after).others_cpu_pct
     assert others is None or 0 <= others <= 100
 
@@ -457,7 +460,7 @@ def test_an_unreadable_card_is_no_card(tmp_path):
 def test_drift_compares_like_with_like():
     old = make_card(ceiling("fp32_flops", 1e11), ceiling("dram_bytes_per_s", 4e10), ceiling("gone", 1.0))
     new = make_card(ceiling("dram_bytes_per_s", 3e10), ceiling("fp32_flops", 1e11, threads=1), ceiling("added", 1.0))
-    assert card.drift(old, new) == [Drift("dram_bytes_per_s", 2, 4e10, 3e10)]
+    assert card.drift(old, new) == [CeilingDrift("dram_bytes_per_s", 2, 4e10, 3e10)]
     assert card.drift(old, new)[0].relative == pytest.approx(-0.25)
     assert [change.relative for change in card.drift(old, old)] == [0.0] * 3
 
@@ -478,7 +481,7 @@ def test_a_card_says_what_is_doubtful_about_it(others, converged, doubt):
 def test_a_rate_has_the_time_to_settle(name, rate):
     """All rounds that settling takes, at the rates of two cores with AVX2. Mutation: fp64 in matrices as of fp32."""
     dtype, part = cpu.FLOPS[name]
-    products = [2 * edge**3 for edge in cpu._edges(dtype, 2)] * (2 if dtype in cpu.FLOATS else 1)
+    products = [2 * edge**3 for edge in cpu._choose_edges(dtype, 2)] * (2 if dtype in cpu.FLOATS else 1)
     convolution = [2 * 256 * 256 * 9 * 56 * 56] if cpu.OPERATORS[dtype][1] else []
     one_round = sum(max(cpu.BURST_S, work / rate) for work in products + convolution)
     assert (rounds_.WINDOW + 1) * one_round < part * cpu.BUDGET_S

@@ -15,21 +15,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from aaco import record, roofs, whatif
-from aaco.analytics import heat
-from aaco.analytics.devices.ceilings import Identity
+from aaco.analytics.quality import thermal
 from aaco.analytics.roofline import placement
+from aaco.analytics.roofline.devices.ceilings import Identity
 from aaco.analytics.roofline.measured import of_card
 from aaco.calibration import bench, card, compiler, cpu, gpu, launches, matrix, rounds, work
-from aaco.calibration.card import Ceiling, Device, MachineCard
+from aaco.calibration.card import CalibratedDevice, Ceiling, MachineCard
 from aaco.cli.calibrate import calibrate as command
 from aaco.core.config import resolve
 from aaco.core.errors import AacoError, Missing
 from aaco.core.host import Host
 from aaco.core.machine import Gpu
 from aaco.core.show import Show
-from aaco.examinations import roofline
 from aaco.runner.registry import BackendEntry
+from aaco.steps import calibrate
+from aaco.steps import run as record
+from aaco.steps.findings import roofline
+from aaco.workflows import what_if
 from tests.fakes import hosts
 
 FAKES = Path(__file__).parents[1] / "fakes"
@@ -125,9 +127,9 @@ def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32
 
 def launches_of(monkeypatch, cost_s):
     """Launches on a host where a call, "launch" or Python's own, costs what the function says."""
-    monkeypatch.setattr(launches, "_loop", lambda call, arguments: launches.CALLS * cost_s(call == "launch"))
+    monkeypatch.setattr(launches, "_time_calls", lambda call, arguments: launches.CALLS * cost_s(call == "launch"))
     driver = SimpleNamespace(raw=lambda name: name, wait=lambda: None)
-    return launches.Launches(driver, SimpleNamespace(arguments=()))
+    return launches.LaunchMeter(driver, SimpleNamespace(arguments=()))
 
 
 def test_a_launch_costs_what_both_calls_do_at_the_same_clock(monkeypatch):
@@ -138,7 +140,7 @@ def test_a_launch_costs_what_both_calls_do_at_the_same_clock(monkeypatch):
         draw.choice([1.0, 1.4, 3.0], p=[0.3, 0.5, 0.2]) * (4e-6 if launch else 1e-6)))
     for _ in range(10):
         measured.visit()
-    series, how = measured.found()
+    series, how = measured.series()
     assert series.converged and len(series.repeats) == 10 * launches.VISIT * launches.PAIRS
     assert 1 / series.best["launch"] == pytest.approx(3e-6, rel=0.05)
     assert "at 10 moments" in how
@@ -156,7 +158,7 @@ def test_a_launch_is_measured_on_every_cpu_that_may_be_used(monkeypatch):
     for _ in range(len(CPUS) + 1):
         measured.visit()
         assert os.sched_getaffinity(0) == CPUS
-    series, how = measured.found()
+    series, how = measured.series()
     assert 1 / series.best["launch"] == pytest.approx(3e-6) and f"on {len(CPUS)} CPUs in turn" in how
 
 
@@ -168,7 +170,7 @@ def test_a_launch_is_measured_where_the_thread_may_not_be_moved(monkeypatch):
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     measured = launches_of(monkeypatch, lambda launch: 4e-6 if launch else 1e-6)
     measured.visit()
-    assert "on the CPU that the kernel chose at 1 moments" in measured.found()[1]
+    assert "on the CPU that the kernel chose at 1 moments" in measured.series()[1]
 
 
 def test_a_launch_is_measured_at_every_moment_of_a_calibration(monkeypatch):
@@ -177,8 +179,8 @@ def test_a_launch_is_measured_at_every_moment_of_a_calibration(monkeypatch):
     measured = launches_of(monkeypatch, lambda launch: host.slower * (4e-6 if launch else 1e-6))
     for host.slower in (1.5, 1.0, 1.5, 1.5, 1.5, 1.5):
         measured.visit()
-    assert 1 / measured.found()[0].best["launch"] == pytest.approx(3e-6)
-    assert measured.found()[0].converged
+    assert 1 / measured.series()[0].best["launch"] == pytest.approx(3e-6)
+    assert measured.series()[0].converged
 
 
 def test_a_launch_whose_cost_still_falls_did_not_converge(monkeypatch):
@@ -187,11 +189,11 @@ def test_a_launch_whose_cost_still_falls_did_not_converge(monkeypatch):
     measured = launches_of(monkeypatch, lambda launch: host.slower * (4e-6 if launch else 1e-6))
     for host.slower in (1.5, 1.5, 1.5, 1.5, 1.0, 1.5):
         measured.visit()
-    assert not measured.found()[0].converged
+    assert not measured.series()[0].converged
 
 
 def test_what_takes_no_longer_than_what_is_taken_off_is_refused():
-    series = rounds.Series({"launch": 4e6}, [2e6, 4e6], converged=True)
+    series = rounds.RateSeries({"launch": 4e6}, [2e6, 4e6], converged=True)
     assert rounds.less(series, 1.5e-7).repeats == pytest.approx([1 / 3.5e-7, 1e7])
     with pytest.raises(AacoError, match="launch took no longer"):
         rounds.less(series, 2.5e-7)
@@ -268,7 +270,7 @@ def test_a_short_measurement_has_the_nearest_sample_and_none_that_is_far():
     (85, 700, ["sw_power_cap"], ["the clock was held down: sw_power_cap", "too hot: 85 degC",
                                  "at its power limit: 700 of 700 W"]), (95, 1, [], ["critically hot: 95 degC"])])
 def test_heat_and_power_are_judged(temp, power, reasons, said):
-    assert list(heat.guard(temp, power, 700, reasons)) == said
+    assert list(thermal.guard(temp, power, 700, reasons)) == said
 
 
 # Cards
@@ -280,12 +282,12 @@ def ceiling(name, value, unit="FLOP/s", device="G", **more):
 
 
 def cpus_have_one_roof(monkeypatch):
-    found = cpu.Measured([ceiling("fp32_flops", 1e11, device=None)], {"int8_flops": "no kernels"})
-    monkeypatch.setattr(roofs.cpu, "measure", lambda *given, **named: found)
+    found = cpu.CpuCeilings([ceiling("fp32_flops", 1e11, device=None)], {"int8_flops": "no kernels"})
+    monkeypatch.setattr(calibrate.cpu, "measure", lambda *given, **named: found)
 
 
-DEVICE = Device(vendor="NVIDIA", name="G", arch="sm_90", compute_units=132, memory_bytes=1, l2_bytes=None, bus_id="0",
-                compiler="nvcc")
+DEVICE = CalibratedDevice(vendor="NVIDIA", name="G", arch="sm_90", compute_units=132, memory_bytes=1, l2_bytes=None,
+                          bus_id="0", compiler="nvcc")
 
 
 def test_work_on_a_device_has_the_peaks_of_its_fastest_unit():
@@ -327,7 +329,7 @@ def test_a_twin_takes_the_devices_roofs_of_a_card_of_both():
         ceiling("dram_bytes_per_s", 5e10, "B/s", None).model_copy(update={"threads": 64})])
     of_device = MachineCard(machine_id="a", device=DEVICE, ceilings=[
         ceiling("matrix_f16_flops", 7e14), ceiling("dram_bytes_per_s", 4e12, "B/s")])
-    found = whatif._of_card(card.merged(cpus, of_device), "a card")
+    found = what_if._of_card(card.merged(cpus, of_device), "a card")
     assert (found.gpu, found.name, found.bytes_per_s, found.rates) == (True, "G", 4e12, {"fp16_flops": 7e14})
     assert found.memory_bytes == DEVICE.memory_bytes
 
@@ -343,28 +345,29 @@ def test_rounds_keep_the_best_and_every_value():
 
 def test_without_a_device_it_is_refused(monkeypatch):
     with pytest.raises(Missing, match="there is no GPU to calibrate") as caught:
-        roofs._first(roofs.Machine.of("c", 1, 1, 1, 1))
+        calibrate._first(calibrate.Machine.of("c", 1, 1, 1, 1))
     assert "--device cpu" in caught.value.fix
 
 
 @pytest.mark.parametrize(("devices", "number", "watched"), [
     ({0, 1}, 0, 0), ({0, 1}, 1, 1), ({0, 1}, None, None), ({0}, None, 0), ({0}, 3, None), (set(), None, None)])
 def test_the_watched_device_is_the_measured_one(devices, number, watched):
-    assert roofs.watched(devices, number) == watched
+    assert calibrate.watched(devices, number) == watched
 
 
 def test_a_device_is_found_by_its_place_on_pci(tmp_path):
     """Whatever the order in which CUDA or HIP number devices, and of a partition of AMD's by its board."""
     library = nvml_with(2, tmp_path)
-    found = [roofs.number_at("NVIDIA", place, library=str(library)) for place in ("0000:0b:00.0", "0000:0c:00.0", "x")]
-    assert found == [0, 1, None] and roofs.number_at("NVIDIA", "0000:0b:00.0", library="/none.so") is None
+    found = [calibrate.number_at("NVIDIA", place, library=str(library))
+             for place in ("0000:0b:00.0", "0000:0c:00.0", "x")]
+    assert found == [0, 1, None] and calibrate.number_at("NVIDIA", "0000:0b:00.0", library="/none.so") is None
     for number, place in ((0, "0000:c5:00.0"), (1, "0000:05:00.0")):
         hosts.plant(tmp_path / "sys/devices" / place, {"vendor": "0x1002\n"})
         card_folder = tmp_path / f"sys/class/drm/card{number}"
         card_folder.mkdir(parents=True)
         (card_folder / "device").symlink_to(tmp_path / "sys/devices" / place)
     places = ("0000:05:00.0", "0000:C5:00.0", "0000:05:00.3", "0000:06:00.0")
-    assert [roofs.number_at("AMD", place, Host(tmp_path)) for place in places] == [1, 0, 1, None]
+    assert [calibrate.number_at("AMD", place, Host(tmp_path)) for place in places] == [1, 0, 1, None]
 
 
 FAKE, OTHER = Gpu("NVIDIA", "Fake GPU", None, None, 80 << 30), Gpu("NVIDIA", "Other GPU", None, None, 40 << 30)
@@ -374,9 +377,9 @@ FAKE, OTHER = Gpu("NVIDIA", "Fake GPU", None, None, 80 << 30), Gpu("NVIDIA", "Ot
 def several(machine, tmp_path, monkeypatch, drivers):
     """A machine with an AMD device and two kinds of NVIDIA's, which CUDA numbers in another order than nvidia-smi."""
     cpus_have_one_roof(monkeypatch)
-    host = roofs.Machine.of("c", 1, 1, 1, 1, (Gpu("AMD", None, "gfx942", 304, 192 << 30), OTHER, FAKE))
-    monkeypatch.setattr(roofs.machine, "identify", lambda: host)
-    monkeypatch.setattr(roofs, "COOL_S", 0.0)
+    host = calibrate.Machine.of("c", 1, 1, 1, 1, (Gpu("AMD", None, "gfx942", 304, 192 << 30), OTHER, FAKE))
+    monkeypatch.setattr(calibrate.machine, "identify", lambda: host)
+    monkeypatch.setattr(calibrate, "COOL_S", 0.0)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(drivers["NVIDIA"]))
     monkeypatch.setenv("FAKE_GPU_KINDS", "2")
     return host, resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
@@ -385,51 +388,54 @@ def several(machine, tmp_path, monkeypatch, drivers):
 def test_a_run_is_held_against_the_device_that_it_uses(several, monkeypatch):
     """Mutations: the first device whatever the number; the first of nvidia-smi; AMD's for a run on CUDA."""
     host, settings = several
-    cards = [roofs.of_run(host, None, roofs.Place("NVIDIA", number), settings, Show()) for number in (0, 1)]
+    cards = [calibrate.of_run(host, None, calibrate.DeviceAddress("NVIDIA", number), settings, Show())
+             for number in (0, 1)]
     assert [(one.device.name, one.device.compute_units) for one in cards] == [("Fake GPU", 132), ("Other GPU", 66)]
-    monkeypatch.setattr(roofs.gpu, "measure", lambda *given: pytest.fail("measured anew"))
-    again = [roofs.of_run(host, None, roofs.Place("NVIDIA", number), settings, Show()) for number in (1, 0)]
+    monkeypatch.setattr(calibrate.gpu, "measure", lambda *given: pytest.fail("measured anew"))
+    again = [calibrate.of_run(host, None, calibrate.DeviceAddress("NVIDIA", number), settings, Show())
+             for number in (1, 0)]
     assert [one.device.name for one in again] == ["Other GPU", "Fake GPU"]
     said = []
-    for place in (roofs.Place("NVIDIA", 2), roofs.Place("AMD", 0)):
-        monkeypatch.setattr(roofs.gpu, "measure", gpu.measure)
-        host = host if place.vendor == "NVIDIA" else roofs.Machine.of("c", 1, 1, 1, 1, (FAKE,))
-        assert roofs.of_run(host, None, place, settings, Show(step=said.append)) is None
+    for place in (calibrate.DeviceAddress("NVIDIA", 2), calibrate.DeviceAddress("AMD", 0)):
+        monkeypatch.setattr(calibrate.gpu, "measure", gpu.measure)
+        host = host if place.vendor == "NVIDIA" else calibrate.Machine.of("c", 1, 1, 1, 1, (FAKE,))
+        assert calibrate.of_run(host, None, place, settings, Show(step=said.append)) is None
     assert "no ceilings of a GPU: there is no NVIDIA GPU 2: the driver sees 2, from 0" in said
     assert any(one.startswith("no ceilings of a GPU: there is no AMD GPU to calibrate: ") for one in said)
 
 
 def test_equal_devices_are_not_asked_which_they_are(several, monkeypatch):
     """To ask starts the driver. Mutation: ask in any case."""
-    monkeypatch.setattr(roofs.gpu, "which", lambda *given: pytest.fail("asked"))
-    assert roofs._chosen(roofs.Machine.of("c", 1, 1, 1, 1, (FAKE, FAKE)), roofs.Place("NVIDIA", 1)) == FAKE
+    monkeypatch.setattr(calibrate.gpu, "which", lambda *given: pytest.fail("asked"))
+    assert calibrate._chosen(calibrate.Machine.of("c", 1, 1, 1, 1, (FAKE, FAKE)),
+                             calibrate.DeviceAddress("NVIDIA", 1)) == FAKE
 
 
 def test_kinds_without_a_name_are_told_apart_by_units_and_memory(monkeypatch):
     kinds = [Gpu("AMD", None, "gfx942", units, size << 30) for units, size in ((304, 192), (304, 256), (38, 24))]
-    host = roofs.Machine.of("c", 1, 1, 1, 1, tuple(kinds))
+    host = calibrate.Machine.of("c", 1, 1, 1, 1, tuple(kinds))
     for kind, (units, size) in zip(kinds, ((304, 191), (304, 255), (38, 23)), strict=True):
-        monkeypatch.setattr(roofs.gpu, "which", lambda *given, u=units, s=size: gpu.Which("AMD GPU", u, s << 30))
-        assert roofs._chosen(host, roofs.Place("AMD", 1)) == kind
+        monkeypatch.setattr(calibrate.gpu, "which", lambda *given, u=units, s=size: gpu.Which("AMD GPU", u, s << 30))
+        assert calibrate._chosen(host, calibrate.DeviceAddress("AMD", 1)) == kind
 
 
 def test_calibrate_takes_the_number_of_a_gpu(several, tmp_path, monkeypatch):
     _, settings = several
-    monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (OTHER, FAKE)))
-    assert roofs.calibrate(settings, "gpu:1")[0].device.name == "Other GPU"
-    assert roofs.calibrate(settings, "gpu")[0].device.name == "Fake GPU"
+    monkeypatch.setattr(calibrate.machine, "identify", lambda: calibrate.Machine.of("c", 1, 1, 1, 1, (OTHER, FAKE)))
+    assert calibrate.calibrate(settings, "gpu:1")[0].device.name == "Other GPU"
+    assert calibrate.calibrate(settings, "gpu")[0].device.name == "Fake GPU"
     refused = CliRunner().invoke(command, ["--device", "gpu:x"])
     assert refused.exit_code == 2 and "'gpu:x' is none of cpu, gpu, all, gpu:N" in refused.output
 
 
 @pytest.mark.parametrize(("backend", "place"), [
-    ({"provider": "CUDAExecutionProvider", "device_id": 1}, roofs.Place("NVIDIA", 1)),
-    ({"provider": "TensorrtExecutionProvider", "options": {"device_id": 2}}, roofs.Place("NVIDIA", 2)),
-    ({"provider": "MIGraphXExecutionProvider"}, roofs.Place("AMD", 0)),
+    ({"provider": "CUDAExecutionProvider", "device_id": 1}, calibrate.DeviceAddress("NVIDIA", 1)),
+    ({"provider": "TensorrtExecutionProvider", "options": {"device_id": 2}}, calibrate.DeviceAddress("NVIDIA", 2)),
+    ({"provider": "MIGraphXExecutionProvider"}, calibrate.DeviceAddress("AMD", 0)),
     ({"provider": "CPUExecutionProvider"}, None)])
 def test_a_backend_says_which_device_it_uses(backend, place, monkeypatch):
     asked = []
-    monkeypatch.setattr(record.roofs, "of_run", lambda host, threads, place, *rest: asked.append(place))
+    monkeypatch.setattr(record.calibrate, "of_run", lambda host, threads, place, *rest: asked.append(place))
     prepared = SimpleNamespace(workload=SimpleNamespace(backend=BackendEntry(name="x", **backend)))
     record._ceilings(None, prepared, resolve(environment={}), Show())
     assert asked == [place]
@@ -439,40 +445,40 @@ def test_calibrating_keeps_a_card_with_what_was_seen_and_says_what_moved(machine
     """The whole way, by the library that a driver brings. Mutations: cards of CPUs and device in one file; the power of
     the samples before; what is absent of the CPUs lost."""
     cpus_have_one_roof(monkeypatch)
-    monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
-    monkeypatch.setattr(roofs, "COOL_S", 0.0)
+    monkeypatch.setattr(calibrate.machine, "identify", lambda: calibrate.Machine.of("c", 1, 1, 1, 1, (GPU,)))
+    monkeypatch.setattr(calibrate, "COOL_S", 0.0)
     nvml_with(1, tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{drivers['NVIDIA']}:{tmp_path}")
     monkeypatch.setattr(gpu, "NEAR_NS", 60 * 10**9)  # a busy machine may keep the recorder waiting
     settings = resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
-    found, moved = roofs.calibrate(settings, rounds=2)
+    found, moved = calibrate.calibrate(settings, rounds=2)
     assert not moved and found.device.name == "Fake GPU" and found.ceilings[0].device is None
     assert found.absent == {"int8_flops": "no kernels"}
     seen = found.ceilings[-1].conditions
     assert (seen.device_clock_mhz, seen.device_memory_clock_mhz, seen.device_temp_c) == (1980, 2619, 71)
     assert seen.device_samples >= 1 and "sw_power_cap" in seen.device_throttle_reasons
-    assert any("the clock was held down: sw_power_cap" in one for one in roofs.guard(found))
+    assert any("the clock was held down: sw_power_cap" in one for one in calibrate.guard(found))
     by_name = {item.name: item for item in found.ceilings}
     assert by_name["lds_bytes_per_s"].spread < 1e-6 and len(by_name["lds_bytes_per_s"].rounds) == 2
-    run = roofs.of_run(roofs.machine.identify(), None, roofs.Place("NVIDIA"), settings, Show())
+    run = calibrate.of_run(calibrate.machine.identify(), None, calibrate.DeviceAddress("NVIDIA"), settings, Show())
     assert {item.name: item.value for item in run.ceilings}["fp16_flops"] == pytest.approx(MATRIX, rel=1e-5)
 
 
 def test_a_gpu_that_cannot_be_measured_does_not_cost_the_cpus_their_card(machine, tmp_path, monkeypatch, drivers):
     """Mutation: the error goes on; what was measured of the CPUs is lost."""
     cpus_have_one_roof(monkeypatch)
-    monkeypatch.setattr(roofs.machine, "identify", lambda: roofs.Machine.of("c", 1, 1, 1, 1, (GPU,)))
-    monkeypatch.setattr(roofs, "COOL_S", 0.0)
+    monkeypatch.setattr(calibrate.machine, "identify", lambda: calibrate.Machine.of("c", 1, 1, 1, 1, (GPU,)))
+    monkeypatch.setattr(calibrate, "COOL_S", 0.0)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(drivers["NVIDIA"]))
     monkeypatch.setenv("FAKE_GPU_FAULT", "die")
     settings = resolve(overrides={"storage": {"cache_dir": tmp_path}}, environment={})
-    found, _ = roofs.calibrate(settings)
+    found, _ = calibrate.calibrate(settings)
     of_cpus = {"int8_flops": "no kernels"}
     assert found.absent == of_cpus | {"H200": "the calibration was killed by SIGABRT"} and len(found.ceilings) == 1
     kept = card.load(tmp_path, found.machine_id)
     assert kept.ceilings == found.ceilings and kept.absent == of_cpus
     with pytest.raises(Missing, match="SIGABRT"):
-        roofs.calibrate(settings, "gpu")
+        calibrate.calibrate(settings, "gpu")
 
 
 # Sizes
@@ -506,10 +512,10 @@ def test_a_line_for_each_roof_each_doubt_and_what_moved(monkeypatch, tmp_path):
     found = MachineCard(machine_id="a", device=DEVICE, absent={"matrix_f8_flops": "no algorithm"}, ceilings=[
         ceiling("matrix_bf16_flops", 7.3e14, rounds=[7.2e14, 7.3e14, 7.3e14]).model_copy(update={"conditions": held}),
         ceiling("launch_ns", 2000.0, "ns").model_copy(update={"converged": False})])
-    moved = [card.Drift("matrix_bf16_flops", 1, 7.0e14, 7.3e14), card.Drift("launch_ns", 1, 2000, 2001)]
+    moved = [card.CeilingDrift("matrix_bf16_flops", 1, 7.0e14, 7.3e14), card.CeilingDrift("launch_ns", 1, 2000, 2001)]
     asked = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(roofs, "calibrate", lambda *given: asked.append(given[1:3]) or (found, moved))
+    monkeypatch.setattr(calibrate, "calibrate", lambda *given: asked.append(given[1:3]) or (found, moved))
     said = CliRunner().invoke(command, ["--device", "gpu", "--rounds", "3"], catch_exceptions=False).stdout.splitlines()
     assert asked == [("gpu", 3)]
     assert said == [

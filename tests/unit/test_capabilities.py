@@ -14,7 +14,8 @@ import pytest
 
 from aaco.collectors import capabilities
 from aaco.collectors.capabilities import Capability
-from aaco.collectors.machine import Host
+from aaco.collectors.inventory.machine import Host
+from aaco.core.readings import Absent
 from tests.fakes import hosts
 
 ORT = {"onnxruntime/__init__.py": "raise SystemError('imported')\n",
@@ -75,7 +76,7 @@ def test_what_the_runtime_warns_of_is_nothing_that_a_provider_lacks(tmp_path, mo
         "import sys\nprint('[W:onnxruntime] GPU device discovery failed', file=sys.stderr)\n"
         "def preload_dlls(): print('Failed to load libcudnn.so.9', end='')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert capabilities._unlinked(Host(), Path(name)) == said
+    assert capabilities._missing_libraries(Host(), Path(name)) == said
 
 
 @pytest.mark.parametrize(("script", "available", "said"), [
@@ -205,3 +206,15 @@ def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_of_another_user() -> None:
     assert not examined(sessions=Path("/root/x"))["disk space"].available
+
+
+def test_without_the_drivers_library_no_second_python_is_started_for_cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: the probe is started all the same."""
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: no such file")
+
+    monkeypatch.delenv("AACO_CUPTI", raising=False)
+    monkeypatch.setattr(capabilities.ctypes, "CDLL", missing)
+    monkeypatch.setattr(capabilities.machine, "ask", lambda *given: pytest.fail("a process was started"))
+    with pytest.raises(Absent, match=r"CUPTI needs the driver: libcuda\.so\.1"):
+        capabilities._cupti(Host())

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from aaco.core.readings import Absent
 from aaco.core.tables import KERNELS
 from aaco.governance.change import attribute, combine, profile_of
-from aaco.tracelake.replicates import KernelSum, Profile
+from aaco.tracelake.history.replicates import KernelSum, Profile
 
 
 def profile(inferences, gaps_ns=0, overlap_ns=0, **families):

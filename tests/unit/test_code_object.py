@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import assembly, code_object
+from aaco.profiler.formats.code_object import assembly, code_object
 from tests.contract import hostile
 from tests.fakes import code_objects as fake
 

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from aaco.analytics.collectives import Gathering
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline.collectives import CollectiveCollector
 from aaco.core.tables import COLLECTIVES
 from tests import kineto_rows, timed
 from tests.timed import at
@@ -38,7 +38,7 @@ def gather(rows, operation="allreduce", group_size=RANKS, given=True, ranks=None
     sent = {name: [value(row) if callable(value) else value for row in found] for name, value in sizes.items()}
     table = COLLECTIVES.build(kernel_id=kernels["kernel_id"], operation=[operation] * len(found),
                               group=["0"] * len(found), group_size=[group_size] * len(found), sequence=sequence, **sent)
-    gathering, lanes = Gathering(table), Lanes(kernels["kernel_id"].to_numpy())
+    gathering, lanes = CollectiveCollector(table), WorkReader(kernels["kernel_id"].to_numpy())
     for low in range(0, len(found), 7):
         gathering.feed(lanes.work(kernels.slice(low, 7), None))
     return gathering.result(lanes.devices.known, ranks or {rank: rank for rank in range(RANKS)})
@@ -143,7 +143,7 @@ def test_the_allgather_of_a_real_trace():
     table = COLLECTIVES.build(kernel_id=[row], operation=["allgather"], group=[given["Process Group Name"]],
                               group_size=[given["Group size"]], bytes_in=[2 * given["In msg nelems"]],
                               bytes_out=[2 * given["Out msg nelems"]])
-    gathering, lanes = Gathering(table), Lanes()
+    gathering, lanes = CollectiveCollector(table), WorkReader()
     gathering.feed(lanes.work(kernels, None))
     (found,) = gathering.result(lanes.devices.known, {}).operations
     assert (found.bytes, found.group_size, found.latency_min_ns, found.bounded) == (402_176, 8, 21_953, True)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from aaco.core.tables import KERNELS
-from aaco.profiler import columns
+from aaco.profiler.io import columns
 
 
 @pytest.mark.parametrize(("symbol", "name"), [

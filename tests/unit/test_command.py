@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aaco.collectors import arguments
 from aaco.core.errors import AacoError, Missing
 from aaco.core.plan import Command, Plan
+from aaco.core.redaction.command_line import redact_command
 from aaco.runner import command, iterations
 
 PYTHON = sys.executable
@@ -183,35 +183,35 @@ SECRET = "hunter2hunter2"
     ["docker", "login", "-u", "me", "-p", SECRET], ["redis-cli", "-a", SECRET], ["sshpass", "-p", SECRET, "ssh"],
     ["sh", "-c", f"curl -u me:{SECRET} http://x"], ["sh", "-c", f"mysql -uroot -p{SECRET} < x"],
     ["sh", "-c", f"PGPASSWORD='{SECRET}' psql"], ["unzip", "-P", SECRET, "x.zip"], [f"ftp://me:{SECRET}@host/"]])
-def test_credentials_are_withheld_and_hidden_in_what_is_said(words):
-    """In any form, alone in the output too. Mutations: hiding whole words only; looking at no flag of a program."""
-    shown = arguments.shown(["program", *words, "plain"])
+def test_credentials_are_redacted_in_the_words_and_in_the_output(words):
+    """In any form, alone in the output too. Mutations: redacting whole words only; looking at no flag of a program."""
+    shown = redact_command(["program", *words, "plain"])
     assert SECRET not in " ".join(shown.words) and shown.words[0] == "program" and shown.words[-1] == "plain"
-    assert SECRET.encode() not in shown.hide(b"it said " + SECRET.encode() + b".")
-    for withheld in shown.withheld:
-        assert SECRET.encode() not in shown.hide(b"said: " + withheld.encode() + b".")
+    assert SECRET.encode() not in shown.redact_output(b"it said " + SECRET.encode() + b".")
+    for credential in shown.credentials:
+        assert SECRET.encode() not in shown.redact_output(b"said: " + credential.encode() + b".")
 
 
 def test_what_is_said_loses_credentials_that_were_in_no_word():
     said = b"> Authorization: Basic bWU6aHVudGVyMg\xff\n\xfe\x00 password=hunter2hunter2\n"
-    hidden = arguments.shown(["curl", "-v", "x"]).hide(said)
-    assert b"bWU6" not in hidden and b"hunter2" not in hidden
-    assert hidden.startswith(b"> Authorization: Basic <withheld>") and b"\n\xfe\x00 password=" in hidden
+    output = redact_command(["curl", "-v", "x"]).redact_output(said)
+    assert b"bWU6" not in output and b"hunter2" not in output
+    assert output.startswith(b"> Authorization: Basic <withheld>") and b"\n\xfe\x00 password=" in output
 
 
 def test_a_key_is_not_taken_for_a_name():
     for word in ("sk-aB3dE5gH7jK9mN1pQ3=", "AKIAIOSFODNN7EXAMPLE=x", "dGhpcyBpcyBhIHNlY3JldCBrZXk5=="):
-        assert arguments.shown([word]).words == ["<withheld>"]
+        assert redact_command([word]).words == ["<withheld>"]
 
 
 def test_plain_words_stay():
     words = ["python3", "-c", "print(sum(range(1000)))", "--size=1000", "--out", "/tmp/results/file-01.json", "-n", "8"]
-    assert arguments.shown(words) == (words, ())
+    assert redact_command(words) == (words, ())
     words = ["docker", "run", "-u", "1000:1000", "-p", "8080:80", "image:tag", "sh", "-c", "ls -p /x | sort -u",
              "ssh", "-p", "22", "host:/path", "max_new=5", "a::b<c>", "print", "-print"]
-    assert arguments.shown(words) == (words, ())
+    assert redact_command(words) == (words, ())
 
 
 def test_short_values_do_not_riddle_the_output():
-    shown = arguments.shown(["x", "--max-tokens=5"])
-    assert shown.words == ["x", "--max-tokens=<withheld>"] and shown.hide(b"15 of 25") == b"15 of 25"
+    shown = redact_command(["x", "--max-tokens=5"])
+    assert shown.words == ["x", "--max-tokens=<withheld>"] and shown.redact_output(b"15 of 25") == b"15 of 25"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaco.analytics.communication import communicates, flags
+from aaco.analytics.streaming.communication import communicates, flags
 from tests import kineto_rows
 
 

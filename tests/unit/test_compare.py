@@ -27,7 +27,7 @@ from aaco.governance.compare import (
 from aaco.governance.metrics import alone
 from aaco.governance.spread import estimate
 from aaco.governance.verdict import RegressionVerdict, exit_code, severity, without_comparison
-from aaco.tracelake.replicates import ProcessSample, Profile, Replicate
+from aaco.tracelake.history.replicates import ProcessSample, Profile, Replicate
 
 QUIET = (10.00, 10.02, 9.98, 10.01, 9.99)
 

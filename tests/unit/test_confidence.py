@@ -4,7 +4,7 @@ import pytest
 from scipy.stats import binomtest
 
 from aaco.analytics.bottleneck.calibration import RELIABILITY, Thresholds
-from aaco.analytics.bottleneck.confidence import Bin, margin, probability
+from aaco.analytics.bottleneck.confidence import ReliabilityBin, margin, probability
 from aaco.core.readings import Reading, Verdict
 from aaco.core.statistics import wilson
 
@@ -28,7 +28,7 @@ def test_without_a_standing_verdict_over_the_budget_there_is_no_margin(evidence)
 
 
 def test_few_recordings_make_no_certainty():
-    bins = (Bin(0.0, 0, 0), Bin(10.0, 8, 8))
+    bins = (ReliabilityBin(0.0, 0, 0), ReliabilityBin(10.0, 8, 8))
     assert [probability(each, bins) for each in (None, 3.0, 10.0, 99.0)] == [None, 0.5, 0.9, 0.9]
     assert probability(5.0, ()) is None
     assert all(each.probability < 1 and each.right <= each.judged for each in RELIABILITY)

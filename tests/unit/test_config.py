@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from aaco import record
 from aaco.cli import options
 from aaco.core import config
 from aaco.core.errors import UsageError
+from aaco.steps import run
 
 
 @pytest.fixture(autouse=True)
@@ -95,5 +95,5 @@ def test_the_laboratory_is_a_setting_with_the_levels_that_there_are():
     assert set(get_args(config.Laboratory)) == set(options.LEVELS)
     with pytest.raises(UsageError, match="AACO_LAB_MODE"):
         config.resolve(environment={"AACO_LAB_MODE": "silent"})
-    plan = record.complete_plan(settings, "m", {"lab": None})
-    assert plan.lab == "basic" and record.complete_plan(settings, "m", {"lab": "none"}).lab == "none"
+    plan = run.complete_plan(settings, "m", {"lab": None})
+    assert plan.lab == "basic" and run.complete_plan(settings, "m", {"lab": "none"}).lab == "none"

@@ -10,7 +10,7 @@ import pytest
 
 from aaco.analytics.roofline import counted, formulas
 from aaco.core.tables import COUNTERS
-from aaco.profiler import ncu
+from aaco.profiler.formats.nvidia import ncu
 from tests.parsed import gather
 
 RECORDED = Path(__file__).parents[1] / "captures" / "ncu_h200"

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco.core.tables import COUNTERS, KERNELS
-from aaco.counted import Traced
-from aaco.profiler.capture import Facts
+from aaco.profiler.capture import CaptureFacts
+from aaco.steps.device.join_counters import TracedKernels
 
 
 def kernels(rows, process=1):
@@ -23,10 +23,10 @@ def counters(values):
 
 
 def join(traced, captures):
-    trace = Traced()
+    trace = TracedKernels()
     for index, piece in enumerate(traced):
         trace.saw(index, piece)
-    pieces, account = trace.join([iter([*capture, Facts("f")]) for capture in captures], 3)
+    pieces, account = trace.join([iter([*capture, CaptureFacts("f")]) for capture in captures], 3)
     found = [(capture, *row) for capture, piece in pieces for row in zip(
         piece["kernel_id"].to_pylist(), piece["value"].to_pylist(), piece["pass"].to_pylist(), strict=True)]
     return sorted(found), account

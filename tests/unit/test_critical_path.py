@@ -7,16 +7,16 @@ import pytest
 
 from aaco.analytics.critical_path import answer, summary
 from aaco.analytics.critical_path.dag import Edge
-from aaco.analytics.critical_path.events import COLUMNS, Recording
+from aaco.analytics.critical_path.events import COLUMNS, PathRecording
 from aaco.core import tables
-from aaco.report.critical_path import rows
+from aaco.report.sections.findings.critical_path import rows
 from tests.timed import at, calls, copies, kernels
 
 US = 1000
 
 
 def events(work=(), called=(), copied=(), shifts=()):
-    recording = Recording()
+    recording = PathRecording()
     given = {"kernels": kernels(*work), "copies": copies(*({"copy_id": row} | one for row, one in enumerate(copied))),
              "api_calls": calls(*({"call_id": row} | one for row, one in enumerate(called)))}
     recording.feed(*(given[name].select(columns) for name, columns in COLUMNS.items()))

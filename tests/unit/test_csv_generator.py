@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from aaco.profiler import rocprofv3_csv
+from aaco.profiler.formats.rocprofv3 import rocprofv3_csv
 from benchmarks import csv_generator, rocpd_generator
 from tests import csvs
 from tests.pieces import together

@@ -6,8 +6,8 @@ import pytest
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import INT, NAME, REAL
-from aaco.profiler import csvstream
-from aaco.profiler.csvstream import Layout, Tally
+from aaco.profiler.io import csvstream
+from aaco.profiler.io.csvstream import CsvTally, Layout
 
 LAYOUT = Layout({"name": NAME, "start": INT, "queue": INT, "value": REAL}, frozenset({"start"}), "name")
 HEADER = b"name,start,queue,value\n"
@@ -16,7 +16,7 @@ HEADER = b"name,start,queue,value\n"
 def read(tmp_path, data, aliases=()):
     path = tmp_path / "t.csv"
     path.write_bytes(data)
-    tally, head = Tally(), csvstream.header(path, dict(aliases))
+    tally, head = CsvTally(), csvstream.header(path, dict(aliases))
     return [row for table in csvstream.read(path, head, LAYOUT, tally) for row in table.to_pylist()], tally, head
 
 
@@ -102,7 +102,7 @@ def test_columns_are_found_in_any_order_and_spelling_and_the_first_of_two_is_rea
                          {"queue_id": "queue", "kernel_name": "name"})
     assert rows == [{"name": "k", "start": 1, "queue": 3}]
     assert head.repeated == ("start",)
-    assert Tally().problems(head) == ["column start stands more than once: the first is read"]
+    assert CsvTally().problems(head) == ["column start stands more than once: the first is read"]
 
 
 def test_lines_that_end_with_a_comma(tmp_path):

@@ -13,11 +13,11 @@ import pytest
 from aaco.collectors import capabilities
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
-from aaco.profiler import cupti as parser
-from aaco.profiler.cupti import records
 from aaco.profiler.cupti.inside import library as libraries
 from aaco.profiler.cupti.inside import spool
 from aaco.profiler.cupti.inside.tracer import COPY, DEVICE, DRIVER, FILL, KERNEL, PEER_COPY, RUNTIME
+from aaco.profiler.formats.nvidia import cupti as parser
+from aaco.profiler.formats.nvidia import cupti_records as records
 from tests.fakes import cupti
 
 LAYOUTS = json.loads((Path(__file__).parents[1] / "captures/cupti_layouts/layouts.json").read_text())
@@ -236,7 +236,7 @@ def test_buffers_go_round_and_there_are_no_more_than_may_be(library, tmp_path):
     tables, facts = only(cupti.run(library, tmp_path / "slow", slow, mode="kernels", FAKE_CUPTI_ROOM="208"))
     assert tables["kernels"].num_rows == 63 and "CUPTI dropped 438 records" in facts.problems[0]
     quick = (AT_MOST_2 + "\n"
-             "flush = next(o for o in __import__('gc').get_objects() if type(o).__name__ == 'Tracer').flush\n"
+             "flush = next(o for o in __import__('gc').get_objects() if type(o).__name__ == 'CuptiTracer').flush\n"
              "for _ in range(500): flush(); work(1)")
     tables, facts = only(cupti.run(library, tmp_path / "quick", quick, mode="kernels"))
     assert tables["kernels"].num_rows == 500 and facts.problems == ()
@@ -259,7 +259,7 @@ def test_a_trace_after_another_has_its_own_records_and_its_own_losses(library, t
     """
     folder = tmp_path / "made"
     program = f"""
-traced = next(one for one in __import__("gc").get_objects() if type(one).__name__ == "Traced")
+traced = next(one for one in __import__("gc").get_objects() if type(one).__name__ == "TracedProcess")
 first, traced._tracer = traced._tracer, None
 os.environ["FAKE_CUPTI_KEEPS"] = "1"
 work(3)
@@ -357,16 +357,16 @@ def test_where_it_is_looked_for(tmp_path):
 
 
 def test_the_spool_is_written_in_order_and_in_place(tmp_path):
-    made = spool.Spool(str(tmp_path / "1.cupti"))
+    made = spool.CuptiSpool(str(tmp_path / "1.cupti"))
     made.state["forks"] = 7
-    made.tell()
+    made.write_state()
     made.add(spool.DATA, b"abc")
     content = (tmp_path / "1.cupti").read_bytes()
     assert json.loads(content[16:spool.STATE])["forks"] == 7
     assert content[spool.STATE:][-3:] == b"abc" and len(content) == spool.STATE + spool.CHUNK.size + 3
     made.close()
     with pytest.raises(FileExistsError):
-        spool.Spool(str(tmp_path / "1.cupti"))
+        spool.CuptiSpool(str(tmp_path / "1.cupti"))
 
 
 def test_doctor_says_whether_cupti_traces(library, monkeypatch):

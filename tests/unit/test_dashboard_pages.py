@@ -18,12 +18,12 @@ from aaco.core.session import Session
 from aaco.dashboard.app import create_app
 from aaco.dashboard.pages import kernels, timeline
 from aaco.dashboard.settings import ServerSettings
-from aaco.governance.series import drift
-from aaco.governance.series.drift import Question, Series
+from aaco.governance.changepoints import drift
+from aaco.governance.changepoints.drift import Question, Series
 from aaco.governance.verdict import without_comparison
-from aaco.report import levels
+from aaco.report.plots import levels
 from aaco.tracelake import layout
-from aaco.tracelake.history import Accepted, History, Key, Sample
+from aaco.tracelake.history.history import Accepted, History, Key, Sample
 
 HOSTILE = '"><img src=x onerror=alert(1)>\u202e</script>'
 

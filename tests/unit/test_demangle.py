@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aaco.analytics.families import decode
-from aaco.profiler import demangle
+from aaco.analytics.kernels.families import decode
+from aaco.profiler.io import demangle
 
 RECORDED = sorted({row["name"] for path in (Path(__file__).parents[1] / "captures/kernel_names").glob("*.csv")
                    for row in csv.DictReader(path.open()) if row["name"].startswith("_Z")})

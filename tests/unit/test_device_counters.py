@@ -7,16 +7,18 @@ from itertools import pairwise
 
 import pytest
 
-from aaco import derive, device_counters, examinations, pipeline, record
+from aaco import pipeline
 from aaco.core.config import Analysis, resolve
 from aaco.core.errors import AacoError, Missing, UsageError
 from aaco.core.plan import Plan
 from aaco.core.show import SILENT
 from aaco.core.tables import KERNEL_ROOFLINE
 from aaco.profiler.launchers import Tool, Wanted, ncu
-from aaco.profilers import Share
-from aaco.report import examined
+from aaco.report.sections import finding_views
 from aaco.runner import ort
+from aaco.steps import analyze, explain, make_findings, run
+from aaco.steps.device import counter_passes
+from aaco.steps.device.choose_profiler import ProfilerShare
 from aaco.tracelake import documents, layout, store
 from tests import captured, models
 from tests.fakes import ncu as page
@@ -30,7 +32,7 @@ FACTS = {"tool": "ncu", "version": "2025.3.1.0", "counters": [READ, WRITTEN], "f
 
 def of_inference(session, number=0):
     """The kernels that the recorded run had in a measured inference, in order of launch."""
-    kernels = derive.explanation(session, Analysis(), anew=True).tables["kernels"]
+    kernels = explain.explain(session, Analysis(), analyze.recompute(session)).tables["kernels"]
     return [row for row in kernels.to_pylist() if row["iteration"] == number]
 
 
@@ -54,7 +56,7 @@ def counted(session, lines, **facts):
         (session.folder / FOLDER / "ncu.csv").write_text(page.BEFORE + text)
     runtime = session.read_json(layout.ORT_CONFIG)
     session.write_json(layout.ORT_CONFIG, runtime | {"device_counters": [FACTS | facts]})
-    return derive.explanation(session, Analysis(), anew=True)
+    return explain.explain(session, Analysis(), analyze.recompute(session))
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_counters_are_those_of_the_first_measured_inference_in_order_of_launch(s
     assert len(values) == 61 and all(nodes[kernel] for kernel in values)
     one, = found.examined["device_passes"]["counters"]
     assert (one["dispatches"], one["joined"], one["why_not"], one["inferences"]) == (61, 61, None, 1)
-    shown = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
+    shown = {row.label: row.text for _, some in finding_views.sections(found.examined) for row in some}
     assert "61 of 61 kernels of 1 inference; others have no counters" in shown["Counted"]
     known = {row["name"]: row["value"] for row in found.tables["device_facts"].to_pylist()}
     assert known["max_clock_mhz"] == 1980
@@ -81,14 +83,15 @@ def test_counters_are_those_of_the_first_measured_inference_in_order_of_launch(s
 def test_kernels_of_a_run_stand_under_the_roofs_of_the_device_that_counted_them(session):
     """By the device's own word. Mutation: no identity of a run's devices, so no place."""
     counted(session, rows(of_inference(session)))
-    derive.keep_tables(session, derive.ingest.anew(session))
-    examinations.of_run(session, Analysis())
-    device, = documents.read(session, layout.EXAMINED["roofline"])["devices"]
+    analyzed = analyze.recompute(session)
+    analyze.write_tables(session, analyzed)
+    make_findings.make(session, Analysis(), analyzed.tables)
+    device, = documents.read(session, layout.finding("roofline"))["devices"]
     assert (device["arch"], device["compute_units"], device["name"]) == ("sm_90", 132, "NVIDIA H200")
     placed = store.read(session, KERNEL_ROOFLINE)
     assert sorted(placed["dram_read_bytes"].drop_null().to_pylist()) == [1024. * place for place in range(1, 62)]
-    found = derive.explanation(session, Analysis(), anew=True)
-    assert "Kernels under their ceilings" in [title for title, _ in examined.sections(found.examined)]
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
+    assert "Kernels under their ceilings" in [title for title, _ in finding_views.sections(found.examined)]
 
 
 def swapped(lines):
@@ -118,7 +121,7 @@ def test_what_was_not_counted_has_its_reason(session, lines, facts, why):
 
 
 def test_without_it_counters_are_absent_as_they_were_not_asked_for(session):
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     assert found.absent["profiler/counters.parquet"] == "the run was made without --pmc"
     assert "counters" not in found.examined["device_passes"]
 
@@ -147,12 +150,12 @@ def test_the_worker_is_counted_by_ncu_in_one_inference(tmp_path, monkeypatch, re
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     settings = resolve()
     plan = pipeline.plan(settings, str(models.chain(tmp_path / "chain.onnx")), warmup=2, profile_iterations=3)
-    workload = record.prepare(plan, settings).workload
-    share = device_counters.asked(plan.model_copy(update={"counters": (READ,)}), "CUDAExecutionProvider", tmp_path)
+    workload = run.prepare(plan, settings).workload
+    share = counter_passes.asked(plan.model_copy(update={"counters": (READ,)}), "CUDAExecutionProvider", tmp_path)
     told = []
     traced_pass = ort.traced_pass
     monkeypatch.setattr(ort, "traced_pass", lambda *given: told.append(given[5:]) or traced_pass(*given[:6]))
-    facts, = device_counters.count(tmp_path, workload, plan, share, SILENT)
+    facts, = counter_passes.count(tmp_path, workload, plan, share, SILENT)
     assert told == [(1, True)] and facts["folder"] == FOLDER and facts["version"] == "2025.3.1.0"
     call = json.loads(log.read_text().splitlines()[-1])
     assert call["given"]["--profile-from-start"] == "off" and call["rest"][-2:] == ["-m", "aaco.runner.worker"]
@@ -167,7 +170,7 @@ def test_a_disk_that_is_full_is_the_runs_own_failure(tmp_path):
     """Mutation: taken for the profiler's."""
     (tmp_path / "profiler").write_text("in the way")
     with pytest.raises(AacoError, match="profiler"):
-        device_counters.count(tmp_path, None, Plan(model="m"), Share(ncu, Tool("ncu", None, OPTIONS), Wanted(
+        counter_passes.count(tmp_path, None, Plan(model="m"), ProfilerShare(ncu, Tool("ncu", None, OPTIONS), Wanted(
             (READ,), region=True)), SILENT)
 
 
@@ -176,5 +179,5 @@ def test_a_disk_that_is_full_is_the_runs_own_failure(tmp_path):
     ({}, "CPUExecutionProvider", "no kernels on a device")])
 def test_what_has_no_kernels_to_count_is_refused(tmp_path, plan, provider, says):
     with pytest.raises(UsageError, match=says):
-        device_counters.asked(Plan(model="m", counters=("memory",), **plan), provider, tmp_path)
-    assert device_counters.asked(Plan(model="m", **plan), provider, tmp_path) is None
+        counter_passes.asked(Plan(model="m", counters=("memory",), **plan), provider, tmp_path)
+    assert counter_passes.asked(Plan(model="m", **plan), provider, tmp_path) is None

@@ -11,18 +11,19 @@ import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 
-from aaco import examinations, ingest, pipeline
-from aaco.analytics import inputs
-from aaco.analytics.activity import NO_HOST
+from aaco import pipeline
 from aaco.analytics.critical_path.summary import NOT_LOOKED_FOR
-from aaco.analytics.executed_work import executed_work
-from aaco.analytics.trace import NO_GPU
+from aaco.analytics.graph.executed_work import executed_work
+from aaco.analytics.timeline.activity import NO_HOST
+from aaco.analytics.timeline.trace import NO_GPU
 from aaco.cli.critical_path import critical_path
-from aaco.core import tables
+from aaco.core import inputs, tables
 from aaco.core.config import resolve
 from aaco.core.errors import BadBundle
-from aaco.examinations import fingerprints, inferences
-from aaco.report import document, html, markdown, plots, terminal
+from aaco.report.plots import plots
+from aaco.report.renderers import html, json_report, markdown, terminal
+from aaco.steps import analyze, make_findings, measured_part, seal
+from aaco.steps.findings import fingerprints
 from aaco.tracelake import documents, layout, manifest, queries, store
 from tests import captured, models
 from tests.unit.test_device_passes import RUNS, as_calls, planted
@@ -41,7 +42,7 @@ def recorded(root, calls: bool):
 
 
 def sealed(session):
-    explained = pipeline.seal(session, resolve(), "complete")
+    explained = seal.seal(session, resolve(), "complete")
     session.finish("complete")
     return explained
 
@@ -125,11 +126,11 @@ def test_every_report_the_manifest_and_a_second_look_have_what_was_found(tmp_pat
              html.render(found, plots.drawings(found)).upper())
     for title in ("LAUNCH TAX", "CRITICAL PATH", "WHAT LIMITS THE LONGEST KERNELS", "TRACE TRUTH"):
         assert all(title in text for text in texts)
-    made = document.render(found)
+    made = json_report.render(found)
     assert [name for name in made["examined"] if name in FOUND] == list(FOUND)
     assert made["readings"]["critical_path_ns"]["value"] == found.readings["critical_path_ns"].value
-    files = [*(layout.EXAMINED[name] for name in FOUND), layout.TRACE_CHECK,
-             *(tables.ALL[name].file for name in ingest.OF_DEVICE_WORK if name not in ingest.OF_COUNTERS)]
+    files = [*(layout.finding(name) for name in FOUND), layout.TRACE_CHECK,
+             *(tables.ALL[name].file for name in analyze.OF_DEVICE_WORK if name not in analyze.OF_COUNTERS)]
     listed = manifest.read(session)
     assert set(files) <= listed["files"].keys() and not set(files) & listed["absent"].keys()
     assert set(files) - {layout.TRACE_CHECK} <= {each["name"] for each in made["files"]}
@@ -149,7 +150,7 @@ def test_a_session_without_its_files_says_what_would_make_them(tmp_path):
     """Sealed by a version that did not look, or never sealed; its fingerprints are those of the inferences still."""
     session, found = recorded(tmp_path, calls=True)
     kept = store.read(session, tables.FINGERPRINTS)
-    documents.remove(session, layout.EXAMINED["critical_path"], tables.FINGERPRINTS.file)
+    documents.remove(session, layout.finding("critical_path"), tables.FINGERPRINTS.file)
     assert pipeline.explain(session).readings["critical_path_ns"].why_absent == NOT_LOOKED_FOR
     assert fingerprints.kept(session) == kept
     assert pipeline.analyze(session, resolve()).readings == found.readings
@@ -159,15 +160,17 @@ def test_more_work_than_is_looked_at_is_said_in_every_place(tmp_path):
     session = captured.session("ort_cuda_h200/bert-tiny", tmp_path)
     settings = resolve()
     few = settings.config.analysis.model_copy(update={"critical_path_work": 10})
-    found = pipeline.seal(session, replace(settings, config=settings.config.model_copy(update={"analysis": few})))
+    found = seal.seal(session, replace(settings, config=settings.config.model_copy(update={"analysis": few})))
     why = found.readings["critical_path_ns"].why_absent
     assert "more than analysis.critical_path_work (10)" in why
-    assert {manifest.read(session)["absent"][tables.ALL[name].file] for name in ingest.OF_PATHS} == {why}
+    assert {manifest.read(session)["absent"][tables.ALL[name].file] for name in analyze.OF_PATHS} == {why}
 
 
 def test_a_run_on_the_cpu_has_none_of_it_and_says_why(tmp_path, monkeypatch):
     """Mutation: examined all the same."""
-    monkeypatch.setattr(examinations, "of_run", lambda *given: pytest.fail("a CPU run was examined"))
+    make = make_findings._make
+    monkeypatch.setattr(make_findings, "_make", lambda session, finding, settings: make(session, finding, settings)
+                        if finding.on_host else pytest.fail("a CPU run was examined"))
     settings = resolve(overrides={"storage": {"sessions_dir": tmp_path / "sessions"}}, environment={})
     plan = pipeline.plan(settings, str(models.chain(tmp_path / "chain.onnx")), warmup=1, iterations=3, processes=1)
     session, found = pipeline.run(plan, settings)
@@ -175,7 +178,7 @@ def test_a_run_on_the_cpu_has_none_of_it_and_says_why(tmp_path, monkeypatch):
     for name in ("critical_path_ns", "critical_path_device_pct"):
         assert found.readings[name].why_absent == NO_GPU
     reasons = manifest.read(session)["absent"]
-    assert {reasons[tables.ALL[name].file] for name in ("copies", *ingest.OF_DEVICE_WORK)} == {NO_GPU}
+    assert {reasons[tables.ALL[name].file] for name in ("copies", *analyze.OF_DEVICE_WORK)} == {NO_GPU}
 
 
 def test_what_an_earlier_look_found_does_not_stay_where_the_device_is_not_traced_any_more(tmp_path):
@@ -185,11 +188,11 @@ def test_what_an_earlier_look_found_does_not_stay_where_the_device_is_not_traced
     for path in (session.folder / layout.CUPTI_NAMES).iterdir():
         path.unlink()
     found = pipeline.analyze(session, resolve())
-    left = [*(layout.EXAMINED[name] for name in FOUND), *layout.TRACE.values(), layout.TRACE_CHECK]
+    left = [*(layout.finding(name) for name in FOUND), *layout.TRACE.values(), layout.TRACE_CHECK]
     assert not [name for name in left if (session.folder / name).exists()]
     assert not set(found.examined) & set(FOUND) and not found.truth
     reasons = manifest.read(session)["absent"]
-    assert {reasons[tables.ALL[name].file] for name in ingest.OF_DEVICE_WORK} == {
+    assert {reasons[tables.ALL[name].file] for name in analyze.OF_DEVICE_WORK} == {
         found.examined["device_passes"]["why_absent"]}
 
 
@@ -197,7 +200,7 @@ def test_a_part_of_a_session_is_what_its_tables_have_inside(tmp_path, monkeypatc
     """In any row groups. Mutation: slices or batches of the whole."""
     monkeypatch.setattr(store, "ROW_GROUP", 7)
     session, found = recorded(tmp_path, calls=True)
-    part = inferences.of(session)
+    part = measured_part.of(session)
     inside = inputs.inside_runs(found.tables)
     for name in tables.OF_INFERENCES:
         wanted = inside[name].select(["t_start_ns", "dur_ns"]).to_pylist()
@@ -216,7 +219,7 @@ def test_a_search_for_the_path_is_of_the_work_of_inferences(tmp_path):
     session, _, kernels = planted(tmp_path, calls="there")
     work = RUNS * kernels
     for most, why in ((work, None), (work - 1, f"{work:,} pieces of device work are more than")):
-        found = pipeline.seal(session, resolve(overrides={"analysis": {"critical_path_work": most}}), "complete")
+        found = seal.seal(session, resolve(overrides={"analysis": {"critical_path_work": most}}), "complete")
         said = found.readings["critical_path_ns"]
         assert said.value if why is None else why in said.why_absent
 
@@ -227,7 +230,7 @@ def test_inferences_that_are_gone_are_said_to_be(tmp_path):
     sealed(session)
     (session.folder / tables.API_CALLS.file).unlink()
     with pytest.raises(BadBundle, match="has no inferences"):
-        inferences.of(session)
+        measured_part.of(session)
 
 
 def test_kernels_of_products_have_the_shares_of_their_nodes_under_the_measured_roofs(tmp_path):

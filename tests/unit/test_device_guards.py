@@ -6,15 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from aaco.analytics import features, idle, neighbours
 from aaco.analytics import metrics as every
 from aaco.analytics.diagnosis import diagnose
-from aaco.analytics.inputs import Spans
 from aaco.analytics.measure import measure
-from aaco.analytics.neighbours import run_devices
-from aaco.collectors import nvml, visible
+from aaco.analytics.quality import co_tenants, features
+from aaco.analytics.quality.co_tenants import run_devices
+from aaco.analytics.timeline import idle
+from aaco.collectors.gpu import nvml, visible
 from aaco.core import registry
 from aaco.core.config import Analysis
+from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Reading
 from aaco.core.tables import GPU_EVENTS, INFERENCE_ITERS, SAMPLES, replaced
 
@@ -24,7 +25,7 @@ AT = EVENTS["t_ns"].to_numpy()
 
 
 def read(name, first=AT[0] + 8_000_000_000, last=AT[0] + 16_000_000_000):
-    return registry.METRICS[name].compute(run_devices(EVENTS), Spans(np.array([first]), np.array([last])))
+    return registry.METRICS[name].compute(run_devices(EVENTS), MeasuredSpans(np.array([first]), np.array([last])))
 
 
 def test_a_device_at_its_cap_is_throttled():
@@ -68,7 +69,7 @@ def shared(own, others):
             for name, value in (("own_sm_pct", mine), ("others_sm_pct", theirs))]
     samples = SAMPLES.build(device_id=[0] * len(rows), **dict(zip(("t_ns", "name", "value"), zip(*rows, strict=True),
                                                                   strict=True)))
-    spans = Spans(np.array([at[0]]), np.array([at[0] + 8_000_000_000]))
+    spans = MeasuredSpans(np.array([at[0]]), np.array([at[0] + 8_000_000_000]))
     value = registry.METRICS["device_others_sm_pct"].compute(samples, run_devices(EVENTS, samples), spans).value
     return value, conditions(device_others_sm_pct=value)
 
@@ -77,7 +78,7 @@ def test_who_has_another_device_is_no_neighbour():
     """Mutation: every device counts."""
     samples = SAMPLES.build(t_ns=[1, 1, 1, 1], device_id=[0, 0, 1, 1], name=["own_sm_pct", "others_sm_pct"] * 2,
                             value=[60.0, 3, 0, 95])
-    assert neighbours.others(samples)["value"].to_pylist() == [3]
+    assert co_tenants.others(samples)["value"].to_pylist() == [3]
 
 
 def test_a_device_is_shared_where_others_compute_on_it():
@@ -189,7 +190,7 @@ def test_only_what_was_sampled_while_measuring_counts():
     ({0}, {"why_not": "an instance", "instance": True}, None)])
 def test_telemetry_beside_kernels_is_of_their_devices_whatever_those_are_called(kernels, seen, told):
     """The first device is held down, the second idles. Mutation: numbers of the driver's library taken for CUDA's."""
-    found = neighbours.as_numbered(EVENTS, kernels, None, seen)
+    found = co_tenants.as_numbered(EVENTS, kernels, None, seen)
     if told is None:
         assert found is None
         return

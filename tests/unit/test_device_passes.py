@@ -10,28 +10,29 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aaco import derive, device_passes, pipeline, record
-from aaco.analytics import inputs
+from aaco import pipeline
 from aaco.analytics.attribution import passes
 from aaco.analytics.bottleneck.work import device_work
-from aaco.analytics.executed_work import executed_work
 from aaco.analytics.explanation import NOT_MEASURED
-from aaco.core import tables
+from aaco.analytics.graph.executed_work import executed_work
+from aaco.core import inputs, tables
 from aaco.core.clocks import ClockOffsets
 from aaco.core.config import Analysis, resolve
 from aaco.core.errors import Missing
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent
 from aaco.core.show import SILENT
-from aaco.profiler import cupti as parser
 from aaco.profiler.cupti.inside import spool
-from aaco.report import content, examined, nodes
+from aaco.profiler.formats.nvidia import cupti as parser
+from aaco.report.sections import content, finding_views, nodes
 from aaco.runner import iterations, registry
 from aaco.runner.ort import Workload
+from aaco.steps import analyze, explain
+from aaco.steps import run as record
+from aaco.steps.device import trace_passes
 from aaco.tracelake import layout
 from benchmarks import recordings
 from tests import captured, models
@@ -93,9 +94,9 @@ def planted(root: Path, extra: int | None = None, named: bool = True, graph: boo
     if named:
         cupti.write(path, names, [launched], OFFSET_NS)
     else:
-        word = spool.Spool(str(path))
+        word = spool.CuptiSpool(str(path))
         word.state["error"] = {"what": "no libcupti.so is found", "fix": "install it"}
-        word.tell()
+        word.write_state()
     cupti.write(session.folder / layout.CUPTI_TIMES / "43-1.cupti", names, [timed], OFFSET_NS)
     np.array(rows, "<i8").tofile(session.folder / layout.CUPTI_TIMES / iterations.TRACED)
     if calls:
@@ -111,7 +112,7 @@ def test_time_of_one_pass_stands_at_the_nodes_of_the_other(tmp_path):
     """To the ns. Mutation: the profiled pass's own times; the warm-up counted; CUPTI's clock taken for the host's."""
     session, truth, kernels = planted(tmp_path)
     session.write_json(layout.ENVIRONMENT, {"machine": {"ceilings": {"fp32_flops": 5e10, "dram_bytes_per_s": 4e10}}})
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     table = found.tables["kernels"].filter(pc.is_valid(found.tables["kernels"]["iteration"]))
     assert table.num_rows == RUNS * kernels
     spent = {row["executed_node"]: row["dur_ns_sum"] for row in
@@ -129,7 +130,7 @@ def test_time_of_one_pass_stands_at_the_nodes_of_the_other(tmp_path):
     busy = account["timed"]["busy_ns"] / (RUNS * APART_NS // 2)
     assert found.readings["gpu_active_ratio"].value == pytest.approx(busy)
     assert "ceilings that were measured are the host's" in found.readings["hardware_envelope_utilization"].why_absent
-    rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
+    rows = {row.label: row.text for _, some in finding_views.sections(found.examined) for row in some}
     assert "the same sequence of kernels in 3 of 3 inferences; 100" in rows["Named"]
     assert "1 node of the CPU provider" in rows["On the host"]
 
@@ -140,7 +141,7 @@ def test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls(tmp_p
     Mutation: the kernels of that pass beside the calls of this; warm-up looked at, too.
     """
     session, truth, kernels = planted(tmp_path, graph=graph, calls="there")
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     account = found.examined["device_passes"]
     assert account["checked"]["ns"] == sum(truth.values()) == account["timed"]["ns"] - 7 * RUNS * kernels
     assert account["named"] == account["timed"]["kernels"] == RUNS * kernels
@@ -159,7 +160,7 @@ def test_launches_idle_causes_and_times_are_of_the_pass_that_has_the_calls(tmp_p
         assert found.readings[name].value == account["checked"]["busy_ns"] / (RUNS * APART_NS // 2)
     assert found.readings["unprofiled_busy_ratio"].value > 0
     assert found.readings["host_limited_pct"].value > (0 if graph else 50)  # else it is between inferences alone
-    rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
+    rows = {row.label: row.text for _, some in finding_views.sections(found.examined) for row in some}
     said = " ".join(content.banners(found))
     assert "the pass that recorded the device took" in said and "do not describe the clean run" not in said
     assert "with the calls that launched them" in rows["Timed"] and "of kernels per inference there" in rows["Checked"]
@@ -171,7 +172,7 @@ def test_a_run_whose_launches_are_known_is_judged_by_them(tmp_path):
     for calls in ("", "there"):
         (tmp_path / calls).mkdir(exist_ok=True)
         session, _, _ = planted(tmp_path / calls, calls=calls)
-        found = derive.explanation(session, Analysis(), anew=True)
+        found = explain.explain(session, Analysis(), analyze.recompute(session))
         every = (found.diagnosis.bottleneck, *found.diagnosis.considered)
         verdict = next(one for one in every if one and one.label == "launch_bound")
         rules[calls] = {each.reading.metric for each in verdict.evidence}
@@ -179,19 +180,19 @@ def test_a_run_whose_launches_are_known_is_judged_by_them(tmp_path):
     assert {"host_limited_pct", "launch_limited_pct"} <= rules["there"]
 
 
-def test_products_have_the_side_of_their_node_and_what_converts_for_them_passes_over_memory():
-    """By the measured roofs; a product of a node without a place has what its name says. Mutation: all of a node's
-    kernels on its side.
-    """
-    rows = [("conv", "a", 1), ("transpose", "a", 10), ("gemm", "b", 100), ("conv", "c", 1000), ("elementwise", "b", 7)]
+def test_the_budget_of_a_run_has_the_limits_of_its_kernel_groups():
+    """Kernels without one count by their names. Mutation: the limits not read."""
+    rows = [("a", "conv", 1), ("b", "transpose", 10), ("c", "conv", 100), ("d", "elementwise", 1000)]
     ends = np.cumsum([ns for _, _, ns in rows])
     kernels = tables.KERNELS.build(
-        kernel_id=range(5), kernel_name=["k"] * 5, family=[one[0] for one in rows], device_id=[0] * 5,
-        executed_node=[one[1] for one in rows], t_start_ns=ends - [one[2] for one in rows], t_end_ns=ends)
-    under = pa.table({"name": ["a", "b"], "bound": ["compute", "memory"]})
-    found = device_work(kernels, roofline=under)
-    assert (found.parts_ns["compute"], found.parts_ns["memory"]) == (1 + 1000, 10 + 100 + 7)
-    assert (found.told_by_ns["shapes"], found.told_by_ns["names"]) == (1 + 100, 10 + 1000 + 7)
+        kernel_id=range(4), kernel_name=[one[0] for one in rows], family=[one[1] for one in rows], device_id=[0] * 4,
+        t_start_ns=ends - [one[2] for one in rows], t_end_ns=ends)
+    groups = tables.KERNEL_GROUPS.build(
+        kernel_name=["a", "b", "c"], calls=[1] * 3, limit_by=["shapes", "counters", None],
+        budget_part=["memory", "kernel", None])
+    found = device_work(kernels, kernel_groups=groups)
+    assert found.parts_ns["memory"] == 1 + 1000 and found.parts_ns["kernel"] == 10 and found.parts_ns["compute"] == 100
+    assert found.told_by_ns == {"shapes": 1, "counters": 10, "names": 1100}
 
 
 @pytest.mark.parametrize("spoil, why", [
@@ -204,7 +205,7 @@ def test_without_its_pass_the_calls_are_missing_with_the_reason(tmp_path, spoil,
     session, truth, _ = planted(tmp_path, calls="there" if spoil else "refused")
     if spoil:
         spoil(session.folder / layout.CUPTI_CALLS / "44-1.cupti")
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     account = found.examined["device_passes"]
     assert "checked" not in account and account["named_ns"] == sum(truth.values())
     assert len(account["problems"]) == 1
@@ -221,7 +222,7 @@ def test_without_the_pass_of_kernels_alone_those_with_the_calls_stand(tmp_path, 
     else:
         runtime = session.read_json(layout.ORT_CONFIG)
         session.write_json(layout.ORT_CONFIG, runtime | {"device": {"tracer": "cupti", "why_absent": "it was killed"}})
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     account = found.examined["device_passes"]
     assert account["named_ns"] == account["timed"]["ns"] == sum(truth.values()) + 7 * RUNS * kernels
     assert "checked" not in account and len(account["problems"]) == 1
@@ -229,7 +230,7 @@ def test_without_the_pass_of_kernels_alone_those_with_the_calls_stand(tmp_path, 
     assert ("43-1.cupti" if damaged else "it was killed") in account["problems"][0]
     assert found.trace.launches.linked == RUNS * kernels and found.readings["host_limited_pct"].value > 50
     assert found.readings["gpu_active_ratio"].value == account["timed"]["busy_ns"] / account["wall_ns"]
-    rows = {row.label: row.text for _, some in examined.sections(found.examined) for row in some}
+    rows = {row.label: row.text for _, some in finding_views.sections(found.examined) for row in some}
     assert "with the calls that launched them" in rows["Timed"] and "Checked" not in rows
 
 
@@ -245,12 +246,12 @@ def test_kernels_are_counted_where_either_pass_has_them(tmp_path, monkeypatch, f
         return {"iterations": RUNS}
 
     monkeypatch.setenv("AACO_CUPTI", str(cupti.build(tmp_path)))
-    monkeypatch.setattr(device_passes.ort, "profile_pass", lambda *_, **__: {})
-    monkeypatch.setattr(device_passes.ort, "traced_pass", traced_pass)
-    monkeypatch.setattr(device_passes.device_counters, "count", lambda *_: [{"tool": "ncu"}])
+    monkeypatch.setattr(trace_passes.ort, "profile_pass", lambda *_, **__: {})
+    monkeypatch.setattr(trace_passes.ort, "traced_pass", traced_pass)
+    monkeypatch.setattr(trace_passes.counter_passes, "count", lambda *_: [{"tool": "ncu"}])
     backend = registry.BackendEntry(name="c", provider="CUDAExecutionProvider")
     workload = Workload(tmp_path / "m.onnx", backend, {}, False)
-    found = {name: fact for one in device_passes.profile(tmp_path, workload, Plan(model="m"), SILENT, counting=object())
+    found = {name: fact for one in trace_passes.profile(tmp_path, workload, Plan(model="m"), SILENT, counting=object())
              for name, fact in one.items()}
     assert [name for name, fact in found.items() if name != "profile" and "why_absent" not in fact] == tells
     assert {name: found[name]["why_absent"] for name in failing} == {name: f"no {name}" for name in failing}
@@ -261,7 +262,7 @@ def test_the_work_of_executed_nodes_is_found_once(tmp_path, monkeypatch):
     session, _, _ = planted(tmp_path)
     asked, tensors = [], sys.modules[executed_work.__module__]._Tensors
     monkeypatch.setattr(f"{executed_work.__module__}._Tensors", lambda *graph: asked.append(1) or tensors(*graph))
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     assert found.readings["achieved_gflops"].value > 0 and asked == [1]
     assert found.tables["operators"]["flops"].null_count < found.tables["operators"].num_rows
 
@@ -270,7 +271,7 @@ def test_the_work_of_executed_nodes_is_found_once(tmp_path, monkeypatch):
 def test_the_work_of_operators_is_known_by_how_often_their_nodes_ran(tmp_path, extra):
     """However many kernels a node launches. Mutation: a call counted for each kernel; the warm-up's kernels counted."""
     session, truth, _ = planted(tmp_path, extra=extra)
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     operators = found.tables["operators"].to_pylist()
     of_device = [one for one in operators if one["calls"]]
     ran = set(found.tables["kernels"]["executed_node"].to_pylist())
@@ -294,7 +295,7 @@ def test_how_often_a_node_runs_that_inferences_run_unlike_often_is_not_known():
 def test_an_inference_with_another_sequence_is_aligned_and_said(tmp_path, graph):
     """In a replayed graph the kernel's node in it says the rest, too."""
     session, truth, kernels = planted(tmp_path, extra=1, graph=graph)
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     account = found.examined["device_passes"]
     assert (account["identical"], account["aligned"], account["first_difference"]) == (RUNS - 1, 1, 0)
     assert account["named_ns"] == sum(truth.values()) == account["timed"]["ns"] - 11
@@ -304,16 +305,16 @@ def test_an_inference_with_another_sequence_is_aligned_and_said(tmp_path, graph)
 
 def test_a_tracer_that_never_began_leaves_the_host_times_and_the_reason(tmp_path):
     session, _, _ = planted(tmp_path, named=False)
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     assert "no libcupti.so is found; try: install it" in found.examined["device_passes"]["why_absent"]
     assert "dispatch" in found.tables["kernels"]["timed"].to_pylist()
-    assert "Not traced" in [row.label for _, some in examined.sections(found.examined) for row in some]
+    assert "Not traced" in [row.label for _, some in finding_views.sections(found.examined) for row in some]
 
 
 def test_a_tracer_that_this_version_does_not_know_is_a_reason():
     """Mutation: looked up without asking, which is a traceback for a session of a later version."""
     with pytest.raises(Absent, match="'other', which this version does not read"):
-        device_passes.read(Path(), {}, ClockOffsets(0, 0, 0, 0), {"device": {"tracer": "other"}})
+        trace_passes.read(Path(), {}, ClockOffsets(0, 0, 0, 0), {"device": {"tracer": "other"}})
 
 
 def test_without_its_tracer_a_device_graph_is_not_replayed_in_the_profile(tmp_path, monkeypatch):
@@ -326,11 +327,11 @@ def test_without_its_tracer_a_device_graph_is_not_replayed_in_the_profile(tmp_pa
             raise Missing("no tracer")
         return {}
 
-    monkeypatch.setattr(device_passes.ort, "profile_pass", profile_pass)
+    monkeypatch.setattr(trace_passes.ort, "profile_pass", profile_pass)
     backend = registry.BackendEntry(name="graph", provider="CUDAExecutionProvider",
                                     options={"enable_cuda_graph": "1", "device_id": "0"})
     workload = Workload(tmp_path / "m.onnx", backend, {}, False)
-    assert [*device_passes.profile(tmp_path, workload, Plan(model="m"), SILENT)] == [
+    assert [*trace_passes.profile(tmp_path, workload, Plan(model="m"), SILENT)] == [
         {"profile": {}}, {"device": {"tracer": "cupti", "why_absent": "no tracer", "fix": ""}}]
     assert seen == [{"device_id": "0"}] * 2
 
@@ -381,7 +382,7 @@ def test_a_recorded_run_of_a_device_graph_explains_itself(tmp_path, calls):
     session = captured.session("ort_cuda_h200/bert-tiny", tmp_path)
     if calls:
         as_calls(session)
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     account, trace = found.examined["device_passes"], found.trace
     assert (account["identical"], account["named"], account["timed"]["kernels"]) == (3, 3 * 61, 3 * 61)
     assert account["problems"] == [] and found.coverage.dropped[NOT_MEASURED][0] == 2 * 61
@@ -404,7 +405,7 @@ def test_a_damaged_capture_costs_the_device_alone(tmp_path):
     session, *_ = planted(tmp_path)
     path, = (session.folder / layout.CUPTI_TIMES).glob("*.cupti")
     path.write_bytes(b"no capture" + path.read_bytes())
-    found = derive.explanation(session, Analysis(), anew=True)
+    found = explain.explain(session, Analysis(), analyze.recompute(session))
     assert found.examined["device_passes"]["why_absent"].startswith("damaged: ")
     assert not found.tables["kernels"]["device_id"].drop_null() and "graph_nodes" in found.tables
 
@@ -413,12 +414,12 @@ def test_the_worker_is_traced_in_three_passes(tmp_path, monkeypatch):
     """The road that a run on CUDA takes, on the CPU provider: all processes come under a (fake) tracer, whose captures
     lie in the session beside the runs' times. Mutation: the environment not handed to the worker.
     """
-    monkeypatch.setattr(device_passes, "TRACED_BY", {"CPUExecutionProvider": "cupti"})
+    monkeypatch.setattr(trace_passes, "TRACED_BY", {"CPUExecutionProvider": "cupti"})
     monkeypatch.setenv("AACO_CUPTI", str(cupti.build(tmp_path)))
     monkeypatch.setenv("FAKE_CUPTI_LOG", str(tmp_path / "log"))
     settings = resolve()
     plan = pipeline.plan(settings, str(models.chain(tmp_path / "chain.onnx")), warmup=2, profile_iterations=3)
-    profiled, *traced = device_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
+    profiled, *traced = trace_passes.profile(tmp_path, record.prepare(plan, settings).workload, plan, SILENT)
     assert profiled.keys() == {"profile"}
     facts = {"tracer": "cupti", "warmup": 2, "iterations": 3, "providers": ["CPUExecutionProvider"]}
     assert traced == [{"device": facts}, {"device_calls": facts}]
@@ -432,4 +433,4 @@ def test_the_worker_is_traced_in_three_passes(tmp_path, monkeypatch):
         assert len(iterations.measured(tmp_path / part / iterations.TRACED)) == 3
     assert (tmp_path / layout.ORT_PROFILE).is_file()
     with pytest.raises(Absent, match="recorded no kernel on a device"):
-        device_passes.read(tmp_path, {}, ClockOffsets(0, 0, 0, 0), traced[0])
+        trace_passes.read(tmp_path, {}, ClockOffsets(0, 0, 0, 0), traced[0])

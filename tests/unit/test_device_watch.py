@@ -22,8 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco import cooling, telemetry
-from aaco.collectors import (
+from aaco.collectors.gpu import (
     amd_library,
     amd_sensors,
     amd_sysfs,
@@ -34,15 +33,16 @@ from aaco.collectors import (
     gpu_metrics,
     nvml,
     nvml_users,
-    ours,
+    own_processes,
     visible,
 )
-from aaco.collectors.device_samples import KINDS
-from aaco.collectors.ours import Ours
+from aaco.collectors.gpu.device_samples import KINDS
+from aaco.collectors.gpu.own_processes import OwnProcesses
 from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.readings import Absent
-from aaco.profiler import smi
+from aaco.profiler.formats.system import smi
+from aaco.steps.device import cooldown, telemetry_now
 from benchmarks.gpu import telemetry as proof
 from tests.fakes import hosts
 from tests.fakes.daemons import daemon
@@ -106,7 +106,7 @@ def test_a_lost_device_ends_with_its_reason_and_the_other_goes_on(machine: Path)
     shares = {row["name"]: row["value"] for row in finer if row["device_id"] == 0 and row["name"] != "device_power"}
     assert shares == {name: 10 + number for number, name in nvml.Shares.__init__.__globals__["GPM"].items()
                       if number != 61}
-    told = list(device_watch.said(folder, events))
+    told = list(device_watch.account_notes(folder, events))
     assert any("of one CPU" in one and "with news" in one for one in told)
     assert any(one.startswith("device 1 was lost to NVML") and "GPU is lost" in one for one in told)
 
@@ -143,7 +143,7 @@ def test_who_left_its_parents_before_it_was_seen_is_ours(machine: Path, monkeypa
     """A daemon on the device: by the mark that it inherited. Mutations: no mark; the recorder not told of it."""
     folder = machine / "devices"
     with ExitStack() as running:
-        started = running.enter_context(ours.marked())
+        started = running.enter_context(own_processes.marked())
         pid = running.enter_context(daemon())
         monkeypatch.setenv("FAKE_NVML_USERS", f"{pid}:40,1:25")
         monkeypatch.setattr(device_watch, "marked", lambda: nullcontext(started))
@@ -155,9 +155,9 @@ def test_who_left_its_parents_before_it_was_seen_is_ours(machine: Path, monkeypa
 
 def test_what_is_started_beside_a_recording_carries_its_mark(machine: Path) -> None:
     """Mutation: no mark."""
-    with device_watch.recorded(machine / "devices", wanted=[]):
-        assert ours.own_mark()
-    assert not ours.own_mark()
+    with device_watch.recorded(machine / "devices", vendors=[]):
+        assert own_processes.own_mark()
+    assert not own_processes.own_mark()
 
 
 def test_of_who_holds_a_device_ours_are_counted(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def users(driver: Path, proc: Path) -> dict[str, float]:
     """What is told of the first device where process 42 is the one that measures."""
     library = nvml.Driver(str(driver / nvml.LIBRARY))
     device = library.devices()[0]
-    found = nvml_users.Users(library._nvml, device.index, device.handle, Ours(42, proc=proc))
+    found = nvml_users.NvmlUsers(library._nvml, device.index, device.handle, OwnProcesses(42, proc=proc))
     told = {list(KINDS)[kind]: value for _, _, kind, value in found.samples()}
     assert not list(found.samples()), "not so soon again"
     library.close()
@@ -209,7 +209,7 @@ def test_a_number_that_is_used_again_is_another_process(driver: Path, tmp_path: 
     monkeypatch.setenv("FAKE_NVML_USERS", "50:30")
     library = nvml.Driver(str(driver / nvml.LIBRARY))
     device = library.devices()[0]
-    found = nvml_users.Users(library._nvml, device.index, device.handle, Ours(42, proc=tmp_path))
+    found = nvml_users.NvmlUsers(library._nvml, device.index, device.handle, OwnProcesses(42, proc=tmp_path))
     monkeypatch.setattr(nvml_users, "EVERY_NS", 0)
     plant_process(tmp_path, 1, "init", 0)
     told = []
@@ -228,12 +228,12 @@ def test_a_driver_that_hangs_is_left_behind(machine: Path, monkeypatch: pytest.M
         until(lambda: rows(folder) >= 4, "four rows")
         (machine / "hangs").touch()
     events = device_watch.events(folder, smi.gpu_events)
-    [told] = device_watch.said(folder, events)
+    [told] = device_watch.account_notes(folder, events)
     assert "the recorder of NVML gave no answer for 0.3 s: a call of the driver hangs; what it read ends" in told
     monkeypatch.setattr(device_watch, "READY_S", 0.3)
     with device_watch.recorded(machine / "second", 0.03, ["nvidia"]):
         pass
-    [told] = device_watch.said(machine / "second", None)
+    [told] = device_watch.account_notes(machine / "second", None)
     assert "did not begin within 0.3 s: a call of the driver hangs" in told
 
 
@@ -242,9 +242,9 @@ def test_whoever_asks_once_does_not_hang_either(machine: Path, driver: Path, mon
     (machine / "hangs").touch()
     monkeypatch.setattr(nvml, "ANSWER_S", 0.2)
     library = str(driver / nvml.LIBRARY)
-    told = telemetry.now(Host(machine / "root"), library)
+    told = telemetry_now.now(Host(machine / "root"), library)
     assert not told.devices and "NVML gives no answer in 0.2 s: a call of the driver hangs" in told.absent
-    with cooling.devices(Host(machine / "root"), library) as read:
+    with cooldown.devices(Host(machine / "root"), library) as read:
         assert read() == []
 
 
@@ -258,7 +258,7 @@ def test_a_killed_recorder_leaves_what_it_read(machine: Path) -> None:
         os.kill(pid, signal.SIGKILL)
     events = device_watch.events(folder, smi.gpu_events)
     assert events.num_rows >= 4
-    assert any("was killed by signal 9; what it read ends" in one for one in device_watch.said(folder, events))
+    assert any("was killed by signal 9; what it read ends" in one for one in device_watch.account_notes(folder, events))
 
 
 def content(path: Path) -> bytes:
@@ -271,7 +271,7 @@ def content(path: Path) -> bytes:
 def test_it_ends_with_whoever_started_it(machine: Path) -> None:
     """Even one that was killed. Mutation: no look at stdin."""
     folder = machine / "devices"
-    code = ("import sys, time; from pathlib import Path; from aaco.collectors import device_watch\n"
+    code = ("import sys, time; from pathlib import Path; from aaco.collectors.gpu import device_watch\n"
             "with device_watch.recorded(Path(sys.argv[1]), 0.03, ['nvidia']): print('on', flush=True); time.sleep(60)")
     with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE) as starter:
         assert starter.stdout and starter.stdout.readline() == b"on\n"
@@ -305,7 +305,7 @@ def test_amdsmi_tells_energy_traffic_and_reasons(tmp_path: Path, monkeypatch: py
                            amdsmi_get_gpu_metrics_info=lambda handle: told,
                            amdsmi_get_gpu_vram_usage=lambda handle: {"vram_total": 16384, "vram_used": "N/A"})
     monkeypatch.setattr(amd_library, "library", lambda: smi_)
-    sampler = amd_library.Sampler(raw=tmp_path / "raw.bin")
+    sampler = amd_library.AmdSmiSampler(raw=tmp_path / "raw.bin")
     record = dict(zip(("t_ns", "device_id", *amd_sysfs.FIELDS), sampler.rows()[0], strict=True))
     expected = {"power_uw": 560_000_000, "energy_uj": 5_000_000, "sclk_hz": 2_098_000_000, "reasons": amd_sysfs.NULL,
                 "gpu_busy_pct": amd_sysfs.NULL, "vram_used_bytes": amd_sysfs.NULL, "vram_total_bytes": 16 << 30}
@@ -377,7 +377,7 @@ def test_devices_of_two_makers_have_numbers_of_their_own(tmp_path: Path) -> None
                                     "sys/class/drm/card0/device/gpu_busy_percent": "3\n"})
     structure = bytearray(metrics((1, 4), 250, at104=("<Q", 4)))
     (tmp_path / "root/sys/class/drm/card0/device/gpu_metrics").write_bytes(structure)
-    sampler = amd_sysfs.Sampler(60, raw=folder / "amdgpu-000.bin", host=Host(tmp_path / "root"))
+    sampler = amd_sysfs.AmdSysfsSampler(60, raw=folder / "amdgpu-000.bin", host=Host(tmp_path / "root"))
     sampler.start()
     sampler.stop()
     events = device_watch.events(folder, smi.gpu_events)
@@ -387,7 +387,7 @@ def test_devices_of_two_makers_have_numbers_of_their_own(tmp_path: Path) -> None
         ("xgmi_read_bytes", 2, 4096)}
 
 
-def absent(_: Host) -> list[amd_sensors.Device]:
+def absent(_: Host) -> list[amd_sensors.AmdDevice]:
     raise Absent("no card of AMD's")
 
 
@@ -414,18 +414,18 @@ def metrics(kind: tuple[int, int], size: int, **at: tuple[str, int]) -> bytes:
 def test_gpu_metrics_tell_energy_traffic_and_reasons() -> None:
     """Places by the driver's header. Mutations: the places of another version; ones for a value; a reason at once."""
     mask = metrics((1, 3), 120, at112=("<Q", 1 << 0 | 1 << 36))
-    assert gpu_metrics.named(gpu_metrics.told(mask, {})["reasons"]) == ["ppt0", "temp_hotspot"]
+    assert gpu_metrics.named(gpu_metrics.decode(mask, {})["reasons"]) == ["ppt0", "temp_hotspot"]
     five = {"prochot": 36, "ppt": 40, "socket_thermal": 44, "vr_thermal": 48, "hbm_thermal": 52}
     calm = {f"at{place}": ("<I", 7) for place in five.values()}
-    first = gpu_metrics.told(metrics((1, 6), 400, at16=("<Q", 3 << 16), at128=("<Q", 5), at136=("<Q", 2), **calm), {})
+    first = gpu_metrics.decode(metrics((1, 6), 400, at16=("<Q", 3 << 16), at128=("<Q", 5), at136=("<Q", 2), **calm), {})
     assert (first["energy_uj"], first["xgmi_read_bytes"]) == (3_000_000, 7 << 10) and "reasons" not in first
     assert "xgmi_written_bytes" not in first
     then = metrics((1, 6), 400, **calm | {"at40": ("<I", 8)})
-    assert gpu_metrics.named(gpu_metrics.told(then, first)["reasons"]) == ["ppt"]
-    assert gpu_metrics.told(metrics((1, 8), 500, at24=("<Q", 1 << 16)), {})["energy_uj"] == 1_000_000
-    assert gpu_metrics.told(metrics((1, 5), 500, at88=("<Q", 1 << 16)), {})["energy_uj"] == 1_000_000
+    assert gpu_metrics.named(gpu_metrics.decode(then, first)["reasons"]) == ["ppt"]
+    assert gpu_metrics.decode(metrics((1, 8), 500, at24=("<Q", 1 << 16)), {})["energy_uj"] == 1_000_000
+    assert gpu_metrics.decode(metrics((1, 5), 500, at88=("<Q", 1 << 16)), {})["energy_uj"] == 1_000_000
     for broken in (b"", b"\x01", mask[:50], metrics((9, 9), 120), metrics((1, 3), 120)):
-        assert "reasons" not in gpu_metrics.told(broken, {}) and "energy_uj" not in gpu_metrics.told(broken, {})
+        assert "reasons" not in gpu_metrics.decode(broken, {}) and "energy_uj" not in gpu_metrics.decode(broken, {})
 
 
 @pytest.mark.parametrize(("kind", "size", "places"), [
@@ -441,20 +441,21 @@ def test_gpu_metrics_tell_what_a_virtual_function_has_no_file_for(kind: tuple[in
                                                                    places: dict[str, int]) -> None:
     """Mutations: one layout for both of 1.6; ones for a value; a share of 101 %; a power of 0 W."""
     values = {"hotspot": 71, "use": 88, "power": 560, "sclk": 2100, "mclk": 1300}
-    found = gpu_metrics.told(metrics(kind, size, **{f"at{places[name]}": ("<H", values[name]) for name in places}), {})
+    content = metrics(kind, size, **{f"at{places[name]}": ("<H", values[name]) for name in places})
+    found = gpu_metrics.decode(content, {})
     expected = {"junction_millidegree": 71_000, "gpu_busy_pct": 88, "power_uw": 560_000_000,
                 "sclk_hz": 2_100_000_000, "mclk_hz": 1_300_000_000}
     assert {name: found[name] for name in expected} == expected and found.keys() - expected.keys() <= {"reasons"}
     none = {f"at{places['power']}": ("<H", 0), f"at{places['use']}": ("<H", 101), f"at{places['sclk']}": ("<H", 0)}
-    assert not gpu_metrics.told(metrics(kind, size, **none), {}).keys() & {"power_uw", "gpu_busy_pct", "sclk_hz"}
+    assert not gpu_metrics.decode(metrics(kind, size, **none), {}).keys() & {"power_uw", "gpu_busy_pct", "sclk_hz"}
 
 
 def test_energy_of_1_3_is_of_mi200_alone() -> None:
     """Its unit is not known of others. Mutations: energy of any chip; 0 J, which a second die tells."""
     counted = metrics((1, 3), 120, at24=("<Q", 3 << 16))
-    assert gpu_metrics.told(counted, {}, "gfx90a")["energy_uj"] == 3_000_000
-    assert "energy_uj" not in gpu_metrics.told(counted, {}, "gfx1100") | gpu_metrics.told(counted, {})
-    assert "energy_uj" not in gpu_metrics.told(metrics((1, 3), 120, at24=("<Q", 0)), {}, "gfx90a")
+    assert gpu_metrics.decode(counted, {}, "gfx90a")["energy_uj"] == 3_000_000
+    assert "energy_uj" not in gpu_metrics.decode(counted, {}, "gfx1100") | gpu_metrics.decode(counted, {})
+    assert "energy_uj" not in gpu_metrics.decode(metrics((1, 3), 120, at24=("<Q", 0)), {}, "gfx90a")
 
 
 def attributes(*which: tuple[int, str, list[int]]) -> bytes:
@@ -470,15 +471,15 @@ def test_gpu_metrics_1_9_say_what_they_are() -> None:
     dies = [(33, "H", [0, 2098, 2115, 0xFFFF]), (29, "Q", [3, (1 << 64) - 1, 4]), (1023, "B", [1, 2, 3])]
     content = attributes((0, "H", [42]), (1, "H", [37]), (3, "H", [194]), *dies, (7, "Q", [5 << 16]),
                          (9, "I", [54_536_484]), *held, (30, "Q", [(1 << 64) - 1] * 8), (37, "H", [900]))
-    first = gpu_metrics.told(content, {})
+    first = gpu_metrics.decode(content, {})
     assert first == {"junction_millidegree": 42_000, "power_uw": 194_000_000, "sclk_hz": 2_098_000_000,
                      "mclk_hz": 900_000_000, "energy_uj": 5_000_000, "xgmi_read_bytes": 7 << 10, "prochot": 110,
                      "ppt": 111, "socket_thermal": 112, "vr_thermal": 113, "hbm_thermal": 114}
     risen = attributes(*[(number, form, [values[0] + (number == 14)]) for number, form, values in held])
-    assert gpu_metrics.named(gpu_metrics.told(risen, first)["reasons"]) == ["hbm_thermal"]
+    assert gpu_metrics.named(gpu_metrics.decode(risen, first)["reasons"]) == ["hbm_thermal"]
     strange = bytearray(content)
     strange[8 + 2] |= 0x80
-    assert gpu_metrics.told(bytes(strange), {}) == {} and gpu_metrics.told(content[:-1], {}) == {}
+    assert gpu_metrics.decode(bytes(strange), {}) == {} and gpu_metrics.decode(content[:-1], {}) == {}
 
 
 def test_accumulators_that_count_nothing_give_no_reasons() -> None:
@@ -487,12 +488,12 @@ def test_accumulators_that_count_nothing_give_no_reasons() -> None:
         return metrics((1, 6), 1664, at32=("<I", count),
                        **{f"at{36 + 4 * number}": ("<I", value) for number, value in enumerate(held)})
 
-    before = gpu_metrics.told(sample(1000, 0, 1000, 1000, 0, 1000), {})
-    after = gpu_metrics.told(sample(1010, 0, 1010, 1010, 0, 1010), before)
+    before = gpu_metrics.decode(sample(1000, 0, 1000, 1000, 0, 1000), {})
+    after = gpu_metrics.decode(sample(1010, 0, 1010, 1010, 0, 1010), before)
     assert "reasons" not in after and after == {"prochot": 0, "vr_thermal": 0}
-    assert gpu_metrics.named(gpu_metrics.told(sample(1010, 4, 1010, 1010, 0, 1010), before)["reasons"]) == ["prochot"]
+    assert gpu_metrics.named(gpu_metrics.decode(sample(1010, 4, 1010, 1010, 0, 1010), before)["reasons"]) == ["prochot"]
     ones = metrics((1, 8), 344)
-    assert gpu_metrics.told(ones, gpu_metrics.told(ones, {})) == {}
+    assert gpu_metrics.decode(ones, gpu_metrics.decode(ones, {})) == {}
 
 
 @pytest.mark.parametrize(("content", "which"), [
@@ -508,7 +509,7 @@ def test_any_structure_is_read_or_tells_nothing(version: int, first: bytes, then
     """Values fit a record, and reasons have names. Mutation: no look at the length."""
     before: dict[str, int] = {}
     for content in (first, then):
-        before = gpu_metrics.told(struct.pack("<HBB", len(content) + 4, 1, version) + content, before)
+        before = gpu_metrics.decode(struct.pack("<HBB", len(content) + 4, 1, version) + content, before)
         assert all(0 <= value < 1 << 63 for value in before.values())
         assert all(gpu_metrics.named(before.get("reasons", 0)))
 
@@ -537,7 +538,7 @@ def test_an_account_that_is_torn_or_foreign_is_read_as_far_as_it_goes(tmp_path: 
              "[1]", '{"event": 3}', "\x00\xff", '{"event": "lost", "t_ns": 2500000000, "device": 1, "why": "gone"}',
              '{"event": "ended", "t_']
     (tmp_path / "amd.jsonl").write_text("\n".join(lines))
-    assert list(device_watch.said(tmp_path, None)) == [
+    assert list(device_watch.account_notes(tmp_path, None)) == [
         "device 1 was lost to amdgpu 2.5 s into the recording: gone",
         "the recorder of amdgpu was not ended: killed with the run; nothing was read"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aaco.analytics.devices.architectures import ARCHITECTURES
-from aaco.analytics.devices.boards import BOARDS
-from aaco.analytics.devices.ceilings import Identity, theoretical
+from aaco.analytics.roofline.devices.architectures import ARCHITECTURES
+from aaco.analytics.roofline.devices.boards import BOARDS
+from aaco.analytics.roofline.devices.ceilings import Identity, theoretical
 
 # TFLOP/s and TB/s as the makers publish them, dense: METHODS section 5 and the data sheets.
 PUBLISHED = [

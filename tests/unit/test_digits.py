@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.profiler import digits
+from aaco.profiler.io import digits
 
 
 def decimals(largest, most):
@@ -26,7 +26,7 @@ def test_every_number_is_the_exact_rational_rounded_half_to_even(numbers):
     found = digits.nanoseconds([number.encode() for number in numbers])
     exact = [Fraction(number) * 1000 for number in numbers]
     assert found.ns.tolist() == [round(value) for value in exact]
-    assert found.known.all()
+    assert found.is_known.all()
     assert found.rounded == sum(value.denominator > 1 for value in exact)
 
 
@@ -41,7 +41,7 @@ def test_the_sum_by_decimals_is_the_sum_of_the_column(numbers):
                                   b'"\xff"', b"1.2.3", b"--1"])
 def test_what_is_no_time_is_not_known_and_harms_no_neighbour(text):
     found = digits.nanoseconds([b"1.5", text, b"-2"])
-    assert found.known.tolist() == [True, False, True]
+    assert found.is_known.tolist() == [True, False, True]
     assert found.ns.tolist() == [1500, 0, -2000]
 
 

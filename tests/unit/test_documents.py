@@ -6,16 +6,18 @@ import json
 
 import pytest
 
-from aaco import derive, ingest, pipeline
+from aaco import pipeline
 from aaco.core import documents, tables
 from aaco.core.config import Analysis
 from aaco.core.documents import Document, Real, Whole
 from aaco.core.errors import BadBundle
 from aaco.core.session import Session, SessionManager
-from aaco.report import document, html, markdown, terminal
+from aaco.report.docs import schemas
+from aaco.report.renderers import html, json_report, markdown, terminal
+from aaco.report.sections import finding_views
+from aaco.steps import analyze, analyzed, explain
 from aaco.tracelake import documents as forms
 from aaco.tracelake import layout, manifest, store
-from aaco.tracelake.forms import FORMS
 
 
 class Form(Document):
@@ -59,7 +61,7 @@ def session(tmp_path):
     return Session.create(tmp_path / "sessions", {"model": "m"}, "", "0")
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", sorted(set(schemas.declared()) - {"session.json"}))
 @pytest.mark.parametrize("content", ["null", "[]", "1", '"text"', "{", ""])
 def test_every_document_of_a_bundle_is_read_by_its_form(session, name, content):
     (session.folder / name).parent.mkdir(exist_ok=True)
@@ -68,7 +70,7 @@ def test_every_document_of_a_bundle_is_read_by_its_form(session, name, content):
         forms.read(session, name)
 
 
-@pytest.mark.parametrize("name", [*layout.TRACE.values(), *layout.EXAMINED.values()])
+@pytest.mark.parametrize("name", [*layout.TRACE.values(), *map(layout.finding, finding_views.views())])
 def test_an_empty_examination_is_damage_and_not_one_that_found_nothing(session, name):
     """Mutation: a form whose version may be left out reads `{}` as if nothing had been examined."""
     path = session.folder / name
@@ -82,8 +84,9 @@ def test_an_empty_examination_is_damage_and_not_one_that_found_nothing(session, 
     {"evidence": {}}, {"evidence": [-5]}, {"evidence": [{"holds": True}]}, {"class": 1}])
 def test_a_kernel_class_is_read_by_its_form(session, damage):
     """Mutation: the form of any examination lets the report meet what it cannot show, with a traceback."""
-    name = layout.EXAMINED["kernel_classes"]
-    kernel = {"kernel_name": "k", "total_ns": 1, "class": "tiny", "by": "name", "evidence": []}
+    name = layout.finding("kernel_classes")
+    kernel = {"kernel_name": "k", "family": None, "calls": 1, "total_ns": 1, "median_ns": 1.0, "short_ns": 10.0,
+              "class": "tiny", "by": "name", "evidence": []}
     session.write_json(name, {"schema_version": 1, "kernels": [kernel]})
     assert forms.read(session, name)["kernels"] == [kernel]
     session.write_json(name, {"schema_version": 1, "kernels": [kernel | damage]})
@@ -124,12 +127,12 @@ def test_a_record_is_read_by_its_form(session, changes):
 def test_an_empty_session_is_reported_as_one(tmp_path):
     """What `SessionManager.create_session` gives. Mutation: reading the plan as if there always were one."""
     session = SessionManager.create_session(tmp_path / "sessions")
-    for explained in (pipeline.explain(session), derive.explanation(session, Analysis(), anew=True)):
-        assert explained.absent["metrics/inference_iters.parquet"] == ingest.NOTHING
+    for explained in (pipeline.explain(session), explain.explain(session, Analysis(), analyze.recompute(session))):
+        assert explained.absent["metrics/inference_iters.parquet"] == analyzed.NOTHING
         assert "without --telemetry" not in str(explained.absent) and "None" not in str(explained.absent)
         for text in (terminal.render(explained), markdown.render(explained), html.render(explained)):
-            assert ingest.NOTHING in " ".join(text.replace("║", " ").split())
-        assert document.render(explained)["status"] == "running"
+            assert analyzed.NOTHING in " ".join(text.replace("║", " ").split())
+        assert json_report.render(explained)["status"] == "running"
     session.finish("complete")
     assert "nothing was ever recorded" in terminal.render(pipeline.explain(session))
 

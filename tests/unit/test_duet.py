@@ -11,13 +11,14 @@ import pytest
 from aaco.core.config import resolve
 from aaco.core.errors import BadCapture, Missing, UsageError
 from aaco.core.plan import Planned
-from aaco.duet import Request, Side, kept, sides
 from aaco.runner import duet_worker, pairs
 from aaco.runner.duet_worker import OPEN, WARMUP
 from aaco.runner.job import DuetJob
-from aaco.runner.pairs import Duet
+from aaco.runner.pairs import DuetPlan
+from aaco.workflows.duet import kept, sides
+from aaco.workflows.duet.compare import DuetRequest, DuetSide
 
-PLANNED = Duet(0, "change", (1, 0), (0, 1, 1))
+PLANNED = DuetPlan(0, "change", (1, 0), (0, 1, 1))
 
 
 def rows(*changed, planned=PLANNED):
@@ -43,7 +44,7 @@ def test_pairs_say_which_side_was_created_and_ran_first(tmp_path):
     assert table["baseline_ms"] == pytest.approx([1e-4] * 3) and table["current_ms"] == pytest.approx([1.1e-4] * 3)
     assert table["ran_first"] == ["baseline", "current", "current"] and set(table["created_first"]) == {"current"}
     assert table["spin_ns"] == [51, 53, 55] and table["disturbed"] == [None] * 3
-    commands = Duet(0, "change", None, (0, 1, 1))
+    commands = DuetPlan(0, "change", None, (0, 1, 1))
     assert pairs.parse(tmp_path, [commands])["created_first"].null_count == 3
 
 
@@ -75,18 +76,18 @@ def test_a_record_that_is_not_there_is_refused(tmp_path):
 
 def test_more_rows_than_planned_are_refused(tmp_path):
     with pytest.raises(BadCapture, match="planned"):
-        pairs.parse(written(tmp_path, rows(planned=Duet(0, "change", (1, 0), (0, 1, 1, 0)))), [PLANNED])
+        pairs.parse(written(tmp_path, rows(planned=DuetPlan(0, "change", (1, 0), (0, 1, 1, 0)))), [PLANNED])
 
 
 @pytest.mark.parametrize("changed", [{"created": [0, 0]}, {"first": [2]}, {"kind": "neither"}])
 def test_a_plan_that_cannot_be_is_refused(changed):
     with pytest.raises(ValueError):
-        Duet.of(PLANNED.document() | changed)
-    assert Duet.of(PLANNED.document()) == PLANNED
+        DuetPlan.of(PLANNED.document() | changed)
+    assert DuetPlan.of(PLANNED.document()) == PLANNED
 
 
 def test_controls_are_one_side_twice():
-    assert [Duet(0, kind, (0, 1), ()).sides for kind in ("change", "baseline control", "current control")] \
+    assert [DuetPlan(0, kind, (0, 1), ()).sides for kind in ("change", "baseline control", "current control")] \
         == [(0, 1), (0, 0), (1, 1)]
 
 
@@ -106,8 +107,8 @@ def settings_here(tmp_path_factory):
 
 def test_what_differs_between_two_sides_is_named(settings_here):
     """Mutation: the session's options left out of the facts."""
-    before = sides.prepare(Side(model="bert-tiny"), settings_here, {})
-    after = sides.prepare(Side(model="bert-tiny", options={"intra_op_threads": "1", "graph_optimization": "basic"},
+    before = sides.prepare(DuetSide(model="bert-tiny"), settings_here, {})
+    after = sides.prepare(DuetSide(model="bert-tiny", options={"intra_op_threads": "1", "graph_optimization": "basic"},
                                environment={"OMP_NUM_THREADS": "1", "MY_TOKEN": "hunter2hunter2"}), settings_here, {})
     ran = {"baseline": {"onnxruntime": "1.2"}, "current": {"onnxruntime": "1.3"}}
     found = {item.fact: (item.baseline, item.current) for item in sides.differences(before, after, ran)}
@@ -115,16 +116,16 @@ def test_what_differs_between_two_sides_is_named(settings_here):
                      "environment.OMP_NUM_THREADS": (None, "1"), "environment.MY_TOKEN": (None, "<withheld>"),
                      "onnxruntime": ("1.2", "1.3")}
     assert before.same_as != after.same_as and before.on_host
-    assert before.same_as == sides.prepare(Side(model="bert-tiny"), settings_here, {}).same_as
+    assert before.same_as == sides.prepare(DuetSide(model="bert-tiny"), settings_here, {}).same_as
 
 
 @pytest.mark.parametrize("side, error", [
-    (Side(model="bert-tiny", options={"speed": "1"}), UsageError),
-    (Side(model="bert-tiny", options={"intra_op_threads": "many"}), UsageError),
-    (Side(model="bert-tiny", options={"batch": "0"}), UsageError),
-    (Side(model="bert-tiny", environment={"a b": "1"}), UsageError),
-    (Side(command=("true",), options={"batch": "1"}), UsageError),
-    (Side(command=("no-such-command-here",)), Missing)])
+    (DuetSide(model="bert-tiny", options={"speed": "1"}), UsageError),
+    (DuetSide(model="bert-tiny", options={"intra_op_threads": "many"}), UsageError),
+    (DuetSide(model="bert-tiny", options={"batch": "0"}), UsageError),
+    (DuetSide(model="bert-tiny", environment={"a b": "1"}), UsageError),
+    (DuetSide(command=("true",), options={"batch": "1"}), UsageError),
+    (DuetSide(command=("no-such-command-here",)), Missing)])
 def test_sides_that_cannot_be_are_refused(settings_here, side, error):
     with pytest.raises(error):
         sides.prepare(side, settings_here, {})
@@ -134,12 +135,13 @@ def test_sides_that_cannot_be_are_refused(settings_here, side, error):
     {"processes": 1}, {"pairs": 0}, {"level": 1.0}, {"level": 0.1}, {"tolerance_pct": 0.4}, {"most": 4}])
 def test_requests_that_cannot_be_are_refused(asked):
     with pytest.raises(UsageError):
-        Request(**asked)
+        DuetRequest(**asked)
 
 
 def test_the_command_to_do_it_again_names_all_but_secrets():
-    side = Side(command=("tool", "--password", "hunter2hunter2"))
-    words = kept.words(side, Side(command=("tool",), environment={"A": "b c"}), Request(most=9), {"timeout_s": 3.0}, 7)
+    side = DuetSide(command=("tool", "--password", "hunter2hunter2"))
+    words = kept.words(side, DuetSide(command=("tool",), environment={"A": "b c"}), DuetRequest(most=9),
+                       {"timeout_s": 3.0}, 7)
     assert "hunter2" not in words and "--seed 7" in words and "--most-processes 9" in words
     assert "--env-b 'A=b c'" in words and "--timeout 3.0" in words
 
@@ -148,11 +150,11 @@ def test_how_a_run_measures_is_no_setting_of_a_duet(settings_here):
     """Mutation: the laboratory and the warm-up of runs taken over, of models alone: that of commands has neither."""
     of_runs = resolve(overrides={"storage": {"cache_dir": settings_here.config.storage.cache_dir},
                                  "profiling": {"warmup": "auto", "lab": "basic"}}, environment={})
-    plan = sides.prepare(Side(model="bert-tiny"), of_runs, {}).plan
+    plan = sides.prepare(DuetSide(model="bert-tiny"), of_runs, {}).plan
     assert (plan.lab, plan.settle) == (None, False)
-    assert sides.prepare(Side(model="bert-tiny"), of_runs, {"lab": "strict"}).plan.lab == "strict"
+    assert sides.prepare(DuetSide(model="bert-tiny"), of_runs, {"lab": "strict"}).plan.lab == "strict"
 
 
 def test_a_plan_of_a_comparison_is_one_of_a_session(settings_here):
-    prepared = sides.prepare(Side(command=("true",)), settings_here, {})
+    prepared = sides.prepare(DuetSide(command=("true",)), settings_here, {})
     assert Planned.model_validate(dict(prepared.identifies["plan"])).model == "true"

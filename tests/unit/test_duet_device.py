@@ -14,17 +14,17 @@ import pytest
 
 from aaco.core.errors import AacoError, BadCapture
 from aaco.core.tables import PAIRS
-from aaco.duet import device, kept, past
-from aaco.governance import duet, duet_verdict
-from aaco.governance.duet_verdict import DEVICE, Terms, Traced
-from aaco.report import verdict as report
+from aaco.governance.interleaved import duet, duet_verdict
+from aaco.governance.interleaved.duet_verdict import DEVICE, Terms, Traced
+from aaco.report.sections import verdict as report
 from aaco.runner import pairs
 from aaco.runner.duet import ModelSide
-from aaco.runner.pairs import Duet
-from aaco.tracelake.replicates import LATENCY
+from aaco.runner.pairs import DuetPlan
+from aaco.tracelake.history.replicates import LATENCY
+from aaco.workflows.duet import device, kept, past
 from tests.fakes import cupti
 
-PLANNED = Duet(0, "change", (0, 1), (0, 1, 1))
+PLANNED = DuetPlan(0, "change", (0, 1), (0, 1, 1))
 SIDES = [side for first in PLANNED.first for side in (first, 1 - first)]
 TERMS = Terms(2.0, 0.01, duet.looks(5, 5, 0.01), "process", True, None, "no history")
 # A process of a duet: it warms up, and takes its turns, four kernels of 100 and 200 ns or six; and before each turn

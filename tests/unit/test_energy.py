@@ -13,27 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco import ingest
-from aaco.analytics import energy
-from aaco.analytics.energy import Curve, Power, spent, trapezoid
-from aaco.analytics.inputs import Spans
 from aaco.analytics.measure import measure
-from aaco.collectors import nvml
+from aaco.analytics.quality import energy
+from aaco.analytics.quality.energy import Power, PowerCurve, measured_energy, trapezoid
+from aaco.collectors.gpu import nvml
 from aaco.core.config import Analysis
+from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent
 from aaco.core.tables import GPU_EVENTS, INFERENCE_ITERS, SAMPLES
+from aaco.steps.device.devices_used import devices_used
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 S = 1_000_000_000
 
 
-def spans(*ends: tuple[float, float]) -> Spans:
+def spans(*ends: tuple[float, float]) -> MeasuredSpans:
     found = np.array([[int(first * S), int(last * S)] for first, last in ends], np.int64)
-    return Spans(found[:, 0], found[:, 1])
+    return MeasuredSpans(found[:, 0], found[:, 1])
 
 
-def curve(seconds: np.ndarray, watts: np.ndarray, lag_ns: int = 0) -> Curve:
-    return Curve((seconds * S).astype(np.int64), watts, lag_ns)
+def curve(seconds: np.ndarray, watts: np.ndarray, lag_ns: int = 0) -> PowerCurve:
+    return PowerCurve((seconds * S).astype(np.int64), watts, lag_ns)
 
 
 @given(st.floats(-50, 50), st.floats(200, 700), st.floats(0.05, 0.9), st.floats(1.1, 4))
@@ -56,7 +56,7 @@ def test_the_interval_holds_the_truth_of_a_simulated_sensor() -> None:
         seen = truth[np.searchsorted(grid, np.clip(looks - late, 0, None))] * rng.uniform(0.96, 1.04)
         first, last = rng.uniform(0.5, 1.5), rng.uniform(3.5, 5.5)
         inside = (grid >= first) & (grid < last)
-        found = spent(Power({0: curve(looks, seen, energy.LAG_NS)}, ""), spans((first, last)))
+        found = measured_energy(Power({0: curve(looks, seen, energy.LAG_NS)}, ""), spans((first, last)))
         held += found.low <= float(truth[inside].sum()) * 0.0005 <= found.high
     assert held >= 190
 
@@ -71,7 +71,7 @@ def test_the_interval_holds_the_truth_of_a_simulated_sensor() -> None:
 def test_what_samples_cannot_carry_is_absent(seconds: np.ndarray, watts: np.ndarray, why: str) -> None:
     """Mutations: FEWEST 1; no look at holes, at the ends or inside; a stuck sensor believed."""
     with pytest.raises(Absent, match=why):
-        spent(Power({0: curve(seconds, watts)}, ""), spans((1, 4)))
+        measured_energy(Power({0: curve(seconds, watts)}, ""), spans((1, 4)))
 
 
 def test_an_h200s_power_agrees_with_its_energy_counter() -> None:
@@ -81,14 +81,14 @@ def test_an_h200s_power_agrees_with_its_energy_counter() -> None:
     at, instant, counter = rows[:, 0] - rows[0, 0], rows[:, 1] / 1e3, rows[:, 3] / 1e3
     new = np.concatenate(([0], np.flatnonzero(np.diff(counter)) + 1))
     told = np.concatenate(([0], np.flatnonzero(np.diff(instant)) + 1))
-    device = Power({0: Curve(at[told], instant[told], energy.LAG_NS)}, "")
+    device = Power({0: PowerCurve(at[told], instant[told], energy.LAG_NS)}, "")
     for first, last in ((1.6, 4.2), (2, 4), (2.3, 3.7), (1, 5), (3, 5), (0.5, 3.1), (1.2, 3)):
         truth = np.interp([first * S, last * S], at[new], counter[new])
-        found = spent(device, spans((first, last)))
+        found = measured_energy(device, spans((first, last)))
         assert found.low < truth[1] - truth[0] < found.high
         assert found.high - found.low < 0.3 * found.value
         assert found.value == pytest.approx(truth[1] - truth[0], rel=0.017)
-    flat = spent(device, spans((2.3, 3.7)))
+    flat = measured_energy(device, spans((2.3, 3.7)))
     assert flat.value / 1.4 == pytest.approx(690, rel=0.02)
 
 
@@ -214,12 +214,13 @@ def test_memory_is_known_where_what_is_measured_lies_between_two_samples() -> No
 def test_a_run_on_cpus_has_no_device() -> None:
     """Whoever works on the host's only device meanwhile. Mutation: there is no other, so it is the run's."""
     session = SimpleNamespace(folder=Path("nowhere"))
-    of_run = ingest.devices(session, {"provider": "CPUExecutionProvider"})
+    of_run = devices_used(session, {"provider": "CPUExecutionProvider"})
     alone = {"gpu_events": told(8, vram_used_bytes=[5] * 80), "inference_iters": inferences(40, 1, 0.1)}
     for name in ("energy_per_inference_j", "peak_vram_bytes", "device_power_of_cap_pct"):
         assert read(alone, **of_run)[name].why_absent == \
             "the run used no device: CPUExecutionProvider works on the host"
-    assert read(alone, **ingest.devices(session, {"provider": "CUDAExecutionProvider"}))["peak_vram_bytes"].value == 5
+    devices = devices_used(session, {"provider": "CUDAExecutionProvider"})
+    assert read(alone, **devices)["peak_vram_bytes"].value == 5
 
 
 def test_what_the_runs_own_processes_held() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from aaco.collectors import environment
-from aaco.collectors.environment import Difference
-from aaco.collectors.machine import Host
+from aaco.collectors.inventory import environment
+from aaco.collectors.inventory.environment import FactDifference
+from aaco.collectors.inventory.machine import Host
 from aaco.core.readings import Absent
-from aaco.core.secrets import WITHHELD
+from aaco.core.redaction import REDACTED, redact_variable
 from tests.fakes import hosts
 
 # Made up, and joined here so that no scanner takes this file for a leak.
@@ -102,24 +102,24 @@ def test_no_name_of_the_host_or_the_user(server: Host) -> None:
 @pytest.mark.parametrize("name", [
     "AACO_TOKEN", "AACO_API_KEY", "NCCL_NET_KEY", "OMP_PASSWORD", "MIOPEN_SECRET_PATH", "HSA_AUTH",
     "ORT_CUDA_CREDENTIALS", "ROCBLAS_COOKIE", "MALLOC_PRIVATE", "AACO_WEBHOOK", "NCCL_COMM_ID"])
-def test_a_name_that_sounds_secret_is_withheld(name: str) -> None:
-    assert environment.variables({name: "1"}) == {name: WITHHELD}
+def test_a_name_that_sounds_secret_is_redacted(name: str) -> None:
+    assert environment.variables({name: "1"}) == {name: REDACTED}
 
 
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("form", ["{}", "level=1,{}", "--opt {}", "a:{}:b", "token={}", "/opt/x/{}"])
-def test_a_value_that_looks_secret_is_withheld(secret: str, form: str) -> None:
+def test_a_value_that_looks_secret_is_redacted(secret: str, form: str) -> None:
     names = ("AACO_LABEL", "NCCL_DEBUG_FILE", "OMP_PLACES", "CUDA_VISIBLE_DEVICES", "ROCM_PATH")
     value = form.format(secret)
-    assert set(environment.variables(dict.fromkeys(names, value)).values()) == {WITHHELD}
+    assert set(environment.variables(dict.fromkeys(names, value)).values()) == {REDACTED}
     kept, left_out = environment.kernel_parameters(f'quiet amdgpu.x="{value}" isolcpus={secret} psi=1')
-    assert kept == [f"amdgpu.x={WITHHELD}", f"isolcpus={WITHHELD}", "psi=1"]
+    assert kept == [f"amdgpu.x={REDACTED}", f"isolcpus={REDACTED}", "psi=1"]
     assert left_out == 1
 
 
-def test_a_value_that_names_its_secret_is_withheld() -> None:
+def test_a_value_that_names_its_secret_is_redacted() -> None:
     for value in (f"--password={WORD}", f"api-key: {WORD}", f"--token {WORD}"):
-        assert environment.shareable("AACO_OPTIONS", value) == WITHHELD
+        assert redact_variable("AACO_OPTIONS", value) == REDACTED
 
 
 @pytest.mark.parametrize(("name", "value"), PLAIN)
@@ -133,7 +133,7 @@ def test_a_plain_value_is_kept(name: str, value: str) -> None:
 def test_random_keys_are_recognised(alphabet: str, length: int) -> None:
     draw = random.Random(7)
     keys = ["".join(draw.choices(alphabet, k=length)) for _ in range(2000)]
-    missed = [key for key in keys if environment.shareable("AACO_LABEL", key) != WITHHELD]
+    missed = [key for key in keys if redact_variable("AACO_LABEL", key) != REDACTED]
     assert len(missed) <= 10, missed[:3]
 
 
@@ -251,8 +251,9 @@ def test_diff() -> None:
          "packages": {"numpy": "1", "gone": "2"}, "python": {"version": "3"}, "cgroup": {"cpus": None}}
     b = {"captured_utc": "2", "load": {"average": [2]}, "cpu": {"smt": "off"}, "gpu": {"amd": [{"model": "b"}]},
          "packages": {"numpy": "1"}, "python": {"version": "3"}}
-    assert environment.diff(a, b) == [Difference("cpu.smt", "on", "off"), Difference("gpu.amd.0.model", "a", "b"),
-                                      Difference("packages.gone", "2", None)]
+    assert environment.diff(a, b) == [FactDifference("cpu.smt", "on", "off"),
+                                      FactDifference("gpu.amd.0.model", "a", "b"),
+                                      FactDifference("packages.gone", "2", None)]
     assert environment.diff(a, a) == []
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from aaco.analytics import families
-from aaco.analytics.families import decode
-from aaco.analytics.operators import FAMILIES, torch
+from aaco.analytics.costs import FAMILIES, torch
+from aaco.analytics.kernels import families
+from aaco.analytics.kernels.families import decode
 
 EXAMPLES = (  # name, family, library
     ("Cijk_Ailk_Bjlk_HHS_BH_MT128x128x32_MI16x16x16x1_SN_GSU4_WG32_8_1", "gemm", "tensile"),

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats
+from aaco.profiler.formats import registry
 
 
 @pytest.fixture
@@ -23,18 +23,18 @@ def database(tmp_path):
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
 def test_the_beginning_of_a_database_is_not_of_an_unknown_format(database, kept):
     """SQLite opens it no more, so no parser sees its tables. Mutation: recognise nothing and leave it at that."""
-    assert formats.recognise(database) is None
+    assert registry.recognise(database) is None
     whole = database.read_bytes()
     database.write_bytes(whole[:int(len(whole) * kept)])
     with pytest.raises(BadCapture, match="cut short"):
-        formats.recognise(database)
+        registry.recognise(database)
 
 
 def test_the_beginning_of_a_gzip_file_is_not_of_an_unknown_format(tmp_path):
     path = tmp_path / "trace.json.gz"
     whole = gzip.compress(b'{"nothing": "we know"}' * 100)
     path.write_bytes(whole)
-    assert formats.recognise(path) is None
+    assert registry.recognise(path) is None
     path.write_bytes(whole[:-12])
     with pytest.raises(BadCapture, match="cut short"):
-        formats.recognise(path)
+        registry.recognise(path)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.analytics.fusion import Step, Tensor, document, opportunities, steps_of
-from aaco.analytics.graph import describe
+from aaco.analytics.fusion.fusion import FusionStep, Tensor, document, opportunities, steps_of
+from aaco.analytics.graph.graph import describe
 from aaco.core.tables import EXECUTED_NODES
 
 KB = 1024
@@ -91,7 +91,8 @@ def test_patterns_by_name(text, pattern):
 
 
 def test_providers_are_not_joined():
-    steps = [Step("a", "Exp", "elementwise", ("CUDA",), 1.0), Step("b", "Neg", "elementwise", ("CPU",), 1.0)]
+    steps = [FusionStep("a", "Exp", "elementwise", ("CUDA",), 1.0),
+             FusionStep("b", "Neg", "elementwise", ("CPU",), 1.0)]
     tensor = Tensor(0, KB, {1})
     steps[0].makes.append(tensor)
     steps[1].reads.append(tensor)
@@ -111,7 +112,7 @@ FAMILIES = ("elementwise", "elementwise", "gemm", "conv", "softmax", "norm", "re
 @st.composite
 def graphs(draw):
     count = draw(st.integers(2, 9))
-    steps = [Step(str(n), kind := draw(st.sampled_from(FAMILIES)), kind, (), 1.0) for n in range(count)]
+    steps = [FusionStep(str(n), kind := draw(st.sampled_from(FAMILIES)), kind, (), 1.0) for n in range(count)]
     for maker in range(count - 1):
         readers = set(draw(st.lists(st.integers(maker + 1, count - 1), max_size=3)))
         tensor = Tensor(maker, draw(st.integers(0, 99)), readers, draw(st.booleans()) or not readers)

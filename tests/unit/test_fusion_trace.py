@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aaco.analytics.fusion_trace import document, made
+from aaco.analytics.fusion.fusion_trace import document, made
 from aaco.core.tables import OPERATORS
 
 NUMBER = '["float","Scalar","Scalar"]'

@@ -20,8 +20,8 @@ from aaco.governance import gate, sla
 from aaco.governance.gate import Measured, Measurement
 from aaco.governance.suite import Benchmark, Ignore, Suite
 from aaco.governance.verdict import Counts, MetricVerdict, RegressionVerdict
-from aaco.report import comment, github, junit, sarif
-from aaco.report import gate as text
+from aaco.report.ci import comment, github, junit, sarif
+from aaco.report.ci import gate as text
 from tests.explained import HOSTILE
 
 TODAY = date(2026, 5, 17)

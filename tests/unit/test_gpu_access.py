@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aaco.collectors import gpu_access
 from aaco.collectors.capabilities import QUESTIONS, Capability
+from aaco.collectors.gpu import gpu_access
 from aaco.core.host import Host
 from tests.fakes import hosts
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from aaco import derive
 from aaco.core.config import Analysis
+from aaco.steps import analyze, explain
 from benchmarks.gpu import attribution
 from benchmarks.gpu.attribution import Capture, Case
 from tests import captured
@@ -26,7 +26,7 @@ def claims_of(session, found):
 def test_a_whole_run_is_whole_on_every_road(tmp_path, calls):
     """Mutation of attribution.py: nodes by the clock from the runs of the warm-up."""
     session, _, kernels = planted(tmp_path, calls=calls)
-    found = claims_of(session, derive.explanation(session, Analysis(), anew=True))
+    found = claims_of(session, explain.explain(session, Analysis(), analyze.recompute(session)))
     whole = f"{RUNS * kernels} of {RUNS * kernels}"
     assert found["kernels with a node"].met and f"{whole} and {whole}" in found["kernels with a node"].measured
     assert found["kernels and nodes by the clock alone"].met
@@ -38,7 +38,7 @@ def test_a_whole_run_is_whole_on_every_road(tmp_path, calls):
 def test_a_run_on_an_h200_is_whole_on_every_road(tmp_path):
     """A CUDA graph, recorded there; its names pass ran without it. Mutation: demangled names are not taken apart."""
     session = captured.session("ort_cuda_h200/bert-tiny", tmp_path)
-    found = claims_of(session, derive.explanation(session, Analysis(), anew=True))
+    found = claims_of(session, explain.explain(session, Analysis(), analyze.recompute(session)))
     assert found["kernels with a node"].measured.startswith("183 of 183 and 183 of 183, 3 of 3 sequences identical")
     assert found["kernels and nodes by the clock alone"].measured == (
         "183 of 183, 61 an inference; 183 in the capture of kernels alone")
@@ -50,14 +50,14 @@ def test_a_run_on_an_h200_is_whole_on_every_road(tmp_path):
 
 def test_a_kernel_more_is_missed_on_every_road(tmp_path):
     session, _, _ = planted(tmp_path, extra=1)
-    found = claims_of(session, derive.explanation(session, Analysis(), anew=True))
+    found = claims_of(session, explain.explain(session, Analysis(), analyze.recompute(session)))
     assert found["kernels with a node"].met is False
     assert found["kernels and nodes by the clock alone"].met is False
 
 
 def test_a_tracer_that_never_began_is_missed_with_its_reason(tmp_path):
     session, _, _ = planted(tmp_path, named=False)
-    one, = claims_of(session, derive.explanation(session, Analysis(), anew=True)).values()
+    one, = claims_of(session, explain.explain(session, Analysis(), analyze.recompute(session))).values()
     assert one.met is False and "no libcupti.so is found" in one.measured
 
 

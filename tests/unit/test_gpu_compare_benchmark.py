@@ -10,7 +10,7 @@ import pytest
 
 from aaco.core.errors import Missing
 from aaco.core.tables import PAIRS
-from aaco.governance.duet_verdict import DEVICE
+from aaco.governance.interleaved.duet_verdict import DEVICE
 from aaco.governance.verdict import Counts, MetricVerdict
 from benchmarks.gpu import _device, compare
 
@@ -31,7 +31,7 @@ def of(monkeypatch, tmp_path):
     def claims(case, compared, apart=(100.0, 105.0), device=(1.0, 1.01), host=(1.0, 1.1)):
         times = {"baseline_device_ms": device, "baseline_ms": host, "current_ms": host}
         table = PAIRS.build(process=[0, 1], kind=["change"] * 2, pair=[0, 0], **times)
-        monkeypatch.setattr(compare.duet, "compare", lambda *given: compared)
+        monkeypatch.setattr(compare.compare, "compare", lambda *given: compared)
         monkeypatch.setattr(compare.store, "read", lambda *given: table)
         spans = {side: cycle([apart[side]]) for side in (0, 1)}
         monkeypatch.setattr(compare, "_apart", lambda side, settings, folder: next(spans[int(folder.name[0])]))
@@ -67,7 +67,7 @@ def test_a_thing_with_itself_must_be_steadier_on_the_device(of):
 
 def test_a_case_that_fails_has_missed_and_the_others_go_on(monkeypatch):
     """Mutation: a device time that is absent is no claim."""
-    monkeypatch.setattr(compare.duet, "compare", lambda *given: said(absent="CUPTI dropped 3 records"))
+    monkeypatch.setattr(compare.compare, "compare", lambda *given: said(absent="CUPTI dropped 3 records"))
     found = list(compare.claims(None))
     assert len(found) == 4 and {claim.met for claim in found} == {False}
     assert found[0].measured == f"{DEVICE} absent: CUPTI dropped 3 records"
@@ -75,5 +75,5 @@ def test_a_case_that_fails_has_missed_and_the_others_go_on(monkeypatch):
     def refuse(*given):
         raise Missing("CUDAExecutionProvider is not in this ONNX Runtime", "")
 
-    monkeypatch.setattr(compare.duet, "compare", refuse)
+    monkeypatch.setattr(compare.compare, "compare", refuse)
     assert [claim.met for claim in compare.claims(None)] == [None] * 4

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aaco.collectors import environment, gpu_settings
+from aaco.collectors.inventory import environment, gpu_settings
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.governance import compare as statistics
 from aaco.governance.compare import Side
-from aaco.tracelake.replicates import ProcessSample, Replicate
+from aaco.tracelake.history.replicates import ProcessSample, Replicate
 from tests.fakes import hosts
 
 RENDER = "sys/class/drm/renderD128/device"

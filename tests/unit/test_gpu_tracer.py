@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from aaco.core.errors import BadCapture, Missing
-from aaco.profiler import cupti as parser
-from aaco.profiler import ncu
-from aaco.profiler.capture import Facts
+from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats.nvidia import cupti as parser
+from aaco.profiler.formats.nvidia import ncu
 from benchmarks.gpu import tracer
 from tests.fakes import cupti
 from tests.fakes import ncu as pages
@@ -133,7 +133,7 @@ def test_the_last_kernels_of_the_work_count_in_their_order(tmp_path):
     path = cupti.write(tmp_path / "1.cupti", ["nvjet_sm90", "fill"], [
         [cupti.kernel(1000 * place, lasted, name, place) for place, (lasted, name) in enumerate(
             [(9000, 1), (400, 1), (77, 2), (100, 1), (300, 1), (200, 1)], 1)][::-1]])
-    tables = [item for item in parser.parse(path) if not isinstance(item, Facts)]
+    tables = [item for item in parser.parse(path) if not isinstance(item, CaptureFacts)]
     assert tracer.products(tables, (2, 2)).tolist() == [[0.4, 0.1], [0.3, 0.2]]
     with pytest.raises(BadCapture, match="5 kernels of the program's work where 6"):
         tracer.products(tables, (3, 2))
@@ -142,7 +142,7 @@ def test_the_last_kernels_of_the_work_count_in_their_order(tmp_path):
 def test_kernels_of_ncu_have_no_time_but_an_order(tmp_path):
     metrics = [("spin", {"gpu__time_duration.sum": ("ns", f"{time:,}")}) for time in (250_000, 500_000, 1_000_000)]
     (tmp_path / "1.csv").write_text(pages.page(metrics * 2))
-    tables = [item for item in ncu.parse(tmp_path / "1.csv") if not isinstance(item, Facts)
+    tables = [item for item in ncu.parse(tmp_path / "1.csv") if not isinstance(item, CaptureFacts)
               and item.schema.metadata[b"aaco.table"] == b"kernels"]
     assert tracer.products(tables, (2, 3)).tolist() == [[250, 500, 1000]] * 2
 
@@ -177,7 +177,7 @@ def test_ncu_is_asked_by_our_own_launcher(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     made = cupti.write(tmp_path / "1.cupti", ["spin"], [
         [cupti.kernel(10**6 * place, 100_000, 1, place) for place in range(1, 2 * tracer.APART + 1)]])
-    tables = {"kernels": [item for item in parser.parse(made) if not isinstance(item, Facts)]}
+    tables = {"kernels": [item for item in parser.parse(made) if not isinstance(item, CaptureFacts)]}
     monkeypatch.setattr(tracer, "_run", lambda mode, *words: ({"kinds": ["spin/2", "spin/1"]}, tables, []))
     found = tracer._against_ncu()
     assert found.met and found.measured == "0.20 %: spin/2 (100 us) -0.20 %, spin/1 (100 us) -0.20 %"

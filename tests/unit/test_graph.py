@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from aaco.analytics.graph import describe, inline
-from aaco.analytics.operators import TABLE, TensorType, modelled
+from aaco.analytics.costs import TABLE, TensorType, modelled
+from aaco.analytics.graph.graph import describe, inline
 from aaco.core.errors import ModelError
 from aaco.core.tables import GRAPH_EDGES, GRAPH_NODES
 from aaco.runner import zoo

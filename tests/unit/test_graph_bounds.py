@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from aaco.analytics.graph import describe
-from aaco.analytics.graph_bounds import graph_memory, longest
+from aaco.analytics.graph.graph import describe
+from aaco.analytics.graph.graph_bounds import graph_memory, longest
 from aaco.analytics.metrics.graph import graph_peak_live_bytes
 from aaco.core.readings import Absent
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import health
+from aaco.analytics.quality import health
 from aaco.core.readings import Absent
 
 GOOD = {"latency_cov_pct": 0.0, "hardware_envelope_utilization": 1.0, "launch_tax_pct": 0.0,
@@ -34,7 +34,7 @@ def test_there_is_an_index_from_sixty_per_cent_of_the_weight_on(measured):
 
 def test_the_trend_is_the_median_slope_of_the_last_ten():
     """Mutation: taking the first ten."""
-    assert health.trend([0, 0, *range(50, 70, 2)]) == health.Trend(2.0, 10)
+    assert health.trend([0, 0, *range(50, 70, 2)]) == health.HealthTrend(2.0, 10)
     assert [health.trend(list(scores)).direction for scores in ((80, 70, 60), (80, 80.5, 81), (10, 30, 50))] == [
         "declining", "steady", "improving"]
     with pytest.raises(Absent, match="needs 3"):

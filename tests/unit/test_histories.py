@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco import histories
 from aaco.core.errors import BadCapture, NoBaseline, UsageError
 from aaco.core.readings import Absent
-from aaco.histories import Choice
 from aaco.profiler.histories import formats, plain_json, samples
-from aaco.tracelake.history import History, Key
+from aaco.tracelake.history.history import History, Key
+from aaco.workflows import history as histories
+from aaco.workflows.history import HistoryFilter
 from tests.captured import CAPTURES
 from tests.contract.hostile import cut, flipped
 
@@ -103,7 +103,7 @@ def test_a_csv_of_many_columns_has_a_history_for_each(tmp_path):
                                   '{"values": [1.5, 2.5, 3.5]}', '[{"value": 1.5}, {"value": 2.5}, {"value": 3.5}]',
                                   '{"series": [{"benchmark": "h", "values": [1.5, 2.5, 3.5]}]}'])
 def test_plain_forms_of_the_same_history(tmp_path, text):
-    series, = histories.of_files(histories.read([written(tmp_path, text)]), Choice())
+    series, = histories.of_files(histories.read([written(tmp_path, text)]), HistoryFilter())
     assert series.values.tolist() == [1.5, 2.5, 3.5] and series.key == Key("h", "value", "", "")
     assert series.times_ns == (None,) * 3
 
@@ -197,19 +197,19 @@ def test_times_that_go_back_in_a_file_are_noticed_and_newest_first_is_an_order(t
 
 def test_sessions_are_in_the_order_of_time_unless_one_has_none(tmp_path):
     rows = [{"time": f"2026-01-0{day}", "commit": str(day), "value": day} for day in (3, 1, 2)]
-    in_time, = histories.of_files(histories.read([written(tmp_path, json.dumps(rows))]), Choice())
+    in_time, = histories.of_files(histories.read([written(tmp_path, json.dumps(rows))]), HistoryFilter())
     assert in_time.values.tolist() == [1, 2, 3]
     del rows[1]["time"]
-    as_written, = histories.of_files(histories.read([written(tmp_path, json.dumps(rows))]), Choice())
+    as_written, = histories.of_files(histories.read([written(tmp_path, json.dumps(rows))]), HistoryFilter())
     assert as_written.values.tolist() == [3, 1, 2]
 
 
 def test_units_do_not_mix_and_names_that_are_not_there_are_refused(tmp_path):
     path = written(tmp_path, "commit,value,unit\na,1,ms\nb,2,us\n")
     with pytest.raises(UsageError, match="ms and us in one history"):
-        histories.of_files(histories.read([path]), Choice())
+        histories.of_files(histories.read([path]), HistoryFilter())
     with pytest.raises(UsageError, match="no history of that name"):
-        histories.of_files(histories.read([path]), Choice(benchmark="other"))
+        histories.of_files(histories.read([path]), HistoryFilter(benchmark="other"))
 
 
 def test_what_is_taken_in_is_what_the_store_holds_and_twice_is_once(tmp_path):
@@ -217,8 +217,9 @@ def test_what_is_taken_in_is_what_the_store_holds_and_twice_is_once(tmp_path):
     added, read, timeless = histories.take_in(tmp_path, paths)
     assert added == len(read.samples) == 16 and not timeless
     assert histories.take_in(tmp_path, paths)[0] == 0
-    stored = {series.key: series.values.tolist() for series in histories.of_store(tmp_path, Choice())}
-    given_ = {series.key: series.values.tolist() for series in histories.of_files(histories.read(paths), Choice())}
+    stored = {series.key: series.values.tolist() for series in histories.of_store(tmp_path, HistoryFilter())}
+    given_ = {series.key: series.values.tolist()
+              for series in histories.of_files(histories.read(paths), HistoryFilter())}
     assert stored == given_
 
 
@@ -251,7 +252,7 @@ def test_the_last_change_of_a_key_for_its_verdict(tmp_path):
     with pytest.raises(Absent, match="no history of other"):
         histories.last_change(tmp_path, Key("other", "value", "", ""))
     with pytest.raises(NoBaseline):
-        histories.of_store(tmp_path / "empty", Choice())
+        histories.of_store(tmp_path / "empty", HistoryFilter())
 
 
 def test_the_forms_of_plain_json_are_those_of_its_manual():

@@ -20,7 +20,7 @@ import pytest
 
 from aaco.core import files
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, UsageError
-from aaco.tracelake.history import History, Key, Sample
+from aaco.tracelake.history.history import History, Key, Sample
 
 KEY = Key("resnet50", "latency_ms", "m1", "c1")
 START_NS = 1_700_000_000 * 10**9
@@ -53,7 +53,7 @@ def test_a_store_is_made_by_one_at_a_time(tmp_path):
 
 def test_who_may_write_nobody_else_may(tmp_path, monkeypatch):
     """From the beginning on, not from the first row. Mutation: BEGIN, which lets two look before either writes."""
-    monkeypatch.setattr("aaco.tracelake.history.PATIENCE_S", 0.01)
+    monkeypatch.setattr("aaco.tracelake.history.history.PATIENCE_S", 0.01)
     with History.open(tmp_path) as one, History.open(tmp_path) as other:
         with one.transaction(), pytest.raises(StorageError, match="locked"):
             other.append([sample()])
@@ -197,7 +197,7 @@ def test_nothing_can_be_changed_or_removed(history):
 
 WRITER = """
 import sys
-from aaco.tracelake.history import History
+from aaco.tracelake.history.history import History
 from tests.unit.test_history import session
 name, count, each = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 for index in range(count):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from aaco.analytics.idle import Idling, conditions
-from aaco.analytics.linking import Callers, Linker
-from aaco.analytics.timeline import Timeline
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline.idle import Idling, conditions
+from aaco.analytics.timeline.timeline import Timeline
 from aaco.core import tables
 from tests import kineto_rows, timed
 from tests.timed import at
@@ -20,7 +20,7 @@ def idle(kernels=(), calls=(), copies=(), system_events=None, gpu_events=None):
 
 
 def of_tables(found, known=None):
-    lanes, callers, idling = Lanes(), Callers(), Idling(known)
+    lanes, callers, idling = WorkReader(), Callers(), Idling(known)
     linked = Linker().feed(lanes.work(found["kernels"], found["copies"]), callers.calls(found["api_calls"]), None)
     idling.feed(linked, [key[1] for key in lanes.devices.known], [key[2] for key in callers.threads.known])
     return idling.result(lanes.devices.known, lanes.streams.known, lanes.names.known)
@@ -39,6 +39,8 @@ def causes(lane):
 
 FIRST = at(0, 100_000)  # the kernel before the gap
 NEXT = at(200_000, 300_000, correlation_id=2)  # the kernel after it: a gap of 100 us
+PAUSED = at(600_000, 700_000, correlation_id=2)  # after a gap of 500 us, in which the host did something else
+PAUSED_LAUNCH = at(590_000, 595_000, correlation_id=2)
 
 
 def test_the_host_came_late():
@@ -56,18 +58,46 @@ def test_the_host_was_still_waiting_when_the_device_ran_dry():
 
 
 def test_a_short_wait_explains_no_more_than_its_length():
-    """Mutation: `np.minimum(self.ns, blocked)` -> `self.ns`."""
-    found = idle([FIRST, NEXT], [at(95_000, 105_000, name="cudaDeviceSynchronize"),
-                                 at(190_000, 195_000, correlation_id=2)])
-    assert causes(found.devices[0]) == {"sync_wait": 10_000, "host_wait": 90_000}
+    """What follows is a pause. Mutation: `np.minimum(late_ns, blocked)` -> `late_ns`."""
+    found = idle([FIRST, PAUSED], [at(95_000, 105_000, name="cudaDeviceSynchronize"), PAUSED_LAUNCH])
+    assert causes(found.devices[0]) == {"sync_wait": 10_000, "host_wait": 490_000}
     assert found.devices[0].causes["host_wait"].count == found.devices[0].gaps == 1
 
 
 def test_a_wait_that_began_after_the_device_ran_dry_takes_its_time_and_the_way_to_it():
     """Mutation: `synced_until > began` -> `(call.synced_from <= began) & (call.synced_until > began)`."""
-    found = idle([FIRST, NEXT], [at(0, 101_000), at(110_000, 112_000, name="cudaDeviceSynchronize"),
+    found = idle([FIRST, PAUSED], [at(0, 101_000), at(110_000, 112_000, name="cudaDeviceSynchronize"), PAUSED_LAUNCH])
+    assert causes(found.devices[0]) == {"sync_wait": 11_000, "host_wait": 489_000}
+
+
+def test_after_a_drain_the_whole_gap_is_the_waits_unless_the_host_pauses():
+    """Mutation: `(late_ns - blocked < PAUSE_NS)` -> `(late_ns - blocked < 0)`."""
+    found = idle([FIRST, NEXT], [at(95_000, 105_000, name="cudaDeviceSynchronize"),
                                  at(190_000, 195_000, correlation_id=2)])
-    assert causes(found.devices[0]) == {"sync_wait": 11_000, "host_wait": 89_000}
+    assert causes(found.devices[0]) == {"sync_wait": 100_000}
+
+
+def test_the_gap_before_a_copy_that_is_waited_for_is_the_way_to_the_wait():
+    """A kernel, a value copied and waited for, the next kernel. Without the wait the gap before the copy is launching.
+    Mutation: `before_copy & gaps.late` -> `before_copy & ~gaps.late`."""
+    read = [at(140_000, 145_000, name="cudaMemcpyAsync", correlation_id=3)]
+    wait, launch = at(146_000, 155_000, name="cudaStreamSynchronize"), at(190_000, 195_000, correlation_id=2)
+    copies = [at(150_000, 151_000, correlation_id=3)]
+    found = idle([FIRST, NEXT], [*read, wait, launch], copies).devices[0]
+    assert causes(found) == {"sync_wait": 99_000} and found.causes["sync_wait"].count == 2
+    found = idle([FIRST, NEXT], [*read, launch], copies).devices[0]
+    assert causes(found) == {"host_wait": 99_000}
+
+
+def test_launched_work_that_does_not_begin_is_held_and_not_the_hosts():
+    """Mutation: `self.ended - since >= START_NS` -> `self.ended - since < 0`."""
+    late = idle([FIRST, at(900_000, 950_000, correlation_id=2)], [at(105_000, 110_000, correlation_id=2)]).devices[0]
+    assert causes(late) == {"host_wait": 10_000, "unknown": 790_000}
+    assert (late.unstarted_ns, late.unstarted, late.launching_ns) == (790_000, 1, 5_000)
+    early = idle([FIRST, at(900_000, 950_000, correlation_id=2)], [at(50_000, 55_000, correlation_id=2)]).devices[0]
+    assert causes(early) == {"unknown": 800_000} and early.unstarted_ns == 800_000
+    none = idle([FIRST, NEXT], [at(105_000, 110_000, correlation_id=2)]).devices[0]
+    assert (none.unstarted_ns, none.unstarted) == (0, 0)
 
 
 def test_a_pause_on_the_way_to_a_wait_is_not_the_wait_s():
@@ -80,10 +110,9 @@ def test_a_pause_on_the_way_to_a_wait_is_not_the_wait_s():
 
 def test_a_value_that_is_read_is_copied_on_the_way_to_the_wait_for_it():
     """Mutation in linking: `(previous < Does.COPY)` -> `(previous <= Does.COPY)`."""
-    found = idle([FIRST, NEXT], [at(0, 101_000), at(108_000, 111_000, name="cudaMemcpyAsync", correlation_id=3),
-                                 at(112_000, 115_000, name="cudaStreamSynchronize"),
-                                 at(190_000, 195_000, correlation_id=2)])
-    assert causes(found.devices[0]) == {"sync_wait": 14_000, "host_wait": 86_000}
+    found = idle([FIRST, PAUSED], [at(0, 101_000), at(108_000, 111_000, name="cudaMemcpyAsync", correlation_id=3),
+                                   at(112_000, 115_000, name="cudaStreamSynchronize"), PAUSED_LAUNCH])
+    assert causes(found.devices[0]) == {"sync_wait": 14_000, "host_wait": 486_000}
 
 
 def test_another_threads_wait_is_not_to_blame():
@@ -93,9 +122,11 @@ def test_another_threads_wait_is_not_to_blame():
 
 
 def test_the_host_was_in_a_copy_call():
-    found = idle([FIRST, NEXT], [at(50_000, 105_000, name="hipMemcpyWithStream", domain="hip", correlation_id=9),
-                                 at(190_000, 195_000, correlation_id=2)])
-    assert causes(found.devices[0]) == {"copy_wait": 55_000, "host_wait": 45_000}
+    copy = at(50_000, 105_000, name="hipMemcpyWithStream", domain="hip", correlation_id=9)
+    assert causes(idle([FIRST, PAUSED], [copy, PAUSED_LAUNCH]).devices[0]) == {"copy_wait": 55_000,
+                                                                               "host_wait": 445_000}
+    found = idle([FIRST, NEXT], [copy, at(190_000, 195_000, correlation_id=2)])
+    assert causes(found.devices[0]) == {"copy_wait": 100_000}
 
 
 def test_the_stream_waited_for_a_copy_on_another():
@@ -195,7 +226,7 @@ TRACES = ("h200/torch_scenarios/{}.trace.json.gz", "kineto/{}.json.gz")
 def test_real_traces(name, main, least):
     found = kineto_rows.read(name)
     result = of_tables(found)
-    lanes, timeline = Lanes(), Timeline()
+    lanes, timeline = WorkReader(), Timeline()
     timeline.feed(lanes.work(found["kernels"], found["copies"]))
     (device,), (lane,) = timeline.devices(lanes.devices.known), result.devices
     assert lane.idle_ns == device.idle_ns == sum(part.ns for part in lane.causes.values())

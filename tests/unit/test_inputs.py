@@ -61,7 +61,7 @@ def test_dynamic_dimensions(shape, batch, expected):
     ([(16000,)], {}, 1, False), ([()], {}, 1, False), ([("batch", 3)], {}, 1, False),
     ([("batch", 3), (100, 4)], {}, 1, False), ([(1, 128), (100, 4)], {}, 1, False),
     ([("batch", 3)], {"shapes": {"x0": [4, 3]}}, 4, False), ([("batch", 3)], {"shapes": {"x0": [1, 3]}}, 1, False),
-    ([("batch", 3)], {"given": {"x0": np.zeros((6, 3), np.float32)}}, 6, False),
+    ([("batch", 3)], {"arrays": {"x0": np.zeros((6, 3), np.float32)}}, 6, False),
     ([("batch", 3)], {"defaults": {"x0": [2, 3]}}, 2, False), ([(8, 3)], {"batch": 8}, 8, True),
     ([(4, 3), (2, 3)], {"batch": 1}, 1, False), ([(4, 3), (2, 3)], {"batch": 2}, 2, False),
 ])
@@ -155,13 +155,13 @@ def test_old_exports_where_the_step_is_one_token():
     ({"shapes": {"input_ids": [64]}}, r"input_ids is \[64\], the model takes input_ids int64\[batch, sequence\]"),
     ({"shapes": {"input_ids": [1, -5]}}, "input_ids is"),
     ({"shapes": {"input_ids": [8, 64]}, "batch": 1}, "is 8, the batch is 1"),
-    ({"given": {"input_ids": np.zeros((4, 9), np.int64)}, "batch": 1}, "is 4, the batch is 1"),
-    ({"given": {"input_ids": np.zeros((1, 9), np.int64)}, "batch": 4}, "is 1, the batch is 4"),
-    ({"given": {"input_ids": np.zeros((1, 9), np.int32)}}, r"input_ids is int32\[1, 9\], the model takes"),
-    ({"given": {"input_ids": np.zeros(9, np.int64)}}, r"input_ids is \[9\], the model takes"),
-    ({"given": {"inptu_ids": np.zeros((1, 9), np.int64)}}, "has no input 'inptu_ids'"),
-    ({"given": {"input_ids": np.full((1, 9), 50, np.int64)}, "vocabulary": {"input_ids": 50}}, "table has 50 rows"),
-    ({"given": {"input_ids": np.zeros((1, 9), np.int64)}, "shapes": {"input_ids": [1, 8]}}, "elsewhere it is 9"),
+    ({"arrays": {"input_ids": np.zeros((4, 9), np.int64)}, "batch": 1}, "is 4, the batch is 1"),
+    ({"arrays": {"input_ids": np.zeros((1, 9), np.int64)}, "batch": 4}, "is 1, the batch is 4"),
+    ({"arrays": {"input_ids": np.zeros((1, 9), np.int32)}}, r"input_ids is int32\[1, 9\], the model takes"),
+    ({"arrays": {"input_ids": np.zeros(9, np.int64)}}, r"input_ids is \[9\], the model takes"),
+    ({"arrays": {"inptu_ids": np.zeros((1, 9), np.int64)}}, "has no input 'inptu_ids'"),
+    ({"arrays": {"input_ids": np.full((1, 9), 50, np.int64)}, "vocabulary": {"input_ids": 50}}, "table has 50 rows"),
+    ({"arrays": {"input_ids": np.zeros((1, 9), np.int64)}, "shapes": {"input_ids": [1, 8]}}, "elsewhere it is 9"),
 ])
 def test_what_cannot_be_is_said(asked, says):
     with pytest.raises(UsageError, match=says) as caught:
@@ -194,8 +194,8 @@ def test_defaults_give_way():
     defaults = {"input_ids": [1, 99], "attention_mask": [1, 99]}
     assert sizes(BERT, defaults=defaults)["attention_mask"] == (1, 99)
     assert sizes(BERT, defaults=defaults, shapes={"input_ids": [1, 64]})["attention_mask"] == (1, 64)
-    given = {"input_ids": np.zeros((1, 7), np.int64)}
-    assert sizes(BERT, defaults=defaults, given=given)["attention_mask"] == (1, 7)
+    arrays = {"input_ids": np.zeros((1, 7), np.int64)}
+    assert sizes(BERT, defaults=defaults, arrays=arrays)["attention_mask"] == (1, 7)
     assert sizes(BERT, defaults={"input_ids": ["batch", None]})["attention_mask"] == (1, 128)
     decoder = {"input_ids": [1, 128], "attention_mask": [1, 128]}
     found = sizes(DECODER, defaults=decoder, shapes={"input_ids": [1, 1], "past_key_values.0.key": [1, 4, 64, 8]})
@@ -238,7 +238,7 @@ def test_text_cannot_be_made_up_but_given():
     text = [InputSpec("text", "string", ("batch",))]
     with pytest.raises(ModelError, match="cannot be made up"):
         make_inputs(text)
-    assert make_inputs(text, given={"text": np.array(["hello"])})["text"].tolist() == ["hello"]
+    assert make_inputs(text, arrays={"text": np.array(["hello"])})["text"].tolist() == ["hello"]
 
 
 def test_positions_beyond_their_table_are_refused():
@@ -352,7 +352,7 @@ def test_npz_of_the_user_reaches_the_model(tmp_path):
 def test_bfloat16_survives_numpys_file_format(tmp_path):
     array = np.array([[1.5, 2.5]], np.dtype("bfloat16"))
     np.savez(tmp_path / "x.npz", x=array)
-    made = make_inputs([InputSpec("x", "bfloat16", ("batch", 2))], given=inputs.read_npz(tmp_path / "x.npz"))
+    made = make_inputs([InputSpec("x", "bfloat16", ("batch", 2))], arrays=inputs.read_npz(tmp_path / "x.npz"))
     assert made["x"].dtype.name == "bfloat16"
     np.testing.assert_array_equal(made["x"], array)
 

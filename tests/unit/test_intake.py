@@ -15,8 +15,9 @@ from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.tables import KERNELS
 from aaco.runner import iterations
-from aaco.tracelake import intake, queries, store
+from aaco.tracelake import queries, store
 from aaco.tracelake.raw import GZIP
+from aaco.tracelake.share import intake
 
 
 @given(st.lists(st.binary(max_size=3000), min_size=1, max_size=4), st.integers(-2, 2))
@@ -67,7 +68,7 @@ def test_what_would_fill_the_disk_is_refused(tmp_path: Path) -> None:
 
 def test_pages_of_a_table_are_its_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "ROW_GROUP", 7)
-    made = queries.Session(Session.create(tmp_path, {}, "", "0").folder)
+    made = queries.QueryableSession(Session.create(tmp_path, {}, "", "0").folder)
     whole = KERNELS.build(kernel_id=range(31), kernel_name=[f"k{number % 3}" for number in range(31)])
     store.write(made, KERNELS, whole)
     for offset in range(0, 35):

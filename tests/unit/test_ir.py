@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import ir
-from aaco.analytics.ir import passes
-from aaco.report.ir import lines
+from aaco.analytics import compiler
+from aaco.analytics.compiler import passes
+from aaco.report.sections.ir import lines
 
 HERE = Path(__file__).parents[1] / "captures/compiler"
 
@@ -73,7 +73,7 @@ x = @param:x -> float_type, {4, 5}, {5, 1}
 def test_llvm_ir_of_a_kernel():
     """Operations are recounted by hand: every line of a body that is no label. Mutation: taking the entry block for
     one more."""
-    language, (kernel,) = ir.functions(text("scale_gfx90a.ll"))
+    language, (kernel,) = compiler.functions(text("scale_gfx90a.ll"))
     body = re.search(r"^define[^\n]*\n(.*?)^}", text("scale_gfx90a.ll"), re.MULTILINE | re.DOTALL)[1]
     by_hand = [line for line in body.splitlines() if line.startswith("  ")]
     assert (language, kernel.name, kernel.is_kernel) == ("llvm", "scale", True)
@@ -85,7 +85,7 @@ def test_llvm_ir_of_a_kernel():
 
 def test_a_label_of_the_first_block_is_no_further_block():
     """Mutation: counting every label as a block more."""
-    _, (labelled, plain) = ir.functions("""define i32 @f(i32 %x) {
+    _, (labelled, plain) = compiler.functions("""define i32 @f(i32 %x) {
 entry:
   br label %out
 out:                                              ; preds = %entry
@@ -99,7 +99,7 @@ define void @g() {
 
 
 def test_triton_ir():
-    language, (add, helper) = ir.functions(TRITON)
+    language, (add, helper) = compiler.functions(TRITON)
     assert (language, add.name, add.is_kernel, helper.is_kernel) == ("mlir", "add", True, False)
     assert add.workgroup == (256,) and add.lds_bytes == 16384 and add.blocks == 2
     assert add.operations["arith.constant"] == 2 and add.operations["tt.reduce"] == 1
@@ -108,14 +108,14 @@ def test_triton_ir():
 
 
 def test_rocm_mlir():
-    _, (dot, known) = ir.functions(ROCMLIR)
+    _, (dot, known) = compiler.functions(ROCMLIR)
     assert dot.workgroup == (256,) and dot.lds_bytes is None and dot.is_kernel
     assert known.workgroup == (64, 2, 1) and known.lds_bytes == 512
 
 
 def test_a_migraphx_program_ends_before_its_times():
     """Mutation: counting the report of times as instructions too."""
-    language, (main,) = ir.functions(MIGRAPHX)
+    language, (main,) = compiler.functions(MIGRAPHX)
     assert language == "migraphx" and main.operations["gpu::code_object"] == 2 and main.calls == {"mlir_dot_add": 2}
     assert main.operations.total() == 4 and main.workgroup is None and main.lds_bytes is None
 
@@ -205,12 +205,12 @@ func.func @f() {
 
 
 def test_what_is_neither_is_nothing():
-    assert ir.document("hello\nworld") is None and ir.document("") is None and ir.document('{"a": 1}') is None
+    assert [compiler.document(text) for text in ("hello\nworld", "", '{"a": 1}')] == [None, None, None]
 
 
 def test_shown_on_a_terminal():
     for name in ("scale_gfx90a.ll", "print_changed.txt", "time_trace.json"):
-        shown = list(lines(ir.document(text(name)), 5))
+        shown = list(lines(compiler.document(text(name)), 5))
         assert len(shown) > 4 and all(len(line) <= 80 for line in shown)
 
 
@@ -224,7 +224,7 @@ WORDS = st.sampled_from(["define void @f() {", "}", "  ret void", "1:", "module 
 
 @given(st.lists(st.one_of(WORDS, st.text(max_size=30)), max_size=25))
 def test_no_text_breaks_the_readers(rows):
-    found = ir.document("\n".join(rows))
+    found = compiler.document("\n".join(rows))
     if found is not None:
         json.dumps(found, allow_nan=False)
         list(lines(found, 3))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaco.profiler import isa
+from aaco.profiler.formats.code_object import isa
 
 LABELLED = {
     "valu": "v_add_f32_e32 v_fma_f64 v_cndmask_b32_e32 v_readfirstlane_b32 v_accvgpr_read_b32 v_exp_f32 "

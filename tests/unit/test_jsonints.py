@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.profiler import jsonints
+from aaco.profiler.io import jsonints
 
 INTEGERS = st.integers(-(1 << 62) + 1, (1 << 62) - 1)
 JSON = st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text() | st.integers(),

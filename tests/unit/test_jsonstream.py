@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import jsonstream
+from aaco.profiler.io import jsonstream
 
 
 class Event(msgspec.Struct):
@@ -18,7 +18,7 @@ class Event(msgspec.Struct):
 def read(tmp_path, text):
     path = tmp_path / "t.json"
     path.write_bytes(text)
-    document = jsonstream.Document(path, Event)
+    document = jsonstream.JsonDocument(path, Event)
     return [event.name for batch in document.batches() for event in batch], document
 
 
@@ -112,7 +112,7 @@ def test_a_damaged_gzip_stream(tmp_path):
 def test_missing_file_and_folder(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(BadCapture):
-            list(jsonstream.Document(path, Event).batches())
+            list(jsonstream.JsonDocument(path, Event).batches())
         assert jsonstream.head(path) == b""
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import jsonstream, jsonwalk
-from aaco.profiler.jsonwalk import Walk
+from aaco.profiler.io import jsonstream, jsonwalk
+from aaco.profiler.io.jsonwalk import Walk
 
 
 class Record(msgspec.Struct):

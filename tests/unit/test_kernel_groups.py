@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from aaco.analytics import kernel_groups as analytics
+from aaco.analytics.kernels import kernel_groups as analytics
 from aaco.core.config import Analysis
 from aaco.core.session import Session
 from aaco.core.tables import KERNEL_GROUPS, KERNELS
-from aaco.examinations import kernel_groups
+from aaco.steps import make_findings
+from aaco.steps.findings import kernel_groups
 from aaco.tracelake import layout, store
-from aaco.tracelake.lake import Writer
+from aaco.tracelake.ingest.lake import Writer
 
 
 @pytest.mark.parametrize("run_bytes", [1 << 10, 1 << 22])
@@ -29,7 +30,7 @@ def test_however_little_is_sorted_at_once_the_table_is_the_same(tmp_path, monkey
     tables = {"kernels": {"start_ns": 0, "end_ns": 10**9}}
     session.write_json(layout.CAPTURES, {"schema_version": 1, "captures": [{"tables": tables}]})
     monkeypatch.setattr(kernel_groups.documents, "require", lambda session, name: session.read_json(name))
-    kernel_groups.examine(session, Analysis())
+    make_findings.make_one(session, "kernel_groups", Analysis())
     whole = rows.select(analytics.COLUMNS).unify_dictionaries().combine_chunks()
     wanted = analytics.group(whole.to_batches, 10**9).to_pylist()
     found = store.read(session, KERNEL_GROUPS).to_pylist()

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaco.collectors import capabilities, kernel_device, kernel_module
-from aaco.collectors.kernel_device import COMMANDS
-from aaco.collectors.kernel_module import EVENT, KINDS, Sampler
+from aaco.collectors import capabilities
+from aaco.collectors.host import kernel_device, kernel_module
+from aaco.collectors.host.kernel_device import COMMANDS
+from aaco.collectors.host.kernel_module import EVENT, KINDS, KernelModuleSampler
 from aaco.core.errors import BadCapture, Missing
 from aaco.core.host import Host
 from aaco.core.tables import SYSTEM_EVENTS
@@ -113,7 +114,7 @@ def test_without_the_module(tmp_path: Path) -> None:
     device = tmp_path / "dev/aaco"
     assert kernel_device.why_not(Host(tmp_path)) == f"{device}: No such file or directory"
     with pytest.raises(Missing, match="No such file") as refused:
-        Sampler(os.getpid(), raw=tmp_path / "raw", device=device).start()
+        KernelModuleSampler(os.getpid(), raw=tmp_path / "raw", device=device).start()
     assert "insmod" in refused.value.fix
     assert not (tmp_path / "raw").exists()
     device.write_bytes(b"")

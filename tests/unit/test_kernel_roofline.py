@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.devices.ceilings import Ceilings
 from aaco.analytics.roofline import placement, summary
 from aaco.analytics.roofline.counted import Work
+from aaco.analytics.roofline.devices.ceilings import Ceilings
 from aaco.analytics.roofline.placement import FLOATS, Kernels, place
 from aaco.core.readings import Absent
 

@@ -8,8 +8,9 @@ import tarfile
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, kfd
-from aaco.profiler.capture import Device, Part
+from aaco.profiler.capture import CapturedDevice, Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.system import kfd
 from tests.parsed import gather, rows
 
 GPU = {"cpu_cores_count": 0, "simd_count": 152, "simd_per_cu": 4, "io_links_count": 1, "lds_size_in_kb": 64,
@@ -52,10 +53,10 @@ def add(tar, name, content):
 def test_devices_facts_and_links(tmp_path, form):
     """Mutation: take heap type 0, the system's memory, for the device's own."""
     path = tree(tmp_path) if form == "tree" else tarball(tmp_path / "t.tar", mode=form)
-    assert formats.recognise(path) is kfd
+    assert registry.recognise(path) is kfd
     tables, facts = gather(kfd.parse(path))
-    assert facts.devices == (Device(1, arch="gfx942", compute_units=38, vram_bytes=1 << 34),)
-    assert facts.records == {"node": 2, "link": 1} and facts.left_out == {kfd.PROCESSORS: Part(1, 0)}
+    assert facts.devices == (CapturedDevice(1, arch="gfx942", compute_units=38, vram_bytes=1 << 34),)
+    assert facts.records == {"node": 2, "link": 1} and facts.left_out == {kfd.PROCESSORS: Subtotal(1, 0)}
     assert facts.problems == ()
     assert rows(tables["device_links"], "src_device", "dst_device", "kind", "direct", "weight", "min_bandwidth_mb_s",
                 "max_bandwidth_mb_s") == [(1, 0, "xgmi", True, 15, None, 50000)]

@@ -8,7 +8,8 @@ import pytest
 from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.core.errors import BadCapture
-from aaco.profiler import chrome, formats, kineto
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.pytorch import chrome, kineto
 from tests import third_party
 from tests.pieces import rows, together
 
@@ -44,7 +45,7 @@ def test_pytorch_1_8_to_1_13(tmp_path):
         {"ph": "s", "id": 71, "pid": 1, "tid": 1, "ts": 1621372487000005, "cat": "async", "name": "launch"},
         {"ph": "f", "id": 71, "pid": 0, "tid": "stream 7", "ts": 1621372487000021, "cat": "async_cpu_to_gpu",
          "name": "async_cpu_to_gpu", "bp": "e"}], schemaVersion=1, deviceProperties=[{"id": 0, "name": "V100"}])
-    assert formats.recognise(path) is kineto
+    assert registry.recognise(path) is kineto
     tables, facts = together(kineto.parse(path))
     balanced(tables, facts)
     assert facts.clock == "realtime"
@@ -209,7 +210,7 @@ def test_any_tools_trace_reads_as_calls(tmp_path):
         {"ph": "X", "name": "whole", "ts": 0, "dur": 1},
         {"ph": "C", "name": "memory", "pid": 1, "ts": 5, "args": {"used": 3, "free": 4.5, "what": "x"}},
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "worker"}}, {"ph": "Z"}, {}]))
-    assert formats.recognise(path) is chrome
+    assert registry.recognise(path) is chrome
     tables, facts = together(chrome.parse(path))
     calls = {row["name"]: row for row in tables["api_calls"].to_pylist()}
     assert {name: (row["t_start_ns"], row["dur_ns"]) for name, row in calls.items()} == {

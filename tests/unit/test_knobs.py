@@ -67,7 +67,7 @@ def tree(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text().strip() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def held(outcomes: list[lab.Outcome]) -> dict[str, bool | None]:
+def held(outcomes: list[lab.KnobResult]) -> dict[str, bool | None]:
     return {each.knob: each.held for each in outcomes}
 
 
@@ -76,7 +76,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Swap is switched in the copy, whatever the path."""
     def call(function: str, path: str, *flags: int) -> None:
         raise Absent(f"{function} {path}: not in a test")
-    monkeypatch.setattr(memory, "_call", call)
+    monkeypatch.setattr(memory, "_call_libc", call)
 
 
 @pytest.mark.usefixtures("strict")
@@ -167,7 +167,7 @@ def test_intel_turbo_is_the_other_way_round(root: Path, host: Host) -> None:
 
 def test_swap_goes_off_and_comes_back_with_its_priority(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
-    monkeypatch.setattr(memory, "_call", lambda *words: calls.append(words))
+    monkeypatch.setattr(memory, "_call_libc", lambda *words: calls.append(words))
     swap = knob("swap", host)
     assert swap.wishes(WANT) == {"/dev/sda2": "off", "/a b": "off"}
     assert [swap.read(path) for path in ("/dev/sda2", "/a b", "/none")] == ["on -2", "on 7", "off"]

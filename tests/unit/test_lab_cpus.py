@@ -63,7 +63,7 @@ class Simulated(Bursts):
     def _most_run_s(self, threads: list[str]) -> float:
         return self.share * STEP_S
 
-    def _make(self, threads: list[str], policy: str) -> None:
+    def _set_policy(self, threads: list[str], policy: str) -> None:
         self.policies.append(policy)
 
 

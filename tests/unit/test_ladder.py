@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aaco.collectors import ladder
+from aaco.collectors.host import ladder
 from aaco.core.errors import Missing, StorageError
 from aaco.core.readings import Absent
 from aaco.core.tables import SYSTEM_EVENTS
@@ -53,7 +53,7 @@ def rungs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder.bpf_gpu, "why_not", lambda host: "no driver")
 
 
-def climb(folder: Path, asked: str) -> ladder.Recording:
+def climb(folder: Path, asked: str) -> ladder.HostRecording:
     return ladder.climb(os.getpid(), folder, 0, asked)
 
 

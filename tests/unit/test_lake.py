@@ -16,8 +16,9 @@ from aaco.core.tables import (
     SAMPLES,
     WAVE_INSTRUCTIONS,
 )
-from aaco.tracelake import lake, queries, spool, store
-from aaco.tracelake.lake import Writer
+from aaco.tracelake import queries, store
+from aaco.tracelake.ingest import external_sort, lake
+from aaco.tracelake.ingest.lake import Writer
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def session(tmp_path):
 def anywhere(request, monkeypatch):
     """The same with everything in memory, and with a run on disk for every piece."""
     if request.param == "on disk":
-        monkeypatch.setattr(spool.Spool.__init__, "__defaults__", (1, 2))
+        monkeypatch.setattr(external_sort.Spool.__init__, "__defaults__", (1, 2))
         monkeypatch.setattr(lake.store, "ROW_GROUP", 3)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from aaco.core.errors import UsageError
-from aaco.profiler import latencies
+from aaco.profiler.formats import latencies
 
 
 @pytest.mark.parametrize(("text", "expected"), [

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from aaco.core.errors import Missing, UsageError
 from aaco.profiler.launchers import (
-    Counter,
     Sampling,
     Tool,
+    ToolCounter,
     Wanted,
     counter_passes,
     migraphx_driver,
@@ -28,8 +28,9 @@ HELP = """usage: rocprofv3 [options] -- <application> [application options]
   --kernel-trace [BOOL]  --memory-copy-trace [BOOL]  --hip-runtime-trace [BOOL]  --marker-trace [BOOL]
   --rccl-trace [BOOL]  --pmc [PMC ...]  --kernel-include-regex REGULAR_EXPRESSION
 """
-LISTED = {"SQ_WAVES": Counter("SQ"), "SQC_MISSES": Counter("SQ"), "TCC_HIT": Counter("TCC"), "TCC_MISS": Counter("TCC"),
-          "L2_RATE": Counter(expression="100*reduce(TCC_HIT,sum)/(reduce(TCC_HIT,sum)+reduce(TCC_MISS,sum))")}
+LISTED = {"SQ_WAVES": ToolCounter("SQ"), "SQC_MISSES": ToolCounter("SQ"), "TCC_HIT": ToolCounter("TCC"),
+          "TCC_MISS": ToolCounter("TCC"),
+          "L2_RATE": ToolCounter(expression="100*reduce(TCC_HIT,sum)/(reduce(TCC_HIT,sum)+reduce(TCC_MISS,sum))")}
 
 
 def tool(formats="{csv,json,pftrace,otf2,rocpd}", **answers):
@@ -61,7 +62,7 @@ def test_an_older_rocprofv3_writes_csv_and_is_told_nothing_it_does_not_know(tmp_
 def test_the_real_list_of_counters_is_read():
     listing = (captures() / "rocprofv3-csv" / "rocm_systems_docs" / "list-avail.txt").read_text()
     found = tool(counters=listing).counters
-    assert found["SQ_WAVES"] == Counter(block="SQ")
+    assert found["SQ_WAVES"] == ToolCounter(block="SQ")
     assert found["ALUStalledByLDS"].expression.startswith("400*reduce(SQ_WAIT_INST_LDS,sum)")
 
 
@@ -79,18 +80,18 @@ def test_what_the_hardware_lacks_is_named_with_what_it_has():
 
 def test_a_value_that_is_computed_takes_the_room_of_what_it_is_computed_from():
     """Broken by: counting a derived value as one counter of a block named like it."""
-    listed = LISTED | {f"TCC_{letter}": Counter("TCC") for letter in "ABC"}
+    listed = LISTED | {f"TCC_{letter}": ToolCounter("TCC") for letter in "ABC"}
     assert counter_passes.plan(["TCC_A", "TCC_B", "TCC_C", "L2_RATE"], listed) == [
         ("TCC_A", "TCC_B", "TCC_C"), ("L2_RATE",)]
     assert counter_passes.plan(["TCC_A", "TCC_B", "L2_RATE", "TCC_HIT"], listed) == [
         ("TCC_A", "TCC_B", "L2_RATE", "TCC_HIT")]
-    wide = listed | {"ALL": Counter(expression="TCC_A+TCC_B+TCC_C+TCC_HIT+TCC_MISS")}
+    wide = listed | {"ALL": ToolCounter(expression="TCC_A+TCC_B+TCC_C+TCC_HIT+TCC_MISS")}
     with pytest.raises(UsageError, match="needs 5 counters"):
         counter_passes.plan(["ALL"], wide)
 
 
 def test_values_computed_from_each_other_come_to_an_end():
-    looped = {"A": Counter(expression="B+1"), "B": Counter(expression="A+SQ_X"), "SQ_X": Counter("SQ")}
+    looped = {"A": ToolCounter(expression="B+1"), "B": ToolCounter(expression="A+SQ_X"), "SQ_X": ToolCounter("SQ")}
     assert counter_passes.plan(["A"], looped) == [("A",)]
 
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from aaco.analytics import launches
-from aaco.analytics.launches import Launching
-from aaco.analytics.linking import Callers, Linker
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline import launches
+from aaco.analytics.timeline.launches import LaunchCounter
 from tests import kineto_rows, timed
 from tests.timed import at
 
 
 def of_tables(found):
-    lanes, callers, launching = Lanes(), Callers(), Launching()
+    lanes, callers, launching = WorkReader(), Callers(), LaunchCounter()
     linked = Linker().feed(lanes.work(found["kernels"], found["copies"]), callers.calls(found["api_calls"]), None)
     launching.feed(linked)
     return launching.result(callers.names.known, lanes.names.known)

@@ -1,4 +1,4 @@
-"""profiler.ledger and profiler.lookup"""
+"""profiler.io.record_accounting and profiler.io.lookup"""
 
 import numpy as np
 import pyarrow as pa
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.profiler import ranks
-from aaco.profiler.capture import Part
-from aaco.profiler.ledger import ABSENT, LATEST_NS, Ledger, total
-from aaco.profiler.lookup import Lookup, Reference
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats import ranks
+from aaco.profiler.io.lookup import Lookup, Reference
+from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, RecordAccount, total
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 TIME = st.none() | st.integers(-5, 5) | st.integers(0, LATEST_NS + 5) | WHOLE
@@ -18,16 +18,16 @@ TIME = st.none() | st.integers(-5, 5) | st.integers(0, LATEST_NS + 5) | WHOLE
 @given(st.lists(st.lists(st.tuples(TIME, TIME)), max_size=3))
 def test_every_record_is_kept_or_left_out_and_so_is_its_time(batches):
     """Against plain integers. Fails when a difference that leaves 64 bits is taken in numpy."""
-    ledger, kept = Ledger("kernel"), []
+    account, kept = RecordAccount("kernel"), []
     for batch in batches:
         start, end = (pa.array([pair[side] for pair in batch], pa.int64()) for side in (0, 1))
-        mask = ledger.timed("kernel", start, end)
+        mask = account.timed("kernel", start, end)
         kept += [pair for pair, good in zip(batch, mask.tolist(), strict=True) if good]
     pairs = [pair for batch in batches for pair in batch]
     timed = [(a, b) for a, b in pairs if a not in (None, ABSENT) and b not in (None, ABSENT)]
     assert kept == [(a, b) for a, b in timed if 0 <= a <= b <= LATEST_NS and (a or b)]
-    facts = ledger.facts("x")
-    assert facts.kernels == Part(len(pairs), sum(b - a for a, b in timed))
+    facts = account.facts("x")
+    assert facts.kernels == Subtotal(len(pairs), sum(b - a for a, b in timed))
     assert facts.kernels.count == len(kept) + sum(part.count for part in facts.left_out.values())
     assert facts.kernels.ns == sum(b - a for a, b in kept) + sum(part.ns for part in facts.left_out.values())
 

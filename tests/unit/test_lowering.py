@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType
 
-from aaco.analytics import lowering
-from aaco.analytics.graph import describe, inline
-from aaco.analytics.lowering import Lowering, lower
+from aaco.analytics.graph import lowering
+from aaco.analytics.graph.graph import describe, inline
+from aaco.analytics.graph.lowering import Lowering, lower
 from tests import graphs, lowering_oracle
 from tests.growth import times_dearer
 from tests.lowering_oracle import ALL, EXTENDED, OFF, Oracle, numbered_nodes, optimised, random_feeds, stripped, unnamed

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aaco.collectors import machine
-from aaco.collectors.machine import Host
+from aaco.collectors.inventory import machine
+from aaco.collectors.inventory.machine import Host
 from aaco.core.cgroup import cgroup
 from aaco.core.machine import GIB, Gpu, Machine
 from aaco.core.readings import Absent

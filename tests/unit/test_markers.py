@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aaco import markers
-from aaco.collectors import user_markers
+from aaco.collectors.host import user_markers
 from aaco.core.errors import BadCapture
 
 PROGRAM = """

@@ -17,5 +17,5 @@ def test_an_error_is_told_whatever_the_exit_code(tmp_path, code, kind):
     path = tmp_path / "outcome.json"
     path.write_text(json.dumps({"error": {"what": "no provider", "fix": "install it"}}))
     with pytest.raises(AacoError, match="no provider") as raised:
-        measured._outcome(code, path, io.BytesIO())
+        measured._check_outcome(code, path, io.BytesIO())
     assert type(raised.value) is kind and raised.value.fix == "install it"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import measurement_quality as quality
 from aaco.analytics import metrics as every
+from aaco.analytics.quality import measurement_quality as quality
 from aaco.core import registry
 from aaco.core.readings import Absent
 

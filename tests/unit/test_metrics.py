@@ -5,14 +5,14 @@ import pyarrow as pa
 import pytest
 
 from aaco.analytics import measure as measuring
+from aaco.analytics.costs.precision import computes_in
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.metrics.kernels import _ratio_of_medians
-from aaco.analytics.operators.precision import computes_in
 from aaco.core import registry, statistics, tables
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Estimate
 from aaco.core.settling import settled_at
-from aaco.derive import caveats
+from aaco.steps.readings import caveats
 
 
 def iterations(latencies, warmup=(), batch=1):

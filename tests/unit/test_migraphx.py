@@ -11,8 +11,8 @@ from aaco.analytics.attribution.symbols import by_symbol
 from aaco.core import tables
 from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
-from aaco.examinations import attribution as examination
-from aaco.profiler import migraphx
+from aaco.profiler.formats.migraphx import migraphx
+from aaco.steps import make_findings
 from benchmarks.ordered import imported
 
 PROGRAM = """module: "main"
@@ -116,7 +116,7 @@ def test_a_program_imported_with_a_trace_names_its_kernels(tmp_path):
             for at, name in enumerate(["conv_add_kernel", "pool_kernel", "pool_kernel"] * 3, 1)]
     (tmp_path / "kernel_trace.csv").write_text("\n".join([header, *rows]) + "\n")
     session = imported([tmp_path / "compiled.txt", tmp_path / "kernel_trace.csv"], tmp_path / "sessions")
-    examination.examine(session, Analysis())
+    make_findings.make_one(session, "attribution", Analysis())
     operators = session.table("operators")
     assert pc.sum(operators["device_ns"]).as_py() == 9 * 500
     assert operators["method"].to_pylist().count("unattributed") == 0

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aaco.analytics.graph import describe
+from aaco.analytics.graph.graph import describe
 from aaco.core.errors import Exit, ModelError
 from aaco.runner import model_file, zoo
 from tests import graphs

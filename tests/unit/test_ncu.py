@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, ncu
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.nvidia import ncu
 from tests.fakes import ncu as fake
 from tests.parsed import gather, rows
 
@@ -21,7 +22,7 @@ FILES = ("roofline.csv.gz", "ort_resnet50_b1.csv.gz")
 def recorded(request):
     """(rows as csv reads them, tables, facts)."""
     path = RECORDED / request.param
-    assert formats.recognise(path) is ncu
+    assert registry.recognise(path) is ncu
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith('"ID"'))
     header, _, *found = csv.reader(lines[at:])
@@ -121,6 +122,6 @@ def test_the_details_page_is_refused(tmp_path):
     path.write_text('"ID","Process ID","Process Name","Host Name","Kernel Name","Section Name","Metric Name",'
                     '"Metric Unit","Metric Value"\n"0","1","p","h","k","Speed","Duration","ns","5"\n')
     assert not ncu.recognises(path)
-    for read in (formats.read, lambda page: list(ncu.parse(page))):
+    for read in (registry.read, lambda page: list(ncu.parse(page))):
         with pytest.raises(BadCapture):
             read(path)

@@ -5,8 +5,9 @@ import sqlite3
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, nsys
-from aaco.profiler.capture import Device, Part
+from aaco.profiler.capture import CapturedDevice, Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.nvidia import nsys
 from tests.fakes.nsys import COPY, EPOCH, KERNEL, P, example, export, kernel
 from tests.pieces import rows, together
 
@@ -35,7 +36,7 @@ def test_kernels(new):
         "lds_bytes": 1536, "scratch_bytes": 16, "source": "nsys", "timed": "execution"}
     assert node["graph_node_id"] == 8589934593
     assert other["process_id"] == 200
-    assert facts.kernels == Part(3, 71)
+    assert facts.kernels == Subtotal(3, 71)
 
 
 def test_each_process_has_its_own_correlation_ids(new):
@@ -65,10 +66,10 @@ def test_calls_and_ranges(new):
         ("mark", "marker", 101, 25, 0)]
     assert len(set(tables["api_calls"]["call_id"].to_pylist())) == 8
     assert facts.left_out == {
-        "NVTX_EVENTS: it is no range and no mark": Part(1, 0),
-        "NVTX_EVENTS: its start or end is missing or no integer": Part(1, 0),
-        "GPU_METRICS: it has no value": Part(1, 0),
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: records of this table are not read": Part(2, 0)}
+        "NVTX_EVENTS: it is no range and no mark": Subtotal(1, 0),
+        "NVTX_EVENTS: its start or end is missing or no integer": Subtotal(1, 0),
+        "GPU_METRICS: it has no value": Subtotal(1, 0),
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: records of this table are not read": Subtotal(2, 0)}
 
 
 def test_memory_and_metrics(new):
@@ -82,9 +83,9 @@ def test_memory_and_metrics(new):
 
 
 def test_what_the_export_says_of_itself_and_what_stays_there(new):
-    assert formats.recognise(new) is nsys
+    assert registry.recognise(new) is nsys
     tables, facts = together(nsys.parse(new))
-    assert facts.devices == (Device(0, "NVIDIA H200", "sm_90", 132, 150 << 30),)
+    assert facts.devices == (CapturedDevice(0, "NVIDIA H200", "sm_90", 132, 150 << 30),)
     assert (facts.tool, facts.tool_version, facts.host, facts.clock) == (
         "Nsight Systems", "2025.3.1.90", "node7", "realtime")
     assert "hunter2" not in str(facts)
@@ -94,13 +95,13 @@ def test_what_the_export_says_of_itself_and_what_stays_there(new):
 
 def test_an_old_export_with_fewer_columns(old):
     """Fails when the process, which its kernels do not say, is taken as one more process."""
-    assert formats.recognise(old) is nsys
+    assert registry.recognise(old) is nsys
     tables, facts = together(nsys.parse(old))
     (kernel,), (copy,) = tables["kernels"].to_pylist(), tables["copies"].to_pylist()
     call = tables["api_calls"].to_pylist()[0]
     assert kernel["correlation_id"] == copy["correlation_id"] == call["correlation_id"] == 5
     assert (kernel["process_id"], kernel["t_start_ns"], kernel["grid_x"]) == (None, 100, 1280)
-    assert (facts.clock, facts.kernels, facts.problems) == ("unknown", Part(1, 30), ())
+    assert (facts.clock, facts.kernels, facts.problems) == ("unknown", Subtotal(1, 30), ())
     assert tables["api_calls"]["name"].to_pylist() == ["cudaLaunchKernel", "r"]
 
 

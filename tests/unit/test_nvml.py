@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from aaco import ingest
-from aaco.collectors import nvml
+from aaco.collectors.gpu import nvml
 from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
 from aaco.core.readings import Absent
 from aaco.core.session import Session
-from aaco.derive import explanation
+from aaco.steps.device.devices_used import devices_used
+from aaco.steps.explain import explain
 
 SOURCE = Path(__file__).parents[1] / "fakes/nvml.c"
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="the fake library needs gcc")
@@ -33,7 +33,7 @@ def build(tmp_path_factory):
 
 def test_a_device_is_read_and_what_it_does_not_tell_is_null(build, tmp_path):
     """Mutation: `SUCCESS` not checked: a device that tells nothing has a power of 345 W."""
-    sampler = nvml.Sampler(0.01, raw=tmp_path / "nvml.bin", library=build())
+    sampler = nvml.NvmlSampler(0.01, raw=tmp_path / "nvml.bin", library=build())
     sampler.start()
     time.sleep(0.05)
     sampler.stop()
@@ -68,7 +68,7 @@ def test_a_run_opens_the_library_once(build, tmp_path):
                     "--", "true"], check=True, capture_output=True, cwd=tmp_path,
                    env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path / "lib"), "FAKE_NVML_LOG": str(opened)})
     assert opened.read_text() == "opened\n"
-    found = explanation(Session((tmp_path / "latest").resolve()), Analysis())
+    found = explain(Session((tmp_path / "latest").resolve()), Analysis())
     assert set(found.tables["gpu_events"]["device_id"].to_pylist()) == {0, 1} and "samples" in found.tables
     assert any(note.startswith("devices were read by NVML") for note in found.notes)
 
@@ -80,7 +80,7 @@ def test_of_two_devices_a_run_has_the_one_that_it_sees(build, tmp_path):
     subprocess.run([sys.executable, "-m", "aaco", "profile", "--runs", "3", "--telemetry", "--sessions-dir", tmp_path,
                     "--", "sleep", "0.3"], check=True, capture_output=True, cwd=tmp_path,
                    env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path / "lib"), "CUDA_VISIBLE_DEVICES": "GPU-5a1c"})
-    held = explanation(Session((tmp_path / "latest").resolve()), Analysis()).readings["device_processes_max"]
+    held = explain(Session((tmp_path / "latest").resolve()), Analysis()).readings["device_processes_max"]
     assert held.value == 2 and held.method == "of device 0: what the run sees"
 
 
@@ -89,18 +89,18 @@ def test_the_device_that_a_provider_was_asked_for_is_the_runs(tmp_path):
     options = {"CUDAExecutionProvider": {"device_id": "1"}, "ROCMExecutionProvider": {"device_id": "1"}}
     for provider, numbers in (("CUDAExecutionProvider", (1,)), ("ROCMExecutionProvider", ()), (None, ())):
         runtime = {"provider": provider, "provider_options": options}
-        assert ingest.devices(Session(tmp_path), runtime) == {"visible_devices": {}, "cuda_numbers": numbers}
+        assert devices_used(Session(tmp_path), runtime) == {"visible_devices": {}, "cuda_numbers": numbers}
 
 
 def test_a_sampler_without_a_device_is_absent(build, tmp_path):
     with pytest.raises(Absent, match="no device"):
-        nvml.Sampler(raw=tmp_path / "nvml.bin", library=build(count=0))
+        nvml.NvmlSampler(raw=tmp_path / "nvml.bin", library=build(count=0))
 
 
 def test_a_killed_recording_is_read_to_its_last_whole_row(build, tmp_path):
     """Mutation: the torn row read with zeros."""
     raw = tmp_path / "nvml.bin"
-    sampler = nvml.Sampler(10, raw=raw, library=build())
+    sampler = nvml.NvmlSampler(10, raw=raw, library=build())
     sampler.start()
     sampler.stop()
     whole = nvml.parse(raw).num_rows

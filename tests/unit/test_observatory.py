@@ -10,9 +10,9 @@ import pytest
 
 import aaco
 from aaco import AacoError, Comparison, Config, Observatory, Session, UsageError
-from aaco.compare import Request
 from aaco.core import session as folders
 from aaco.governance import verdict
+from aaco.workflows.compare_runs import DiffRequest
 from tests import kineto_files
 
 LAYERS = [("aten::linear", [("gemm", 100.0)]), ("aten::gelu", [("gelu<float, 4>(int)", 20.0)])]
@@ -48,14 +48,14 @@ def test_every_error_is_public():
 
 
 def test_an_exception_costs_no_heavy_import():
-    """Mutation: AacoError taken from aaco.observatory."""
+    """Mutation: AacoError taken from aaco.api."""
     code = "import aaco, sys; aaco.AacoError, aaco.Missing; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"numpy", "pyarrow", "pydantic", "duckdb"}.isdisjoint(done.stdout.split())
 
 
 def test_reading_a_trace_brings_no_runtime(tmp_path):
-    """Mutation: aaco.record imported at the top of observatory.py."""
+    """Mutation: aaco.steps.run imported at the top of observatory.py."""
     capture = kineto_files.write(tmp_path / "trace.json", LAYERS, 2)
     code = (f"import sys; from aaco import Config, Observatory; obs = Observatory(Config.default())\n"
             f"obs.analyze(obs.import_captures({str(capture)!r})).summary(); print(*sys.modules)")
@@ -147,7 +147,7 @@ def test_two_traces_have_a_change_and_no_verdict(obs):
 def test_a_tolerance_is_a_percentage(tolerance):
     """Mutation: a NaN that passes as a tolerance."""
     with pytest.raises(UsageError, match="not a percentage above 0"):
-        Request(tolerance)
+        DiffRequest(tolerance)
 
 
 @pytest.mark.parametrize(("status", "regressed"), [("no_baseline", None), ("error", None)])

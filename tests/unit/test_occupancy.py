@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.devices.architectures import ARCHITECTURES
-from aaco.analytics.occupancy import Kernel, occupancy
+from aaco.analytics.roofline.devices.architectures import ARCHITECTURES
+from aaco.analytics.roofline.occupancy import Kernel, occupancy
 from aaco.core.readings import Absent
-from aaco.profiler import ncu
+from aaco.profiler.formats.nvidia import ncu
 from tests.parsed import gather
 
 RECORDED = Path(__file__).parents[1] / "captures" / "ncu_h200"

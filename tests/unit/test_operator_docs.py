@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from aaco.analytics.operators.torch import TABLE
-from aaco.report.operator_docs import page
+from aaco.analytics.costs.torch import TABLE
+from aaco.report.docs.operator_docs import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operators.md"
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aaco.analytics.devices.ceilings import Ceilings, Identity, identified, theoretical
+from aaco.analytics.roofline.devices.ceilings import Ceilings, Identity, identified, theoretical
 from aaco.analytics.roofline.operators import CACHED, placed, rate_of
 from aaco.core.tables import OPERATORS
 

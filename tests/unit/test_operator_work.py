@@ -7,12 +7,12 @@ import json
 import pyarrow as pa
 import pytest
 
+from aaco.analytics.costs.operator_work import document, summed
+from aaco.analytics.costs.torch.priced import NO_OPERATOR, NOTHING, TOO_MUCH, priced
 from aaco.analytics.metrics import operators as metrics
-from aaco.analytics.operator_work import document, summed
-from aaco.analytics.operators.torch.priced import NO_OPERATOR, NOTHING, TOO_MUCH, priced
 from aaco.core.readings import Absent
 from aaco.core.tables import OPERATORS
-from aaco.report.operators import lines
+from aaco.report.sections.operators import lines
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 

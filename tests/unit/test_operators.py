@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper, inliner
 
-from aaco.analytics.graph import describe
-from aaco.analytics.operators import TABLE, Cost, TensorType, cost, family, modelled
-from aaco.analytics.operators.elementwise import PER_ELEMENT, REDUCTIONS
+from aaco.analytics.costs import TABLE, Cost, TensorType, cost, family, modelled
+from aaco.analytics.costs.elementwise import PER_ELEMENT, REDUCTIONS
+from aaco.analytics.graph.graph import describe
 from tests.costs import MICROSOFT, NCHWC, f32, flops, i64, loop_matmul, model_of, moved
 
 FAMILIES = {"gemm", "conv", "attention", "elementwise", "reduction", "softmax", "norm", "copy", "transpose",

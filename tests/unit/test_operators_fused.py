@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from onnx import TensorProto, helper
 
-from aaco.analytics.graph import describe
-from aaco.analytics.operators import TensorType, cost
+from aaco.analytics.costs import TensorType, cost
+from aaco.analytics.graph.graph import describe
 from tests.costs import MICROSOFT, f32, flops, i8, i64, loop_matmul, model_of, moved
 
 # Attention

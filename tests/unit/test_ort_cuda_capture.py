@@ -11,9 +11,9 @@ import onnx
 import pyarrow.compute as pc
 import pytest
 
-from aaco import derive
 from aaco.core.config import Analysis
-from aaco.profiler import ort as ort_profile
+from aaco.profiler.formats.onnxruntime import ort as ort_profile
+from aaco.steps import analyze, explain
 from aaco.tracelake import layout
 from tests import captured
 
@@ -25,7 +25,8 @@ MODELS = ("resnet50", "gpt2-tiny", "mixed", "loop")
 def explained(tmp_path_factory):
     root = tmp_path_factory.mktemp("cuda")
     sessions = {model: captured.session(f"ort_cuda_h200/{model}", root) for model in MODELS}
-    return {model: derive.explanation(session, Analysis(), anew=True) for model, session in sessions.items()}
+    return {model: explain.explain(session, Analysis(), analyze.recompute(session))
+            for model, session in sessions.items()}
 
 
 def events(model):
@@ -127,7 +128,7 @@ def test_a_dispatch_is_not_taken_for_the_work(explained, model):
 def test_no_roofline_from_dispatch_times(tmp_path):
     session = captured.session("ort_cuda_h200/resnet50", tmp_path)
     session.write_json(layout.ENVIRONMENT, {"machine": {"ceilings": {"fp32_flops": 5e13, "dram_bytes_per_s": 4e12}}})
-    readings = derive.explanation(session, Analysis(), anew=True).readings
+    readings = explain.explain(session, Analysis(), analyze.recompute(session)).readings
     for name in ("hardware_envelope_utilization", "compute_side_pct", "achieved_gflops"):
         assert "dispatch" in readings[name].why_absent
 
@@ -157,7 +158,7 @@ def test_gpu_kernel_events_are_left_out_and_counted(tmp_path):
     runtime = session.read_json(layout.ORT_CONFIG)
     runtime["profile"]["events"]["Kernel"] = 60
     session.write_json(layout.ORT_CONFIG, runtime)
-    assert "60 Kernel" in derive.explanation(session, Analysis(), anew=True).notes[1]
+    assert "60 Kernel" in explain.explain(session, Analysis(), analyze.recompute(session)).notes[1]
 
 
 def test_the_graphs_carry_no_weights():

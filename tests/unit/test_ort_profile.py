@@ -12,7 +12,7 @@ import pytest
 
 from aaco.core import clocks
 from aaco.core.errors import BadCapture
-from aaco.profiler import ort as ort_profile
+from aaco.profiler.formats.onnxruntime import ort as ort_profile
 from tests import models
 from tests.pieces import together
 

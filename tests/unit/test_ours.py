@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-from aaco.collectors import ours
-from aaco.collectors.ours import MARK, Ours, marked, own_mark
+from aaco.collectors.gpu import own_processes
+from aaco.collectors.gpu.own_processes import MARK, OwnProcesses, marked, own_mark
 from tests.fakes.daemons import daemon
 
 NOBODY = 2**30  # of no process
@@ -14,11 +14,11 @@ NOBODY = 2**30  # of no process
 def test_a_daemon_is_known_by_its_mark_alone():
     """Mutations: descent alone; any recording's mark; a mark that a longer one begins with."""
     with marked() as mark, daemon() as pid:
-        assert Ours(NOBODY, mark).has(pid) is True
+        assert OwnProcesses(NOBODY, mark).has(pid) is True
         for other in ("", mark[:-1], "0" * 16):
-            assert Ours(NOBODY, other).has(pid) is False
+            assert OwnProcesses(NOBODY, other).has(pid) is False
     with marked() as mark, daemon({"PATH": os.environ["PATH"]}) as pid:
-        assert Ours(NOBODY, mark).has(pid) is False, "an environment of its own: a limit that is documented"
+        assert OwnProcesses(NOBODY, mark).has(pid) is False, "an environment of its own: a limit that is documented"
 
 
 def test_a_recording_within_another_is_of_both():
@@ -27,7 +27,7 @@ def test_a_recording_within_another_is_of_both():
     with marked() as outer:
         with marked() as inner, daemon() as pid:
             assert own_mark() == inner
-            assert Ours(NOBODY, outer).has(pid) and Ours(NOBODY, inner).has(pid)
+            assert OwnProcesses(NOBODY, outer).has(pid) and OwnProcesses(NOBODY, inner).has(pid)
         assert os.environ[MARK] == (f"{before}:{outer}" if before else outer)
     assert os.environ.get(MARK) == before
 
@@ -35,15 +35,15 @@ def test_a_recording_within_another_is_of_both():
 def test_a_descendant_needs_no_mark():
     """Of whom the environment tells nothing. Mutation: marks alone."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={}) as child:
-        assert Ours(os.getpid(), "0" * 16).has(child.pid) is True
+        assert OwnProcesses(os.getpid(), "0" * 16).has(child.pid) is True
         child.communicate(b"\n")
-    assert Ours(os.getpid(), "0" * 16).has(child.pid) is None
+    assert OwnProcesses(os.getpid(), "0" * 16).has(child.pid) is None
 
 
 def test_environments_are_read_once_per_process(monkeypatch):
     """Mutation: at each look."""
     with marked() as mark, daemon() as pid:
-        known = Ours(NOBODY, mark)
+        known = OwnProcesses(NOBODY, mark)
         assert known.has(pid)
-        monkeypatch.setattr(ours.Ours, "_is_marked", lambda *given: 1 / 0)
+        monkeypatch.setattr(own_processes.OwnProcesses, "_is_marked", lambda *given: 1 / 0)
         assert known.has(pid)

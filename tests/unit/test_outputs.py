@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from aaco.core.errors import BadBundle
 from aaco.governance import agreement
 from aaco.governance.agreement import PRECISIONS, Tolerance, agree, overall
-from aaco.report import outputs as report
+from aaco.report.sections import outputs as report
 from aaco.tracelake import outputs
 from aaco.tracelake.outputs import Produced
 

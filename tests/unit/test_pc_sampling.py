@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import pc_sampling, sampling
-from aaco.profiler.capture import Part
-from aaco.profiler.sampling import REASONS
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats.rocprofv3 import pc_sampling, sampling
+from aaco.profiler.formats.rocprofv3.sampling import REASONS
 from tests.parsed import gather, rows
 
 HOST_TRAP = ("Sample_Timestamp", "Exec_Mask", "Dispatch_Id", "Instruction", "Instruction_Comment", "Correlation_Id")
@@ -103,7 +103,7 @@ def test_broken_rows_are_counted(tmp_path):
     path = write(tmp_path / "s.csv", HOST_TRAP, [sample(1, "s_nop 0", "")])
     path.write_text(path.read_text() + "1,2,3\n")
     _, facts = gather(pc_sampling.parse(path))
-    assert facts.records == {"sample": 2} and list(facts.left_out.values()) == [Part(1, 0)]
+    assert facts.records == {"sample": 2} and list(facts.left_out.values()) == [Subtotal(1, 0)]
 
 
 def test_another_csv_is_a_bad_capture(tmp_path):

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.collectors import perf_event, perf_ring, perf_switches
-from aaco.collectors.perf_ring import IN, INVOLUNTARY, KINDS, LOST, MAJOR, MINOR, RECORD, VOLUNTARY
-from aaco.collectors.perf_switches import Sampler
+from aaco.collectors.host import perf_event, perf_ring, perf_switches
+from aaco.collectors.host.perf_ring import IN, INVOLUNTARY, KINDS, LOST, MAJOR, MINOR, RECORD, VOLUNTARY
+from aaco.collectors.host.perf_switches import PerfSwitchSampler
 from aaco.core.errors import BadCapture, Missing, StorageError
 from aaco.core.readings import Absent
 from aaco.core.tables import SYSTEM_EVENTS
@@ -92,7 +92,7 @@ def test_records_agree_with_getrusage(start: Any, tmp_path: Path, early: bool) -
     switches that repeat the one before kept; faults of the kernel's part left out though allowed."""
     target = start(BUSY.replace("{early}", str(int(early))))
     before = switches(target.pid)
-    sampler = Sampler(target.pid, raw=tmp_path / "raw.bin")
+    sampler = PerfSwitchSampler(target.pid, raw=tmp_path / "raw.bin")
     sampler.start()
     minor, major = go(target)[2:]
     voluntary, involuntary = switches(target.pid) - before  # after its own reading it may be preempted once more
@@ -115,7 +115,7 @@ def test_times_off_the_cpu_are_those_slept(start: Any, tmp_path: Path) -> None:
     target = start("import sys, time\nprint('ready', flush=True); sys.stdin.readline()\nslept = []\n"
                    "for _ in range(40):\n    began = time.monotonic_ns()\n    time.sleep(0.01)\n"
                    "    slept.append(time.monotonic_ns() - began)\nprint(min(slept), flush=True); sys.stdin.readline()")
-    sampler = Sampler(target.pid, raw=tmp_path / "raw.bin")
+    sampler = PerfSwitchSampler(target.pid, raw=tmp_path / "raw.bin")
     sampler.start()
     (shortest,) = go(target)
     table = sampler.stop()
@@ -136,12 +136,12 @@ def test_as_an_unprivileged_user() -> None:
     code = """
 import ctypes, os, resource, sys, tempfile, time, threading
 from pathlib import Path
-from aaco.collectors.perf_switches import Sampler
+from aaco.collectors.host.perf_switches import PerfSwitchSampler
 import numpy, pyarrow.compute as pc, pyarrow as pa
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: setuid took it away
 folder = tempfile.TemporaryDirectory()
-sampler = Sampler(os.getpid(), raw=Path(folder.name) / "raw.bin")
+sampler = PerfSwitchSampler(os.getpid(), raw=Path(folder.name) / "raw.bin")
 sampler.start()
 before = resource.getrusage(resource.RUSAGE_THREAD)
 for _ in range(300): time.sleep(0.001)
@@ -162,8 +162,8 @@ def test_overrun_on_purpose_read_and_lost_are_all_there_were(start: Any, tmp_pat
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a second recorder with room for all. Mutation: what was lost after the last record is not asked for."""
     target = start(BUSY.replace("{early}", "0"))
-    whole = Sampler(target.pid, raw=tmp_path / "whole.bin")
-    small = Sampler(target.pid, raw=tmp_path / "small.bin", ring_bytes=perf_ring.LEAST_RING_BYTES)
+    whole = PerfSwitchSampler(target.pid, raw=tmp_path / "whole.bin")
+    small = PerfSwitchSampler(target.pid, raw=tmp_path / "small.bin", ring_bytes=perf_ring.LEAST_RING_BYTES)
 
     def sleep_until_asked_to_stop() -> bool:
         os.read(small._stopping, 1)
@@ -190,8 +190,9 @@ def test_overrun_on_purpose_read_and_lost_are_all_there_were(start: Any, tmp_pat
 @live
 def test_nothing_is_lost_when_the_recorder_is_killed(tmp_path: Path) -> None:
     raw = tmp_path / "raw.bin"
-    code = (f"import os, time; from pathlib import Path; from aaco.collectors.perf_switches import Sampler\n"
-            f"Sampler(os.getpid(), 0.02, raw=Path({str(raw)!r})).start(); print('ready', flush=True)\n"
+    code = (f"import os, time; from pathlib import Path\n"
+            "from aaco.collectors.host.perf_switches import PerfSwitchSampler\n"
+            f"PerfSwitchSampler(os.getpid(), 0.02, raw=Path({str(raw)!r})).start(); print('ready', flush=True)\n"
             "while True: time.sleep(0.001)")
     recorder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert recorder.stdout
@@ -211,7 +212,7 @@ def test_nothing_is_lost_when_the_recorder_is_killed(tmp_path: Path) -> None:
 def test_a_process_that_is_not_there(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    sampler = Sampler(gone.pid, raw=tmp_path / "raw.bin")
+    sampler = PerfSwitchSampler(gone.pid, raw=tmp_path / "raw.bin")
     sampler.start()
     assert set(sampler.stop()["kind"].to_pylist()) <= {"watched"}
     assert sampler.stop().num_rows == 1  # once more is the same
@@ -222,9 +223,9 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """And nothing stays open, whether the first write failed or a later one. Mutation: the rings left open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(StorageError, match="/dev/full"):
-        Sampler(os.getpid(), raw=Path("/dev/full")).start()
+        PerfSwitchSampler(os.getpid(), raw=Path("/dev/full")).start()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    sampler = Sampler(os.getpid(), 0.01, raw=tmp_path / "raw.bin")
+    sampler = PerfSwitchSampler(os.getpid(), 0.01, raw=tmp_path / "raw.bin")
     sampler.start()
     with Path("/dev/full").open("wb", buffering=0) as full:
         monkeypatch.setattr(sampler, "_file", full)
@@ -244,7 +245,7 @@ def test_where_it_is_refused_the_reason_is_told(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(Absent, match=r"Permission denied \(kernel.perf_event_paranoid is"):
         perf_event.probe()
     with pytest.raises(Missing, match="Permission denied") as raised:
-        Sampler(os.getpid(), raw=tmp_path / "raw.bin").start()
+        PerfSwitchSampler(os.getpid(), raw=tmp_path / "raw.bin").start()
     assert "perf_event_paranoid" in raised.value.fix
     assert not (tmp_path / "raw.bin").exists()
 
@@ -258,7 +259,7 @@ def test_hardware_counters_where_there_are_any(tmp_path: Path, monkeypatch: pyte
     """
     real = perf_switches.open_event
 
-    def play(event: perf_event.Event, thread: int, *rest: Any) -> tuple[int, bool]:
+    def play(event: perf_event.PerfEvent, thread: int, *rest: Any) -> tuple[int, bool]:
         if event in perf_event.COUNTERS.values() and event != perf_event.COUNTERS[counter]:
             raise OSError(errno.ENOENT, "none such")
         if event != perf_event.COUNTERS[counter]:
@@ -272,7 +273,7 @@ def test_hardware_counters_where_there_are_any(tmp_path: Path, monkeypatch: pyte
     waits = iter((True, True, False))
     sleeper = subprocess.Popen(["sleep", "30"])
     try:
-        sampler = Sampler(sleeper.pid, raw=tmp_path / "raw.bin")
+        sampler = PerfSwitchSampler(sleeper.pid, raw=tmp_path / "raw.bin")
         monkeypatch.setattr(sampler, "_wait", lambda: next(waits))
         sampler.start()
         sampler._thread.join()
@@ -314,7 +315,7 @@ def test_the_kernels_records_are_read_as_they_were_written(written: list[tuple[i
 def test_a_ring_that_wrapped_gives_the_same(written: list[tuple[int, ...]], data: st.DataObject) -> None:
     """Mutation: what lies beyond the end of the buffer is not taken from its beginning."""
     content = b"".join(as_kernel(*record) for record in written)
-    ring, size = perf_ring.Ring(3), 1024
+    ring, size = perf_ring.PerfRing(3), 1024
     begin = 8 * data.draw(st.integers(0, 400))
     room = bytearray(size)
     for index, byte in enumerate(content):
@@ -338,7 +339,7 @@ def test_pairs_are_those_of_a_slow_reader(happened: list[tuple[int, int, int]]) 
     """One record a ns. Mutations: pairs across losses kept; repeats counted; migrations at every arrival."""
     rows = np.array([(t, -1, 5 if kind == LOST else -1, 1, tid, cpu, kind)
                      for t, (kind, tid, cpu) in enumerate(happened)], RECORD)
-    table = perf_switches._table(rows)
+    table = perf_switches._build_table(rows)
     found = {(row["t_ns"], row["thread_id"]): row["dur_ns"] for row in table.to_pylist()
              if row["kind"].startswith("switch")}
     moves = {(row["t_ns"], row["thread_id"], row["value"]) for row in table.to_pylist() if row["kind"] == "migration"}

@@ -16,9 +16,9 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, INFERENCE_ITERS, KERNELS, SAMPLES, SYSTEM_EVENTS
-from aaco.exporting import zipped
-from aaco.tracelake.perfetto import write_chrome, write_protobuf
-from aaco.tracelake.timeline_tracks import stable_id
+from aaco.tracelake.perfetto_export.perfetto import write_chrome, write_protobuf
+from aaco.tracelake.perfetto_export.timeline_tracks import stable_id
+from aaco.workflows.export_trace import zipped
 from tests.trace_processor import query
 
 HOSTILE = 'name "with" \\ quotes,\n new lines, \u202e and \x00'

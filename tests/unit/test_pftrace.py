@@ -8,7 +8,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import perfetto_packets, pftrace
+from aaco.profiler.formats.perfetto import perfetto_packets, pftrace
 from tests.pieces import rows, together
 
 BEGIN, END, INSTANT, COUNTER = (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END, TrackEvent.TYPE_INSTANT,

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from aaco import derive
-from aaco.analytics import placement
-from aaco.analytics.lowering import Lowering
+from aaco.analytics.graph import placement
+from aaco.analytics.graph.lowering import Lowering
 from aaco.core.config import Analysis
 from aaco.core.tables import EXECUTED_NODES, KERNELS
+from aaco.steps import analyze, explain
 from tests import captured
 
 OPENVINO, CPU, CUDA = "OpenVINOExecutionProvider", "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -19,8 +19,10 @@ OPENVINO, CPU, CUDA = "OpenVINOExecutionProvider", "CPUExecutionProvider", "CUDA
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory):
     root = tmp_path_factory.mktemp("openvino")
-    return {model: derive.explanation(captured.session(f"ort_openvino_cpu/{model}", root), Analysis(), anew=True)
-            for model in ("mixed", "bert-tiny")}
+    sessions = {model: captured.session(f"ort_openvino_cpu/{model}", root)
+                for model in ("mixed", "bert-tiny")}
+    return {model: explain.explain(session, Analysis(), analyze.recompute(session))
+            for model, session in sessions.items()}
 
 
 def test_a_compiled_model_is_one_kernel_that_serves_every_node(explained):

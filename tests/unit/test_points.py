@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from aaco import telemetry
 from aaco.analytics import metrics
 from aaco.core import registry
-from aaco.report import points, prometheus
-from aaco.report.points import Point
+from aaco.report.exporters import points, prometheus
+from aaco.report.exporters.points import Point
+from aaco.steps.device import telemetry_now
 from tests.explained import Sample
 from tests.fakes import three_devices
 
@@ -67,7 +67,7 @@ def test_a_value_that_is_no_number_has_no_point():
 
 
 @pytest.fixture(scope="module")
-def devices(tmp_path_factory) -> telemetry.Now:
+def devices(tmp_path_factory) -> telemetry_now.Now:
     return three_devices.now(tmp_path_factory.mktemp("devices"))
 
 

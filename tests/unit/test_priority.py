@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaco.analytics.priority import COLUMNS, headrooms, priority
+from aaco.analytics.kernels.priority import COLUMNS, headrooms, priority
 from aaco.core.tables import KERNEL_ROOFLINE
 
 

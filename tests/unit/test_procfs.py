@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.collectors import process_sampler, procfs
-from aaco.collectors.machine import Host
-from aaco.collectors.process_sampler import Sampler
-from aaco.collectors.procfs import Process, Snapshot, Thread
+from aaco.collectors.host import process_sampler, procfs
+from aaco.collectors.host.process_sampler import ProcessSampler
+from aaco.collectors.host.procfs import Process, ProcessSnapshot, Thread
+from aaco.collectors.inventory.machine import Host
 from aaco.core.errors import BadCapture, StorageError
 from aaco.core.readings import Absent
 from aaco.core.tables import SYSTEM_EVENTS
@@ -75,7 +75,7 @@ def total(table: pa.Table, kind: str, column: str = "value") -> float:
 def test_two_hogs_on_one_cpu_wait_half_of_the_time(start: Any, tmp_path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
     _, target = (start(HOG.format(cpu=cpu, seconds=30)) for _ in range(2))
-    sampler = Sampler(target.pid, raw=tmp_path / "raw.bin")
+    sampler = ProcessSampler(target.pid, raw=tmp_path / "raw.bin")
     outside = procfs.wait_ns(target.pid)
     sampler.start()
     inside = procfs.wait_ns(target.pid)
@@ -93,7 +93,7 @@ def test_two_hogs_on_one_cpu_wait_half_of_the_time(start: Any, tmp_path: Path) -
 
 def test_counts_agree_with_getrusage(start: Any, tmp_path: Path) -> None:
     target = start(BUSY)
-    sampler = Sampler(target.pid, 0.05, raw=tmp_path / "raw.bin")
+    sampler = ProcessSampler(target.pid, 0.05, raw=tmp_path / "raw.bin")
     sampler.start()
     target.stdin.write("go\n")
     target.stdin.flush()
@@ -112,7 +112,7 @@ def test_counts_agree_with_getrusage(start: Any, tmp_path: Path) -> None:
 def test_table_and_overhead(start: Any, tmp_path: Path) -> None:
     target = start(HOG.format(cpu=max(os.sched_getaffinity(0)), seconds=30))
     before = time.monotonic_ns()
-    sampler = Sampler(target.pid, 0.02, raw=tmp_path / "deep" / "raw.bin")
+    sampler = ProcessSampler(target.pid, 0.02, raw=tmp_path / "deep" / "raw.bin")
     sampler.start()
     time.sleep(1)
     table, after = sampler.stop(), time.monotonic_ns()
@@ -134,7 +134,7 @@ def test_table_and_overhead(start: Any, tmp_path: Path) -> None:
 
 
 def test_the_span_of_the_samples_is_the_sum_of_the_intervals(start: Any, tmp_path: Path) -> None:
-    sampler = Sampler(os.getpid(), 0.02, raw=tmp_path / "raw.bin")
+    sampler = ProcessSampler(os.getpid(), 0.02, raw=tmp_path / "raw.bin")
     sampler.start()
     time.sleep(0.2)
     table = sampler.stop()
@@ -144,7 +144,7 @@ def test_the_span_of_the_samples_is_the_sum_of_the_intervals(start: Any, tmp_pat
 
 def test_it_ends_with_the_process(start: Any, tmp_path: Path) -> None:
     target = start("import sys; print('ready', flush=True); sys.stdin.readline()")
-    sampler = Sampler(target.pid, 0.02, raw=tmp_path / "raw.bin")
+    sampler = ProcessSampler(target.pid, 0.02, raw=tmp_path / "raw.bin")
     sampler.start()
     target.stdin.write("end\n")
     target.stdin.flush()
@@ -157,7 +157,7 @@ def test_it_ends_with_the_process(start: Any, tmp_path: Path) -> None:
 def test_a_process_that_is_not_there(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    sampler = Sampler(gone.pid, raw=tmp_path / "raw.bin")
+    sampler = ProcessSampler(gone.pid, raw=tmp_path / "raw.bin")
     sampler.start()
     assert sampler.stop().num_rows == 0
     assert sampler.overhead["samples"] == 0
@@ -167,8 +167,10 @@ def test_a_process_that_is_not_there(tmp_path: Path) -> None:
 
 def test_nothing_is_lost_when_the_sampler_is_killed(tmp_path: Path) -> None:
     raw = tmp_path / "raw.bin"
-    code = (f"import os, time; from pathlib import Path; from aaco.collectors.process_sampler import Sampler\n"
-            f"Sampler(os.getppid(), 0.02, raw=Path({str(raw)!r})).start(); print('ready', flush=True); time.sleep(60)")
+    code = (f"import os, time; from pathlib import Path\n"
+            "from aaco.collectors.host.process_sampler import ProcessSampler\n"
+            f"ProcessSampler(os.getppid(), 0.02, raw=Path({str(raw)!r})).start(); print('ready', flush=True)\n"
+            "time.sleep(60)")
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert parent.stdout
     parent.stdout.readline()
@@ -183,12 +185,12 @@ def test_nothing_is_lost_when_the_sampler_is_killed(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="/dev/full"):
-        Sampler(os.getpid(), raw=Path("/dev/full")).start()
+        ProcessSampler(os.getpid(), raw=Path("/dev/full")).start()
 
 
 def test_a_disk_that_fills_up_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = tmp_path / "raw.bin"
-    sampler = Sampler(os.getpid(), 0.02, raw=raw)
+    sampler = ProcessSampler(os.getpid(), 0.02, raw=raw)
     sampler.start()
     monkeypatch.setattr(sampler, "_file", Path("/dev/full").open("wb", buffering=0))  # noqa: SIM115
     time.sleep(0.2)
@@ -207,7 +209,7 @@ def test_a_record_written_in_part_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         def close(self) -> None:
             pass
 
-    sampler = Sampler(os.getpid(), 0.02, raw=tmp_path / "raw.bin")
+    sampler = ProcessSampler(os.getpid(), 0.02, raw=tmp_path / "raw.bin")
     sampler.start()
     sampler._file.close()
     monkeypatch.setattr(sampler, "_file", Full())
@@ -217,7 +219,7 @@ def test_a_record_written_in_part_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 
 def recording(tmp_path: Path) -> bytes:
     raw = tmp_path / "whole.bin"
-    sampler = Sampler(os.getpid(), 0.01, raw=raw)
+    sampler = ProcessSampler(os.getpid(), 0.01, raw=raw)
     sampler.start()
     time.sleep(0.1)
     sampler.stop()
@@ -254,7 +256,7 @@ def test_no_file_is_a_bad_capture(tmp_path: Path) -> None:
         process_sampler.parse(tmp_path / "none.bin")
 
 
-def values(rows: list[process_sampler.Row]) -> dict[str, float]:
+def values(rows: list[process_sampler.ProcessRow]) -> dict[str, float]:
     """Amount by kind."""
     kinds = list(process_sampler.KINDS)
     return {kinds[row.kind]: row.value if process_sampler.KINDS[kinds[row.kind]] else row.dur_ns for row in rows}
@@ -268,7 +270,7 @@ def test_threads_that_end_and_begin() -> None:
     old = replace(IDLE, threads={(1, 5): THREAD, (2, 6): replace(THREAD, waited_ns=10**9)})
     new = replace(IDLE, threads={(1, 5): replace(THREAD, waited_ns=150, voluntary=11),
                                  (2, 9): replace(THREAD, waited_ns=7)})
-    rows = process_sampler.between(Snapshot(1000, old), Snapshot(3000, new), 42)
+    rows = process_sampler.between(ProcessSnapshot(1000, old), ProcessSnapshot(3000, new), 42)
     found = values(rows)
     assert found["run_queue_wait"] == 50 + 7  # thread 2 is another one than before, by its start time
     assert found["switch_voluntary"] == 1 + 10
@@ -279,13 +281,14 @@ def test_threads_that_end_and_begin() -> None:
 
 def test_what_the_kernel_does_not_count_is_absent_not_zero() -> None:
     silent = replace(IDLE, cpu_ns=None, threads={(1, 5): Thread(None, None, None, None, None, 0)})
-    found = values(process_sampler.between(Snapshot(0, silent, {"steal": 1}), Snapshot(1, silent, {"psi_io": 1}), 42))
+    found = values(process_sampler.between(ProcessSnapshot(0, silent, {"steal": 1}),
+                                           ProcessSnapshot(1, silent, {"psi_io": 1}), 42))
     assert found.keys() == {"sample", "fault_minor", "fault_major", "rss"}
 
 
 def test_host_rows_belong_to_no_process() -> None:
-    rows = process_sampler.between(Snapshot(0, IDLE, {"steal": 10, "psi_io": 3}),
-                          Snapshot(9, IDLE, {"steal": 30, "psi_io": 4}, {"load": 1.5}, {3: 2100.0}), 42)
+    rows = process_sampler.between(ProcessSnapshot(0, IDLE, {"steal": 10, "psi_io": 3}),
+                          ProcessSnapshot(9, IDLE, {"steal": 30, "psi_io": 4}, {"load": 1.5}, {3: 2100.0}), 42)
     of_host = [row for row in rows if row.process_id == -1]
     assert values(of_host) == {"steal": 20, "psi_io": 1, "load": 1.5, "cpu_frequency": 2100.0}
     assert [row.cpu for row in of_host if row.cpu >= 0] == [3]
@@ -334,11 +337,11 @@ def test_whenever_threads_live_no_delta_is_negative_and_none_is_counted_twice(
     """Each thread is born at some tick and adds to its counter until its list ends; one look per tick."""
     born = dict(zip(growth, [*births, *([0] * len(growth))], strict=False))
 
-    def look_at(tick: int) -> Snapshot:
+    def look_at(tick: int) -> ProcessSnapshot:
         alive = {tid: steps for tid, steps in growth.items() if born[tid] <= tick < born[tid] + len(steps)}
         threads = {(tid, born[tid]): replace(THREAD, waited_ns=sum(steps[:tick - born[tid] + 1]), voluntary=tick)
                    for tid, steps in alive.items()}
-        return Snapshot(tick, replace(IDLE, threads=threads))
+        return ProcessSnapshot(tick, replace(IDLE, threads=threads))
 
     looks = [look_at(tick) for tick in range(18)]
     waits = [values(process_sampler.between(a, b, 1))["run_queue_wait"] for a, b in pairwise(looks)]
@@ -350,21 +353,21 @@ def test_whenever_threads_live_no_delta_is_negative_and_none_is_counted_twice(
 def test_no_quota_stops_the_root_group_and_those_above_stop_a_group_too(tmp_path: Path) -> None:
     """cgroup-v2.rst: cpu.max is on all groups but the root, cgroup.type too. Mutation: any top taken for the root."""
     hosts.plant(tmp_path, {"proc/7/cgroup": "4:cpu:/gone\n0::/\n", "sys/fs/cgroup/cgroup.controllers": "memory\n"})
-    assert procfs._quota(7, Host(tmp_path)) == {}  # version 1 governs the CPU, and does not tell
+    assert procfs._read_quota(7, Host(tmp_path)) == {}  # version 1 governs the CPU, and does not tell
     hosts.plant(tmp_path, {"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io\n",
                            "sys/fs/cgroup/cpu.stat": "usage_usec 5\n"})
-    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 0}
+    assert procfs._read_quota(7, Host(tmp_path)) == {"cgroup_throttled": 0}
     hosts.plant(tmp_path, {"proc/7/cgroup": "0::/user.slice/one.scope\n",
                            "sys/fs/cgroup/user.slice/one.scope/cpu.stat": "usage_usec 5\n"})
-    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 0}
+    assert procfs._read_quota(7, Host(tmp_path)) == {"cgroup_throttled": 0}
     hosts.plant(tmp_path, {"sys/fs/cgroup/user.slice/cpu.stat": "usage_usec 5\nthrottled_usec 8\n"})
-    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 8000}
+    assert procfs._read_quota(7, Host(tmp_path)) == {"cgroup_throttled": 8000}
     hosts.plant(tmp_path, {"sys/fs/cgroup/user.slice/one.scope/cpu.stat": "throttled_usec 2\n"})
-    assert procfs._quota(7, Host(tmp_path)) == {"cgroup_throttled": 10_000}
+    assert procfs._read_quota(7, Host(tmp_path)) == {"cgroup_throttled": 10_000}
     hosts.plant(tmp_path, {"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.type": "domain\n"})
-    assert procfs._quota(7, Host(tmp_path)) == {}  # the top is a container's group, and does not tell
+    assert procfs._read_quota(7, Host(tmp_path)) == {}  # the top is a container's group, and does not tell
     (tmp_path / "proc/7/cgroup").unlink()
-    assert procfs._quota(7, Host(tmp_path)) == {}
+    assert procfs._read_quota(7, Host(tmp_path)) == {}
 
 
 def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,10 +402,10 @@ def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert seen.levels == {"load": 0.5, "runnable": 3, "cpus_allowed": 2}
     hosts.plant(tmp_path, {"proc/77/cgroup": "4:cpu,cpuacct:/old\n0::/\n",
                            "sys/fs/cgroup/cpu,cpuacct/old/cpu.stat": "nr_periods 1\nthrottled_time 7\n"})
-    assert procfs._quota(77, Host(tmp_path)) == {"cgroup_throttled": 7}
+    assert procfs._read_quota(77, Host(tmp_path)) == {"cgroup_throttled": 7}
     hosts.plant(tmp_path, {"proc/77/cgroup": "4:cpu,cpuacct:/\n0::/\n",  # a container's root is a group of its host
                            "sys/fs/cgroup/cpu,cpuacct/cpu.stat": "nr_periods 1\nthrottled_time 9\n"})
-    assert procfs._quota(77, Host(tmp_path)) == {"cgroup_throttled": 9}
+    assert procfs._read_quota(77, Host(tmp_path)) == {"cgroup_throttled": 9}
     assert seen.mhz == {39: 2450.0}
     assert procfs.wait_ns(77, Host(tmp_path)) == 22
     hosts.plant(tmp_path, {"proc/77/task/77/schedstat": "0 0 0\n"})
@@ -416,9 +419,9 @@ def test_totals_of_interrupts_are_those_of_the_long_files() -> None:
         lines = Path(f"/proc/{name}").read_text().splitlines()[1:]
         return sum(int(word) for line in lines for word in line.split()[1:1 + (os.cpu_count() or 1)] if word.isdigit())
 
-    before, seen, after = summed("softirqs"), procfs._host_counts("/proc"), summed("softirqs")
+    before, seen, after = summed("softirqs"), procfs._read_host_counts("/proc"), summed("softirqs")
     assert before <= seen["host_softirqs"] <= after
-    before, seen, after = summed("interrupts"), procfs._host_counts("/proc"), summed("interrupts")
+    before, seen, after = summed("interrupts"), procfs._read_host_counts("/proc"), summed("interrupts")
     # /proc/interrupts lists kinds that the total leaves out, 14 % of them on some machines; the first line is far less.
     assert 0.5 * before <= seen["host_interrupts"] <= 1.1 * after
 
@@ -428,7 +431,7 @@ def test_the_high_water_mark_is_seen_although_it_has_passed(start: Any, tmp_path
                    "block = b'x' * (64 << 20); del block\n"
                    "status = open('/proc/self/status').read()\n"
                    "print(status.split('VmHWM:')[1].split()[0], flush=True); sys.stdin.readline()")
-    sampler = Sampler(target.pid, 0.05, raw=tmp_path / "raw.bin")
+    sampler = ProcessSampler(target.pid, 0.05, raw=tmp_path / "raw.bin")
     sampler.start()
     target.stdin.write("go\n")
     target.stdin.flush()

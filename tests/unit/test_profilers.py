@@ -6,14 +6,13 @@ import sys
 
 import pytest
 
-from aaco import profilers, withholding
 from aaco.analytics.roofline import formulas, groups
-from aaco.collectors import arguments
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
+from aaco.core.redaction.command_line import redact_command
 from aaco.core.show import Show
-from aaco.profiler import installed
-from aaco.profiler.launchers import Counter, Tool, Wanted, counter_passes
+from aaco.profiler.launchers import Tool, ToolCounter, Wanted, counter_passes, installed
+from aaco.steps.device import choose_profiler, redact_captures
 from tests.fakes import hosts, nsys
 
 
@@ -38,16 +37,16 @@ def test_the_first_that_observes_a_device_of_this_machine(tmp_path, on_path):
     """Broken by: taking the first of the list whatever the machine has."""
     said = []
     on_path("rocprofv3", "nsys")
-    assert profilers.first_installed(["./app"], Show(said.append), nvidia(tmp_path / "host")).NAME == "nsys"
+    assert choose_profiler.first_installed(["./app"], Show(said.append), nvidia(tmp_path / "host")).NAME == "nsys"
     assert said == ["profiler: nsys, the first installed for NVIDIA H200"]
 
 
 def test_without_a_device_the_first_that_is_there(tmp_path, on_path):
     said = []
     with pytest.raises(Missing, match="looked for rocprofv3"):
-        profilers.first_installed(["./app"], host=Host(tmp_path))
+        choose_profiler.first_installed(["./app"], host=Host(tmp_path))
     on_path("nsys")
-    assert profilers.first_installed(["./app"], Show(said.append), Host(tmp_path)).NAME == "nsys"
+    assert choose_profiler.first_installed(["./app"], Show(said.append), Host(tmp_path)).NAME == "nsys"
     assert "no GPU was found" in said[0]
 
 
@@ -55,11 +54,12 @@ def test_a_python_program_on_nvidia_needs_no_profiler(tmp_path, on_path, monkeyp
     """Broken by: ncu, whose times are worth nothing, before the tracer of our own; that tracer for any program."""
     on_path("ncu")
     host = nvidia(tmp_path / "host")
-    monkeypatch.setattr(profilers, "find", lambda launcher, wanted, command=(): Tool("libcupti.so", "1", frozenset()))
-    assert profilers.first_installed([sys.executable, "app.py"], host=host).NAME == "cupti"
-    assert profilers.first_installed([str(tmp_path / "tools/ncu")], host=host).NAME == "ncu"
-    counting, wanted = profilers.LAUNCHERS["ncu"], Wanted(("dram__bytes.sum",), kernels="gemm")
-    shares = profilers.share(counting, wanted, [sys.executable, "app.py"])
+    monkeypatch.setattr(choose_profiler, "find",
+                        lambda launcher, wanted, command=(): Tool("libcupti.so", "1", frozenset()))
+    assert choose_profiler.first_installed([sys.executable, "app.py"], host=host).NAME == "cupti"
+    assert choose_profiler.first_installed([str(tmp_path / "tools/ncu")], host=host).NAME == "ncu"
+    counting, wanted = choose_profiler.LAUNCHERS["ncu"], Wanted(("dram__bytes.sum",), kernels="gemm")
+    shares = choose_profiler.share(counting, wanted, [sys.executable, "app.py"])
     assert [(one.launcher.NAME, one.wanted.counters, one.wanted.kernels) for one in shares] == [
         ("nsys", (), None), ("ncu", ("dram__bytes.sum",), "gemm")]  # `find` finds all of them here
 
@@ -68,9 +68,9 @@ def test_a_python_program_on_nvidia_needs_no_profiler(tmp_path, on_path, monkeyp
             raise Missing("nsys is not installed")
         return Tool(launcher.NAME, "1", frozenset())
 
-    monkeypatch.setattr(profilers, "find", only_ours)
-    assert [one.launcher.NAME for one in profilers.share(counting, wanted, [sys.executable])] == ["cupti", "ncu"]
-    assert [one.launcher.NAME for one in profilers.share(counting, wanted, ["./app"])] == ["ncu"]
+    monkeypatch.setattr(choose_profiler, "find", only_ours)
+    assert [one.launcher.NAME for one in choose_profiler.share(counting, wanted, [sys.executable])] == ["cupti", "ncu"]
+    assert [one.launcher.NAME for one in choose_profiler.share(counting, wanted, ["./app"])] == ["ncu"]
 
 
 def test_a_tool_that_hangs_is_not_taken_for_one_of_no_options(tmp_path, monkeypatch):
@@ -79,19 +79,19 @@ def test_a_tool_that_hangs_is_not_taken_for_one_of_no_options(tmp_path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(installed, "TIMEOUT_S", 0.5)
     with pytest.raises(Missing, match=r"rocprofv3 gave no answer in 0\.5 s"):
-        profilers.find(profilers.LAUNCHERS["rocprofv3"], Wanted())
+        choose_profiler.find(choose_profiler.LAUNCHERS["rocprofv3"], Wanted())
 
 
 def test_what_is_not_asked_for_has_no_options():
     with pytest.raises(UsageError, match="--att-with without --att"):
-        profilers.refuse(profilers.LAUNCHERS["rocprofv3"], Wanted(att={"target-cu": "1"}))
+        choose_profiler.refuse(choose_profiler.LAUNCHERS["rocprofv3"], Wanted(att={"target-cu": "1"}))
     with pytest.raises(Missing, match="nsys records no calls of HSA"):
-        profilers.refuse(profilers.LAUNCHERS["nsys"], Wanted(hsa=True))
+        choose_profiler.refuse(choose_profiler.LAUNCHERS["nsys"], Wanted(hsa=True))
 
 
 def test_what_a_profiler_has_none_of_is_refused_with_one_that_has():
     with pytest.raises(Missing, match="nsys records no thread traces") as caught:
-        profilers.refuse(profilers.LAUNCHERS["nsys"], Wanted(thread_trace=True))
+        choose_profiler.refuse(choose_profiler.LAUNCHERS["nsys"], Wanted(thread_trace=True))
     assert "--tool rocprofv3" in caught.value.fix
 
 
@@ -103,8 +103,8 @@ def test_what_is_secret_in_a_profilers_database_goes(tmp_path):
     database.close()
     (tmp_path / "trace.nsys-rep").write_bytes(b"\0hunter2")
     (tmp_path / "cut.sqlite").write_bytes(path.read_bytes()[:5000])
-    shown = arguments.shown(["app", "--password", "tiger7"])
-    (gone,) = withholding.withhold(tmp_path, [tmp_path / "trace.nsys-rep"], shown)
+    command = redact_command(["app", "--password", "tiger7"])
+    (gone,) = redact_captures.redact_folder(tmp_path, [tmp_path / "trace.nsys-rep"], command)
     assert gone.startswith("cut.sqlite was removed") and {each.name for each in tmp_path.iterdir()} == {"export.sqlite"}
     assert b"hunter2" not in path.read_bytes() and b"tiger7" not in path.read_bytes()
     assert b"node7" in path.read_bytes()
@@ -115,8 +115,8 @@ LISTED = ("TCC_EA_RDREQ_sum", "TCC_EA_RDREQ_32B_sum", "TCC_EA_WRREQ_sum", "TCC_E
 
 
 def wanted(names, arch, listed):
-    tool = Tool("rocprofv3", "7.0", frozenset(), counters=dict.fromkeys(listed, Counter()), arch=arch)
-    return profilers.named(profilers.LAUNCHERS["rocprofv3"], tool, Wanted(names))
+    tool = Tool("rocprofv3", "7.0", frozenset(), counters=dict.fromkeys(listed, ToolCounter()), arch=arch)
+    return choose_profiler.named(choose_profiler.LAUNCHERS["rocprofv3"], tool, Wanted(names))
 
 
 def test_a_group_is_the_counters_of_its_quantities_by_the_tools_names():
@@ -142,7 +142,8 @@ def test_what_a_gpu_does_not_count_is_said():
         wanted(("occupancy",), "gfx90a", LISTED[:5])
     with pytest.raises(Missing, match="is not known for gfx700"):
         wanted(("memory",), "gfx700", LISTED)
-    chip = Tool("ncu", "2025", frozenset(), counters={"lts__t_sectors": Counter(), "dram__bytes_read": Counter()})
-    counted = [profilers.named(profilers.LAUNCHERS["ncu"], chip, Wanted((group,))).counters
+    chip = Tool("ncu", "2025", frozenset(),
+                counters={"lts__t_sectors": ToolCounter(), "dram__bytes_read": ToolCounter()})
+    counted = [choose_profiler.named(choose_profiler.LAUNCHERS["ncu"], chip, Wanted((group,))).counters
                for group in ("memory", "cache")]
     assert counted == [("dram__bytes_read.sum",), ("lts__t_sectors.sum",)]

@@ -93,7 +93,7 @@ def test_a_bfloat16_result_in_a_device_is_not_read_at_its_address(device):
     there = (np.arange(3, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
     value = SimpleNamespace(is_tensor=lambda: True, device_name=lambda: device, shape=lambda: [3],
                             data_ptr=lambda: there.ctypes.data, tensor_size_in_bytes=lambda: there.nbytes)
-    found = provider._produced("y", "tensor(bfloat16)", value)
+    found = provider._fetch_output("y", "tensor(bfloat16)", value)
     if device == "cpu":
         assert found.array.tolist() == [0, 1, 2]
     else:

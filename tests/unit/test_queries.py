@@ -12,7 +12,7 @@ import aaco
 from aaco.core.errors import BadBundle, UsageError
 from aaco.core.session import Session as Folder
 from aaco.core.tables import KERNELS
-from aaco.tracelake.lake import Writer
+from aaco.tracelake.ingest.lake import Writer
 from aaco.tracelake.queries import Tables
 
 

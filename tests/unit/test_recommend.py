@@ -30,7 +30,7 @@ def test_no_gain_is_beyond_the_time_attributed(found):
     for one in made:
         assert recommend.LEAST_PCT <= one.gain_pct <= one.attributed_pct <= 100
         assert one.speedup is None or math.isclose(one.speedup, 1 / (1 - one.gain_pct / 100))
-        assert one.document()["confirm"]["direction"] in ("up", "down")
+        assert one.entry().confirm.direction in ("up", "down")
 
 
 def test_what_was_not_measured_is_not_advised():

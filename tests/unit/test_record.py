@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from aaco import pipeline, record
+from aaco import pipeline
 from aaco.calibration import cpu
-from aaco.collectors import machine
+from aaco.collectors.inventory import machine
 from aaco.core.config import resolve
 from aaco.core.plan import Command, Plan
-from aaco.report import quality
-from aaco.runner import iterations, witness
+from aaco.report.sections import quality
+from aaco.runner import iterations, self_accounting
+from aaco.steps import run
 from tests import models
 
 
@@ -25,7 +26,7 @@ def test_the_machine_is_identified_once_per_run(tmp_path, monkeypatch, of_a_mode
     monkeypatch.setattr(machine, "identify", lambda *given: asked.append(given) or identify(*given))
     settings = resolve(overrides={"storage": {"sessions_dir": tmp_path, "cache_dir": tmp_path},
                                   "profiling": {"calibrate": of_a_model}}, environment={})
-    monkeypatch.setattr("aaco.calibration.cpu.measure", lambda *given, **named: cpu.Measured([], {}))
+    monkeypatch.setattr("aaco.calibration.cpu.measure", lambda *given, **named: cpu.CpuCeilings([], {}))
     plan = (pipeline.plan(settings, str(models.chain(tmp_path / "m.onnx")), iterations=3, warmup=0, profile=False)
             if of_a_model else Plan.of_command(Command(argv=("true",)), 1, 0))
     session = pipeline.observe(plan, settings)
@@ -48,7 +49,7 @@ def test_a_warm_up_until_settled_is_planned_done_and_told(tmp_path):
     for one in made:
         assert one["stopped_by"] in ("settled", "iterations") and 47 <= one["iterations"] <= 500
         assert f"{one['iterations']}" in row.text
-    assert record._settled({"iterations": 500, "stopped_by": "iterations"}) == (
+    assert run._settled({"iterations": 500, "stopped_by": "iterations"}) == (
         "the latencies had not settled after 500 iterations of warm-up, which is the most")
 
 
@@ -57,8 +58,8 @@ def test_a_warm_up_until_settled_is_planned_done_and_told(tmp_path):
 def test_repeat_measures_on_until_enough_is_clean_but_not_for_ever(monkeypatch, policy, clean, processes):
     """Mutation: `clean >= made` to `clean > made`; no bound: it never ends on a busy machine."""
     left = iter(clean)
-    monkeypatch.setattr(record, "_made", lambda *given: (20, next(left)))
-    assert len(list(record._processes(None, Plan(model="m", processes=2, noise=policy)))) == processes
+    monkeypatch.setattr(run, "_made", lambda *given: (20, next(left)))
+    assert len(list(run._processes(None, Plan(model="m", processes=2, noise=policy)))) == processes
 
 
 def test_what_was_made_and_clean_is_counted_from_the_raw_rows(tmp_path):
@@ -67,17 +68,17 @@ def test_what_was_made_and_clean_is_counted_from_the_raw_rows(tmp_path):
     (tmp_path / "runtime").mkdir()
     for process in range(3):
         rows = open_new(iterations.path_of(tmp_path, process))
-        account = open_new(witness.path_of(tmp_path, process))
+        account = open_new(self_accounting.path_of(tmp_path, process))
         now = waited = 0
-        os.write(account, witness.ROW.pack(now, waited, 1, 0, 0, 0, 0, -1, -1))
+        os.write(account, self_accounting.ROW.pack(now, waited, 1, 0, 0, 0, 0, -1, -1))
         for number in range(40):
             lost = 5_000_000 * (number % 2)
             iterations.append(rows, number, 1, now, now + 10_000_000 + lost)
             now, waited = now + 10_000_000 + lost, waited + lost
-            os.write(account, witness.ROW.pack(now, waited, 1, 0, 0, 0, 0, -1, -1))
+            os.write(account, self_accounting.ROW.pack(now, waited, 1, 0, 0, 0, 0, -1, -1))
         os.close(rows)
         os.close(account)
-    assert record._made(SimpleNamespace(folder=tmp_path), 2) == (80, 60)
+    assert run._made(SimpleNamespace(folder=tmp_path), 2) == (80, 60)
 
 
 def open_new(path):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics import repetition
+from aaco.analytics.streaming import repetition
 
 LAYER = list(range(10, 20))
 STEP = [1, 2, *LAYER * 24, 3, 4, 5]

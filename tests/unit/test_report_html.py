@@ -12,7 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from aaco.analytics.explanation import Explanation
-from aaco.report import html, plots
+from aaco.report.plots import plots
+from aaco.report.renderers import html
 from tests import explained
 from tests.explained import HOSTILE, Sample, regressed
 

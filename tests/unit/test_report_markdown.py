@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from aaco.report import format, markdown
+from aaco.report import format
+from aaco.report.renderers import markdown
 from tests import explained
 from tests.explained import HOSTILE, Sample, regressed
 

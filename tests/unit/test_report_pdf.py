@@ -16,8 +16,9 @@ import pytest
 from aaco.analytics.explanation import Explanation
 from aaco.core.errors import Missing
 from aaco.core.session import Session
-from aaco.report import bundle, forms, outline, plots, typesetting
-from aaco.tracelake import disclosure
+from aaco.report.plots import plots
+from aaco.report.renderers import bundle, outline, output_formats, typesetting
+from aaco.tracelake.share import redact_bundle
 from tests import explained
 from tests.explained import Sample, regressed
 
@@ -42,7 +43,7 @@ def letters(text: str) -> str:
                                      Sample(profiled=False, status="incomplete").explain, explained.nothing])
 def test_the_pdf_holds_the_text_of_the_outline_in_its_order(session: Callable[[], Explanation], tmp_path: Path) -> None:
     explanation = session()
-    page = forms.encoded(explanation, "pdf")
+    page = output_formats.encoded(explanation, "pdf")
     assert page.startswith(b"%PDF-")
     text = letters(read(page, tmp_path, "pdftotext", "-layout"))
     titles = [letters(section.title) for section in outline.sections(explanation)]
@@ -59,7 +60,7 @@ def test_the_pdf_holds_the_text_of_the_outline_in_its_order(session: Callable[[]
 
 @needs_poppler
 def test_the_figures_are_drawings_and_every_font_is_inside(tmp_path: Path) -> None:
-    page = forms.encoded(Sample().explain(), "pdf")
+    page = output_formats.encoded(Sample().explain(), "pdf")
     assert len(read(page, tmp_path, "pdfimages", "-list").splitlines()) == 2  # the header alone: no picture of pixels
     fonts = read(page, tmp_path, "pdffonts").splitlines()[2:]
     assert fonts and all(line.split()[-5] == "yes" for line in fonts)
@@ -68,16 +69,17 @@ def test_the_figures_are_drawings_and_every_font_is_inside(tmp_path: Path) -> No
 
 @needs_poppler
 def test_hostile_names_are_text_in_a_pdf(tmp_path: Path) -> None:
-    text = letters(read(forms.encoded(explained.hostile(), "pdf"), tmp_path, "pdftotext", "-raw"))
+    text = letters(read(output_formats.encoded(explained.hostile(), "pdf"), tmp_path, "pdftotext", "-raw"))
     assert letters("<script>document.title='owned'</script>") in text
     assert letters("{{ 7*7 }}{% raw %}${7*7}") in text
     for name in ("#read(\"/etc/passwd\")", "$ x $", "*bold* _it_ @ref <label>", "#panic()", "\\u{41}"):
-        model = letters(read(forms.encoded(Sample(model=name).explain(), "pdf"), tmp_path, "pdftotext", "-raw"))
+        pdf = output_formats.encoded(Sample(model=name).explain(), "pdf")
+        model = letters(read(pdf, tmp_path, "pdftotext", "-raw"))
         assert letters(name) in model
 
 
 def test_the_same_session_gives_the_same_pdf() -> None:
-    assert forms.encoded(Sample().explain(), "pdf") == forms.encoded(Sample().explain(), "pdf")
+    assert output_formats.encoded(Sample().explain(), "pdf") == output_formats.encoded(Sample().explain(), "pdf")
 
 
 def test_a_plot_is_a_png_of_twice_its_size_and_not_blank() -> None:
@@ -96,7 +98,7 @@ def test_without_the_extra_it_says_so_and_the_bundle_says_why_it_has_no_png(monk
     monkeypatch.setitem(sys.modules, "typst", None)
     monkeypatch.setattr(typesetting, "find_spec", lambda name: None)
     with pytest.raises(Missing, match="typst") as refused:
-        forms.encoded(Sample().explain(), "pdf")
+        output_formats.encoded(Sample().explain(), "pdf")
     assert refused.value.fix == "pip install 'aaco[pdf]'"
     written = bundle.write(Session(tmp_path), Sample().explain())
     assert "report/plots/kernels.svg" in written and not [name for name in written if name.endswith(".png")]
@@ -108,5 +110,5 @@ def test_a_picture_of_a_drawing_that_shows_a_credential_is_not_handed_out(tmp_pa
         text = "token ghp_0123456789abcdefghijABCDEFGHIJ012345" if name == "shown" else "a kernel"
         (tmp_path / f"{name}.svg").write_text(f"<svg><text>{text}</text></svg>")
         (tmp_path / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00")
-    assert disclosure._redacted(tmp_path / "shown.png", tmp_path / "copy") == (False, disclosure.IN_PICTURE)
-    assert disclosure._redacted(tmp_path / "plain.png", tmp_path / "copy") == (False, "")
+    assert redact_bundle._redact_file(tmp_path / "shown.png", tmp_path / "copy") == (False, redact_bundle.IN_PICTURE)
+    assert redact_bundle._redact_file(tmp_path / "plain.png", tmp_path / "copy") == (False, "")

@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco.core import tables
-from aaco.report import changed, extremes, nodes, plots
+from aaco.report import extremes
+from aaco.report.plots import plots
+from aaco.report.sections import changed, nodes
 from aaco.report.svg import Drawing, Scale, round_step
 from tests import explained
 from tests.explained import CEILINGS, FLOPS, MICROSECONDS, OPERATORS, Sample

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from aaco.report import content, document, html, spikes, terminal
+from aaco.report.renderers import html, json_report, terminal
+from aaco.report.sections import content, spikes
 from tests import explained
 from tests.explained import Sample, regressed
 
@@ -67,10 +68,11 @@ def test_without_a_capture_the_reason_stands_where_the_kernels_would() -> None:
 
 
 def test_evidence_shows_value_threshold_and_outcome() -> None:
-    text = terminal.render(Sample(ceilings=None).explain())
-    flat = " ".join(text.split())
-    assert " for little time passes outside kernels (dispatch_overhead_pct 3.85 %; asked: ≤ 20 %)" in flat
-    assert " unknown most kernel time does enough arithmetic per byte (compute_side_pct absent: " in flat
+    flat = " ".join(terminal.render(Sample(ceilings=None).explain()).split())
+    assert " for nodes whose arithmetic limits them take most of the run's own time (node_compute_pct " in flat
+    assert " %; asked: ≥ 40 %)" in flat
+    flat = " ".join(terminal.render(Sample(profiled=False).explain()).split())
+    assert " unknown the device itself is at work (device_limited_pct absent: " in flat
 
 
 def test_a_change_is_shown_with_what_it_rests_on() -> None:
@@ -91,7 +93,7 @@ def test_the_ceilings_stand_beside_what_is_derived_from_them():
                  "Reservation: roofs in doubt: fp32_flops, dram_bytes_per_s not", "of roof: roofs in doubt"):
         assert part in busy, part
     evidence = busy[busy.index("EVIDENCE"):]
-    assert "hardware_envelope_utilization" in evidence and "others used 34 % of the CPUs; asked" in evidence
+    assert "node_compute_pct" in evidence and "others used 34 % of the CPUs; asked" in evidence
 
 
 def test_a_node_without_a_roof_says_why():
@@ -119,7 +121,7 @@ def test_the_medians_of_the_processes_stand_beside_the_median(processes):
     expected = [np.median([row["latency_ms"] for row in rows if row["process"] == index and row["phase"] != "warmup"])
                 for index in range(processes)]
     text = " ".join(terminal.render(found).split())
-    assert document.render(found)["process_medians_ms"] == (pytest.approx(expected) if processes > 1 else [])
+    assert json_report.render(found)["process_medians_ms"] == (pytest.approx(expected) if processes > 1 else [])
     if processes == 1:
         assert "Median by process" not in text and found.readings["process_spread_pct"].value is None
         return

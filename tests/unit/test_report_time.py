@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 from aaco import pipeline
-from aaco.analytics import inputs
 from aaco.analytics.explanation import Explanation
-from aaco.analytics.stacks import MOST, stacks
+from aaco.analytics.kernels.stacks import MOST, stacks
+from aaco.core import inputs
 from aaco.core.config import resolve
 from aaco.core.tables import OPERATORS
-from aaco.report import breakdown, kernels, outliers, reach
-from aaco.report import stacks as flame
+from aaco.report.plots import flame_graph as flame
+from aaco.report.sections import breakdown, kernels, outliers, roofline_headroom
 from tests import explained
 from tests.explained import MICROSECONDS, RUNS, Sample
 from tests.explained import OPERATORS as NAMES
@@ -164,7 +164,7 @@ def test_an_outlier_says_what_was_recorded_of_it() -> None:
 
 
 def test_a_kernel_reaches_what_its_nodes_reach_together() -> None:
-    found = reach.by_kernel(Sample().explain())
+    found = roofline_headroom.by_kernel(Sample().explain())
     ideal = 30e6 / 6e10 + 14e6 / 6e10
     assert found["Conv"].share == pytest.approx(ideal / 1310e-6)
     assert "ReorderInput" not in found
@@ -175,5 +175,6 @@ def test_a_kernel_of_a_trace_reaches_the_nearer_of_its_roofs(imported: Explanati
     rows = [{**known, "kernel_name": "both", "compute_share": 0.2, "memory_share": 0.6, "by": "counters"},
             {**known, "kernel_name": "one", "compute_share": 0.3, "memory_share": None, "by": "shapes"},
             {**known, "kernel_name": "none", "compute_share": None, "memory_share": None, "by": "name"}]
-    found = reach.by_kernel(replace(imported, examined={"kernel_classes": {"kernels": rows}}))
-    assert found == {"both": reach.Reach(0.6, "memory", "counters"), "one": reach.Reach(0.3, "compute", "shapes")}
+    found = roofline_headroom.by_kernel(replace(imported, examined={"kernel_classes": {"kernels": rows}}))
+    assert found == {"both": roofline_headroom.Reach(0.6, "memory", "counters"),
+                     "one": roofline_headroom.Reach(0.3, "compute", "shapes")}

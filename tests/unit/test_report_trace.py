@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from aaco.analytics import trace as tracing
 from aaco.analytics.measure import measure
+from aaco.analytics.timeline import trace as tracing
 from aaco.core import tables
 from aaco.core.config import Analysis
 from aaco.core.tables import COLLECTIVES
-from aaco.report import content, course, document, format, html, inventory, markdown, terminal
-from aaco.report import trace as section
+from aaco.report import format
+from aaco.report.plots import utilisation
+from aaco.report.renderers import html, json_report, markdown, terminal
+from aaco.report.sections import catalogue, inventory
 from tests import explained, timed
 from tests.timed import at
 
@@ -66,23 +68,23 @@ def test_no_line_is_wider_than_a_terminal():
 
 def test_every_form_has_every_section():
     found = explanation()
-    titles = [title for title, _ in content.devices(found)]
-    assert titles == list(section.TITLES.values())
+    titles = [title for title, _ in catalogue.rows_of_part("devices", found)]
+    assert titles == [section.title for section in catalogue.on_page("devices") if section.rows]
     page, text = html.render(found), markdown.render(found)
     for title in titles:
         assert f"<h3>{title}</h3>" in page and f"## {title}" in text
-    made = json.loads(json.dumps(document.render(found), allow_nan=False))
+    made = json.loads(json.dumps(json_report.render(found), allow_nan=False))
     assert set(made["trace"]) == {"timeline", "idle", "launches", "queues", "collectives", "steady_state"}
     assert {"metrics/timeline.json", "metrics/idle.json"} <= {file.name for file in inventory.every(found)}
 
 
 def test_a_session_without_device_work_has_none_of_it():
     found = explained.Sample().explain()
-    assert content.devices(found) == []
-    assert document.render(found)["trace"] is None
+    assert catalogue.rows_of_part("devices", found) == []
+    assert json_report.render(found)["trace"] is None
     page = html.render(found)
     assert "GPU timeline" not in page and "Telemetry of devices absent: no device was watched" in page
-    assert course.draw(None) is None
+    assert utilisation.draw(None) is None
 
 
 def test_hostile_names_stay_text():
@@ -99,7 +101,7 @@ def test_the_page_stays_small_with_many_devices():
     found = replace(explained.Sample().explain(),
                     trace=tracing.trace(timed.kernels(*rows), Analysis()))
     assert len(html.render(found).encode()) < 1_000_000
-    assert any("56 more devices" in row.text for _, rows in content.devices(found) for row in rows)
+    assert any("56 more devices" in row.text for _, rows in catalogue.rows_of_part("devices", found) for row in rows)
 
 
 @pytest.mark.parametrize("kernels", [[at(5, 5)], [at(0, 10)], [at(0, 10, capture=3), at(0, 10)]])
@@ -112,14 +114,14 @@ def test_the_smallest_traces_can_be_shown(kernels):
 @pytest.mark.parametrize(("starts", "axis"), [((0, 500), "the first start"), ((0, 10**15), "each device")])
 def test_devices_of_different_times_have_an_axis_of_their_own(starts, axis):
     rows = [at(start, start + 1000, capture=capture) for capture, start in enumerate(starts)]
-    drawing = course.draw(tracing.trace(timed.kernels(*rows), Analysis())).inline()
+    drawing = utilisation.draw(tracing.trace(timed.kernels(*rows), Analysis())).inline()
     assert f"time from {axis}" in drawing.replace("&#39;", "'")
 
 
 def test_the_picture_is_as_high_as_the_device_was_busy():
     """Half of each moment computed, half idle: the compute bars are half a lane high."""
     rows = [at(1000 * number, 1000 * number + 500) for number in range(2000)]
-    drawing = course.draw(tracing.trace(timed.kernels(*rows), Analysis()))
+    drawing = utilisation.draw(tracing.trace(timed.kernels(*rows), Analysis()))
     heights = [float(part.split('height="')[1].split('"')[0]) for part in drawing.inline().split("<rect")
                if 'class="c0"' in part]
-    assert sorted(heights)[len(heights) // 2] == pytest.approx(course.LANE / 2, rel=0.05)
+    assert sorted(heights)[len(heights) // 2] == pytest.approx(utilisation.LANE / 2, rel=0.05)

@@ -3,8 +3,8 @@
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import rocminfo
-from aaco.profiler.capture import Device, Part
+from aaco.profiler.capture import CapturedDevice, Subtotal
+from aaco.profiler.formats.system import rocminfo
 from tests.parsed import gather, rows
 
 TEXT = """ROCk module is loaded
@@ -64,8 +64,8 @@ def parsed(tmp_path, text):
 
 def test_devices_and_their_facts(tmp_path):
     tables, facts = parsed(tmp_path, TEXT)
-    assert facts.devices == (Device(2, "AMD Instinct MI300X", "gfx942", 304, 201310208 * 1024),)
-    assert facts.left_out == {rocminfo.PROCESSORS: Part(1, 0)} and facts.records == {"agent": 2}
+    assert facts.devices == (CapturedDevice(2, "AMD Instinct MI300X", "gfx942", 304, 201310208 * 1024),)
+    assert facts.left_out == {rocminfo.PROCESSORS: Subtotal(1, 0)} and facts.records == {"agent": 2}
     assert facts.problems == ()
     assert rows(tables["device_facts"], "device_id", "name", "value", "text") == [
         (2, "simd_per_cu", 4.0, None), (2, "wave_size", 64.0, None), (2, "max_clock_mhz", 2100.0, None),

@@ -6,8 +6,10 @@ import sqlite3
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, rocpd, sqlite
-from aaco.profiler.capture import Part
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprofv3 import rocpd
+from aaco.profiler.io import sqlite
 from tests.fakes.rocpd import GEMM, Process, write
 from tests.fakes.rocpd import example as process
 from tests.pieces import rows, together
@@ -29,7 +31,7 @@ def test_dispatches(database):
         "grid_y": 4, "grid_z": 1, "block_x": 256, "block_y": 2, "block_z": 1, "vgpr": 32, "agpr": 4, "sgpr": 96,
         "lds_bytes": 512, "scratch_bytes": 16, "dispatch_id": 1, "source": "rocpd", "timed": "execution"}
     assert (second["kernel_name"], second["device_id"], second["external_id"]) == ("__amd_rocclr_fillBuffer", 1, 77)
-    assert facts.kernels == Part(2, 34)
+    assert facts.kernels == Subtotal(2, 34)
     assert facts.problems == ()
 
 
@@ -71,7 +73,7 @@ def test_counters_are_summed_over_channels_and_say_so(database):
     tables, facts = together(rocpd.parse(database))
     assert rows(tables["counters"]) == [{"kernel_id": 1, "counter": "SQ_WAVES", "value": 12.0},
                                         {"kernel_id": 1, "counter": "L2_hit", "value": 0.5}]
-    assert facts.left_out == {"counter: added to the kernel's other values of the same counter": Part(2, 0)}
+    assert facts.left_out == {"counter: added to the kernel's other values of the same counter": Subtotal(2, 0)}
     assert facts.records["counter"] == 5
 
 
@@ -100,7 +102,7 @@ def test_what_the_file_says_of_itself(database):
 
 def test_it_is_recognised_and_nothing_of_it_is_changed(database):
     before = database.read_bytes()
-    assert formats.recognise(database) is rocpd
+    assert registry.recognise(database) is rocpd
     list(rocpd.parse(database))
     assert database.read_bytes() == before
     assert [path.name for path in database.parent.iterdir()] == ["x_results.db"]
@@ -124,7 +126,7 @@ def test_ranks_in_tables_of_their_own(tmp_path, version):
     assert [(row["rank"], row["process_id"], row["t_start_ns"]) for row in kernels] == [
         (0, 51, 1100), (0, 51, 1200), (1, 52, 2100), (1, 52, 2200)]
     assert {row["kernel_id"] for row in tables["counters"].to_pylist()} <= {row["kernel_id"] for row in kernels}
-    assert (facts.rank, facts.world_size, facts.kernels) == (None, 2, Part(4, 68))
+    assert (facts.rank, facts.world_size, facts.kernels) == (None, 2, Subtotal(4, 68))
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -166,14 +168,14 @@ def test_rows_whose_references_dangle_are_kept_and_reported(tmp_path, version):
     third, fourth = tables["kernels"].to_pylist()[2:]
     assert (third["kernel_name"], third["device_id"], third["thread_id"], third["dur_ns"]) == (None, None, None, 10)
     assert (fourth["correlation_id"], fourth["dur_ns"]) == (None, 10)
-    assert facts.kernels == Part(4, 54)
+    assert facts.kernels == Subtotal(4, 54)
     assert set(facts.problems) == {
         "1 kernels name a kernel symbol that is not in the file",
         "1 kernels name an agent that is not in the file",
         "1 kernels name a thread that is not in the file",
         "1 kernels have no correlation id, so no call can be found for them"}
-    assert facts.left_out["counter: no kernel or sample of the file has its event"] == Part(1, 0)
-    assert facts.left_out["argument: no call of the file has its event"] == Part(1, 0)
+    assert facts.left_out["counter: no kernel or sample of the file has its event"] == Subtotal(1, 0)
+    assert facts.left_out["argument: no call of the file has its event"] == Subtotal(1, 0)
 
 
 def test_a_copy_whose_ends_are_not_known_goes_by_its_name(tmp_path):
@@ -197,16 +199,16 @@ def test_records_that_cannot_be_placed_in_time_are_left_out_with_their_time(tmp_
     made.region(15, "hipFree", 900, 800, args={"p": "0"})
     tables, facts = together(rocpd.parse(write(tmp_path / "x.db", made, version=version)))
     assert len(tables["kernels"]) == 2
-    assert facts.kernels == Part(7, 34 - 100 + 705 + (1 << 62))
+    assert facts.kernels == Subtotal(7, 34 - 100 + 705 + (1 << 62))
     assert facts.left_out == {
-        "kernel: it was never timed: start and end are 0": Part(1, 0),
-        "kernel: it ends before it starts": Part(1, -100),
-        "kernel: its start or end is missing or no integer": Part(1, 0),
-        "kernel: its start or end is no time of this age": Part(2, 705 + (1 << 62)),
-        "region: it ends before it starts": Part(1, -100),
-        "argument: its region was left out": Part(1, 0),
-        "counter: its kernel was left out": Part(1, 0),
-        "counter: added to the kernel's other values of the same counter": Part(2, 0)}
+        "kernel: it was never timed: start and end are 0": Subtotal(1, 0),
+        "kernel: it ends before it starts": Subtotal(1, -100),
+        "kernel: its start or end is missing or no integer": Subtotal(1, 0),
+        "kernel: its start or end is no time of this age": Subtotal(2, 705 + (1 << 62)),
+        "region: it ends before it starts": Subtotal(1, -100),
+        "argument: its region was left out": Subtotal(1, 0),
+        "counter: its kernel was left out": Subtotal(1, 0),
+        "counter: added to the kernel's other values of the same counter": Subtotal(2, 0)}
     assert len(tables["call_arguments"]) == 1
     assert len(tables["counters"]) == 2
 
@@ -227,8 +229,8 @@ def test_a_value_of_another_type_is_absent_and_counted(tmp_path, monkeypatch, at
     kept = [number for number in range(40) if number != 20]
     assert tables["kernels"]["t_start_ns"].to_pylist() == [1000 * number + 1 for number in kept]
     assert tables["kernels"]["grid_x"].to_pylist() == [None if number == at else 1024 for number in kept]
-    assert facts.kernels == Part(40, 390)
-    assert facts.left_out == {"kernel: its start or end is missing or no integer": Part(1, 0)}
+    assert facts.kernels == Subtotal(40, 390)
+    assert facts.left_out == {"kernel: its start or end is missing or no integer": Subtotal(1, 0)}
     name = "rocpd_kernel_dispatch_0000a110_0000_7000_8000_000000000001"
     assert facts.problems == tuple(f"1 values of {name}.{column} are not of the column's type: read as absent"
                                    for column in ("grid_size_x", "start", "workgroup_size_y"))

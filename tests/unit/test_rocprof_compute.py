@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, rocprof_compute, workload_files
-from aaco.profiler.capture import Device, Part
-from aaco.profiler.ledger import ABSENT
+from aaco.profiler.capture import CapturedDevice, Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprof_compute import rocprof_compute, workload_files
+from aaco.profiler.io.record_accounting import ABSENT
 from tests.fakes import workload
 from tests.parsed import gather, rows
 
@@ -21,7 +22,7 @@ PAIR = st.lists(st.integers(0, 1 << 52), min_size=2, max_size=2)
 
 
 def parsed(path):
-    assert formats.recognise(path) is rocprof_compute
+    assert registry.recognise(path) is rocprof_compute
     return gather(rocprof_compute.parse(path))
 
 
@@ -39,13 +40,13 @@ def test_dispatches_and_counters_with_their_passes(tmp_path):
     assert counted(tables) == [
         (0, "SQ_WAVES", 16.0, 0), (0, "TCC_HIT[0]", 2.0, 0), (0, "SQ_INSTS_LDS", 3.0, 1),
         (1, "SQ_WAVES", 17.0, 0), (1, "TCC_HIT[0]", 4.0, 0), (1, "SQ_INSTS_LDS", 5.0, 1)]
-    assert facts.kernels == Part(2, 400) and facts.records == {"kernel": 2, "counter": 6}
+    assert facts.kernels == Subtotal(2, 400) and facts.records == {"kernel": 2, "counter": 6}
     assert facts.left_out == {} and facts.problems == ()
 
 
 def test_the_machine_without_its_secrets(tmp_path):
     tables, facts = parsed(workload.write(tmp_path, COUNTS, NAMES, TIMES))
-    assert facts.devices == (Device(2, "MI300X_A1", "gfx942", 304),) and facts.host == "node7"
+    assert facts.devices == (CapturedDevice(2, "MI300X_A1", "gfx942", 304),) and facts.host == "node7"
     assert "hunter2" not in repr(facts) and "hunter2" not in repr(tables)
     assert rows(tables["device_facts"], "device_id", "name", "value", "text") == [
         (2, "simd_per_cu", 4.0, None), (2, "max_clock_mhz", 2100.0, None), (2, "l1_bytes", 32768.0, None),
@@ -68,7 +69,7 @@ def test_times_that_are_none_are_absent_and_said(tmp_path, times, why):
     tables, facts = parsed(workload.write(tmp_path, COUNTS, NAMES, times))
     assert rows(tables["kernels"], *WHEN) == [(None, None, None)] * 2
     assert facts.problems == (f"times are {why} in pmc_perf.csv", "2 dispatches have no time")
-    assert facts.kernels == Part(2, 0)
+    assert facts.kernels == Subtotal(2, 0)
 
 
 def test_an_end_before_the_start_is_no_time(tmp_path):
@@ -93,7 +94,7 @@ def test_without_it_those_of_a_pass(tmp_path):
     assert rows(tables["kernels"], *WHEN) == [(10, 15, 5), (20, 27, 7)]
     assert len(counted(tables)) == 6
     assert facts.problems == ("the times are those of one pass, pmc_perf_0.csv",)
-    assert facts.left_out == {f"pass: {rocprof_compute.AGAIN}": Part(2, 12)} and facts.records["pass"] == 2
+    assert facts.left_out == {f"pass: {rocprof_compute.AGAIN}": Subtotal(2, 12)} and facts.records["pass"] == 2
 
 
 def test_a_pass_that_was_not_joined_adds_its_counters(tmp_path):
@@ -115,7 +116,7 @@ def test_dispatches_are_matched_by_kernel_grid_and_order(tmp_path):
     workload.table(tmp_path / "SQ_A.csv", [*workload.COMMON, "SQ_A", *workload.TIMES], rows_of_pass)
     tables, facts = parsed(path)
     assert [row for row in counted(tables) if row[1] == "SQ_A"] == [(0, "SQ_A", 6.0, 2), (1, "SQ_A", 8.0, 2)]
-    assert facts.left_out[f"counter: {rocprof_compute.UNKNOWN}"] == Part(2, 0)
+    assert facts.left_out[f"counter: {rocprof_compute.UNKNOWN}"] == Subtotal(2, 0)
 
 
 def test_a_column_without_a_name_is_no_counter(tmp_path):
@@ -127,7 +128,7 @@ def test_a_column_without_a_name_is_no_counter(tmp_path):
 def test_what_is_no_number_is_no_counter(tmp_path):
     tables, facts = parsed(workload.write(tmp_path, [[["", "inf"], ["nan"]], [["x", 4], [5]]], NAMES, TIMES))
     assert counted(tables) == [(1, "TCC_HIT[0]", 4.0, 0), (1, "SQ_INSTS_LDS", 5.0, 1)]
-    assert facts.left_out == {f"counter: {rocprof_compute.NO_VALUE}": Part(4, 0)} and facts.records["counter"] == 6
+    assert facts.left_out == {f"counter: {rocprof_compute.NO_VALUE}": Subtotal(4, 0)} and facts.records["counter"] == 6
 
 
 def test_without_a_joined_file_the_passes_stand_for_themselves(tmp_path):
@@ -136,7 +137,7 @@ def test_without_a_joined_file_the_passes_stand_for_themselves(tmp_path):
     workload.timestamps(tmp_path, TIMES, "pmc_perf_1.csv", counters=["A"], counts=[[1], [2]])
     tables, facts = parsed(tmp_path / "sysinfo.csv")
     assert counted(tables) == [(0, "A", 1.0, 0), (1, "A", 2.0, 0), (0, "A", 1.0, 1), (1, "A", 2.0, 1)]
-    assert facts.kernels == Part(2, 400)
+    assert facts.kernels == Subtotal(2, 400)
 
 
 def test_a_row_per_counter(tmp_path):
@@ -148,9 +149,9 @@ def test_a_row_per_counter(tmp_path):
     assert rows(tables["kernels"], "kernel_id", "dispatch_id", *WHEN) == [(0, 1, 100, 105, 5), (1, 2, 200, 207, 7)]
     assert counted(tables) == [(0, "A", 1.0, 0), (0, "B", 2.0, 0), (1, "A", 3.0, 0), (1, "B", 4.0, 0),
                                (0, "C", 5.0, 1), (0, "A", 6.0, 1), (1, "C", 7.0, 1)]
-    assert facts.kernels == Part(2, 12) and facts.records == {"kernel": 2, "pass": 2, "counter": 8}
-    assert facts.left_out == {f"pass: {rocprof_compute.AGAIN}": Part(2, 20),
-                              f"counter: {rocprof_compute.NO_VALUE}": Part(1, 0)}
+    assert facts.kernels == Subtotal(2, 12) and facts.records == {"kernel": 2, "pass": 2, "counter": 8}
+    assert facts.left_out == {f"pass: {rocprof_compute.AGAIN}": Subtotal(2, 20),
+                              f"counter: {rocprof_compute.NO_VALUE}": Subtotal(1, 0)}
 
 
 def test_a_row_per_counter_when_no_row_is_whole(tmp_path):
@@ -158,7 +159,8 @@ def test_a_row_per_counter_when_no_row_is_whole(tmp_path):
     path = workload.write_long(tmp_path, [(1, 100, 105, {"A": 1})])
     path.write_text(path.read_text().replace("\n2,1,", "\n2,"))
     _, facts = parsed(path)
-    assert facts.kernels == Part(1, 0) and facts.left_out[f"kernel: {rocprof_compute.csvstream.BROKEN}"] == Part(1, 0)
+    assert facts.kernels == Subtotal(1, 0)
+    assert facts.left_out[f"kernel: {rocprof_compute.csvstream.BROKEN}"] == Subtotal(1, 0)
 
 
 @pytest.mark.parametrize("block", [150, 400, 1 << 20])
@@ -170,7 +172,7 @@ def test_a_row_per_counter_in_blocks_of_any_size(tmp_path, monkeypatch, block):
     tables, facts = parsed(workload.write_long(tmp_path, executions))
     assert counted(tables) == [(number, name, float(value), replay) for replay in range(4) for number in range(5)
                                for name, value in executions[5 * replay + number][3].items()]
-    assert facts.records == {"kernel": 5, "pass": 15, "counter": 50} and facts.kernels == Part(5, 15)
+    assert facts.records == {"kernel": 5, "pass": 15, "counter": 50} and facts.kernels == Subtotal(5, 15)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

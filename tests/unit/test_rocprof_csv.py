@@ -3,7 +3,8 @@
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import rocprof_csv, rocprofv3_csv
+from aaco.profiler.formats.rocprof_legacy import rocprof_csv
+from aaco.profiler.formats.rocprofv3 import rocprofv3_csv
 from tests import csvs
 from tests.pieces import rows, together
 

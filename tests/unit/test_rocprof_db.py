@@ -6,8 +6,9 @@ import sqlite3
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, rocprof_db
-from aaco.profiler.capture import Part
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprof_legacy import rocprof_db
 from tests.pieces import rows, together
 
 KERN = ["Index", "KernelName", "gpu-id", "queue-id", "pid", "tid", "grd", "wgr", "lds", "scr", "arch_vgpr",
@@ -39,7 +40,7 @@ def test_dispatches_with_counters(tmp_path):
         [*KERN, "SQ_WAVES", "TCC_HIT[3]"], kern(0, FILL, 100, 140, 8, 2.5),
         kern(1, '"void f<int, 2>(float*) [clone .kd]"', 200, 201, 4, None),
         kern(2, '"<barrier packet>"', 201, 203, None, None)])
-    assert formats.recognise(path) is rocprof_db
+    assert registry.recognise(path) is rocprof_db
     tables, facts = together(rocprof_db.parse(path))
     assert rows(tables["kernels"])[0] == {
         "kernel_id": 1, "kernel_name": "__amd_rocclr_fillBuffer", "device_id": 2, "queue_id": 1, "process_id": 7,
@@ -47,9 +48,9 @@ def test_dispatches_with_counters(tmp_path):
         "block_x": 64, "vgpr": 24, "agpr": 8, "sgpr": 96, "lds_bytes": 16, "scratch_bytes": 4, "source": "rocprof_db",
         "timed": "execution"}
     assert tables["kernels"]["kernel_name"].to_pylist()[1] == "void f<int, 2>(float*)"
-    assert facts.kernels == Part(2, 41)
-    assert facts.left_out == {"barrier: it orders the queue and is no kernel": Part(1, 2),
-                              "counter: it has no value": Part(1, 0)}
+    assert facts.kernels == Subtotal(2, 41)
+    assert facts.left_out == {"barrier: it orders the queue and is no kernel": Subtotal(1, 2),
+                              "counter: it has no value": Subtotal(1, 0)}
     assert rows(tables["counters"]) == [{"kernel_id": 1, "counter": "SQ_WAVES", "value": 8.0},
                                         {"kernel_id": 2, "counter": "SQ_WAVES", "value": 4.0},
                                         {"kernel_id": 1, "counter": "TCC_HIT[3]", "value": 2.5}]
@@ -81,8 +82,8 @@ def test_what_the_runtime_did_and_the_calls(tmp_path):
     assert len({row["call_id"] for row in calls}) == 4
     assert [json.loads(text) for text in tables["call_arguments"]["arguments"].to_pylist()] == [
         {"args": '( kernel("gemm") )'}, {"args": "(1)"}]
-    assert facts.kernels == Part(2, 11)
-    assert facts.left_out == {"barrier: it orders the queue and is no kernel": Part(1, 1)}
+    assert facts.kernels == Subtotal(2, 11)
+    assert facts.left_out == {"barrier: it orders the queue and is no kernel": Subtotal(1, 1)}
 
 
 @pytest.mark.parametrize(("dispatches", "operations", "used"), [(3, 2, "KERN"), (2, 3, "OPS"), (2, 2, "KERN")])
@@ -93,9 +94,9 @@ def test_kernels_that_stand_in_two_tables_count_once(tmp_path, dispatches, opera
                 OPS=[OPS, *([10 * i + 10, 10 * i + 15, 0, 3, "k", 7, 8, "", 1, i + 1, ""] for i in range(operations))])
     tables, facts = together(rocprof_db.parse(path))
     most, fewer = max(dispatches, operations), min(dispatches, operations)
-    assert (len(tables["kernels"]), facts.kernels) == (most, Part(most, 5 * most))
+    assert (len(tables["kernels"]), facts.kernels) == (most, Subtotal(most, 5 * most))
     assert facts.left_out == {
-        "again: the same execution stands in the file twice": Part(fewer, 5 * fewer)}
+        "again: the same execution stands in the file twice": Subtotal(fewer, 5 * fewer)}
     assert tables["kernels"]["correlation_id"].null_count == (most if used == "KERN" else 0)
     assert "KERN and OPS" in facts.problems[0]
 
@@ -109,14 +110,14 @@ def test_copies_of_hip_have_their_direction(tmp_path):
     assert [(row["kind"], row["src_device"], row["dst_device"], row["dur_ns"])
             for row in tables["copies"].to_pylist()] == [
         ("h2d", None, 2, 20), ("d2h", 2, None, 1)]
-    assert facts.left_out == {"copy: it ends before it starts": Part(1, -1)}
+    assert facts.left_out == {"copy: it ends before it starts": Subtotal(1, -1)}
 
 
 def test_dispatches_recorded_without_times_are_left_out(tmp_path):
     path = make(tmp_path / "results.db", KERN=[["Index", "KernelName", "SQ_WAVES"], [0, FILL, 3]])
     tables, facts = together(rocprof_db.parse(path))
     assert "kernels" not in tables
-    assert facts.left_out == {"kernel: its start or end is missing or no integer": Part(1, 0)}
+    assert facts.left_out == {"kernel: its start or end is missing or no integer": Subtotal(1, 0)}
 
 
 def test_without_its_table_it_is_a_bad_capture(tmp_path):

@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 import pytest
 
-from aaco.analytics.truth.account import AccountCheck
+from aaco.analytics.truth.record_accounting import AccountCheck
 from aaco.core.errors import BadCapture
-from aaco.profiler import rocprof_json
+from aaco.profiler.formats.rocprof_legacy import rocprof_json
 from tests.pieces import rows, together
 
 ROWS = {0: "Markers and Ranges", 1: "COPY", 2: "CPU HIP API", 3: "CPU HSA API", 8: "GPU2", 520: "GPU Barriers2"}

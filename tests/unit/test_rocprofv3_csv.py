@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import rocprofv3_csv
+from aaco.profiler.formats.rocprofv3 import rocprofv3_csv
 from tests import csvs
 from tests.pieces import rows, together
 
@@ -212,7 +212,7 @@ def test_the_header_alone_is_a_capture_without_rows(tmp_path):
 
 
 def test_pieces_stay_small_and_keys_unique(tmp_path, monkeypatch):
-    monkeypatch.setattr("aaco.profiler.csvstream.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("aaco.profiler.io.csvstream.BLOCK_BYTES", 4096)
     path = csvs.write(tmp_path / "1_kernel_trace.csv", [KERNEL, *(kernel(number) for number in range(1000))])
     pieces = list(rocprofv3_csv.parse(path))[:-1]
     assert len(pieces) > 10 and max(piece.num_rows for piece in pieces) < 100

@@ -6,8 +6,10 @@ import json
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, jsonstream, rocprofv3_json
-from aaco.profiler.capture import Part
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprofv3 import rocprofv3_json
+from aaco.profiler.io import jsonstream
 from tests.fakes.rocprofv3_json import counted, dispatch, event, example, process, write
 from tests.pieces import rows, together
 
@@ -27,8 +29,8 @@ def test_dispatches_traced_and_counted_are_kernels_once(file):
         "grid_y": 4, "grid_z": 1, "block_x": 64, "block_y": 2, "block_z": 1, "vgpr": 32, "agpr": 4, "sgpr": 96,
         "lds_bytes": 512, "scratch_bytes": 8, "dispatch_id": 1, "source": "rocprofv3_json", "timed": "execution"}
     assert (second["kernel_name"], second["device_id"], second["kernel_id"]) == ("fill()", 1, 1)
-    assert facts.kernels == Part(2, 34)
-    assert facts.left_out["again: the same dispatch stands among the counters"] == Part(1, 33)
+    assert facts.kernels == Subtotal(2, 34)
+    assert facts.left_out["again: the same dispatch stands among the counters"] == Subtotal(1, 33)
 
 
 def test_counters_are_summed_over_channels(file):
@@ -36,8 +38,8 @@ def test_counters_are_summed_over_channels(file):
     assert rows(tables["counters"]) == [{"kernel_id": 0, "counter": "SQ_WAVES", "value": 7.0},
                                         {"kernel_id": 0, "counter": "L2_hit", "value": 0.5}]
     assert facts.records["counter"] == 4
-    assert facts.left_out["counter: added to the kernel's other values of the same counter"] == Part(1, 0)
-    assert facts.left_out["counter: it has no value"] == Part(1, 0)
+    assert facts.left_out["counter: added to the kernel's other values of the same counter"] == Subtotal(1, 0)
+    assert facts.left_out["counter: it has no value"] == Subtotal(1, 0)
 
 
 def test_copies_and_allocations(file):
@@ -73,13 +75,13 @@ def test_samples_are_added_up(file):
 
 
 def test_what_the_file_says_of_itself_and_what_is_not_read(file):
-    assert formats.recognise(file) is rocprofv3_json
+    assert registry.recognise(file) is rocprofv3_json
     _, facts = together(rocprofv3_json.parse(file))
     assert [(device.id, device.arch, device.compute_units) for device in facts.devices] == [
         (0, "gfx942", 304), (1, "gfx942", 304)]
     assert (facts.tool, facts.clock, facts.host, facts.problems) == ("rocprofv3", "boottime", "host-a", ())
     assert facts.metadata == {"processes": [{"pid": 4242, "command": "./run", "start": 1, "end": 9}]}
-    assert facts.left_out["ompt: records of this array are not read"] == Part(1, 0)
+    assert facts.left_out["ompt: records of this array are not read"] == Subtotal(1, 0)
 
 
 @pytest.mark.parametrize("chunk", [1 << 9, 1 << 12])
@@ -89,12 +91,12 @@ def test_wherever_the_reads_fall(tmp_path, monkeypatch, chunk):
     whole, facts = together(rocprofv3_json.parse(path))
     monkeypatch.setattr(jsonstream, "CHUNK_BYTES", chunk)
     monkeypatch.setattr(jsonstream, "BLOCK_BYTES", chunk)
-    monkeypatch.setattr("aaco.profiler.jsonwalk.BLOCK_BYTES", chunk)
+    monkeypatch.setattr("aaco.profiler.io.jsonwalk.BLOCK_BYTES", chunk)
     again, same = together(rocprofv3_json.parse(path))
     assert facts == same
     assert {name: table.to_pylist() for name, table in whole.items()} == {
         name: table.to_pylist() for name, table in again.items()}
-    assert facts.kernels == Part(201, 34 + 199 * 7)
+    assert facts.kernels == Subtotal(201, 34 + 199 * 7)
 
 
 def test_processes_are_kept_apart(tmp_path):
@@ -108,15 +110,15 @@ def test_processes_are_kept_apart(tmp_path):
     assert len({row["kernel_id"] for row in kernels}) == 4
     assert {row["kernel_id"] for row in tables["counters"].to_pylist()} == {kernels[0]["kernel_id"],
                                                                             kernels[2]["kernel_id"]}
-    assert facts.kernels == Part(4, 68)
+    assert facts.kernels == Subtotal(4, 68)
 
 
 def test_a_single_process_without_a_list_and_zipped(tmp_path):
     path = tmp_path / "x.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"rocprofiler-sdk-tool": example()}).encode()))
-    assert formats.recognise(path) is rocprofv3_json
+    assert registry.recognise(path) is rocprofv3_json
     tables, facts = together(rocprofv3_json.parse(path))
-    assert (len(tables["kernels"]), facts.kernels) == (2, Part(2, 34))
+    assert (len(tables["kernels"]), facts.kernels) == (2, Subtotal(2, 34))
 
 
 def test_names_that_stand_behind_the_records(tmp_path):
@@ -126,8 +128,8 @@ def test_names_that_stand_behind_the_records(tmp_path):
     turned["callback_records"] = turned.pop("callback_records")  # behind the trace too: then it cannot be used
     tables, facts = together(rocprofv3_json.parse(write(tmp_path / "x.json", turned)))
     assert tables["kernels"]["kernel_name"].to_pylist() == ["gemm", "fill()"]
-    assert facts.kernels == Part(2, 34)
-    assert facts.left_out["counter: it stands behind the trace, and rocprofv3 writes it before"] == Part(4, 0)
+    assert facts.kernels == Subtotal(2, 34)
+    assert facts.left_out["counter: it stands behind the trace, and rocprofv3 writes it before"] == Subtotal(4, 0)
 
 
 def test_records_that_cannot_be_placed_or_whose_references_dangle(tmp_path):
@@ -137,11 +139,13 @@ def test_records_that_cannot_be_placed_or_whose_references_dangle(tmp_path):
                          dispatch(4, 1 << 70, 5), dispatch(5, 20, 21, correlation_id={"internal": 0})],
         hip_api=[event("HIP_RUNTIME_API_EXT", 99, 1, 2, 5), {"kind": 700, "start_timestamp": 3, "end_timestamp": 4}])
     tables, facts = together(rocprofv3_json.parse(write(tmp_path / "x.json", made)))
-    assert facts.kernels == Part(7, 1 - 1 + 1 + 1)
+    assert facts.kernels == Subtotal(7, 1 - 1 + 1 + 1)
     assert facts.left_out == {
-        "kernel: it ends before it starts": Part(1, -1), "kernel: it was never timed: start and end are 0": Part(1, 0),
-        "kernel: its start or end is missing or no integer": Part(2, 0), "counter: its kernel was left out": Part(1, 0),
-        "counter: its counter is not in the file": Part(1, 0)}
+        "kernel: it ends before it starts": Subtotal(1, -1),
+        "kernel: it was never timed: start and end are 0": Subtotal(1, 0),
+        "kernel: its start or end is missing or no integer": Subtotal(2, 0),
+        "counter: its kernel was left out": Subtotal(1, 0),
+        "counter: its counter is not in the file": Subtotal(1, 0)}
     assert facts.problems == (
         "1 kernels have no correlation id, so no call can be found for them",
         "1 kernels name a symbol that is not in the file", "1 kernels name an agent that is not in the file")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import roctracer
+from aaco.profiler.formats.rocprof_legacy import roctracer
 from tests.pieces import rows, together
 
 

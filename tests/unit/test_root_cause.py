@@ -12,18 +12,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aaco import root_cause
+from aaco.analytics.diagnosis import UNCHECKED, diagnose
 from aaco.analytics.root_cause import posterior, signals, symptoms
 from aaco.analytics.root_cause.causes import CAUSES, SIGNS, SOUND, UNKNOWN, of
 from aaco.analytics.root_cause.likelihood import PAIR_ODDS, Law, Likelihoods
 from aaco.analytics.root_cause.symptoms import SYMPTOMS, Side
+from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.cli.root_cause import LEVELS
 from aaco.core.errors import BadBundle, UsageError
 from aaco.core.readings import Absent
 from aaco.core.tables import ACCOUNT, INFERENCE_ITERS, SYSTEM_EVENTS
-from aaco.report import root_cause as report
-from aaco.tracelake import confirmed
+from aaco.report.sections import root_cause as report
+from aaco.tracelake.history import confirmed
+from aaco.workflows import contamination, root_cause
 from benchmarks.faults import recording, score
+from tests.explained import Sample
 
 FAULTS = Path(__file__).parents[1] / "captures" / "faults"
 BASE = {"period_ns": 1e6, "gap_ns": 1e4, "latency_p90_ns": 1.1e6, "latency_median_ns": 1e6, "elements": 100.0,
@@ -300,7 +303,7 @@ def test_negative_confirmations_are_refused() -> None:
 
 
 def found_of(current):
-    return root_cause.Found("now", "before", ("before",), judged(current), TABLE, {}, (("batch", 1, 4),),
+    return root_cause.RootCauseAnswer("now", "before", ("before",), judged(current), TABLE, {}, (("batch", 1, 4),),
                             ("a note",))
 
 
@@ -313,6 +316,70 @@ def test_each_level_says_all_that_the_one_before_says() -> None:
     assert "log odds against no_fault" in texts[2] and "log odds" not in texts[1]
     assert max(map(len, texts[3].splitlines())) <= 80
     json.dumps(document, allow_nan=False)
+
+
+KNOWN, STRANGE = {"elements": 200.0, "period_ns": 1.7e6}, {"period_ns": 1.3e6, "gap_ns": 3e5}
+EQUIVALENT = root_cause.MeasuredChange(-0.2, 5.0, -0.2, (-0.9, 0.5), 0.99, 1.1, "equivalent", "within")
+UNSEEN = root_cause.MeasuredChange(6.0, 5.0, 5.4, (-3.0, 14.0), 0.99, 11.0, "inconclusive", "too coarse")
+FASTER = root_cause.MeasuredChange(-11.5, 5.0, 0.7, None, 0.99, None, "inconclusive", "too few")
+SLOWER = root_cause.MeasuredChange(30.0, 5.0, 30.0, (20.0, 40.0), 0.99, 9.0, "regressed", "above")
+BETWEEN = root_cause.MeasuredChange(30.0, 5.0, 0.1, (-0.5, 0.7), 0.99, 1.0, "equivalent", "within")
+UNKNOWN_SIZE = root_cause.MeasuredChange(30.0, 5.0, 30.0, None, 0.99, None, "inconclusive", "too few")
+
+
+@pytest.mark.parametrize(("current", "change", "says"), [
+    (STRANGE, EQUIVALENT, "within the tolerance of 5 %"), (KNOWN, EQUIVALENT, "within the tolerance of 5 %"),
+    (STRANGE, UNSEEN, "below the smallest that could be seen, 11 %"), (KNOWN, UNSEEN, ""),
+    (STRANGE, FASTER, "not slower"), (KNOWN, FASTER, ""),
+    (STRANGE, SLOWER, ""), (STRANGE, BETWEEN, ""), (STRANGE, UNKNOWN_SIZE, "")])
+def test_where_nothing_changed_there_is_nothing_to_explain(current, change, says) -> None:
+    """A slowdown between inferences is one, though the latency is the same. Mutation: judged by the latency alone."""
+    answer = replace(found_of(current), change=change)
+    assert (answer.judgement.first.cause.name == "batch") == (current is KNOWN)
+    document = answer.document()
+    assert (says in document["why_nothing"] if says else document["why_nothing"] is None)
+    assert document["status"] == ("nothing_to_explain" if says else "explained")
+    assert (document["cause"] is None) == bool(says) and document["answers"]  # the keys stay
+    for level in LEVELS:
+        text = report.render(document, level)
+        assert text.startswith("nothing to explain") == bool(says) and (not says or "unknown  " not in text)
+        assert max(map(len, text.splitlines())) <= 80
+    if says and change.ci:
+        low, high = change.ci
+        assert f"[{low:+.1f}, {high:+.1f}] (99 % interval)" in " ".join(report.render(document, "executive").split())
+    json.dumps(document, allow_nan=False)
+
+
+def test_no_experiment_is_made_where_nothing_changed(tmp_path: Path) -> None:
+    answer = replace(found_of(KNOWN), change=EQUIVALENT)
+    checked = root_cause.check(answer, None, pytest.fail, pytest.fail, tmp_path)
+    assert checked.check.status == "not made" and "nothing changed" in checked.check.why
+
+
+def session_with(session_id: str, trust: Trust = UNCHECKED, **values: float):
+    explained = Sample().explain()
+    readings = {name: replace(reading, value=None, why_absent="not here")
+                for name, reading in explained.readings.items()}
+    readings |= {name: replace(readings[name], value=value, why_absent="") for name, value in values.items()}
+    return replace(explained, session_id=session_id, diagnosis=diagnose(readings, trust=trust))
+
+
+def test_what_speaks_against_a_side_is_named_first_with_its_reading() -> None:
+    """Mutation: the sides exchanged, or conditions of the workload taken for those of the measurement."""
+    false = Trust((Alarm("kernels are missing"),), checked=True)
+    before = [session_with("s1", noise_impact_pct=34.0, kernel_amplification_ratio=9.0), session_with("s2", false)]
+    told = [*contamination.of_side("baseline", before, None),
+            *contamination.of_side("session", [session_with("s3", device_throttled_pct=60.0)], None)]
+    assert [(item.side, item.session_id, item.condition, item.value) for item in told] == [
+        ("baseline", "s2", "trace_check", None), ("baseline", "s1", "interference", 34.0),
+        ("session", "s3", "throttled_clock", 60.0)]
+    for change in (EQUIVALENT, SLOWER):
+        document = replace(found_of(STRANGE), change=change, contaminated=tuple(told)).document()
+        lines = report.render(document, "executive").splitlines()
+        assert lines[0].startswith("baseline contaminated        s2: trace check: NOT TO BE TRUSTED")
+        text = " ".join(" ".join(lines).split())
+        assert "s1: interference: cost of recorded interference 34.0 % (limit 5 %)" in text
+        assert text.index("session contaminated s3") < text.index("nothing to" if change is EQUIVALENT else "unknown:")
 
 
 class Told:

@@ -7,8 +7,9 @@ import sqlite3
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, rpd
-from aaco.profiler.capture import Part
+from aaco.profiler.capture import Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprof_legacy import rpd
 from tests.fakes.rpd import Trace
 from tests.pieces import rows, together
 
@@ -53,7 +54,7 @@ def test_kernels_of_launches_and_of_graphs(file):
     assert [(row["kernel_name"], row["correlation_id"], row["dur_ns"], row["grid_x"])
             for row in tables["kernels"].to_pylist()] == [
         ("gemm", 11, 33, 256), ("ext", 12, 10, 512), ("gemm", 13, 1, None), ("other", 13, 2, None)]
-    assert facts.kernels == Part(4, 46)
+    assert facts.kernels == Subtotal(4, 46)
 
 
 def test_copies_and_fills(file):
@@ -84,7 +85,7 @@ def test_the_account(file):
 def test_it_is_recognised_and_gzip_too(file, tmp_path):
     zipped = tmp_path / "t.rpd.gz"
     zipped.write_bytes(gzip.compress(file.read_bytes()))
-    assert formats.recognise(file) is formats.recognise(zipped) is rpd
+    assert registry.recognise(file) is registry.recognise(zipped) is rpd
     plain, facts = together(rpd.parse(file))
     again, same = together(rpd.parse(zipped))
     assert facts == same
@@ -111,8 +112,8 @@ def test_counters(tmp_path):
     tables, facts = together(rpd.parse(made.write(tmp_path / "t.rpd")))
     assert rows(tables["counters"]) == [{"kernel_id": 1, "counter": "SQ_WAVES", "value": 5.0}]
     assert facts.left_out == {
-        "kernel: it ends before it starts": Part(1, -1), "counter: it has no value": Part(1, 0),
-        "counter: no kernel of the tables is its operation": Part(3, 0)}
+        "kernel: it ends before it starts": Subtotal(1, -1), "counter: it has no value": Subtotal(1, 0),
+        "counter: no kernel of the tables is its operation": Subtotal(3, 0)}
 
 
 def test_what_is_no_kernel_copy_or_fill_is_left_out_by_its_type(tmp_path):
@@ -123,12 +124,12 @@ def test_what_is_no_kernel_copy_or_fill_is_left_out_by_its_type(tmp_path):
     made.add("monitor", id=2, deviceId=0, monitorType="sclk", start=96, value="fast")
     made.add("monitor", id=3, deviceId=0, monitorType="sclk", start=None, value="5")
     tables, facts = together(rpd.parse(made.write(tmp_path / "t.rpd")))
-    assert facts.kernels == Part(6, 46)
+    assert facts.kernels == Subtotal(6, 46)
     assert facts.left_out == {
-        "kernel: it ends before it starts": Part(1, -1),
-        "other operation: Marker is no kernel, copy or fill": Part(1, 0),
-        "monitor: its value is no number": Part(1, 0),
-        "monitor: its start or end is missing or no integer": Part(1, 0)}
+        "kernel: it ends before it starts": Subtotal(1, -1),
+        "other operation: Marker is no kernel, copy or fill": Subtotal(1, 0),
+        "monitor: its value is no number": Subtotal(1, 0),
+        "monitor: its start or end is missing or no integer": Subtotal(1, 0)}
     assert facts.problems == ("1 kernels have no call that launched them",)
     assert tables["kernels"].to_pylist()[-1]["correlation_id"] is None
 
@@ -138,7 +139,7 @@ def test_an_operation_with_two_calls_is_one_kernel(tmp_path):
     made = trace()
     made.add("api_ops", id=50, api_id=12, op_id=1)
     tables, facts = together(rpd.parse(made.write(tmp_path / "t.rpd")))
-    assert facts.kernels == Part(4, 46)
+    assert facts.kernels == Subtotal(4, 46)
     assert len(tables["kernels"]) == 4
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from aaco.analytics import inputs, sentinel
 from aaco.analytics import metrics as every
-from aaco.core import registry
+from aaco.analytics.quality import sentinel
+from aaco.core import inputs, registry
 from aaco.core.readings import Absent
 from aaco.core.tables import INFERENCE_ITERS, ITERATION_FEATURES
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco.collectors import nvml
+from aaco.collectors.gpu import nvml
 from benchmarks import sentinel as benchmark
 
 CAPTURES = Path(__file__).parents[1] / "captures"

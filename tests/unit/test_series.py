@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from aaco.core.readings import Absent
-from aaco.governance.series import changes, documents, drift, filters, forecast, hints, noise
-from aaco.governance.series.drift import Question, Series
-from aaco.tracelake.history import Accepted, Key
+from aaco.governance.changepoints import changes, documents, drift, filters, forecast, hints, noise
+from aaco.governance.changepoints.drift import Question, Series
+from aaco.tracelake.history.history import Accepted, Key
 from tests.third_party import captures
 
 RNG = np.random.default_rng

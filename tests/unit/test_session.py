@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from aaco.core.errors import BadBundle, StorageError, UsageError
-from aaco.core.session import FORMAT, Session, find, sessions
+from aaco.core.session import FORMAT, Session, SessionManager, find, sessions
 
 
 @pytest.fixture
@@ -102,3 +102,14 @@ def test_no_room_to_create_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"):
         Session.create(tmp_path / "file" / "sessions", {}, "", "0")
+
+
+def test_a_session_of_the_missions_name_is_written_at_its_first_use(tmp_path):
+    """Mutations: written when it is made; a folder for each use."""
+    session = SessionManager.create_session(tmp_path / "sessions", "first")
+    assert "first" in repr(session) and not (tmp_path / "sessions").exists()
+    session.write_json("metrics/own.json", {"n": 1})
+    session.amend(machine_id="m")
+    assert [found.folder for found in sessions(tmp_path / "sessions")] == [session.folder]
+    assert (session.record.tag, session.record.machine_id, session.status) == ("first", "m", "running")
+    assert find("latest", tmp_path / "sessions").read_json("metrics/own.json") == {"n": 1}

@@ -14,7 +14,7 @@ from aaco.core import documents, registry
 from aaco.core.errors import UsageError
 from aaco.core.readings import Reading
 from aaco.governance import sla
-from aaco.report import sla as report
+from aaco.report.ci import sla as report
 
 registry.load(metrics, "aaco.metrics")
 REAL = st.floats(min_value=0.01, max_value=1e6)

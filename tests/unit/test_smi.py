@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, smi
-from aaco.profiler.capture import Device, Part
+from aaco.profiler.capture import CapturedDevice, Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.system import smi
 from tests.parsed import gather, rows
 
 CARD = {"GPU use (%)": "37", "Temperature (Sensor edge) (C)": "45.5", "sclk clock speed:": "(1500Mhz)",
@@ -67,7 +68,7 @@ def test_rocm_smi(tmp_path):
     assert rows(events, "device_id", "gpu_util_pct", "temp_c", "power_w", "sclk_mhz", "vram_total_bytes", "t_ns") == [
         (0, 37.0, 45.5, 35.0, 1500.0, 34342961152, None), (11, None, None, None, 300.0, None, None)]
     assert events["source"].to_pylist() == ["rocm-smi"] * 2
-    assert facts.devices == (Device(0, "MI100", vram_bytes=34342961152), Device(11))
+    assert facts.devices == (CapturedDevice(0, "MI100", vram_bytes=34342961152), CapturedDevice(11))
     assert facts.metadata == {"driver_version": "6.3.6"}
     assert facts.records == {"device": 2, "link": 0} and not facts.left_out and not facts.problems
 
@@ -112,8 +113,8 @@ def test_amd_smi_metric(tmp_path, wrap):
 def test_amd_smi_static_has_a_device_and_no_telemetry(tmp_path):
     events, facts = parsed(tmp_path, {"gpu_data": [STATIC]})
     assert events.num_rows == 0
-    assert facts.devices == (Device(0, "AMD Instinct MI210", "gfx90a", 104, 65520 << 20),)
-    assert facts.left_out == {smi.STATIC: Part(1, 0)} and facts.records["device"] == 1
+    assert facts.devices == (CapturedDevice(0, "AMD Instinct MI210", "gfx90a", 104, 65520 << 20),)
+    assert facts.left_out == {smi.STATIC: Subtotal(1, 0)} and facts.records["device"] == 1
 
 
 def test_several_samples_of_a_device_are_several_rows(tmp_path):
@@ -128,7 +129,7 @@ def test_text_of_rocm_smi(tmp_path):
     events, facts = parsed(tmp_path, text)
     assert rows(events, "device_id", "sclk_mhz", "gpu_util_pct", "hotspot_c") == [(0, 137.0, 4.0, 35.0)]
     assert facts.metadata == {"driver_version": "6.7.0"}
-    assert formats.recognise(tmp_path / "smi.json") is smi
+    assert registry.recognise(tmp_path / "smi.json") is smi
 
 
 @pytest.mark.parametrize("bad", ["", "{", '{"card0": []}', '{"card0": {"a": 1}', "[1]", '[{"gpu": "0"}]',

@@ -10,7 +10,7 @@ from aaco.core.errors import BadBundle, UsageError
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, KERNELS
 from aaco.tracelake import manifest, sql
-from aaco.tracelake.lake import Writer
+from aaco.tracelake.ingest.lake import Writer
 
 SECRET = "content-of-another-file"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import sqlite
+from aaco.profiler.io import sqlite
 
 KINDS = {"a": "int", "b": "real", "c": "text"}
 

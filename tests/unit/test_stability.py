@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from aaco.analytics import stability
+from aaco.analytics.quality import stability
 from aaco.core.readings import Absent
 
 RNG = np.random.default_rng(0)

@@ -10,16 +10,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from aaco.analytics.sizes import SizePoint, size_curve
-from aaco.analytics.sweep import Point, curve
+from aaco.analytics.what_if.sizes import SizePoint, size_curve
+from aaco.analytics.what_if.sweep import BatchPoint, curve
 from aaco.cli.sweep import _over, _refuse_form, _whole
 from aaco.core.errors import UsageError
-from aaco.report.sweep import draw
+from aaco.report.sections.sweep import draw
 
 
 def planted(latencies_ms, noise=0.0):
     """A curve from {batch: latency of an inference}; the interval reaches `noise` to both sides, relatively."""
-    return curve([Point(batch, ms, ms * (1 - noise), ms * (1 + noise), 1000 * batch / ms, f"session-{batch}")
+    return curve([BatchPoint(batch, ms, ms * (1 - noise), ms * (1 + noise), 1000 * batch / ms, f"session-{batch}")
                   for batch, ms in latencies_ms.items()])
 
 
@@ -85,7 +85,7 @@ def test_a_gain_is_distinct_only_where_the_intervals_do_not_overlap():
 
 
 def test_without_intervals_nothing_is_said_about_distinction():
-    found = curve([Point(1, 1.0, None, None, 1000.0), Point(2, 1.5, 1.4, 1.6, 1333.0)])
+    found = curve([BatchPoint(1, 1.0, None, None, 1000.0), BatchPoint(2, 1.5, 1.4, 1.6, 1333.0)])
     assert found.gains[0].is_distinct is None and found.gains[0].pct.low is None
 
 
@@ -153,7 +153,8 @@ def test_sizes_that_are_none_are_refused(text):
 
 
 def sized(latencies_ms, noise=0.0):
-    return size_curve([SizePoint(size, Point(2, ms, ms * (1 - noise), ms * (1 + noise), 2000 / ms, f"session-{size}"))
+    return size_curve([SizePoint(size,
+                                 BatchPoint(2, ms, ms * (1 - noise), ms * (1 + noise), 2000 / ms, f"session-{size}"))
                        for size, ms in latencies_ms.items()])
 
 
@@ -164,7 +165,8 @@ def test_a_latency_grows_per_doubling_of_the_size():
     assert [each.value for each in found.growths] == pytest.approx([2.0, 4.0, 1.0])
     wide = sized({1: 1.0, 4: 4.0}, noise=0.1).growths[0]
     assert (wide.low, wide.high) == pytest.approx(((3.6 / 1.1) ** 0.5, (4.4 / 0.9) ** 0.5))
-    unknown = size_curve([SizePoint(1, Point(1, 1.0, None, None, 1.0)), SizePoint(2, Point(1, 3.0, 2.9, 3.1, 1.0))])
+    unknown = size_curve([SizePoint(1, BatchPoint(1, 1.0, None, None, 1.0)),
+                          SizePoint(2, BatchPoint(1, 3.0, 2.9, 3.1, 1.0))])
     assert (unknown.growths[0].value, unknown.growths[0].low) == (3.0, None)
     assert json.loads(json.dumps(found.document()))["points"][1]["growth_per_doubling"] == pytest.approx(2.0)
 
@@ -179,7 +181,8 @@ def test_the_largest_size_surely_within_a_limit():
 def test_memory_of_the_batches():
     """Batch 4 is the first with more than nine tenths of the memory in use. Mutation: taking the last one."""
     used = {1: 10, 2: 60, 4: 95, 8: 99}
-    points = [Point(batch, 1.0, None, None, 1.0 * batch, "", share * 10**8, share) for batch, share in used.items()]
+    points = [BatchPoint(batch, 1.0, None, None, 1.0 * batch, "", share * 10**8, share)
+              for batch, share in used.items()]
     found = curve(points)
     assert found.vram_used.value == 99 * 10**8 and found.memory_bound_batch.value == 4
     assert [row["vram_share"] for row in found.document()["points"]] == [0.10, 0.60, 0.95, 0.99]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aaco.collectors import bpf, bpf_scheduler
+from aaco.collectors.host import bpf, bpf_scheduler
 from aaco.core.host import Host
 from benchmarks import switch_cost
 from benchmarks.switch_cost import Cost

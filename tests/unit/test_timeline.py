@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from aaco.analytics.timeline import Timeline
-from aaco.analytics.work import Lanes
+from aaco.analytics.streaming.work import WorkReader
+from aaco.analytics.timeline.timeline import Timeline
 from tests import kineto_rows, timed
 from tests.timed import at
 
@@ -12,7 +12,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 
 
 def devices(kernels=(), copies=()):
-    lanes, found = Lanes(), Timeline()
+    lanes, found = WorkReader(), Timeline()
     found.feed(lanes.work(timed.kernels(*kernels), timed.copies(*copies)))
     return found.devices(lanes.devices.known), lanes
 
@@ -57,7 +57,7 @@ def test_communication_counts_where_nothing_computes_and_a_copy_where_neither_do
 
 
 def test_a_kernel_of_the_collectives_table_communicates_whatever_its_name():
-    lanes, found = Lanes(np.array([1])), Timeline()
+    lanes, found = WorkReader(np.array([1])), Timeline()
     found.feed(lanes.work(timed.kernels(at(0, 10), at(20, 40)), None))
     assert parts(found.devices(lanes.devices.known)[0]) == (10, 20, 0, 10)
 
@@ -81,7 +81,7 @@ def test_devices_and_captures_are_kept_apart():
 def test_real_traces(name, kernels, kernel_ns, busy_ns, span_ns):
     """Counts and sums as Python's own integers give them over the file; shared/TRACES.md has them in us."""
     tables = kineto_rows.read(f"kineto/{name}.json.gz")
-    lanes, found = Lanes(), Timeline()
+    lanes, found = WorkReader(), Timeline()
     found.feed(lanes.work(tables["kernels"], tables["copies"]))
     (device,) = found.devices(lanes.devices.known)
     assert (device.kernels, device.kernel_ns, device.busy_ns, device.span_ns) == (kernels, kernel_ns, busy_ns, span_ns)

@@ -9,10 +9,10 @@ import math
 import numpy as np
 import pytest
 
-from aaco.analytics import operators
-from aaco.analytics.operators import TensorType
-from aaco.analytics.operators.torch import TABLE, Arguments, model, price, recorded
-from aaco.analytics.operators.torch.arguments import NOT_RECORDED, broadcast, promoted
+from aaco.analytics import costs
+from aaco.analytics.costs import TensorType
+from aaco.analytics.costs.torch import TABLE, OperatorArguments, model, price, recorded
+from aaco.analytics.costs.torch.arguments import NOT_RECORDED, broadcast, promoted
 from tests.counting import Tally, dot, total
 from tests.recorded import HALF, cost, flops, of
 
@@ -26,7 +26,7 @@ def test_the_table_covers_what_it_promises():
 
 
 def test_families_are_those_of_onnx_operators():
-    assert {found.family for found in TABLE.values()} <= {rule.family for rule in operators.TABLE.values()}
+    assert {found.family for found in TABLE.values()} <= {rule.family for rule in costs.TABLE.values()}
 
 
 def test_an_unknown_operator_has_no_price():
@@ -47,14 +47,15 @@ def test_without_shapes_there_is_no_price():
 
 def test_without_values_what_depends_on_them_is_not_known():
     """PyTorch before 2.1 records no values. Mutation: taking every value that is missing for its default."""
-    conv = Arguments([[1, 3, 8, 8], [4, 3, 3, 3], [4], [], [], [], []], ["float"] * 3 + ["ScalarList"] * 3 + ["Scalar"])
+    conv = OperatorArguments([[1, 3, 8, 8], [4, 3, 3, 3], [4], [], [], [], []],
+                             ["float"] * 3 + ["ScalarList"] * 3 + ["Scalar"])
     assert price("aten::conv2d", conv).flops is None
-    assert price("aten::mm", Arguments([[2, 3], [3, 4]], ["float", "float"])).flops == 2 * 2 * 3 * 4
+    assert price("aten::mm", OperatorArguments([[2, 3], [3, 4]], ["float", "float"])).flops == 2 * 2 * 3 * 4
 
 
 @pytest.mark.parametrize("shape", [[-1, 2], ["x", 2], [2.5, 2], None, [[2], 2]])
 def test_a_hostile_shape_has_no_price(shape):
-    found = price("aten::mm", Arguments([shape, [2, 2]], ["float", "float"], ["", ""]))
+    found = price("aten::mm", OperatorArguments([shape, [2, 2]], ["float", "float"], ["", ""]))
     assert found.flops is None and found.why
 
 
@@ -291,14 +292,14 @@ def test_rms_norm_backward_by_counting():
 
 def test_norms_are_those_of_onnx():
     x, w = TensorType("float32", (2, 6, 4, 4)), TensorType("float32", (6,))
-    onnx = operators.cost("BatchNormalization", "", {}, [x, w, w, w, w], [x])
+    onnx = costs.cost("BatchNormalization", "", {}, [x, w, w, w, w], [x])
     assert onnx is not None
     assert cost("aten::batch_norm", (2, 6, 4, 4), (6,), (6,), (6,), (6,), False, 0.1, 1e-5, True) == (
         onnx.flops, onnx.bytes)
-    group = operators.cost("GroupNormalization", "", {"num_groups": 3}, [x, w, w], [x])
+    group = costs.cost("GroupNormalization", "", {"num_groups": 3}, [x, w, w], [x])
     assert group is not None
     assert cost("aten::group_norm", (2, 6, 4, 4), 3, (6,), (6,), 1e-5, True) == (group.flops, group.bytes)
-    layer = operators.cost("LayerNormalization", "", {"axis": -1}, [x, TensorType("float32", (4,)), None], [x])
+    layer = costs.cost("LayerNormalization", "", {"axis": -1}, [x, TensorType("float32", (4,)), None], [x])
     assert layer is not None
     assert flops("aten::native_layer_norm", (2, 6, 4, 4), [4], (4,), None, 1e-5) == layer.flops
 
@@ -425,7 +426,7 @@ def test_views_move_nothing_and_copies_all():
 def test_recurrent_layers_are_those_of_onnx():
     steps, batch, width, hidden = 5, 2, 3, 4
     x = TensorType("float32", (steps, batch, width))
-    onnx = operators.cost("LSTM", "", {}, [x, TensorType("float32", (1, 4 * hidden, width)),
+    onnx = costs.cost("LSTM", "", {}, [x, TensorType("float32", (1, 4 * hidden, width)),
                                            TensorType("float32", (1, 4 * hidden, hidden)),
                                            TensorType("float32", (1, 8 * hidden))],
                           [TensorType("float32", (steps, 1, batch, hidden))])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco.analytics.operators.torch import model, price, recorded
+from aaco.analytics.costs.torch import model, price, recorded
 
 HERE = Path(__file__).parents[1] / "captures/torch_operators_h200"
 COUNTED = json.loads((HERE / "counted.json").read_text())["flops"]

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from aaco.analytics import measure as measuring
-from aaco.analytics import trace as tracing
-from aaco.analytics.trace import COLUMNS, Examination, Trace
+from aaco.analytics.timeline import trace as tracing
+from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace, Examination
 from aaco.core import tables
 from aaco.core.config import Analysis
 from aaco.core.errors import BadBundle
@@ -82,12 +82,12 @@ def test_it_goes_into_documents_and_comes_back():
     found = tracing.trace(**small(), settings=Analysis())
     documents = json.loads(json.dumps(found.documents(), allow_nan=False))
     assert {document["schema_version"] for document in documents.values()} == {1}
-    assert Trace.of(documents) == found
+    assert DeviceTrace.of(documents) == found
     bare = [lane | {"causes": {}} for lane in documents["idle"]["devices"]]
     for broken in ({"timeline": {"devices": [{}]}}, {"timeline": documents["timeline"] | {"devices": []}}, {"idle": 7},
                    {"idle": documents["idle"] | {"devices": bare}}, {"launches": {}}):
         with pytest.raises(BadBundle, match="aaco analyze SESSION"):
-            Trace.of(documents | broken)
+            DeviceTrace.of(documents | broken)
 
 
 def in_slices(found, rows, **more):

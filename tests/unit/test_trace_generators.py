@@ -6,7 +6,7 @@ from collections import Counter
 import pyarrow.compute as pc
 import pytest
 
-from aaco.profiler import kineto
+from aaco.profiler.formats.pytorch import kineto
 from benchmarks import trace_generators
 from tests.pieces import together
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aaco import pipeline, record
+from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.core.errors import AacoError
 from aaco.runner import ort
+from aaco.steps import run
 from tests import models
 
 HANGS = {"end": "import atexit, time; atexit.register(time.sleep, 15)", "work": "import time; time.sleep(15)"}
@@ -23,5 +24,5 @@ def test_a_tracer_within_the_process_that_hangs_is_not_waited_for(tmp_path, monk
     plan = pipeline.plan(resolve(), str(models.chain(tmp_path / "chain.onnx")), warmup=1, profile_iterations=3)
     (tmp_path / "pass").mkdir()
     with pytest.raises(AacoError, match=says):
-        ort.traced_pass(tmp_path / "pass", record.prepare(plan, resolve()).workload, plan,
+        ort.traced_pass(tmp_path / "pass", run.prepare(plan, resolve()).workload, plan,
                         {"PYTHONPATH": str(tmp_path)})

@@ -18,9 +18,11 @@ from aaco.analytics.truth import launches
 from aaco.analytics.truth.check import CaptureCheck, CaptureTruth, of_tables
 from aaco.analytics.truth.counters import dead_counters
 from aaco.core.config import resolve
+from aaco.core.documents import encode
 from aaco.core.tables import API_CALLS, COPIES, COUNTERS, KERNELS
-from aaco.report import truth as truth_report
+from aaco.report.sections import truth as truth_report
 from aaco.tracelake import layout
+from aaco.tracelake.document_schemas.answers import TraceCheck
 from tests.traces import healthy, tables, without
 
 
@@ -116,6 +118,40 @@ def test_work_of_one_queue_that_overlaps():
     assert found(check(columns))["overlap_on_one_queue"] == ("wrong", 3)
 
 
+def test_a_habit_of_two_kernels_that_follow_each_other_is_no_contradiction():
+    """Each bias begins while its gemm drains and ends after it, as with programmatic launches. Mutation: no habits."""
+    columns = healthy()
+    columns["kernels"]["t_end_ns"][::5] += 20_000
+    truth = check(columns)
+    assert found(truth)["starts_while_the_one_before_drains"] == ("note", 40) and truth.trusted
+    columns["kernels"]["t_end_ns"][::5] += 20_000  # now each gemm outlasts its bias, which no launch explains
+    assert not check(columns).trusted
+
+
+def test_one_record_over_a_few_others_is_most_of_the_time_and_is_named():
+    """2 of 1,000 kernels are rare, and 50 ms of 70 ms are not. Mutation: weighed by count alone."""
+    columns = healthy(repeats=200)
+    columns["kernels"]["t_end_ns"][996] += 50_000_000
+    truth = check(columns)
+    assert found(truth)["overlap_on_one_queue"] == ("wrong", 3) and not truth.trusted
+    overlap, = (finding for finding in truth.findings if finding.check == "overlap_on_one_queue")
+    assert "(bias, of 50020000 ns, by 49995000 ns)" in overlap.text
+    harmless = healthy(repeats=200)
+    harmless["kernels"]["t_end_ns"][996] += 26_000
+    assert found(check(harmless))["overlap_on_one_queue"][0] == "doubt"
+
+
+def test_a_first_collective_that_waits_for_the_other_ranks_is_a_remark():
+    """Mutation: compared with the shortest instead of the longest."""
+    columns = healthy()
+    columns["kernels"]["family"] = ["collective", "gemm", "norm", "gemm", "norm"] * 40
+    assert "first_collective_waits" not in found(check(columns))
+    columns["kernels"]["t_start_ns"][0] -= 180_000  # ten times as long as all others
+    assert "first_collective_waits" not in found(check(columns))
+    columns["kernels"]["t_start_ns"][0] -= 1_000
+    assert found(check(columns))["first_collective_waits"] == ("note", 1)
+
+
 def test_two_streams_may_overlap():
     columns = healthy()
     columns["kernels"]["t_end_ns"] = columns["kernels"]["t_end_ns"] + 20_000
@@ -187,7 +223,8 @@ def test_a_capture_without_a_row_says_what_it_held():
     empty, summary = (check(nothing, {"tables": {}, "left_out": each}) for each in ({}, left))
     assert found(empty) == {"no_rows": ("doubt", 0)} and "it holds no record" in empty.findings[0].text
     assert "5 x statistic: a summary" in summary.findings[0].text
-    assert truth_report.headline({"captures": [empty.document()]}) == "nothing to check: no capture gave a row"
+    checked = encode(TraceCheck(captures=[empty.entry("", None)]))
+    assert truth_report.headline(checked) == "nothing to check: no capture gave a row"
     assert not check(nothing).findings
 
 

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from aaco.analytics.twin import choose, curves, interval, roofs
-from aaco.analytics.twin.interval import Spread, conformal
-from aaco.analytics.twin.model import Choice, Measured, twin
-from aaco.analytics.twin.roofs import Roofs
-from aaco.analytics.twin.work import Amount, Node, between, floor
+from aaco.analytics.what_if import choose, curves, interval, roofs
+from aaco.analytics.what_if.interval import ResidualSpread, conformal
+from aaco.analytics.what_if.model import BatchChoice, BatchMeasurement, what_if_model
+from aaco.analytics.what_if.roofs import MachineRoofs
+from aaco.analytics.what_if.work import Amount, ModelNode, between, floor
 from aaco.core.errors import Missing
 from aaco.core.readings import Absent
 from benchmarks.twin import _record, sweeps
 
-CPU = Roofs("a CPU", "measured", 1e10, {"fp32_flops": 1e11, "fp16_flops": 2e11})
+CPU = MachineRoofs("a CPU", "measured", 1e10, {"fp32_flops": 1e11, "fp16_flops": 2e11})
 # 1 ms of arithmetic per sample; 2 ms to read weights, and 0.1 ms more per sample.
-PRODUCT = Node("product", "gemm", "float32", Amount(0, 4e6), Amount(1e8, 0))
-LOOKUP = Node("lookup", "embedding", "float32", Amount(0, 2e7), Amount(0, 1e6))
+PRODUCT = ModelNode("product", "gemm", "float32", Amount(0, 4e6), Amount(1e8, 0))
+LOOKUP = ModelNode("lookup", "embedding", "float32", Amount(0, 2e7), Amount(0, 1e6))
 NODES = (PRODUCT, LOOKUP)
 
 
@@ -32,7 +32,8 @@ def ideal_ms(batch):
 
 
 def made(batches, host_ms=3.0, slope=2.0, nodes=NODES, **kept):
-    return twin(nodes, [Measured(batch, host_ms + slope * ideal_ms(batch), **kept) for batch in batches], CPU)
+    return what_if_model(nodes,
+                         [BatchMeasurement(batch, host_ms + slope * ideal_ms(batch), **kept) for batch in batches], CPU)
 
 
 def test_ideal_times_are_the_roofs():
@@ -47,16 +48,19 @@ def test_a_host_cost_and_an_efficiency_are_recovered_exactly_inside_and_beyond()
     found = made((1, 4, 16))
     assert found.curve.fixed == pytest.approx(3.0) and found.curve.slope == pytest.approx(2.0)
     for batch in (1, 2, 3, 8, 16, 32, 100):
-        assert found.at(Choice(batch)).latency_ms.value == pytest.approx(3 + 2 * ideal_ms(batch))
+        assert found.at(BatchChoice(batch)).latency_ms.value == pytest.approx(3 + 2 * ideal_ms(batch))
     assert max(map(abs, found.held_out.values())) < 1e-6
 
 
 def test_a_launch_bound_device_is_flat_and_then_follows_its_work():
     """max(20, 2 x): the curve that is fitted knows the knee between two measured batches."""
-    found = twin(NODES, [Measured(batch, max(20.0, 2 * ideal_ms(batch))) for batch in (1, 2, 4, 16, 32)], CPU, True)
+    found = what_if_model(NODES,
+                          [BatchMeasurement(batch, max(20.0, 2 * ideal_ms(batch))) for batch in (1, 2, 4, 16, 32)], CPU,
+                          True)
     assert found.curve.power == curves.POWERS[-1]
     for batch, within in ((3, 1e-6), (6, 0.03), (8, 0.03), (12, 0.001), (24, 1e-6), (64, 1e-6)):
-        assert found.at(Choice(batch)).latency_ms.value == pytest.approx(max(20.0, 2 * ideal_ms(batch)), rel=within)
+        assert found.at(BatchChoice(batch)).latency_ms.value == pytest.approx(max(20.0, 2 * ideal_ms(batch)),
+                                                                              rel=within)
 
 
 @pytest.mark.parametrize("power", curves.POWERS)
@@ -68,8 +72,8 @@ def test_how_far_host_and_device_hide_behind_each_other_is_recovered(power, span
     found = curves.through(x, time, beside=False)
     assert curves.through(x, time, beside=True).power == max(power, curves.BESIDE)
     assert (found.fixed, found.slope, found.power) == pytest.approx((4, 3, power), rel=1e-6)
-    assert curves.Curve(4, 3, math.inf)(x) == pytest.approx(np.maximum(4, 3 * x))
-    assert curves.Curve(0, 3, power)(0.0) == 0
+    assert curves.LatencyCurve(4, 3, math.inf)(x) == pytest.approx(np.maximum(4, 3 * x))
+    assert curves.LatencyCurve(0, 3, power)(0.0) == 0
 
 
 def test_two_times_do_not_tell_how_far_one_hides_behind_the_other():
@@ -79,9 +83,9 @@ def test_two_times_do_not_tell_how_far_one_hides_behind_the_other():
 
 def test_one_profiled_batch_predicts_others_by_each_nodes_own_efficiency_and_says_it_knows_no_error():
     nodes = [replace(PRODUCT, times_ns={4: 8e6}), replace(LOOKUP, times_ns={4: 4.8e6})]  # each at half its roof
-    found = twin(nodes, [Measured(4, 15.8)], CPU)
-    assert found.at(Choice(4)).latency_ms.value == pytest.approx(15.8)
-    twelve = found.at(Choice(12))
+    found = what_if_model(nodes, [BatchMeasurement(4, 15.8)], CPU)
+    assert found.at(BatchChoice(4)).latency_ms.value == pytest.approx(15.8)
+    twelve = found.at(BatchChoice(12))
     assert twelve.latency_ms.value == pytest.approx(3.0 + 2 * ideal_ms(12))
     assert twelve.latency_ms.low is None and "there is 1" in twelve.why_no_interval
     assert twelve.shares["compute"] == pytest.approx(24 / twelve.latency_ms.value)
@@ -92,48 +96,51 @@ def test_nodes_have_times_of_their_own_with_a_conformal_interval():
     """Ten lookups at half their roof, of which one is a tenth slower than it should be at batch 4."""
     off = {batch: 2e6 * ideal for batch, ideal in ((2, 2.2), (4, 2.4), (8, 2.8))}
     nodes = [replace(LOOKUP, name=f"{at}", times_ns=off | ({4: 1.1 * off[4]} if at == 9 else {})) for at in range(10)]
-    found = twin(nodes, [Measured(batch, 50.0 + batch) for batch in (2, 4, 8)], CPU)
-    longest, second = found.nodes_at(Choice(4), 2)
+    found = what_if_model(nodes, [BatchMeasurement(batch, 50.0 + batch) for batch in (2, 4, 8)], CPU)
+    longest, second = found.nodes_at(BatchChoice(4), 2)
     assert longest.name == "9" and longest.time_ns.value == pytest.approx(1.1 * off[4])
     assert second.time_ns.value == pytest.approx(off[4]) and second.bound == "memory"
     assert second.ideal_ns == pytest.approx(off[4] / 2)
     # Of 30 scores the 28th smallest: 27 are 0, and the bent node is off by 1.1 whichever batch is held out.
     assert longest.time_ns.high / longest.time_ns.value == pytest.approx(1.1) and not longest.why_no_interval
     assert longest.time_ns.low == pytest.approx(longest.time_ns.value / 1.1)
-    assert found.nodes_at(Choice(4, "float16"), 1)[0].time_ns.low is None
-    one = twin([replace(LOOKUP, times_ns={4: 5e6})], [Measured(4, 9.0)], CPU)
-    assert "needs two profiled batches, there is 1" in one.nodes_at(Choice(8), 5)[0].why_no_interval
+    assert found.nodes_at(BatchChoice(4, "float16"), 1)[0].time_ns.low is None
+    one = what_if_model([replace(LOOKUP, times_ns={4: 5e6})], [BatchMeasurement(4, 9.0)], CPU)
+    assert "needs two profiled batches, there is 1" in one.nodes_at(BatchChoice(8), 5)[0].why_no_interval
     with pytest.raises(Absent, match="no session has a profile"):
-        made((1, 4)).nodes_at(Choice(8), 5)
+        made((1, 4)).nodes_at(BatchChoice(8), 5)
 
 
 def test_an_interval_is_that_of_students_t_over_what_was_held_out():
-    found = twin(NODES, [Measured(1, 10.0), Measured(2, 12.0), Measured(4, 15.0), Measured(8, 30.0)], CPU)
+    found = what_if_model(NODES, [BatchMeasurement(1, 10.0), BatchMeasurement(2, 12.0), BatchMeasurement(4, 15.0),
+                                  BatchMeasurement(8, 30.0)], CPU)
     residuals = [math.log(one.latency_ms / found.without(one.batch).latency_ms(one.batch)) for one in found.measured]
     assert max(map(abs, residuals)) > 0.1  # the bend is not seen by the three others
     half = stats.t.ppf(0.95, 4) * math.sqrt(np.mean(np.square(residuals))) * math.sqrt(5 / 4)
-    latency = found.at(Choice(6)).latency_ms
+    latency = found.at(BatchChoice(6)).latency_ms
     assert latency.high == pytest.approx(latency.value * math.exp(half))
     assert latency.low == pytest.approx(latency.value / math.exp(half))
 
 
 def test_beyond_what_was_measured_the_interval_is_that_of_predictions_from_one_side():
-    found = twin(NODES, [Measured(1, 10.0), Measured(2, 12.0), Measured(4, 15.0), Measured(8, 30.0)], CPU)
+    found = what_if_model(NODES, [BatchMeasurement(1, 10.0), BatchMeasurement(2, 12.0), BatchMeasurement(4, 15.0),
+                                  BatchMeasurement(8, 30.0)], CPU)
     latency = {one.batch: one.latency_ms for one in found.measured}
 
     def half(known, asked):
         """Each asked batch from the known ones, to which it is then added."""
         off = []
         for batch in asked:
-            made = twin(NODES, [Measured(each, latency[each]) for each in known], CPU)
+            made = what_if_model(NODES, [BatchMeasurement(each, latency[each]) for each in known], CPU)
             off.append(math.log(latency[batch] / made.latency_ms(batch)))
             known = [*known, batch]
         return stats.t.ppf(0.95, len(off)) * math.sqrt(np.mean(np.square(off))) * math.sqrt(1 + 1 / len(off))
 
-    inside = math.log(found.at(Choice(6)).latency_ms.high / found.latency_ms(6))
+    inside = math.log(found.at(BatchChoice(6)).latency_ms.high / found.latency_ms(6))
     above, below = half([1, 2], [4, 8]), half([8, 4], [2, 1])
     assert above > inside and below != above
-    far, near = found.at(Choice(64)).latency_ms, replace(found, measured=found.measured[1:]).at(Choice(1)).latency_ms
+    shorter = replace(found, measured=found.measured[1:])
+    far, near = found.at(BatchChoice(64)).latency_ms, shorter.at(BatchChoice(1)).latency_ms
     assert math.log(far.high / far.value) == pytest.approx(3 * above)  # three doublings beyond
     assert math.log(far.value / far.low) == pytest.approx(3 * above)
     assert math.log(near.high / near.value) >= half([8, 4], [2]) * (1 - 1e-9)
@@ -141,18 +148,18 @@ def test_beyond_what_was_measured_the_interval_is_that_of_predictions_from_one_s
 
 def test_one_latency_of_a_device_beside_its_host_tells_too_little():
     with pytest.raises(Absent, match="does not tell the host's part"):
-        twin(NODES, [Measured(4, 15.8)], CPU, beside=True)
-    assert any("all of the latency" in each for each in made((4,)).at(Choice(8)).assumed)
+        what_if_model(NODES, [BatchMeasurement(4, 15.8)], CPU, beside=True)
+    assert any("all of the latency" in each for each in made((4,)).at(BatchChoice(8)).assumed)
 
 
 def test_what_was_measured_loosely_is_predicted_loosely():
-    sure, loose = Spread((0.01,)).factor(1), Spread((0.01,)).factor(1, noise=0.2)
+    sure, loose = ResidualSpread((0.01,)).factor(1), ResidualSpread((0.01,)).factor(1, noise=0.2)
     assert loose > math.exp(0.2 * math.sqrt(2)) > sure
 
 
 def test_another_device_scales_the_devices_part_alone():
     faster = replace(CPU, name="twice", bytes_per_s=2e10, rates={"fp32_flops": 2e11})
-    found = made((1, 4, 16)).at(Choice(8, roofs=faster))
+    found = made((1, 4, 16)).at(BatchChoice(8, roofs=faster))
     assert found.latency_ms.value == pytest.approx(3 + ideal_ms(8))
     assert found.latency_ms.low is None and found.why_no_interval and any("twice" in each for each in found.assumed)
     assert found.memory_bytes is None and found.power_w is None
@@ -160,54 +167,58 @@ def test_another_device_scales_the_devices_part_alone():
 
 def test_no_number_for_a_precision_or_a_kind_of_device_that_is_not_known():
     found = made((1, 4))
-    assert found.at(Choice(4, "float16")).latency_ms.value == pytest.approx(3 + ideal_ms(4))
+    assert found.at(BatchChoice(4, "float16")).latency_ms.value == pytest.approx(3 + ideal_ms(4))
     with pytest.raises(Absent, match="no ceiling of float64"):
-        found.at(Choice(4, "float64"))
+        found.at(BatchChoice(4, "float64"))
     with pytest.raises(Absent, match="efficiencies of a CPU say nothing of a GPU"):
-        found.at(Choice(4, roofs=roofs.of_board("H200")))
+        found.at(BatchChoice(4, roofs=roofs.of_board("H200")))
 
 
-@pytest.mark.parametrize("wrong", [[], [Measured(1, math.nan)], [Measured(1, 0.0)], [Measured(0, 5.0)],
-                                   [Measured(2, -1.0), Measured(4, math.inf)]])
+@pytest.mark.parametrize("wrong",
+                         [[], [BatchMeasurement(1, math.nan)], [BatchMeasurement(1, 0.0)], [BatchMeasurement(0, 5.0)],
+                                   [BatchMeasurement(2, -1.0), BatchMeasurement(4, math.inf)]])
 def test_nothing_is_made_of_latencies_that_cannot_be(wrong):
     with pytest.raises(Absent, match="no batch has a measured latency"):
-        twin(NODES, wrong, CPU)
+        what_if_model(NODES, wrong, CPU)
 
 
 def test_nothing_is_made_of_no_work():
     with pytest.raises(Absent, match="no node has modelled work"):
-        twin([Node("view", "copy", "float32", Amount(0, 0), Amount(0, 0))], [Measured(1, 5.0)], CPU)
+        what_if_model([ModelNode("view", "copy", "float32", Amount(0, 0), Amount(0, 0))], [BatchMeasurement(1, 5.0)],
+                      CPU)
 
 
 def test_memory_and_power_are_what_was_measured_and_absent_beyond():
-    found = twin(NODES, [Measured(1, 9, memory_bytes=1e9, power_w=100), Measured(4, 20, memory_bytes=4e9,
-                                                                               power_w=300)], CPU)
-    two, sixteen = found.at(Choice(2)), found.at(Choice(16))
+    found = what_if_model(NODES,
+                          [BatchMeasurement(1, 9, memory_bytes=1e9, power_w=100),
+                           BatchMeasurement(4, 20, memory_bytes=4e9,
+                                                                                        power_w=300)], CPU)
+    two, sixteen = found.at(BatchChoice(2)), found.at(BatchChoice(16))
     assert two.memory_bytes == pytest.approx(2e9) and two.power_w == pytest.approx(200)
     assert sixteen.memory_bytes == pytest.approx(16e9)
     assert sixteen.power_w is None and "batch 1 to 4" in sixteen.absent["power_w"]
-    assert found.at(Choice(2, "float16")).memory_bytes == pytest.approx(2e9)  # at most what is measured in float32
-    small = twin(NODES, [Measured(1, 9, memory_bytes=1e9), Measured(4, 20, memory_bytes=4e9)],
-                 replace(CPU, memory_bytes=8.1e9))
-    assert small.at(Choice(8)).memory_bytes == pytest.approx(8e9)
+    assert found.at(BatchChoice(2, "float16")).memory_bytes == pytest.approx(2e9)  # at most what is measured in float32
+    small = what_if_model(NODES, [BatchMeasurement(1, 9, memory_bytes=1e9), BatchMeasurement(4, 20, memory_bytes=4e9)],
+                          replace(CPU, memory_bytes=8.1e9))
+    assert small.at(BatchChoice(8)).memory_bytes == pytest.approx(8e9)
     with pytest.raises(Absent, match=r"batch 9 would need 9.0 GB, a CPU has 8.1"):
-        small.at(Choice(9))
-    one = made((1,)).at(Choice(1))
+        small.at(BatchChoice(9))
+    one = made((1,)).at(BatchChoice(1))
     assert one.memory_bytes is None and "needs two batches" in one.absent["memory_bytes"]
 
 
 def test_regions_of_the_envelope():
     def region(latency_ms):
-        return twin(NODES, [Measured(8, latency_ms)], CPU).at(Choice(8))
+        return what_if_model(NODES, [BatchMeasurement(8, latency_ms)], CPU).at(BatchChoice(8))
 
     assert region(ideal_ms(8) / 0.7).region == "optimal" and region(ideal_ms(8) / 0.7).gap == pytest.approx(1 / 0.7)
     assert region(ideal_ms(8) / 0.3).region == "compute_bound" and region(ideal_ms(8) / 0.05).region == "latency_bound"
-    assert twin(NODES, [Measured(1, 10)], CPU).at(Choice(1)).region == "memory_bound"
+    assert what_if_model(NODES, [BatchMeasurement(1, 10)], CPU).at(BatchChoice(1)).region == "memory_bound"
 
 
 def test_where_the_work_does_not_grow_the_batch_tells_measurements_apart():
-    same = [Node("constant", "gemm", "float32", Amount(1e8, 0), Amount(0, 0))]
-    found = twin(same, [Measured(1, 5.0), Measured(2, 6.0), Measured(8, 9.0)], CPU)
+    same = [ModelNode("constant", "gemm", "float32", Amount(1e8, 0), Amount(0, 0))]
+    found = what_if_model(same, [BatchMeasurement(1, 5.0), BatchMeasurement(2, 6.0), BatchMeasurement(8, 9.0)], CPU)
     assert [found.latency_ms(batch) for batch in (1, 2, 4, 8)] == pytest.approx([5, 6, 7.5, 9])
 
 
@@ -250,9 +261,12 @@ def test_conformal_takes_the_rank_that_covers():
 
 # The solver against every subset of limits, by brute force.
 def predictions():
-    found = twin(NODES, [Measured(batch, (3 + 2 * ideal_ms(batch)) * bend, memory_bytes=1e9 + 2e8 * batch,
-                                  power_w=100.0 + batch) for batch, bend in ((1, 1), (4, 1.05), (16, 1))], CPU)
-    return [found.at(Choice(batch, precision)) for precision in (None, "float16") for batch in (1, 2, 4, 8, 16, 32)]
+    found = what_if_model(NODES,
+                          [BatchMeasurement(batch, (3 + 2 * ideal_ms(batch)) * bend, memory_bytes=1e9 + 2e8 * batch,
+                                                   power_w=100.0 + batch)
+                                for batch, bend in ((1, 1), (4, 1.05), (16, 1))], CPU)
+    return [found.at(BatchChoice(batch, precision)) for precision in (None, "float16")
+            for batch in (1, 2, 4, 8, 16, 32)]
 
 
 KNOWN = predictions()
@@ -291,7 +305,7 @@ def test_the_solver_is_brute_force(aim):
 
 def test_where_nothing_satisfies_the_nearest_is_named_with_what_it_misses():
     found = choose.answer(KNOWN, {"latency_ms": 1.0})
-    assert found.nearest.choice == Choice(1, "float16") or found.nearest.choice == Choice(1)
+    assert found.nearest.choice == BatchChoice(1, "float16") or found.nearest.choice == BatchChoice(1)
     assert min(choose._slowest(one) for one in KNOWN) == pytest.approx(found.excesses[0].value)
     unknown = choose.answer([one for one in KNOWN if one.choice.precision], {"power_w": 1000.0})
     assert unknown.best is None and unknown.excesses[0].value is None and unknown.excesses[0].relative == math.inf

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaco.collectors.visible import OF_INSTANCE, OF_KINDS, Seen, visible
+from aaco.collectors.gpu.visible import OF_INSTANCE, OF_KINDS, Seen, visible
 
 ALIKE = [Seen(number, "H200", uuid, False) for number, uuid in enumerate(("GPU-5a1c", "GPU-5b2d", "GPU-77aa"))]
 MIXED = [ALIKE[0], ALIKE[1]._replace(name="T4"), ALIKE[2]]

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from aaco import webhook
 from aaco.core.errors import UsageError
+from aaco.workflows import alert_webhook
 
 KEY = "T0000/B0000/notASecretButShort"
 
@@ -60,7 +60,7 @@ def endpoint():
 
 def test_an_alert_arrives_as_json(endpoint):
     server = endpoint(200)
-    found = webhook.send(server.url, {"text": "slower"})
+    found = alert_webhook.send(server.url, {"text": "slower"})
     assert found.arrived and found.attempts == 1
     assert server.got == [(f"/{KEY}", "application/json", {"text": "slower"})]
     assert KEY not in found.said and f"127.0.0.1:{server.server_port}" in found.said
@@ -70,37 +70,37 @@ def test_an_outage_is_tried_again_and_a_refusal_is_not(endpoint):
     """Mutation: every answer is final."""
     pauses = []
     server = endpoint(503, 429, 204)
-    assert webhook.send(server.url, {}, pause=pauses.append).arrived
-    assert len(server.got) == 3 and tuple(pauses) == webhook.PAUSES_S
+    assert alert_webhook.send(server.url, {}, pause=pauses.append).arrived
+    assert len(server.got) == 3 and tuple(pauses) == alert_webhook.PAUSES_S
     server = endpoint(500, 502, 504)
-    found = webhook.send(server.url, {}, pause=pauses.append)
+    found = alert_webhook.send(server.url, {}, pause=pauses.append)
     assert not found.arrived and found.attempts == 3 and "504" in found.said and KEY not in found.said
     server = endpoint(403)
-    found = webhook.send(server.url, {}, pause=pauses.append)
+    found = alert_webhook.send(server.url, {}, pause=pauses.append)
     assert (found.arrived, found.attempts) == (False, 1) and "403" in found.problem
 
 
 def test_a_redirect_is_not_followed(endpoint):
     """Mutation: urllib's own handler follows it."""
     server = endpoint(302, 200)
-    assert not webhook.send(server.url, {}, pause=lambda _: None).arrived
+    assert not alert_webhook.send(server.url, {}, pause=lambda _: None).arrived
     assert [path for path, _, _ in server.got] == [f"/{KEY}"]
 
 
 def test_nobody_listening_and_nobody_answering():
     with socket.socket() as held:  # bound and not listening: nobody else can answer there meanwhile
         held.bind(("127.0.0.1", 0))
-        found = webhook.send(f"http://127.0.0.1:{held.getsockname()[1]}/{KEY}", {}, pause=lambda _: None)
+        found = alert_webhook.send(f"http://127.0.0.1:{held.getsockname()[1]}/{KEY}", {}, pause=lambda _: None)
     assert (found.arrived, found.attempts) == (False, 3) and KEY not in found.said
     deaf = HTTPServer(("127.0.0.1", 0), Answer)  # takes the connection, never the request
-    found = webhook.send(f"http://127.0.0.1:{deaf.server_port}/{KEY}", {}, timeout_s=0.05, pause=lambda _: None)
+    found = alert_webhook.send(f"http://127.0.0.1:{deaf.server_port}/{KEY}", {}, timeout_s=0.05, pause=lambda _: None)
     deaf.server_close()
     assert not found.arrived and KEY not in found.said
 
 
 def test_credentials_in_the_document_do_not_leave(endpoint):
     server = endpoint(200)
-    webhook.send(server.url, {"text": "run with api_key=abcdef0123456789abcdef"})
+    alert_webhook.send(server.url, {"text": "run with api_key=abcdef0123456789abcdef"})
     assert "abcdef0123456789abcdef" not in json.dumps(server.got)
 
 
@@ -110,5 +110,5 @@ def test_credentials_in_the_document_do_not_leave(endpoint):
                                  "javascript:alert(1)", "http://[::1", "http://host:99999/"])
 def test_what_is_no_address_is_refused_and_not_repeated(url):
     with pytest.raises(UsageError) as refusal:
-        webhook.send(url, {})
+        alert_webhook.send(url, {})
     assert not url or url not in str(refusal.value)

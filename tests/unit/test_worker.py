@@ -15,7 +15,7 @@ import pytest
 
 from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
-from aaco.runner import iterations, ort, region, registry, witness, worker
+from aaco.runner import iterations, ort, region, registry, self_accounting, worker
 from aaco.runner.job import Job
 from aaco.runner.stopping import Stop
 from aaco.tracelake import layout
@@ -29,7 +29,7 @@ def job(tmp_path):
     model = models.chain(tmp_path / "chain.onnx")
     return Job(parent=os.getpid(), kind="time", model=str(model), provider="CPUExecutionProvider", provider_options={},
                session_options={}, inputs=str(tmp_path / "inputs.npz"), outcome=str(tmp_path / "outcome.json"),
-               rows=str(iterations.path_of(tmp_path, 0)), account=str(witness.path_of(tmp_path, 0)), warmup=3,
+               rows=str(iterations.path_of(tmp_path, 0)), account=str(self_accounting.path_of(tmp_path, 0)), warmup=3,
                iterations=7)
 
 
@@ -88,10 +88,10 @@ def test_a_profiler_is_told_where_the_measured_inferences_begin_and_end(job, tmp
     monkeypatch.setattr(region.ctypes, "CDLL", lambda name: driver)
     if refuses:
         with pytest.raises(AacoError, match="cuProfilerStart failed with CUDA's error 201"):
-            worker._time(dataclasses.replace(job, region=True))
+            worker._run_timing(dataclasses.replace(job, region=True))
         assert asked == [("begin", 3)]
         return
-    worker._time(dataclasses.replace(job, region=True))
+    worker._run_timing(dataclasses.replace(job, region=True))
     assert asked == [("begin", 3), ("end", 10)]
 
 

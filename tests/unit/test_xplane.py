@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
-from aaco.profiler import formats, xplane, xspace
-from aaco.profiler.capture import Device, Part
+from aaco.profiler.capture import CapturedDevice, Subtotal
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.xla import xplane, xspace
 from tests.fakes import xspace as fake
 from tests.parsed import gather, rows
 
@@ -43,7 +44,7 @@ def kernel(offset=5_000, duration=2_000, details=SHAPE, link=9):
 def parsed(tmp_path, *planes):
     path = tmp_path / "p.xplane.pb"
     path.write_bytes(fake.space(*planes))
-    assert formats.recognise(path) is xplane
+    assert registry.recognise(path) is xplane
     return gather(xplane.parse(path))
 
 
@@ -66,7 +67,7 @@ def test_a_recording_of_two_gpus_reads_as_jax_reads_it():
     work = [(int(plane[-1]), int(line.split("#")[1].split("(")[0]), name, int(duration))
             for plane, line, name, _, duration in expected if plane.startswith("/device")]
     found = rows(tables["kernels"], "device_id", "stream_id", "kernel_name", "dur_ns")
-    assert sorted(found) == sorted(work) and facts.kernels == Part(len(work), sum(row[-1] for row in work))
+    assert sorted(found) == sorted(work) and facts.kernels == Subtotal(len(work), sum(row[-1] for row in work))
     assert tables["api_calls"].num_rows == len(expected) - len(work)
 
 
@@ -86,8 +87,9 @@ def test_kernels_copies_and_calls(tmp_path):
         ("d2h", 655360, 3, 17, 10, STARTED + 29, STARTED + 30, 1)]
     assert rows(tables["api_calls"], "name", "domain", "thread_id", "correlation_id", *WHEN) == [
         ("hipModuleLaunchKernel", "hip", 583, 9, STARTED + 11, STARTED + 511, 500)]
-    assert facts.devices == (Device(3, "AMD", None, 304, 206141652992),)
-    assert facts.kernels == Part(1, 2) and facts.records == {"kernel": 1, "copy": 1, "call": 1} and not facts.problems
+    assert facts.devices == (CapturedDevice(3, "AMD", None, 304, 206141652992),)
+    assert facts.kernels == Subtotal(1, 2) and not facts.problems
+    assert facts.records == {"kernel": 1, "copy": 1, "call": 1}
 
 
 def test_registers_that_were_never_set_are_absent(tmp_path):
@@ -103,7 +105,7 @@ def test_fractions_of_a_ns_are_rounded_down_and_counted(tmp_path):
     tables, facts = parsed(tmp_path, gpu(fake.line("Stream #1", 0, [kernel(1_999, 2_002), kernel(5_000, 1_000)])))
     assert rows(tables["kernels"], *WHEN) == [(1, 4, 3), (5, 6, 1)]
     assert facts.problems == ("1 events begin or end at a fraction of a ns: rounded down",)
-    assert facts.clock == "unknown" and facts.kernels == Part(2, 4)
+    assert facts.clock == "unknown" and facts.kernels == Subtotal(2, 4)
 
 
 def test_what_groups_the_events_of_streams_is_left_out(tmp_path):
@@ -112,7 +114,7 @@ def test_what_groups_the_events_of_streams_is_left_out(tmp_path):
     tables, facts = parsed(tmp_path, gpu(*lines),
                            gpu(fake.line("XLA Ops", 0, [kernel(), kernel()]), name="/device:TPU:0"))
     assert tables["kernels"].num_rows == 1
-    assert facts.left_out == {f"event: {xplane.GROUPED}": Part(1, 0), f"event: {xplane.NO_GPU}": Part(2, 0)}
+    assert facts.left_out == {f"event: {xplane.GROUPED}": Subtotal(1, 0), f"event: {xplane.NO_GPU}": Subtotal(2, 0)}
     assert facts.records["event"] == 3
 
 
@@ -120,7 +122,7 @@ def test_events_without_a_time_are_left_out(tmp_path):
     summed = fake.whole(1, FUSION) + fake.whole(5, 12) + fake.whole(3, 5)
     _, facts = parsed(tmp_path, gpu(fake.line("Stream #1", 0, [kernel(), summed, kernel(-9_000), kernel(0, 1 << 62),
                                                                kernel(duration=-1)])))
-    assert facts.left_out == {f"kernel: {xplane.SUMMED}": Part(1, 0), f"kernel: {xplane.NO_TIME}": Part(2, 0)}
+    assert facts.left_out == {f"kernel: {xplane.SUMMED}": Subtotal(1, 0), f"kernel: {xplane.NO_TIME}": Subtotal(2, 0)}
     assert facts.records["kernel"] == 5 and facts.kernels.count == 5
 
 
@@ -147,7 +149,7 @@ def test_any_times(tmp_path, times):
     expected = [(at, begin + offset // 1000, (offset + duration) // 1000 - offset // 1000)
                 for at, (begin, offset, duration) in enumerate(times)]
     assert (rows(tables["kernels"], "stream_id", "t_start_ns", "dur_ns") if times else []) == expected
-    assert facts.kernels == Part(len(times), sum(duration for _, _, duration in expected))
+    assert facts.kernels == Subtotal(len(times), sum(duration for _, _, duration in expected))
 
 
 def test_every_cut_and_many_flips_are_read_or_refused(tmp_path):

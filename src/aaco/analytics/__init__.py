@@ -1,1 +1,1 @@
-"""Pure judgement: tables in, readings and verdicts out."""
+"""Pure analysis: tables in; readings, verdicts and advice out."""

@@ -12,5 +12,5 @@ class BottleneckClassifier:
     """Judges readings; `aaco.analytics.diagnosis.diagnose` under the mission's name."""
 
     def classify(self, metrics: Mapping[str, Reading]) -> Diagnosis:
-        """The diagnosis of a run's readings, such as `ORTRunner.run().metrics`."""
+        """Return the diagnosis of a run's readings, such as `ORTRunner.run().metrics`."""
         return diagnose(metrics)

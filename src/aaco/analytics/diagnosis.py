@@ -1,4 +1,4 @@
-"""Readings -> what kind of bottleneck this is, or an honest "unknown" with the reason."""
+"""Name the bottleneck from readings, or say "unknown" with the reason."""
 
 from __future__ import annotations
 
@@ -7,26 +7,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from aaco.analytics import rules
-from aaco.analytics.bottleneck import calibration
+from aaco.analytics.bottleneck import calibration, stretch
 from aaco.analytics.bottleneck.confidence import margin, probability
-from aaco.analytics.bottleneck.recommend import Recommendation, ranked
+from aaco.analytics.bottleneck.recommend import Recommendation, Withheld, ranked, withheld
+from aaco.analytics.truth import trust as traces
+from aaco.analytics.truth.trust import Trust
 from aaco.core import registry
+from aaco.core.advice import FactValues, Step, fact_is, offered
+from aaco.core.documents import encode
 from aaco.core.readings import Evidence, Reading, Verdict
+from aaco.tracelake.document_schemas.answers import Bottleneck, JudgedClass, Recommended, WeighedSignal
 
-SCHEMA_VERSION = 1
 UNKNOWN = "unknown"
+# What would tell the limits of kernels.
+TELLING = (Step("shapes (torch.profiler.profile(record_shapes=True))", (fact_is("framework", "pytorch"),),
+                (fact_is("shapes", "recorded"),)), Step("counters"))
+COUNTED = "counted_"  # metrics of kernels by their counters
 MUCH_PCT = 20.0  # of the wall: with so much untold no class of the device can be named
+UNCHECKED = Trust()
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The class that stands, the others with their evidence, and the conditions that hold beside it."""
+    """The class that is diagnosed, the others with their evidence, and the conditions that hold as well.
+
+    trust: what the trace check says of the recording that all of it was read from.
+    """
 
     bottleneck: Verdict | None
     abstained_because: str
     considered: tuple[Verdict, ...]
     conditions: tuple[Verdict, ...]
     recommendations: tuple[Recommendation, ...] = ()
+    withheld: tuple[Withheld, ...] = ()  # what facts of the workload speak against
+    trust: Trust = UNCHECKED
 
     @property
     def label(self) -> str:
@@ -34,70 +48,97 @@ class Diagnosis:
         return self.bottleneck.label if self.bottleneck else UNKNOWN
 
     @property
-    def confidence(self) -> float | None:
-        """The calibrated probability that the class is right; None where it has none."""
-        if not self.bottleneck or self.label not in calibration.COVERED:
-            return None
-        found = margin(self.bottleneck)
-        return probability(found, calibration.RELIABILITY)
+    def of_kernels(self) -> bool:
+        """Return whether the class is that of counted kernels only, in a capture without the program's time."""
+        return self.bottleneck is not None and any(item.reading.metric.startswith(COUNTED) and item.essential
+                                                   for item in self.bottleneck.evidence)
 
     @property
-    def _why_no_confidence(self) -> str:
+    def confidence(self) -> float | None:
+        """The calibrated probability that the class is right; None if it has none."""
+        if not self.bottleneck or self._is_harmed or self.of_kernels:
+            return None
+        covered, bins = calibration.of_verdict(self.bottleneck)
+        return probability(margin(self.bottleneck), bins) if self.label in covered else None
+
+    @property
+    def why_no_confidence(self) -> str:
+        """Return why there is no probability. A class has its support count."""
         if not self.bottleneck:
             return "no class is named"
+        if self._is_harmed:
+            return "it was calibrated on recordings that nothing speaks against; the support count stands in"
         return "no labelled run calibrates this rule; the support count stands in"
 
     @property
-    def _advice(self) -> list[dict[str, Any]]:
-        """What the class's rule advises, where no time budget says what it would gain."""
-        return [{"action": self.label, "title": each, "gain_pct": None} for each in
+    def _is_harmed(self) -> bool:
+        return self.trust.harm("times", "records", "calls") is not None
+
+    @property
+    def _advice(self) -> list[Recommended]:
+        """The advice of the class's rule, without gains; used if no time budget gives any."""
+        return [Recommended(action=self.label, title=title, gain_pct=None) for title in
                 (self.bottleneck.advice if self.bottleneck else ())]
 
     def document(self) -> dict[str, Any]:
-        """The content of bottleneck.json. `confidence` is null where the rule is not calibrated on labelled runs."""
+        """Return the content of bottleneck.json. `confidence` is null if the rule is not calibrated on labelled
+        runs.
+        """
         top = self.bottleneck or (self.considered[0] if self.considered else None)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "bottleneck_class": self.label,
-            "confidence": self.confidence,
-            "confidence_why_absent": None if self.confidence is not None else self._why_no_confidence,
-            "support": self.bottleneck.tally if self.bottleneck else None,
-            "top_evidence": [_evidence(item) for item in top.evidence] if top else [],
-            "secondary": [_verdict(verdict) for verdict in self.considered if verdict is not self.bottleneck],
-            "conditions": [_verdict(verdict) for verdict in self.conditions],
-            "optimization_priority": [one.document() for one in self.recommendations] or self._advice,
-            "abstained_because": self.abstained_because or None,
-        }
+        answer = Bottleneck(
+            bottleneck_class=self.label, confidence=self.confidence,
+            confidence_why_absent=None if self.confidence is not None else self.why_no_confidence,
+            support=self.bottleneck.tally if self.bottleneck else None,
+            top_evidence=[_evidence(item) for item in top.evidence] if top else [],
+            secondary=[_verdict(verdict) for verdict in self.considered if verdict is not self.bottleneck],
+            conditions=[_verdict(verdict) for verdict in self.conditions],
+            optimization_priority=[recommendation.entry() for recommendation in self.recommendations] or self._advice,
+            not_offered=[action.entry() for action in self.withheld],
+            abstained_because=self.abstained_because or None)
+        return encode(answer if self.trust.trusted else answer.model_copy(update={"trust": self.trust.entry()}))
 
 
-def diagnose(readings: Mapping[str, Reading]) -> Diagnosis:
-    """Judge every rule over the readings. The best-supported class that stands wins; a tie between two is no answer."""
+def diagnose(readings: Mapping[str, Reading], facts: FactValues | None = None, trust: Trust = UNCHECKED) -> Diagnosis:
+    """Return the diagnosis by every rule. The best-supported class that holds wins; a tie gives no class.
+
+    facts: of the workload; advice that they contradict is not offered. None if nobody looked for them. trust: of the
+    trace that the readings are of. A class is not named if the trace check takes its evidence away.
+    """
     registry.load(rules, "aaco.rules")
-    classes = _judge("class", readings)
-    conditions = tuple(verdict for verdict in _judge("condition", readings) if verdict.stands)
-    advised = ranked(readings)
+    classes = _judge("class", readings, facts)
+    conditions = tuple(verdict for verdict in _judge("condition", readings, facts) if verdict.stands)
+    advised = tuple(advice for advice in ranked(readings, facts) if traces.gains_stand(advice.confirm_metric, trust))
     standing = [verdict for verdict in classes if verdict.stands]
+    why = _why_not_the_first(standing, classes, readings, facts, trust)
+    return Diagnosis(None if why else standing[0], why, classes, conditions, advised, withheld(readings, facts), trust)
+
+
+def _why_not_the_first(standing: list[Verdict], classes: tuple[Verdict, ...], readings: Mapping[str, Reading],
+                       facts: FactValues | None, trust: Trust) -> str:
+    """Return why no class is named; empty if the first of those that stand is."""
     if not standing:
-        return Diagnosis(None, _why_none(classes, readings), classes, conditions, advised)
+        return traces.against(UNKNOWN, trust, readings) or _why_none(classes, readings, facts)
     if len(standing) > 1 and standing[0].support == standing[1].support:
         names = " and ".join(verdict.label for verdict in standing if verdict.support == standing[0].support)
-        return Diagnosis(None, f"{names} are supported equally", classes, conditions, advised)
-    return Diagnosis(standing[0], "", classes, conditions, advised)
+        return f"{names} are supported equally"
+    return traces.against(standing[0].label, trust, readings)
 
 
-def _judge(kind: str, readings: Mapping[str, Reading]) -> tuple[Verdict, ...]:
-    """The verdicts of the rules that apply, the best supported first; a rule without evidence does not apply."""
-    chosen = (rule for rule in registry.RULES.values() if rule.kind == kind)
-    verdicts = [rule.verdict(*(readings[name] for name in rule.inputs)) for rule in chosen]
+def _judge(kind: str, readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[Verdict, ...]:
+    """Return the verdicts of the rules that apply, the best supported first. A rule without evidence does not apply."""
+    rules_of_kind = (rule for rule in registry.RULES.values() if rule.kind == kind)
+    verdicts = [rule.verdict(*(readings[name] for name in rule.inputs), facts=facts) for rule in rules_of_kind]
     verdicts = [verdict for verdict in verdicts if verdict.evidence]
     return tuple(sorted(verdicts, key=lambda verdict: (-verdict.stands, -verdict.support, verdict.label)))
 
 
-def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading]) -> str:
-    untold = readings["unplaced_kernel_pct"].value
-    if untold is not None and untold >= MUCH_PCT:
-        return (f"{untold:.0f} % of the wall time is in kernels of which nothing tells what limits them; record shapes "
-                "(torch.profiler.profile(record_shapes=True)) or counters")
+def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading], facts: FactValues | None) -> str:
+    unplaced_pct = readings["unplaced_kernel_pct"].value
+    if unplaced_pct is not None and unplaced_pct >= MUCH_PCT:
+        return (f"{unplaced_pct:.0f} % of the wall time is in kernels of which nothing tells what limits them; record "
+                f"{' or '.join(offered(TELLING, facts))}")
+    if reason := stretch.why_undecided(readings["host_limited_pct"], readings["launch_limited_pct"]):
+        return reason
     open_ = [verdict for verdict in classes
              if not any(item.essential and item.holds is False for item in verdict.evidence)]
     unknown = {item.reading.metric: item.reading.why_absent for verdict in open_ for item in verdict.evidence
@@ -108,15 +149,15 @@ def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading]) -> 
     return "no class has its essential evidence: every candidate is contradicted by a reading"
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return {"label": verdict.label, "stands": verdict.stands, "support": verdict.tally,
-            "evidence": [_evidence(item) for item in verdict.evidence], "advice": list(verdict.advice)}
+def _verdict(verdict: Verdict) -> JudgedClass:
+    return JudgedClass(label=verdict.label, stands=verdict.stands, support=verdict.tally,
+                       evidence=[_evidence(item) for item in verdict.evidence], advice=list(verdict.advice))
 
 
-def _evidence(item: Evidence) -> dict[str, Any]:
+def _evidence(item: Evidence) -> WeighedSignal:
     reading = item.reading
-    return {"signal": reading.metric, "value": reading.value, "unit": reading.unit,
-            "why_absent": reading.why_absent or None, "caveat": reading.caveat or None,
-            "method": reading.method or None, "threshold": item.threshold, "direction": item.direction,
-            "weight": item.weight, "essential": item.essential, "holds": item.holds, "because": item.because,
-            "source": reading.source}
+    return WeighedSignal(
+        signal=reading.metric, value=reading.value, unit=reading.unit, why_absent=reading.why_absent or None,
+        caveat=reading.caveat or None, method=reading.method or None, threshold=item.threshold,
+        direction=item.direction, weight=item.weight, essential=item.essential, holds=item.holds,
+        because=item.because, source=reading.source)

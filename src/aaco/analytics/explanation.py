@@ -9,13 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics import inputs
 from aaco.analytics.diagnosis import Diagnosis
-from aaco.analytics.trace import Trace
-from aaco.core import registry
+from aaco.analytics.timeline.trace import DeviceTrace
+from aaco.analytics.truth.trust import Trust
+from aaco.core import inputs, registry, tables
+from aaco.core.documents import encode
 from aaco.core.readings import Absent, Estimate, Reading
+from aaco.tracelake.document_schemas.answers import Estimated, InferenceSummary, PhaseLatencies
+from aaco.tracelake.document_schemas.evidence import DerivedMetrics, StoredReading
 
-SCHEMA_VERSION = 1
 NOT_MEASURED = "outside the measured inferences (warm-up of the profiled pass)"
 NOT_TIMED = "the capture has no time for them"
 STATISTICS = ("mean", "std", "p50", "p90", "p95", "p99", "min", "max", "iqr", "mad")
@@ -60,18 +62,27 @@ class Explanation:
     captures: Mapping[str, Any] = field(default_factory=dict)  # profiler/captures.json: what an import read
     truth: Mapping[str, Any] = field(default_factory=dict)  # trace_check.json: what shows that the trace is false
     capsule: Mapping[str, Any] = field(default_factory=dict)  # capsule.json: the laboratory that it was measured in
-    examined: Mapping[str, Any] = field(default_factory=dict)  # layout.EXAMINED: what else was asked of the tables
-    trace: Trace | None = None  # what the devices did; None where none did anything that was recorded
+    examined: Mapping[str, Any] = field(default_factory=dict)  # by slot what findings say
+    trace: DeviceTrace | None = None  # what the devices did; None where none did anything that was recorded
+
+    @property
+    def trust(self) -> Trust:
+        """What the trace check says of the recording."""
+        return self.diagnosis.trust
 
     def rows(self, name: str) -> int:
         """Rows of a table, without reading it where it knows them."""
         counted = getattr(self.tables, "rows", None)
         return int(counted(name)) if counted else self.tables[name].num_rows
 
+    def why_no(self, table: str) -> str:
+        """Return why a table is not there, by its name."""
+        return self.absent.get(tables.ALL[table].file, "not in this session")
+
     def derived_metrics(self) -> dict[str, Any]:
         """The content of derived_metrics.json: every metric, measured or absent with its reason."""
-        return {"schema_version": SCHEMA_VERSION,
-                **{name: _metric_document(reading) for name, reading in self.readings.items()}}
+        readings = {name: _stored(reading) for name, reading in self.readings.items()}
+        return encode(DerivedMetrics.model_validate(readings))
 
     def judged(self, verdict: Mapping[str, Any], files: Collection[str]) -> Explanation:
         """The same session with a verdict, whose `files` are no longer absent."""
@@ -98,35 +109,35 @@ def summarise(latencies: Mapping[str, Any], batch: int | None) -> dict[str, Any]
     latencies: {"warmup": array of ms, "measurement": array of ms}; a phase without iterations is left out.
     """
     phases = {phase: _statistics(values, batch) for phase, values in latencies.items() if len(values)}
-    return {"schema_version": SCHEMA_VERSION, "unit": "ms", "batch": batch, **phases}
+    return encode(InferenceSummary.model_validate({"unit": "ms", "batch": batch, **phases}))
 
 
-def _statistics(values: Any, batch: int | None) -> dict[str, Any]:
+def _statistics(values: Any, batch: int | None) -> PhaseLatencies:
     total_ms = float(values.sum())
     rate = 1000 * batch * len(values) / total_ms if batch and total_ms else None
-    found: dict[str, Any] = {"iterations": len(values), "throughput_per_s": rate}
+    estimates: dict[str, Estimated] = {}
     for name in STATISTICS:
         function = registry.METRICS[f"latency_{name}_ms"].compute
         try:
-            found[f"{name}_ms"] = _estimate(function(values))
+            estimates[f"{name}_ms"] = _estimated(function(values))
         except Absent as reason:
-            found[f"{name}_ms"] = {"value": None, "why_absent": str(reason)}
-    return found
+            estimates[f"{name}_ms"] = Estimated(value=None, why_absent=str(reason))
+    return PhaseLatencies(iterations=len(values), throughput_per_s=rate, **estimates)
 
 
-def _estimate(found: float | Estimate) -> dict[str, float | None]:
-    if isinstance(found, Estimate):
-        return {"value": found.value, "ci_low": found.low, "ci_high": found.high}
-    return {"value": found}
+def _estimated(estimate: float | Estimate) -> Estimated:
+    if isinstance(estimate, Estimate):
+        return Estimated(value=estimate.value, ci_low=estimate.low, ci_high=estimate.high)
+    return Estimated(value=estimate)
 
 
-def _metric_document(reading: Reading) -> dict[str, Any]:
+def _stored(reading: Reading) -> StoredReading:
     metric = registry.METRICS[reading.metric]
-    return {"value": reading.value, "unit": reading.unit, "ci_low": reading.low, "ci_high": reading.high,
-            "why_absent": reading.why_absent or None, "caveat": reading.caveat or None,
-            "method": reading.method or None, "band": reading.band or None,
-            "bands": [str(band) for band in metric.bands], "better": metric.better, "formula": metric.formula,
-            "source": metric.source, "inputs": list(metric.inputs)}
+    return StoredReading(
+        value=reading.value, unit=reading.unit, ci_low=reading.low, ci_high=reading.high,
+        why_absent=reading.why_absent or None, caveat=reading.caveat or None, method=reading.method or None,
+        band=reading.band or None, bands=[str(band) for band in metric.bands], better=metric.better,
+        formula=metric.formula, source=metric.source, inputs=list(metric.inputs))
 
 
 def _unattributed(used: pa.Table, op_to_kernel_map: pa.Table) -> pa.Table:

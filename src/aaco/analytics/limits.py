@@ -1,4 +1,4 @@
-"""Readings held against the limits that the settings give for them: fine, a warning, or bad."""
+"""Compare readings with the limits in the settings: fine, a warning, or bad."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEVELS = ("ok", "warning", "bad")
 
 @dataclass(frozen=True)
 class Level:
-    """A reading's level, and the limit it reached (of "ok": the one it did not)."""
+    """A reading's level, and the limit that it reached (for "ok": the one that it did not reach)."""
 
     reading: Reading
     level: str
@@ -21,11 +21,11 @@ class Level:
 
 
 def levels(readings: Mapping[str, Reading], settings: Analysis) -> list[Level]:
-    """The level of every measured reading that has limits, the worst first."""
+    """Return the level of every measured reading that has limits, the worst first."""
     limits = {name: value for name, value in settings.model_dump().items() if isinstance(value, tuple)}
-    found = [_level(readings[name], *limits[name]) for name in limits
-             if name in readings and readings[name].value is not None]
-    return sorted(found, key=lambda one: -LEVELS.index(one.level))
+    judged = [_level(readings[name], *limits[name]) for name in limits
+              if name in readings and readings[name].value is not None]
+    return sorted(judged, key=lambda row: -LEVELS.index(row.level))
 
 
 def _level(reading: Reading, warning: float, bad: float) -> Level:

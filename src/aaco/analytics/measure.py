@@ -9,28 +9,36 @@ from typing import Any
 
 import pyarrow as pa
 
-from aaco.analytics import activity, energy, graph_bounds, inputs, metrics, neighbours
-from aaco.analytics.bottleneck.budget import budget
+from aaco.analytics import metrics
+from aaco.analytics.bottleneck.cpu_budget import cpu_budget, cpu_nodes
+from aaco.analytics.bottleneck.cpu_budget import document as cpu_document
+from aaco.analytics.bottleneck.ranks import headline
 from aaco.analytics.bottleneck.work import device_work
 from aaco.analytics.critical_path.summary import critical_paths
-from aaco.analytics.executed_work import executed_work
+from aaco.analytics.graph import graph_bounds
+from aaco.analytics.graph.executed_work import executed_work
+from aaco.analytics.quality import co_tenants, energy
 from aaco.analytics.roofline.nodes import envelope, node_work, roofline
 from aaco.analytics.roofline.summary import theoretical_envelope
-from aaco.analytics.trace import trace as trace_of
-from aaco.core import registry, tables
+from aaco.analytics.timeline import activity
+from aaco.analytics.timeline.trace import trace as trace_of
+from aaco.core import inputs, registry, tables
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Estimate, Reading
 from aaco.core.registry import Metric
 
 VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "executed_work": executed_work, "node_work": node_work,
-         "roofline": roofline, "trace": trace_of, "run_devices": neighbours.run_devices, "device_work": device_work,
-         "budget": budget, "envelope": envelope, "theoretical_envelope": theoretical_envelope,
-         "critical_paths": critical_paths}
+         "roofline": roofline, "trace": trace_of, "run_devices": co_tenants.run_devices, "device_work": device_work,
+         "budget": headline, "cpu_nodes": cpu_nodes, "cpu_budget": cpu_budget, "envelope": envelope,
+         "theoretical_envelope": theoretical_envelope, "critical_paths": critical_paths}
 CHOICES = {**activity.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
 NO_PASS = "no pass recorded kernels alone beside one that recorded the calls, too"
+NO_EVIDENCE = "no counters of kernels, nor traces of their instructions, were imported"
 NO_TOKENS = "no input of the workload holds token identifiers (input_ids)"
 NO_NUMBERS = "nothing was recorded of which devices the run sees, or works on"
+NO_ACCOUNT = "no account of the run's threads was kept: an older session, no model, or a kernel that counts none"
+NO_WINDOWS = "the session has no windows.json: no rank was judged by itself"
 NO_CEILINGS = "this machine's ceilings have not been measured (aaco calibrate)"
 
 
@@ -42,18 +50,36 @@ def measure(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, 
     machine: measured ceilings by name, or None. why_missing: for a table that is not there, the reason, which becomes
     the reason of every reading that needs it. caveats: for an input, what is to be known about every reading that
     rests on it. examined: views by name that examinations of the session's tables made, where they are too long to be
-    given; `unprofiled`, `critical_paths`, `tokens_per_inference`, `visible_devices` and `cuda_numbers` among them.
+    given; `unprofiled`, `windows`, `critical_paths`, `cpu_run`, `tokens_per_inference`, `visible_devices` and
+    `cuda_numbers` among them.
     """
     registry.load(metrics, "aaco.metrics")
+    reader = _reader(found, machine, settings, why_missing, caveats, examined)
+    return {name: reader.reading(metric) for name, metric in registry.METRICS.items()}
+
+
+def cpu_budget_document(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, settings: Analysis,
+                        examined: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Return cpu_budget.json of a run's tables, as its readings have it; None for a run that has no such budget."""
+    registry.load(metrics, "aaco.metrics")
+    reader = _reader(found, machine, settings, None, None, examined)
+    try:
+        return cpu_document(reader.view("cpu_budget"), reader.view("cpu_nodes"))
+    except Absent:
+        return None
+
+
+def _reader(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, settings: Analysis,
+            why_missing: Mapping[str, str] | None, caveats: Mapping[str, str] | None,
+            examined: Mapping[str, Any] | None) -> _Reader:
     known = {"machine": machine, **(examined or {})}
     whole = {name: table for name, table in found.items() if table.num_rows}
     empty = {name: f"the {name} table has no rows" for name in found if name not in whole}
     values: dict[str, Any] = {"settings": settings, **whole, **{name: view for name, view in known.items() if view}}
-    why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "kernels_alone": NO_PASS,
-           "tokens_per_inference": NO_TOKENS, "visible_devices": NO_NUMBERS, "cuda_numbers": NO_NUMBERS,
-           **empty, **(why_missing or {})}
-    reader = _Reader(values, why, caveats or {})
-    return {name: reader.reading(metric) for name, metric in registry.METRICS.items()}
+    why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "kernels_alone": NO_PASS, "kernel_evidence": NO_EVIDENCE,
+           "windows": NO_WINDOWS, "tokens_per_inference": NO_TOKENS, "cpu_run": NO_ACCOUNT,
+           "visible_devices": NO_NUMBERS, "cuda_numbers": NO_NUMBERS, **empty, **(why_missing or {})}
+    return _Reader(values, why, caveats or {})
 
 
 def needs(name: str) -> list[str]:
@@ -70,6 +96,10 @@ class _Reader:
     def __init__(self, values: dict[str, Any], why_missing: Mapping[str, str], caveats: Mapping[str, str]) -> None:
         self._values, self._caveats = values, caveats
         self._absent: dict[str, Absent] = {name: Absent(why) for name, why in why_missing.items() if name not in values}
+
+    def view(self, name: str) -> Any:
+        """Return an input by its name. Raise Absent."""
+        return self._input(name)
 
     def reading(self, metric: Metric) -> Reading:
         """The metric's value here, or why there is none."""

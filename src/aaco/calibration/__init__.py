@@ -1,1 +1,1 @@
-"""Measures this machine's own ceilings."""
+"""Measures the ceilings of this machine: bandwidth, arithmetic, launches."""

@@ -15,7 +15,7 @@ from aaco.core import files
 from aaco.core.errors import first_problem
 
 DAY_S = 86_400.0
-BUSY_PCT = 10.0  # ours: with half of two CPUs lost to others, a measured memory roof had settled at half its height
+BUSY_PCT = 10.0  # with half of two CPUs lost to others, a measured memory roof had settled at half its height
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Utc = Annotated[AwareDatetime, PlainSerializer(lambda time: time.isoformat(timespec="milliseconds"), return_type=str)]
 
@@ -24,7 +24,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Conditions(_Record):
+class CeilingConditions(_Record):
     """What else was going on while a ceiling was measured. What could not be read is null."""
 
     cpu_mhz_before: float | None = Field(description="mean clock; a virtual machine often shows its nominal one")
@@ -57,17 +57,17 @@ class Ceiling(_Record):
     converged: bool = Field(description="false: time ran out while the best value was still improving")
     how: str
     threads: int = Field(ge=1)
-    conditions: Conditions
+    conditions: CeilingConditions
     device: str | None = Field(default=None, description="the device that it is a limit of; null: the CPUs")
     rounds: list[Positive] = Field(default=[], description="the value of each calibration, where several were made")
 
     @property
     def spread(self) -> float | None:
-        """(highest - lowest) / median over the rounds; None for a single one."""
+        """Return (highest - lowest) / median over the rounds; None for a single one."""
         return (max(self.rounds) - min(self.rounds)) / median(self.rounds) if len(self.rounds) > 1 else None
 
 
-class Device(_Record):
+class CalibratedDevice(_Record):
     """A GPU as its driver presents it, and what its kernels were compiled with."""
 
     vendor: Literal["NVIDIA", "AMD"]
@@ -87,26 +87,28 @@ class MachineCard(_Record):
     machine_id: str
     measured_utc: Utc = Field(default_factory=lambda: datetime.now(UTC))
     ceilings: list[Ceiling]
-    device: Device | None = None
+    device: CalibratedDevice | None = None
     absent: dict[str, str] = Field(default={}, description="ceilings that could not be measured, and why")
 
     @property
     def others_cpu_pct(self) -> float | None:
-        """The median over the ceilings, because a short one sees few ticks of the kernel's clock; None: not known."""
-        known = [share for item in self.ceilings if (share := item.conditions.others_cpu_pct) is not None]
-        return median(known) if known else None
+        """Return the median over the ceilings, because a short one sees few ticks of the kernel's clock; None if
+        unknown.
+        """
+        shares = [share for ceiling in self.ceilings if (share := ceiling.conditions.others_cpu_pct) is not None]
+        return median(shares) if shares else None
 
     def doubt(self, names: Collection[str]) -> str:
-        """Why the ceilings of these names may be too low; empty where nothing says so."""
-        unsettled = [item.name for item in self.ceilings if item.name in names and not item.converged]
+        """Return why the ceilings of these names may be too low; empty if nothing suggests it."""
+        unsettled = [ceiling.name for ceiling in self.ceilings if ceiling.name in names and not ceiling.converged]
         others = self.others_cpu_pct or 0.0
-        found = [f"{', '.join(unsettled)} not converged"] if unsettled else []
-        return ", ".join(found + [f"others used {others:.0f} % of the CPUs"] * (others > BUSY_PCT))
+        warnings = [f"{', '.join(unsettled)} not converged"] if unsettled else []
+        return ", ".join(warnings + [f"others used {others:.0f} % of the CPUs"] * (others > BUSY_PCT))
 
 
 @dataclass(frozen=True)
-class Drift:
-    """How a ceiling moved between two cards of one machine: `relative` is new / old - 1."""
+class CeilingDrift:
+    """The change of a ceiling between two cards of one machine: `relative` is new / old - 1."""
 
     name: str
     threads: int
@@ -115,12 +117,12 @@ class Drift:
 
     @property
     def relative(self) -> float:
-        """+0.1 is 10 % more."""
+        """Return the relative change; +0.1 is 10 % more."""
         return self.new / self.old - 1
 
 
 # The peak of a type's arithmetic on a device: the fastest unit that may do it. ONNX Runtime and PyTorch let fp32
-# convolutions, and ONNX Runtime also products, run in TF32 unless told otherwise, so a roof without it would be beaten.
+# convolutions, and ONNX Runtime also products, run in TF32 by default, so programs would exceed a roof without it.
 PEAKS_OF = {"fp64_flops": ("vector_f64_flops", "matrix_f64_flops"),
             "fp32_flops": ("vector_f32_flops", "matrix_f32_flops", "matrix_tf32_flops"),
             "fp16_flops": ("vector_f16_flops", "matrix_f16_flops"), "bf16_flops": ("matrix_bf16_flops",),
@@ -128,38 +130,41 @@ PEAKS_OF = {"fp64_flops": ("vector_f64_flops", "matrix_f64_flops"),
 
 
 def merged(cpus: MachineCard, device: MachineCard) -> MachineCard:
-    """One card of both; as old as the older."""
+    """Return one card of both, as old as the older."""
     return device.model_copy(update={"machine_id": cpus.machine_id, "ceilings": [*cpus.ceilings, *device.ceilings],
                                      "absent": cpus.absent | device.absent,
                                      "measured_utc": min(cpus.measured_utc, device.measured_utc)})
 
 
 def for_device(device: MachineCard, cpus: MachineCard | None = None) -> MachineCard:
-    """The card of work that runs on the device: its ceilings, the peak of each type under the name that the CPU's has
-    (PEAKS_OF), and what a call costs the host. The device's card may be a merged one."""
-    own = [item for item in device.ceilings if item.device]
-    by_name = {item.name: item for item in own}
-    peaks = [max((by_name[name] for name in names if name in by_name), key=lambda item: item.value)
+    """Return the card of work that runs on the device: its ceilings, the peak of each type under the CPU's name for it
+    (PEAKS_OF), and the host's cost of a call.
+
+    The device's card may be a merged one.
+    """
+    of_device = [ceiling for ceiling in device.ceilings if ceiling.device]
+    by_name = {ceiling.name: ceiling for ceiling in of_device}
+    peaks = [max((by_name[name] for name in names if name in by_name), key=lambda ceiling: ceiling.value)
              .model_copy(update={"name": peak})
              for peak, names in PEAKS_OF.items() if any(name in by_name for name in names)]
-    host = [item for item in cpus.ceilings if item.unit == "ns"] if cpus else []
-    return device.model_copy(update={"ceilings": [*peaks, *own, *host]})
+    host = [ceiling for ceiling in cpus.ceilings if ceiling.unit == "ns"] if cpus else []
+    return device.model_copy(update={"ceilings": [*peaks, *of_device, *host]})
 
 
 def over_rounds(cards: Sequence[MachineCard]) -> MachineCard:
-    """Of several calibrations of the same thing the best value of each ceiling, with the values of all rounds."""
+    """Return, from several calibrations of one thing, the best value of each ceiling, with the values of all rounds."""
     best: dict[tuple[str, int, str | None], list[Ceiling]] = {}
-    for item in (item for found in cards for item in found.ceilings):
-        best.setdefault((item.name, item.threads, item.device), []).append(item)
+    for ceiling in (ceiling for rounds in cards for ceiling in rounds.ceilings):
+        best.setdefault((ceiling.name, ceiling.threads, ceiling.device), []).append(ceiling)
     if len(cards) == 1:
         return cards[0]
     return cards[-1].model_copy(update={"ceilings": [
-        (min if found[0].unit == "ns" else max)(found, key=lambda item: item.value)
-        .model_copy(update={"rounds": [item.value for item in found]}) for found in best.values()]})
+        (min if rounds[0].unit == "ns" else max)(rounds, key=lambda ceiling: ceiling.value)
+        .model_copy(update={"rounds": [ceiling.value for ceiling in rounds]}) for rounds in best.values()]})
 
 
 def of(document: object) -> MachineCard | None:
-    """The card that a bundle's environment holds; None where it holds none that can be read."""
+    """Return the card in a bundle's environment; None if there is no readable one."""
     try:
         return MachineCard.model_validate(document)
     except ValidationError:
@@ -168,15 +173,14 @@ def of(document: object) -> MachineCard | None:
 
 def load(cache: Path, machine_id: str, max_age_s: float = DAY_S,
          tell: Callable[[str], object] = lambda reason: None) -> MachineCard | None:
-    """The card kept in the folder `cache`, or None after `tell` was given the reason why it cannot be used.
+    """Return the card in the folder `cache`. If it cannot be used, call `tell` with the reason and return None.
 
-    Reasons: there is none, it cannot be read, it is damaged or of another format, it is of another machine, it is
-    older than `max_age_s`, it is dated in the future (the clock was moved, so its age is unknown), or the machine was
-    busy when it was measured.
+    Reasons: it is missing, unreadable, damaged or of another format; it is of another machine; it is older than
+    `max_age_s`; it is dated in the future (the clock was moved, so its age is unknown); or the machine was busy.
     """
     path = _path(cache, machine_id)
     try:
-        found = MachineCard.model_validate_json(path.read_bytes())
+        card = MachineCard.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         tell(f"{path}: not calibrated yet")
     except OSError as error:
@@ -184,22 +188,23 @@ def load(cache: Path, machine_id: str, max_age_s: float = DAY_S,
     except ValidationError as error:
         tell(f"{path}: not a machine card: {first_problem(error)}")
     else:
-        unusable = _why_unusable(found, machine_id, max_age_s)
+        unusable = _why_unusable(card, machine_id, max_age_s)
         if not unusable:
-            return found
+            return card
         tell(f"{path}: {unusable}")
     return None
 
 
 def save(card: MachineCard, cache: Path) -> None:
-    """Keep the card in the folder `cache`, in place of this machine's last one. Raises StorageError."""
+    """Write the card into the folder `cache`, in place of this machine's last one. Raise StorageError."""
     files.write_json(_path(cache, card.machine_id), card.model_dump(mode="json"))
 
 
-def drift(old: MachineCard, new: MachineCard) -> list[Drift]:
-    """The change of every ceiling that both cards have for the same number of threads, in the new card's order."""
+def drift(old: MachineCard, new: MachineCard) -> list[CeilingDrift]:
+    """Return the change of every ceiling that both cards have for the same number of threads, in the new card's order.
+    """
     before = {(ceiling.name, ceiling.threads): ceiling.value for ceiling in old.ceilings}
-    return [Drift(ceiling.name, ceiling.threads, before[ceiling.name, ceiling.threads], ceiling.value)
+    return [CeilingDrift(ceiling.name, ceiling.threads, before[ceiling.name, ceiling.threads], ceiling.value)
             for ceiling in new.ceilings if (ceiling.name, ceiling.threads) in before]
 
 

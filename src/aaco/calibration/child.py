@@ -1,7 +1,7 @@
-"""A measurement in a process of its own: what it tells, line by line, and how its end becomes an error.
+"""A measurement in a process of its own: its answers, line by line, and how its end becomes an error.
 
-A fresh process measures without what the caller's holds (threads, memory, another context), and where a driver takes it
-down, or never answers, the caller goes on. It writes one JSON object a line; other lines are a library's talk.
+A fresh process measures without the caller's threads, memory and contexts. If a driver kills it or never answers, the
+caller continues. It writes one JSON object per line; other lines are output of libraries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 24
 
 @contextmanager
 def answer() -> Iterator[Callable[..., None]]:
-    """In the process: what writes one line; an AacoError of the block becomes the last line and the exit code."""
+    """Yield the function that writes one line. An AacoError of the block becomes the last line and the exit code."""
 
     def tell(**line: Any) -> None:
         print(json.dumps(line), flush=True)
@@ -40,26 +40,26 @@ def answer() -> Iterator[Callable[..., None]]:
 
 
 def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float) -> Iterator[Line]:
-    """The objects that the module tells, as they come.
+    """Yield the objects that the module writes, as they come.
 
-    Raises the error that the process ended with; Missing where a signal or the time limit ended it.
+    Raise the error that the process ended with; Missing if a signal or the time limit ended it.
     """
-    with tempfile.TemporaryFile() as said, subprocess.Popen(
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments], env=os.environ | dict(environment),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, start_new_session=True) as process:
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as process:
         try:
             last: Line = {}
-            for last in _lines(process, limit_s):
+            for last in _read_lines(process, limit_s):
                 if "what" not in last:
                     yield last
-            _judge(process.wait(), last, said, f"{sys.executable} -m {module} {' '.join(arguments)}")
+            _raise_failure(process.wait(), last, errors, f"{sys.executable} -m {module} {' '.join(arguments)}")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 def counted(lines: Iterable[Line], show: Show) -> Iterator[Line]:
-    """The same lines; shows how many of the planned ceilings are done."""
+    """Yield the same lines, and show how many of the planned ceilings are done."""
     total = done = 0
     for line in lines:
         total = len(line.get("plan", ())) or total
@@ -69,40 +69,40 @@ def counted(lines: Iterable[Line], show: Show) -> Iterator[Line]:
         yield line
 
 
-def _lines(process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Line]:
+def _read_lines(process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Line]:
     assert process.stdout
-    poll, rest, size, deadline = select.poll(), b"", 0, time.monotonic() + limit_s
+    poll, unfinished, size, deadline = select.poll(), b"", 0, time.monotonic() + limit_s
     poll.register(process.stdout)
     while True:
         if not poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
             raise Missing(f"the calibration gave no answer in {limit_s:g} s",
                           "aaco doctor  # says whether the device answers")
         block = os.read(process.stdout.fileno(), 1 << 16)
-        *whole, rest = (rest + block).split(b"\n")
+        *whole, unfinished = (unfinished + block).split(b"\n")
         size += len(block)
         if size > MOST_BYTES:
             raise AacoError(f"the calibration printed more than {MOST_BYTES >> 20} MiB")
-        yield from filter(None, map(_object, whole))
+        yield from filter(None, map(_parse_line, whole))
         if not block:
             return
 
 
-def _object(line: bytes) -> Line | None:
+def _parse_line(line: bytes) -> Line | None:
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
-def _judge(code: int, last: Line, said: Any, again: str) -> None:
-    """Raises the error that the process told last, or Missing where it died without one."""
+def _raise_failure(code: int, last: Line, errors: Any, again: str) -> None:
+    """Raise the error that the process reported last, or Missing if it died without one."""
     if code < 0:
         name = signal.Signals(-code).name
         raise Missing(f"the calibration was killed by {name}", "free some memory: SIGKILL can mean there was none")
     if code and "what" in last and code in BY_EXIT_CODE:
         raise BY_EXIT_CODE[code](last["what"], last.get("fix", ""))
     if code:
-        said.seek(0)
-        lines = said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
         raise AacoError(f"the calibration ended with status {code}: {lines[-1]}", f"{again}  # shows all it says")

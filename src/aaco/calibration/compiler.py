@@ -1,9 +1,9 @@
-"""Compiles native/calibration for one architecture, once: the code is kept in the cache.
+"""Compiles native/calibration for one architecture, once, and caches the code.
 
-The vendor's compiler is asked first, because what it makes is what that vendor's users run. Most machines have none, so
-its library comes next: NVRTC and hipRTC compile the same sources in this process, and come with PyTorch's and ONNX
-Runtime's packages and with ROCm. PTX made beforehand would do for NVIDIA alone, would have to be kept in step with the
-sources by hand, and would be compiled by the driver again all the same.
+The vendor's compiler comes first, because that vendor's users run what it makes. Most machines have none, so its
+library comes next: NVRTC and hipRTC compile the same sources in this process, and come with PyTorch's and ONNX
+Runtime's packages and with ROCm. PTX made in advance would serve NVIDIA only, would have to follow the sources by hand,
+and the driver would compile it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ EMPTY = b""  # hipRTC brings its own hip_runtime.h
 
 
 def sources() -> Path:
-    """The folder of the sources: in an installed package beside this file, in a checkout under native. Raises Missing.
+    """Return the folder of the sources: in an installed package next to this file, in a checkout under native.
+
+    Raise Missing.
     """
     here = Path(__file__).resolve()
     for folder in (here.parent / "native", here.parents[3] / "native" / "calibration"):
@@ -43,27 +45,27 @@ def sources() -> Path:
 
 
 def compiled(vendor: Vendor, arch: str, cache: Path, folder: Path | None = None) -> tuple[bytes, str]:
-    """The code, and what compiled it. Raises Missing with what each way said where none works."""
+    """Return the code, and the name of its compiler. Raise Missing with the reason of each way if none works."""
     folder = folder or sources()
     whole = b"".join((folder / name).read_bytes() for name in (KERNELS, *HEADERS))
-    said = []
-    for who, way in _ways(vendor, folder, arch):
-        kept = cache / f"{arch}-{hashlib.sha256(whole + who.encode()).hexdigest()[:16]}.code"
+    refusals = []
+    for compiler, compile_kernels in _list_compilers(vendor, folder, arch):
+        path = cache / f"{arch}-{hashlib.sha256(whole + compiler.encode()).hexdigest()[:16]}.code"
         try:
-            if files.is_file(kept):
-                return kept.read_bytes(), who
-            code = way()
+            if files.is_file(path):
+                return path.read_bytes(), compiler
+            code = compile_kernels()
         except (Absent, Missing) as reason:
-            said.append(f"{who}: {reason.what if isinstance(reason, Missing) else reason}")
+            refusals.append(f"{compiler}: {reason.what if isinstance(reason, Missing) else reason}")
             continue
-        files.write_atomically(kept, lambda file, code=code: file.write(code))  # type: ignore[misc]
-        return code, who
-    raise Missing("the calibration kernels could not be compiled: " + "; ".join(said),
+        files.write_atomically(path, lambda file, code=code: file.write(code))  # type: ignore[misc]
+        return code, compiler
+    raise Missing("the calibration kernels could not be compiled: " + "; ".join(refusals),
                   "pip install nvidia-cuda-nvrtc  # or install the CUDA toolkit" if vendor == "NVIDIA" else
                   "install ROCm's hipcc or hiprtc")
 
 
-def _ways(vendor: Vendor, folder: Path, arch: str) -> list[tuple[str, Callable[[], bytes]]]:
+def _list_compilers(vendor: Vendor, folder: Path, arch: str) -> list[tuple[str, Callable[[], bytes]]]:
     ours = ["-O3", "-std=c++17", f"-I{folder}"]
     if vendor == "NVIDIA":
         command = ["-cubin", f"-arch={arch}", *ours, "-x", "cu"]
@@ -78,7 +80,7 @@ def _ways(vendor: Vendor, folder: Path, arch: str) -> list[tuple[str, Callable[[
 
 
 def by_command(names: Sequence[str], options: Sequence[str], folder: Path) -> bytes:
-    """Compiled by the first of the compilers that is there. Raises Absent with what it said."""
+    """Return the code that the first compiler on PATH makes. Raise Absent with its message."""
     name = next(filter(shutil.which, names), names[0])
     with tempfile.TemporaryDirectory() as made:
         target = Path(made, "kernels.code")
@@ -91,34 +93,34 @@ def by_command(names: Sequence[str], options: Sequence[str], folder: Path) -> by
 
 def by_library(library: tuple[str, Sequence[str]], prefix: str, code: str, options: Sequence[str],
                folder: Path) -> bytes:
-    """Compiled by NVRTC or hipRTC, whose functions differ in their prefix alone. Raises Missing, Absent.
+    """Return the code that NVRTC or hipRTC makes; their functions differ in the prefix only. Raise Missing, Absent.
 
-    Headers are handed over by name; hipRTC's own take the place of ours.
+    Headers are passed by name; hipRTC's replace ours.
     """
     opened = libraries.load(*library)
     kept = [EMPTY if prefix == "hiprtc" and name == HEADERS[0] else (folder / name).read_bytes() for name in HEADERS]
     program = c_void_p()
-    _done(opened, prefix, "CreateProgram", byref(program), (folder / KERNELS).read_bytes(), KERNELS.encode(),
-          c_int(len(HEADERS)), (c_char_p * len(HEADERS))(*kept),
-          (c_char_p * len(HEADERS))(*[name.encode() for name in HEADERS]))
+    _check_call(opened, prefix, "CreateProgram", byref(program), (folder / KERNELS).read_bytes(), KERNELS.encode(),
+                c_int(len(HEADERS)), (c_char_p * len(HEADERS))(*kept),
+                (c_char_p * len(HEADERS))(*[name.encode() for name in HEADERS]))
     try:
-        _done(opened, prefix, "CompileProgram", program, c_int(len(options)),
-              (c_char_p * len(options))(*[option.encode() for option in options]))
+        _check_call(opened, prefix, "CompileProgram", program, c_int(len(options)),
+                    (c_char_p * len(options))(*[option.encode() for option in options]))
     except Absent as reason:
-        log = _read(opened, prefix, "ProgramLog", program).decode(errors="replace").strip("\0\n ")
+        log = _read_output(opened, prefix, "ProgramLog", program).decode(errors="replace").strip("\0\n ")
         raise Absent(next((line for line in log.splitlines() if "error" in line), str(reason))) from None
-    return _read(opened, prefix, code, program)
+    return _read_output(opened, prefix, code, program)
 
 
-def _read(library: ctypes.CDLL, prefix: str, what: str, program: c_void_p) -> bytes:
+def _read_output(library: ctypes.CDLL, prefix: str, what: str, program: c_void_p) -> bytes:
     size = c_size_t()
-    _done(library, prefix, f"Get{what}Size", program, byref(size))
+    _check_call(library, prefix, f"Get{what}Size", program, byref(size))
     buffer = ctypes.create_string_buffer(max(1, size.value))
-    _done(library, prefix, f"Get{what}", program, buffer)
+    _check_call(library, prefix, f"Get{what}", program, buffer)
     return buffer.raw[:size.value]
 
 
-def _done(library: ctypes.CDLL, prefix: str, name: str, *arguments: object) -> None:
+def _check_call(library: ctypes.CDLL, prefix: str, name: str, *arguments: object) -> None:
     status = getattr(library, prefix + name)(*arguments)
     if status:
         raise Absent(f"{prefix}{name} gave status {status}")

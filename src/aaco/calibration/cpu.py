@@ -25,20 +25,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
 from aaco.calibration import child, rounds
-from aaco.calibration.card import Ceiling, Conditions
-from aaco.calibration.rounds import Burst, Series, ranking, repeat
+from aaco.calibration.card import Ceiling, CeilingConditions
+from aaco.calibration.rounds import Burst, RateSeries, ranking, repeat
+from aaco.core.arrays import Array
 from aaco.core.errors import Missing, UsageError
 from aaco.core.readings import Absent
 from aaco.core.show import SILENT, Show
 
-Array = NDArray[Any]
 FLOATS = ("float32", "float64")  # what BLAS multiplies
 OPERATORS = {"float32": ("MatMul", "Conv"), "float64": ("MatMul", ""), "int8": ("MatMulInteger", "QLinearConv")}
 # A product in fp64 takes twice as long as in fp32, and four rounds must find time to settle.
@@ -64,21 +63,21 @@ CALLS = 20_000
 SYSTEM = Path("/sys/devices/system/cpu")
 
 
-class Measured(NamedTuple):
-    """What was found, and why any other is not there, by name."""
+class CpuCeilings(NamedTuple):
+    """The measured ceilings, and by name why any other is absent."""
 
     ceilings: list[Ceiling]
     absent: dict[str, str]
 
 
-def measure(threads: int | None = None, budget_s: float = BUDGET_S, show: Show = SILENT) -> Measured:
-    """This machine's ceilings for work on `threads` threads (default: every CPU this process may use).
+def measure(threads: int | None = None, budget_s: float = BUDGET_S, show: Show = SILENT) -> CpuCeilings:
+    """Return this machine's ceilings for work on `threads` threads (default: every CPU this process may use).
 
     `fp32_flops`, `fp64_flops`, `int8_flops` (FLOP/s), `dram_bytes_per_s`, `dispatch_ns` (one thread), and
-    `l2_bytes_per_s`, `l3_bytes_per_s` where the kernel tells the caches' sizes. `budget_s` is the time spent measuring;
-    starting the process and first touching the memory come on top (about a second). The process inherits the CPU
-    affinity and no thread setting of the caller. Raises UsageError for a senseless request, Missing when the machine
-    cannot be measured so.
+    `l2_bytes_per_s`, `l3_bytes_per_s` if the kernel reports the caches' sizes. `budget_s` is the time spent measuring;
+    starting the process and first touching the memory take about a second more. The process inherits the CPU affinity
+    and no thread setting of the caller. Raise UsageError for a senseless request, Missing if the machine cannot be
+    measured.
     """
     usable = len(os.sched_getaffinity(0))
     threads = usable if threads is None else threads
@@ -87,29 +86,29 @@ def measure(threads: int | None = None, budget_s: float = BUDGET_S, show: Show =
     if threads > usable:
         raise Missing(f"{threads} threads asked for, but this process may use {usable} CPUs",
                       f"ask for at most {usable}, or start it with a wider affinity (taskset -c)")
-    told = child.run("aaco.calibration.cpu", (str(threads), str(budget_s)), _thread_settings(threads),
-                     LIMIT * budget_s + START_S)
-    lines = list(child.counted(told, show))
-    return Measured([Ceiling.model_validate(line["ceiling"]) for line in lines if "ceiling" in line],
-                    {line["absent"]: line["why"] for line in lines if "absent" in line})
+    answers = child.run("aaco.calibration.cpu", (str(threads), str(budget_s)), _thread_settings(threads),
+                        LIMIT * budget_s + START_S)
+    lines = list(child.counted(answers, show))
+    return CpuCeilings([Ceiling.model_validate(line["ceiling"]) for line in lines if "ceiling" in line],
+                       {line["absent"]: line["why"] for line in lines if "absent" in line})
 
 
-def _bursts(call: Callable[[], object], work: float) -> Burst:
-    """Bursts of a call that does `work`; short calls are grouped into repeats of REPEAT_S."""
+def _make_burst(call: Callable[[], object], work: float) -> Burst:
+    """Return bursts of a call that does `work`; short calls are grouped into repeats of REPEAT_S."""
     call()  # the first call pays for page faults and thread starts
-    inner = 1 + int(REPEAT_S / _seconds(call, 1))
+    inner = 1 + int(REPEAT_S / _time_calls(call, 1))
 
     def burst() -> list[float]:
         rates: list[float] = []
         end = time.perf_counter() + BURST_S
         while not rates or time.perf_counter() < end:
-            rates.append(work * inner / _seconds(call, inner))
+            rates.append(work * inner / _time_calls(call, inner))
         return rates
 
     return burst
 
 
-def _seconds(call: Callable[[], object], times: int) -> float:
+def _time_calls(call: Callable[[], object], times: int) -> float:
     start = time.perf_counter()
     for _ in itertools.repeat(None, times):
         call()
@@ -119,10 +118,10 @@ def _seconds(call: Callable[[], object], times: int) -> float:
 # Arithmetic
 
 
-def flops(dtype: str, threads: int, budget_s: float) -> tuple[Series, str]:
-    """Operations per second in a type (a multiply-add counts 2) of matrix products and convolutions; and how.
+def flops(dtype: str, threads: int, budget_s: float) -> tuple[RateSeries, str]:
+    """Return operations per second of matrix products and convolutions in a type (a multiply-add counts 2), and how.
 
-    dtype: of FLOPS. Raises Absent where nothing here multiplies in it.
+    dtype: a key of FLOPS. Raise Absent if nothing here multiplies in it.
     """
     kernels, note = _products_of_blas(dtype, threads) if dtype in FLOATS else {}, ""
     try:
@@ -136,40 +135,41 @@ def flops(dtype: str, threads: int, budget_s: float) -> tuple[Series, str]:
         f"set by {series.winner}, the fastest of (GFLOP/s) {ranking(series)}", note)))
 
 
-def _edges(dtype: str, threads: int) -> tuple[int, ...]:
-    """Square matrices that fit the caches, that reach the plateau, and that feed many threads."""
+def _choose_edges(dtype: str, threads: int) -> tuple[int, ...]:
+    """Return edges of square matrices that fit the caches, reach the plateau, and feed many threads."""
     return EDGES[dtype] if threads >= 8 else EDGES[dtype][:2]
 
 
 def _products_of_blas(dtype: str, threads: int) -> dict[str, Burst]:
-    found = {}
-    for edge in _edges(dtype, threads):
-        left, right = _random(dtype, edge, edge), _random(dtype, edge, edge)
+    bursts = {}
+    for edge in _choose_edges(dtype, threads):
+        left, right = _random_array(dtype, edge, edge), _random_array(dtype, edge, edge)
         product = partial(np.matmul, left, right, out=np.empty_like(left))
-        found[f"numpy {dtype} product {edge}"] = _bursts(product, 2.0 * edge**3)
-    return found
+        bursts[f"numpy {dtype} product {edge}"] = _make_burst(product, 2.0 * edge**3)
+    return bursts
 
 
 def _ort_kernels(dtype: str, threads: int) -> dict[str, Burst]:
-    """A constant right-hand matrix and filter, as in models: ONNX Runtime packs them once, when the session opens.
+    """Return bursts of ONNX Runtime's product and convolution.
 
-    The convolution is 3 x 3 over 256 channels without padding, so that its definition counts no operation that is not
-    done; MLAS computes it directly, and has none of fp64. 8-bit data is unsigned and weights are signed: what ONNX
-    Runtime's quantiser makes and instruction sets have products of. Raises ImportError.
+    The right-hand matrix and the filter are constants, as in models: ONNX Runtime packs them once, when the session
+    opens. The convolution is 3 x 3 over 256 channels without padding, so that its definition counts no operation that
+    is not done; MLAS computes it directly, and has none of fp64. 8-bit data is unsigned and weights are signed: ONNX
+    Runtime's quantiser makes these and instruction sets multiply them. Raise ImportError.
     """
     product, convolution = OPERATORS[dtype]
     data = "uint8" if dtype == "int8" else dtype
-    kernels = {f"ONNX Runtime {product} {edge}": _ort(
-        product, _random(data, edge, edge), _random(dtype, edge, edge), 2.0 * edge**3, threads)
-        for edge in _edges(dtype, threads)}
+    kernels = {f"ONNX Runtime {product} {edge}": _ort_burst(product, _random_array(data, edge, edge),
+                                                            _random_array(dtype, edge, edge), 2.0 * edge**3, threads)
+               for edge in _choose_edges(dtype, threads)}
     if convolution:
-        kernels[f"ONNX Runtime {convolution} 3x3x256"] = _ort(
-            convolution, _random(data, 1, 256, 58, 58), _random(dtype, 256, 256, 3, 3),
+        kernels[f"ONNX Runtime {convolution} 3x3x256"] = _ort_burst(
+            convolution, _random_array(data, 1, 256, 58, 58), _random_array(dtype, 256, 256, 3, 3),
             2.0 * 256 * 256 * 9 * 56 * 56, threads)
     return kernels
 
 
-def _ort(operator: str, data: Array, weight: Array, work: float, threads: int) -> Burst:
+def _ort_burst(operator: str, data: Array, weight: Array, work: float, threads: int) -> Burst:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -177,11 +177,12 @@ def _ort(operator: str, data: Array, weight: Array, work: float, threads: int) -
     options.log_severity_level = 3
     # Idle workers that spin would take the CPUs from the next kernel of the round.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(_model(operator, data, weight), options, providers=["CPUExecutionProvider"])
-    return _bursts(partial(session.run, None, {"x": data}), work)
+    session = onnxruntime.InferenceSession(_build_model(operator, data, weight), options,
+                                           providers=["CPUExecutionProvider"])
+    return _make_burst(partial(session.run, None, {"x": data}), work)
 
 
-def _model(operator: str, data: Array, weight: Array) -> bytes:
+def _build_model(operator: str, data: Array, weight: Array) -> bytes:
     from onnx import TensorProto, helper, numpy_helper
 
     dtype = helper.np_dtype_to_tensor_dtype(data.dtype)
@@ -198,8 +199,8 @@ def _model(operator: str, data: Array, weight: Array) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _random(dtype: str, *shape: int) -> Array:
-    """Of integers every value; of floating-point numbers those from 0 to 1."""
+def _random_array(dtype: str, *shape: int) -> Array:
+    """Return random numbers: integers over their whole range, floating-point numbers from 0 to 1."""
     draw = np.random.default_rng(0)
     if dtype in FLOATS:
         return draw.random(shape, dtype=np.dtype(dtype))
@@ -233,32 +234,32 @@ STREAMS = {
 
 
 class Team:
-    """Threads that start together; each streams through memory that it was the first to touch, hence on its node.
+    """Threads that start together; each streams through memory that it touched first, so on its own node.
 
-    Every stream has a segment of its own of each thread's memory. Where a round over all segments exceeds the caches,
-    no segment is still in them when its turn comes again.
+    Every stream has its own segment of each thread's memory. If a round over all segments exceeds the caches, no
+    segment is still in them at its next turn.
     """
 
     def __init__(self, threads: int, segment_bytes: int) -> None:
         self._threads = threads
         self._count = segment_bytes // 4
-        self._own = threading.local()
+        self._local = threading.local()
         self._start = threading.Barrier(threads, timeout=START_S)
         self._pool = ThreadPoolExecutor(threads, initializer=self._touch)
         list(self._pool.map(lambda _: self._start.wait(), range(threads)))  # all are here, the memory is touched
 
     def _touch(self) -> None:
-        self._own.memory = np.ones(self._count * len(STREAMS), np.float32)
+        self._local.memory = np.ones(self._count * len(STREAMS), np.float32)
 
     def rates(self, name: str, passes: int, turns: int) -> list[float]:
-        """One repeat: bytes per second of all threads, from the first one's start to the last one's end."""
-        found = list(self._pool.map(lambda _: self._stream(name, passes, turns), range(self._threads)))
-        starts, ends, moved = zip(*found, strict=True)
+        """Return one repeat: bytes per second of all threads, from the first start to the last end."""
+        streamed = list(self._pool.map(lambda _: self._stream(name, passes, turns), range(self._threads)))
+        starts, ends, moved = zip(*streamed, strict=True)
         return [sum(moved) / (max(ends) - min(starts))]
 
     def _stream(self, name: str, passes: int, turns: int) -> tuple[float, float, int]:
         stream, first = STREAMS[name], list(STREAMS).index(name) * self._count
-        lanes = overlapping_rows(self._own.memory[first:first + self._count], stream.lanes, passes)
+        lanes = overlapping_rows(self._local.memory[first:first + self._count], stream.lanes, passes)
         self._start.wait()
         start = time.perf_counter()
         for _ in range(turns):
@@ -272,18 +273,20 @@ class Team:
 
 
 def overlapping_rows(memory: Array, lanes: int, passes: int) -> list[Array]:
-    """`lanes` disjoint arrays (passes, n) in the flat `memory`, each row one cache line further than the last.
+    """Return `lanes` disjoint arrays (passes, n) in the flat `memory`, each row one cache line after the last.
 
-    One call over such an array goes through the same memory `passes` times without returning to the interpreter,
-    whose lock would otherwise be what several threads measure.
+    One call over such an array goes through the same memory `passes` times without returning to the interpreter.
+    Otherwise several threads would measure the interpreter's lock.
     """
     span, step = len(memory) // lanes, LINE // 4
     count = span - step * (passes - 1)
     return [as_strided(memory[lane * span:], (passes, count), (LINE, 4)) for lane in range(lanes)]
 
 
-def bandwidth(threads: int, segment_bytes: int, passes: int, turns: int, budget_s: float) -> Series:
-    """Bytes per second of each stream, on `threads` threads with a segment of `segment_bytes` per stream each."""
+def bandwidth(threads: int, segment_bytes: int, passes: int, turns: int, budget_s: float) -> RateSeries:
+    """Return the bytes per second of each stream, on `threads` threads with a segment of `segment_bytes` per stream
+    each.
+    """
     team = Team(threads, segment_bytes)
     try:
         return repeat({name: partial(team.rates, name, passes, turns) for name in STREAMS}, budget_s)
@@ -291,8 +294,11 @@ def bandwidth(threads: int, segment_bytes: int, passes: int, turns: int, budget_
         team.close()
 
 
-def memory_bandwidth(threads: int, caches: Mapping[int, int], budget_s: float) -> tuple[Series, str]:
-    """Bandwidth over a ring of memory of four times the last-level cache, and how. Raises Missing without the room."""
+def memory_bandwidth(threads: int, caches: Mapping[int, int], budget_s: float) -> tuple[RateSeries, str]:
+    """Return the bandwidth over a ring of memory of four times the last-level cache, and how.
+
+    Raise Missing without the room.
+    """
     ring, relation = ring_bytes(caches, available_memory())
     series = bandwidth(threads, ring // len(STREAMS) // threads, 1, 1, budget_s)
     return series, (f"set by {series.winner}, the fastest of (GB/s) {ranking(series)}, over {ring / 1e9:.2f} GB "
@@ -300,21 +306,22 @@ def memory_bandwidth(threads: int, caches: Mapping[int, int], budget_s: float) -
 
 
 def ring_bytes(caches: Mapping[int, int], available: int | None) -> tuple[int, str]:
-    """How much memory to go round in, and how that relates to the last-level cache. At most half of what is available.
+    """Return the bytes of memory to cycle through, and their relation to the last-level cache. At most half of what is
+    available.
 
-    Raises Missing when that is not clearly more than the cache, so that the cache would be measured instead.
+    Raise Missing if that is not clearly more than the cache, so that the cache would be measured instead.
     """
     llc = caches[max(caches)] if caches else None
-    wanted = max(LLC_MULTIPLE * llc, SMALLEST_RING) if llc else UNKNOWN_RING
-    ring = wanted if available is None else min(wanted, available // 2)
-    if ring < wanted / 2:
-        raise Missing(f"memory bandwidth needs {wanted / 1e9:.2f} GB to exceed the caches; there is {ring / 1e9:.2f}",
+    needed = max(LLC_MULTIPLE * llc, SMALLEST_RING) if llc else UNKNOWN_RING
+    ring = needed if available is None else min(needed, available // 2)
+    if ring < needed / 2:
+        raise Missing(f"memory bandwidth needs {needed / 1e9:.2f} GB to exceed the caches; there is {ring / 1e9:.2f}",
                       "free some memory, or raise the container's memory limit")
     return ring, f"{ring / llc:.1f} x the last-level cache" if llc else "the caches' sizes are not known"
 
 
-def cache_bandwidth(threads: int, segment_bytes: int, budget_s: float) -> tuple[Series, str]:
-    """Bandwidth of data that stays in a cache level, and how."""
+def cache_bandwidth(threads: int, segment_bytes: int, budget_s: float) -> tuple[RateSeries, str]:
+    """Return the bandwidth of data that stays in a cache level, and how."""
     passes = max(1, min(MAX_PASSES, CACHE_TRAFFIC // segment_bytes))
     turns = max(1, CACHE_TRAFFIC // (passes * segment_bytes))
     series = bandwidth(threads, segment_bytes, passes, turns, budget_s)
@@ -323,48 +330,52 @@ def cache_bandwidth(threads: int, segment_bytes: int, budget_s: float) -> tuple[
 
 
 def working_sets(caches: Mapping[int, int], cpus: int) -> dict[int, int]:
-    """Bytes per thread that stay in each level (2 and up) but not in the one inside it.
+    """Return the bytes per thread that stay in each level (2 and up) but not in the one inside it.
 
-    Four times the inner level's share of a CPU, but at most half of this level's own; a level whose half share is not
-    at least twice the inner one cannot be told apart and is left out. `caches` holds the bytes by level.
+    Four times the inner level's share of a CPU, but at most half of this level's share. Leave out a level whose half
+    share is not at least twice the inner one: it cannot be distinguished. `caches` holds the bytes by level.
     """
-    found = {}
+    sizes = {}
     for inner, level in itertools.pairwise(sorted(caches)):
         below, half = caches[inner] // cpus, caches[level] // cpus // 2
         if half >= 2 * below:
-            found[level] = min(4 * below, half)
-    return found
+            sizes[level] = min(4 * below, half)
+    return sizes
 
 
 def read_caches(cpus: set[int], root: Path = SYSTEM) -> dict[int, int]:
-    """Bytes of data cache by level that `cpus` reach, a shared cache counted once; empty when the kernel hides it."""
+    """Return the bytes of data cache by level that `cpus` reach, a shared cache counted once; empty if the kernel hides
+    it.
+    """
     sizes: dict[tuple[int, str], int] = {}
     for folder in (index for cpu in sorted(cpus) for index in root.glob(f"cpu{cpu}/cache/index*")):
-        facts = {name: _text(folder / name) for name in ("level", "type", "size", "shared_cpu_list")}
+        facts = {name: _read_text(folder / name) for name in ("level", "type", "size", "shared_cpu_list")}
         if all(facts.values()) and facts["type"] in ("Data", "Unified"):
-            sizes[int(facts["level"]), facts["shared_cpu_list"]] = _bytes(facts["size"])
+            sizes[int(facts["level"]), facts["shared_cpu_list"]] = _parse_bytes(facts["size"])
     levels = sorted({level for level, _ in sizes})
     return {level: sum(size for (of, _), size in sizes.items() if of == level) for level in levels}
 
 
 def available_memory() -> int | None:
-    """Bytes this process can still get: the kernel's estimate, or its control group's limit where that is lower."""
-    lines = dict(line.split(":", 1) for line in _text(Path("/proc/meminfo")).splitlines())
+    """Return the bytes this process can still get: the kernel's estimate, or its control group's limit if that is
+    lower.
+    """
+    lines = dict(line.split(":", 1) for line in _read_text(Path("/proc/meminfo")).splitlines())
     bounds = [int(lines["MemAvailable"].split()[0]) * 1024] if "MemAvailable" in lines else []
     group = Path("/sys/fs/cgroup")
-    limit, used = _text(group / "memory.max"), _text(group / "memory.current")
+    limit, used = _read_text(group / "memory.max"), _read_text(group / "memory.current")
     if limit.isdigit() and used.isdigit():
         bounds.append(int(limit) - int(used))
     return min(bounds, default=None)
 
 
-def _bytes(size: str) -> int:
-    """"2048K" as the kernel writes it (drivers/base/cacheinfo.c: always in K)."""
+def _parse_bytes(size: str) -> int:
+    """Return the bytes of "2048K" as the kernel writes it (drivers/base/cacheinfo.c: always in K)."""
     return int(size.removesuffix("K")) * 1024
 
 
-def _text(path: Path) -> str:
-    """A kernel file's text; empty where this kernel does not have it."""
+def _read_text(path: Path) -> str:
+    """Return a kernel file's text; empty if this kernel does not have it."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -378,9 +389,9 @@ def _nothing() -> None:
     pass
 
 
-def calls(budget_s: float) -> tuple[Series, str]:
-    """Calls per second of a Python function that does nothing, and how."""
-    burst = _bursts(partial(_seconds, _nothing, CALLS), CALLS)
+def calls(budget_s: float) -> tuple[RateSeries, str]:
+    """Return the calls per second of a Python function that does nothing, and how."""
+    burst = _make_burst(partial(_time_calls, _nothing, CALLS), CALLS)
     return repeat({"call": burst}, budget_s), "a call of a Python function that does nothing, in a loop, loop included"
 
 
@@ -388,38 +399,39 @@ def calls(budget_s: float) -> tuple[Series, str]:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """The machine's state at one instant; None where the kernel does not tell."""
+class MachineSnapshot:
+    """The machine's state at one instant; None for what the kernel does not report."""
 
     cpu_mhz: float | None
     load: float | None
     jiffies: tuple[int, int] | None  # busy and all, of every CPU, since boot
-    own: float  # jiffies of this process
+    own_jiffies: float  # jiffies of this process
 
 
-def snapshot() -> Snapshot:
-    """Read the clocks and the accounts of all CPUs."""
-    load = _text(Path("/proc/loadavg")).split()
+def snapshot() -> MachineSnapshot:
+    """Return the clocks and the CPU times of now."""
+    load = _read_text(Path("/proc/loadavg")).split()
     used = os.times()
-    return Snapshot(_mhz(), float(load[0]) if load else None, _jiffies(_text(Path("/proc/stat"))),
-                    (used.user + used.system) * os.sysconf("SC_CLK_TCK"))
+    return MachineSnapshot(_read_mhz(), float(load[0]) if load else None,
+                           _parse_jiffies(_read_text(Path("/proc/stat"))),
+                           (used.user + used.system) * os.sysconf("SC_CLK_TCK"))
 
 
-def conditions(before: Snapshot, after: Snapshot) -> Conditions:
-    """What happened between two snapshots."""
-    return Conditions(cpu_mhz_before=before.cpu_mhz, cpu_mhz_after=after.cpu_mhz, load_average=before.load,
-                      others_cpu_pct=_others(before, after))
+def conditions(before: MachineSnapshot, after: MachineSnapshot) -> CeilingConditions:
+    """Return the conditions between two snapshots."""
+    return CeilingConditions(cpu_mhz_before=before.cpu_mhz, cpu_mhz_after=after.cpu_mhz, load_average=before.load,
+                             others_cpu_pct=_others_cpu_pct(before, after))
 
 
-def _others(before: Snapshot, after: Snapshot) -> float | None:
+def _others_cpu_pct(before: MachineSnapshot, after: MachineSnapshot) -> float | None:
     if before.jiffies is None or after.jiffies is None or after.jiffies[1] <= before.jiffies[1]:
         return None
     busy, total = (late - early for early, late in zip(before.jiffies, after.jiffies, strict=True))
-    return round(max(0.0, 100 * (busy - (after.own - before.own)) / total), 1)
+    return round(max(0.0, 100 * (busy - (after.own_jiffies - before.own_jiffies)) / total), 1)
 
 
-def _jiffies(stat: str) -> tuple[int, int] | None:
-    """Busy (stolen by the hypervisor included) and all, from the first line of proc_stat(5)."""
+def _parse_jiffies(stat: str) -> tuple[int, int] | None:
+    """Return busy (stolen by the hypervisor included) and all jiffies, from the first line of proc_stat(5)."""
     if not stat.startswith("cpu "):
         return None
     user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.splitlines()[0].split()[1:9])
@@ -427,19 +439,19 @@ def _jiffies(stat: str) -> tuple[int, int] | None:
     return busy, busy + idle + iowait
 
 
-def _mhz() -> float | None:
-    kilohertz = [_text(path) for path in SYSTEM.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")]
-    clocks = [int(value) / 1e3 for value in kilohertz if value.isdigit()] or _nominal_mhz()
+def _read_mhz() -> float | None:
+    kilohertz = [_read_text(path) for path in SYSTEM.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")]
+    clocks = [int(value) / 1e3 for value in kilohertz if value.isdigit()] or _read_nominal_mhz()
     return round(float(np.mean(clocks)), 1) if clocks else None
 
 
-def _nominal_mhz() -> list[float]:
-    lines = _text(Path("/proc/cpuinfo")).splitlines()
+def _read_nominal_mhz() -> list[float]:
+    lines = _read_text(Path("/proc/cpuinfo")).splitlines()
     return [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
 
 
-def _plan(threads: int, budget_s: float) -> dict[str, Callable[[], Ceiling]]:
-    """What to measure, by name, in order."""
+def _plan_runs(threads: int, budget_s: float) -> dict[str, Callable[[], Ceiling]]:
+    """Return what to measure, by name, in order."""
     cpus = os.sched_getaffinity(0)
     caches = read_caches(cpus)
     memory = partial(memory_bandwidth, threads, caches, MEMORY_PART * budget_s)
@@ -447,13 +459,13 @@ def _plan(threads: int, budget_s: float) -> dict[str, Callable[[], Ceiling]]:
               for level, size in working_sets(caches, len(cpus)).items()}
     rates = {name: partial(flops, dtype, threads, part * budget_s) for name, (dtype, part) in FLOPS.items()}
     bytes_ = {"dram_bytes_per_s": memory, **inside}
-    runs = {name: partial(_rate, name, unit, threads, run)
+    runs = {name: partial(_measure_ceiling, name, unit, threads, run)
             for unit, measured in (("FLOP/s", rates), ("B/s", bytes_)) for name, run in measured.items()}
-    return runs | {"dispatch_ns": lambda: rounds.cost(_rate("dispatch_ns", "ns", 1, partial(calls,
+    return runs | {"dispatch_ns": lambda: rounds.cost(_measure_ceiling("dispatch_ns", "ns", 1, partial(calls,
                                                                                            CALL_PART * budget_s)))}
 
 
-def _rate(name: str, unit: str, threads: int, run: Callable[[], tuple[Series, str]]) -> Ceiling:
+def _measure_ceiling(name: str, unit: str, threads: int, run: Callable[[], tuple[RateSeries, str]]) -> Ceiling:
     before = snapshot()
     series, how = run()
     return rounds.rate(name, unit, threads, series, how, conditions(before, snapshot()))
@@ -461,14 +473,14 @@ def _rate(name: str, unit: str, threads: int, run: Callable[[], tuple[Series, st
 
 def _thread_settings(threads: int) -> dict[str, str]:
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
-    # OpenBLAS's workers spin 2^26 cycles after a product unless told otherwise, in the way of the next kernel.
+    # OpenBLAS's workers spin 2^26 cycles after a product by default, in the way of the next kernel.
     return dict.fromkeys(names, str(threads)) | {"OPENBLAS_THREAD_TIMEOUT": "4"}
 
 
 def main() -> None:
-    """Measure in this process, for the two arguments threads and budget in s; see child.answer."""
+    """Measure in this process; the arguments are threads and budget in s (see child.answer)."""
     with child.answer() as tell:
-        runs = _plan(int(sys.argv[1]), float(sys.argv[2]))
+        runs = _plan_runs(int(sys.argv[1]), float(sys.argv[2]))
         tell(plan=list(runs))
         for name, run in runs.items():
             try:

@@ -1,7 +1,8 @@
-"""A GPU through its vendor's driver library by ctypes: CUDA's driver API and HIP's twin of it, under one set of names.
+"""A GPU through its vendor's driver library by ctypes: CUDA's driver API and its HIP counterpart, under one set of
+names.
 
-The two take the same arguments in the same order (HIP's module API was modelled on CUDA's), so one binding serves both
-and no compiled dependency is needed. Sources: cuda.h of CUDA 13; hip_runtime_api.h of ROCm 6 and 7.
+Both take the same arguments in the same order (HIP's module API was modelled on CUDA's), so one binding serves both and
+no compiled dependency is needed. Sources: cuda.h of CUDA 13; hip_runtime_api.h of ROCm 6 and 7.
 """
 
 from __future__ import annotations
@@ -58,21 +59,21 @@ NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE, hipErrorNoDevice
 
 
 def symbol(name: str, vendor: Vendor) -> str:
-    """What the vendor calls a function of ours."""
+    """Return the vendor's name of a function of FUNCTIONS."""
     cuda, hip, _ = FUNCTIONS[name]
     return hip if vendor == "AMD" else cuda
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ReadyLaunch:
     """A launch that is ready: the function, its grid, and its arguments as the driver takes them."""
 
     arguments: tuple[Any, ...]  # of "launch"
     kept: tuple[Any, ...]  # what they point to
 
 
-class Gpu:
-    """A device that this process may use, with a context and one stream of its own. Raises Missing.
+class DriverGpu:
+    """A device that this process may use, with a context and one stream. Raises Missing.
 
     number: as CUDA or HIP number those that this process may use (CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES).
     """
@@ -82,9 +83,9 @@ class Gpu:
         self.number = number
         self.library = libraries.load(*LIBRARIES[vendor])
         self._calls = {name: self._bind(symbol(name, vendor), FUNCTIONS[name][2]) for name in FUNCTIONS}
-        self._open()
-        self.stream = self._made("stream", 0)
-        self._events = [self._made("event", 0) for _ in range(2)]
+        self._open_context()
+        self.stream = self._create("stream", 0)
+        self._events = [self._create("event", 0) for _ in range(2)]
 
     def _bind(self, symbol: str, arguments: Sequence[Any]) -> Any:
         try:
@@ -95,14 +96,14 @@ class Gpu:
         call.argtypes, call.restype = arguments, c_int
         return call
 
-    def _open(self) -> None:
-        """A context on the device. The stream blocks: what waits for the default stream waits for it, too."""
+    def _open_context(self) -> None:
+        """Open a context on the device. The stream blocks: what waits for the default stream waits for it, too."""
         count = c_int()
         if self.vendor == "AMD":
-            self._demand("hipInit", self.library.hipInit(c_uint(0)))
+            self._check_status("hipInit", self.library.hipInit(c_uint(0)))
             self.call("count", byref(count))
         else:
-            self._demand("cuInit", self.library.cuInit(c_uint(0)))
+            self._check_status("cuInit", self.library.cuInit(c_uint(0)))
             self.call("count", byref(count))
         if count.value < 1:
             raise Missing(f"the driver sees no {self.vendor} GPU", "aaco doctor  # says what a GPU machine lacks")
@@ -110,103 +111,106 @@ class Gpu:
             raise Missing(f"there is no {self.vendor} GPU {self.number}: the driver sees {count.value}, from 0",
                           "CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES may hide some from this process")
         if self.vendor == "AMD":
-            self._demand("hipSetDevice", self.library.hipSetDevice(c_int(self.number)))
+            self._check_status("hipSetDevice", self.library.hipSetDevice(c_int(self.number)))
         else:
             context = c_void_p()
-            self._demand("cuDevicePrimaryCtxRetain", self.library.cuDevicePrimaryCtxRetain(byref(context),
+            self._check_status("cuDevicePrimaryCtxRetain", self.library.cuDevicePrimaryCtxRetain(byref(context),
                                                                                             c_int(self.number)))
-            self._demand("cuCtxSetCurrent", self.library.cuCtxSetCurrent(context))
+            self._check_status("cuCtxSetCurrent", self.library.cuCtxSetCurrent(context))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function by our name for it. Raises AacoError with what the driver says."""
-        self._demand(symbol(name, self.vendor), self._calls[name](*arguments))
+        """Call a function by its name in FUNCTIONS. Raise AacoError with the driver's message."""
+        self._check_status(symbol(name, self.vendor), self._calls[name](*arguments))
 
     def raw(self, name: str) -> Callable[..., int]:
-        """A function without the test of its status, for loops that are timed."""
-        found: Callable[..., int] = self._calls[name]
-        return found
+        """Return a function without the test of its status, for loops that are timed."""
+        call: Callable[..., int] = self._calls[name]
+        return call
 
-    def _demand(self, symbol: str, status: int) -> None:
+    def _check_status(self, symbol: str, status: int) -> None:
         if status == NO_DEVICE:
             raise Missing(f"{symbol}: no {self.vendor} GPU that this process may use",
                           "aaco doctor  # says what a GPU machine lacks")
         if status:
-            raise AacoError(f"{symbol}: {self._said(status)} ({status})")
+            raise AacoError(f"{symbol}: {self._error_text(status)} ({status})")
 
-    def _said(self, status: int) -> str:
+    def _error_text(self, status: int) -> str:
         if self.vendor == "AMD":
             self.library.hipGetErrorString.restype = c_char_p
             text = self.library.hipGetErrorString(c_int(status))
         else:
-            found = c_char_p()
-            self.library.cuGetErrorString(c_int(status), byref(found))
-            text = found.value
+            message = c_char_p()
+            self.library.cuGetErrorString(c_int(status), byref(message))
+            text = message.value
         return text.decode(errors="replace") if text else "unknown error"
 
-    def _made(self, name: str, *arguments: Any) -> c_void_p:
-        found = c_void_p()
-        self.call(name, byref(found), *arguments)
-        return found
+    def _create(self, name: str, *arguments: Any) -> c_void_p:
+        handle = c_void_p()
+        self.call(name, byref(handle), *arguments)
+        return handle
 
-    def _text(self, name: str) -> str:
+    def _read_text(self, name: str) -> str:
         buffer = ctypes.create_string_buffer(256)
         self.call(name, buffer, len(buffer), self.number)
         return buffer.value.decode(errors="replace")
 
     def attribute(self, name: str) -> int:
-        """One of ATTRIBUTES."""
+        """Return one of ATTRIBUTES."""
         value = c_int()
         self.call("attribute", byref(value), ATTRIBUTES[self.vendor][name], self.number)
         return value.value
 
     @property
     def device_name(self) -> str:
-        """As the driver calls it; AMD's may be empty."""
-        return self._text("name") or "AMD GPU"
+        """Return the driver's name of the device; AMD's may be empty."""
+        return self._read_text("name") or "AMD GPU"
 
     @property
     def bus_id(self) -> str:
-        """Domain, bus, device and function on PCI."""
-        return self._text("bus_id")
+        """Return domain, bus, device and function on PCI."""
+        return self._read_text("bus_id")
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of device memory: free, and all."""
+        """Return the bytes of device memory: free, and all."""
         free, total = c_size_t(), c_size_t()
         self.call("memory", byref(free), byref(total))
         return free.value, total.value
 
     def load(self, code: bytes) -> c_void_p:
-        """A module of compiled code."""
-        return self._made("load", code)
+        """Return a module of compiled code."""
+        return self._create("load", code)
 
-    def kernel(self, module: c_void_p, name: str, blocks: int, *arguments: Any) -> Kernel:
-        """A launch of BLOCK threads in so many blocks; the arguments are ctypes values, or floats and whole numbers for
-        C's float and unsigned."""
-        function = self._made("function", module, name.encode())
-        values = [_value(one) for one in arguments]
-        pointers = (c_void_p * max(1, len(values)))(*[ctypes.addressof(one) for one in values])
-        return Kernel((function, blocks, 1, 1, BLOCK, 1, 1, 0, self.stream, pointers, None), (*values, pointers))
+    def kernel(self, module: c_void_p, name: str, blocks: int, *arguments: Any) -> ReadyLaunch:
+        """Return a launch of BLOCK threads in `blocks` blocks.
 
-    def launch(self, kernel: Kernel) -> None:
-        """Queue it. Raises AacoError."""
+        Arguments are ctypes values, or floats and whole numbers for C's float and unsigned.
+        """
+        function = self._create("function", module, name.encode())
+        values = [_as_ctypes(value) for value in arguments]
+        pointers = (c_void_p * max(1, len(values)))(*[ctypes.addressof(value) for value in values])
+        return ReadyLaunch((function, blocks, 1, 1, BLOCK, 1, 1, 0, self.stream, pointers, None), (*values, pointers))
+
+    def launch(self, kernel: ReadyLaunch) -> None:
+        """Queue the launch. Raise AacoError."""
         self.call("launch", *kernel.arguments)
 
     def allocate(self, size: int) -> int:
-        """Device memory; its address."""
-        return int(self._made("allocate", size).value or 0)
+        """Return the address of new device memory."""
+        return int(self._create("allocate", size).value or 0)
 
     def pinned(self, size: int) -> int:
-        """Host memory that stays in place; its address."""
-        return int(self._made("pin", size, 0).value or 0)
+        """Return the address of new page-locked host memory."""
+        return int(self._create("pin", size, 0).value or 0)
 
     def wait(self) -> None:
-        """Until all that was queued is done. What a kernel did wrong is told here."""
+        """Wait until all queued work is done. Errors of kernels appear here."""
         self.call("wait", self.stream)
 
     def seconds(self, queue: Callable[[], object], times: int) -> float:
-        """What the device took for calling `queue` so often, by its own clock, while it had other work before.
+        """Return the seconds, by the device's clock, of calling `queue` `times` times while the device has other work
+        before.
 
-        An idle device takes the first event as soon as that is queued; what the host then needs to queue the work would
+        An idle device takes the first event as soon as that is queued. The host's time to queue the work would then
         count, too: 4 to 20 us on the host of an H200, up to 2 % of a millisecond and another share in each process.
         """
         start, end = self._events
@@ -221,26 +225,26 @@ class Gpu:
         return elapsed.value / 1e3
 
     def graph(self, queue: Callable[[], object]) -> Callable[[], None]:
-        """What `queue` queues, as a graph; call the result to launch it."""
+        """Return a call that launches, as a graph, what `queue` queues."""
         self.call("begin_capture", self.stream, CAPTURE_RELAXED)
         queue()
         graph = c_void_p()
         self.call("end_capture", self.stream, byref(graph))
-        launchable = self._made("instantiate", graph, 0)
+        launchable = self._create("instantiate", graph, 0)
         return lambda: self.call("launch_graph", launchable, self.stream)
 
 
-def _value(one: Any) -> Any:
-    if isinstance(one, float):
-        return c_float(one)
-    return c_uint(one) if isinstance(one, int) else one
+def _as_ctypes(argument: Any) -> Any:
+    if isinstance(argument, float):
+        return c_float(argument)
+    return c_uint(argument) if isinstance(argument, int) else argument
 
 
 def address(at: int) -> Any:
-    """A device address as a kernel's argument."""
+    """Return a device address as a kernel's argument."""
     return ctypes.c_uint64(at)
 
 
 def double(value: float) -> Any:
-    """A double as a kernel's argument."""
+    """Return a double as a kernel's argument."""
     return c_double(value)

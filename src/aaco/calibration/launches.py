@@ -1,4 +1,4 @@
-"""What queueing a kernel costs the host: from a call of the driver to its return, without the call from Python."""
+"""The host's cost of queueing a kernel: from a call of the driver to its return, without the call from Python."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from aaco.calibration import rounds
-from aaco.calibration.driver import FUNCTIONS, Gpu
-from aaco.calibration.rounds import Series
+from aaco.calibration.driver import FUNCTIONS, DriverGpu
+from aaco.calibration.rounds import RateSeries
 
 CALLS, PAIRS = 200, 5  # launches and Python's own calls in a repeat; and repeats in a burst
 VISIT = 16  # bursts at a time, each on another CPU
 
 
-class Launches:
+class LaunchMeter:
     """Launches of an empty kernel, measured in visits between other measurements.
 
-    Other work on the host moves the cost: everywhere for tens of seconds, which is why there are many visits, and on
-    one core longer than on another, which is why each burst is on the next CPU. On the host of an H200, 19 processes
-    in a row that measured for a second each found 2.8 to 3.8 us on the CPU they were given, 2.9 to 3.6 us on all in
-    turn.
+    Other work on the host moves the cost: everywhere for tens of seconds, hence many visits, and on one core longer
+    than on another, so each burst is on the next CPU. On the host of an H200, 19 processes in a row that measured for a
+    second each found 2.8 to 3.8 us on the CPU they got, 2.9 to 3.6 us on all in turn.
 
-    Launches and Python's own calls take turns and each is its own best, for a CPU's clock moves both: what was taken
-    off at another clock would move the difference by more (on that host from 3.5 to 2.4 us within a process), and the
-    least of differences would be that of a disturbed call from Python.
+    Launches and Python's calls alternate and each has its own best, because a CPU's clock moves both. Subtraction at
+    another clock would move the difference by more (on that host from 3.5 to 2.4 us within a process), and the least of
+    differences would be that of a disturbed call from Python.
     """
 
-    def __init__(self, gpu: Gpu, empty: Any) -> None:
+    def __init__(self, gpu: DriverGpu, empty: Any) -> None:
         self._wait, self._launch, self._arguments = gpu.wait, gpu.raw("launch"), empty.arguments
         self._nothing = ctypes.CDLL(None).abs  # returns at once: what it is given costs what a launch's costs
         self._nothing.argtypes, self._nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
@@ -41,15 +40,15 @@ class Launches:
         self._bursts: list[dict[str, list[float]]] = []
 
     def visit(self) -> None:
-        """Some bursts. Raises AacoError where the device fails."""
-        with _moving() as moved_to:
+        """Measure some bursts. Raise AacoError if the device fails."""
+        with _cpu_mover() as moved_to:
             for cpu in itertools.islice(self._turns, VISIT):
                 if moved_to(cpu):
                     self._used.add(cpu)
                 self._burst()
 
-    def found(self) -> tuple[Series, str]:
-        """What all visits found, settled where the last ones found nothing lower."""
+    def series(self) -> tuple[RateSeries, str]:
+        """Return the rates of all visits, settled if the last ones found nothing lower, and how."""
         series = rounds.of(self._bursts, VISIT * rounds.WINDOW)
         where = f"on {len(self._used)} CPUs in turn" if self._used else "on the CPU that the kernel chose"
         return rounds.less(series, 1 / max(self._python)), (
@@ -59,15 +58,15 @@ class Launches:
     def _burst(self) -> None:
         calls, launches = list[float](), list[float]()
         for _ in range(PAIRS):
-            calls.append(CALLS / _loop(self._nothing, self._arguments))
-            launches.append(CALLS / _loop(self._launch, self._arguments))
+            calls.append(CALLS / _time_calls(self._nothing, self._arguments))
+            launches.append(CALLS / _time_calls(self._launch, self._arguments))
             self._wait()
         self._python.append(rounds.sustained(calls))
         self._bursts.append({"launch": launches})
 
 
-def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
-    """Seconds of so many calls, whose results are not looked at: the next wait tells of a failed one."""
+def _time_calls(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
+    """Return the seconds of CALLS calls. Their results are not checked: the next wait reports a failed one."""
     start = time.perf_counter()
     for _ in itertools.repeat(None, CALLS):
         call(*arguments)
@@ -75,10 +74,10 @@ def _loop(call: Callable[..., int], arguments: tuple[Any, ...]) -> float:
 
 
 @contextmanager
-def _moving() -> Iterator[Callable[[int], bool]]:
-    """A call that moves this thread to one CPU, and whether it did; at the end the thread may use all of them again.
+def _cpu_mover() -> Iterator[Callable[[int], bool]]:
+    """Yield a call that moves this thread to one CPU and returns whether it did; at the end all CPUs are allowed again.
 
-    A CPU may be taken away meanwhile (unplugged, or a container's set was changed), and a container may forbid to move.
+    A CPU may go away (unplugged, or a container's set changed), and a container may prohibit the move.
     """
     allowed = os.sched_getaffinity(0)
 

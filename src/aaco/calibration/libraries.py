@@ -1,4 +1,4 @@
-"""Finds a vendor's shared library: where Python packages hold it, where the toolkit lies, or by the loader."""
+"""Finds a vendor's shared library: in Python packages, in the toolkit's folder, or by the loader."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TOOLKITS = (f"{CUDA}/lib64", f"{ROCM}/lib")
 
 
 def load(name: str, versions: Sequence[str]) -> ctypes.CDLL:
-    """The library NAME.so.VERSION of the first version that loads. Raises Missing with what the loader said."""
-    said = ""
+    """Return the library NAME.so.VERSION of the first version that loads. Raise Missing with the loader's message."""
+    refusal = ""
     for path in _candidates(name, versions):
         try:
             return ctypes.CDLL(path)
         except OSError as error:
-            said = said or str(error)
-    raise Missing(f"{name}.so ({', '.join(versions)}) does not load: {said}",
+            refusal = refusal or str(error)
+    raise Missing(f"{name}.so ({', '.join(versions)}) does not load: {refusal}",
                   "aaco doctor  # says what a GPU machine lacks")
 
 

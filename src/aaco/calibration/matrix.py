@@ -1,6 +1,6 @@
-"""Matrix products by the vendor's own library, cuBLASLt or hipBLASLt, through ctypes: the roofs of matrix units.
+"""Matrix products by the vendor's library, cuBLASLt or hipBLASLt, through ctypes: the roofs of matrix units.
 
-A kernel of ours would not reach what the vendor's reach, and a roof below what programs achieve is none. hipBLASLt is
+A kernel of ours would not reach the vendor's rate, and a roof below what programs achieve is none. hipBLASLt is
 cuBLASLt with other prefixes and other numbers for the same things. Sources: cublasLt.h of CUDA 13, hipblaslt.h,
 hipblas-common.h and library_types.h of ROCm 6 and 7.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from aaco.calibration import libraries
-from aaco.calibration.driver import Gpu, Vendor
+from aaco.calibration.driver import DriverGpu, Vendor
 from aaco.core.errors import AacoError
 
 WORKSPACE = 64 << 20  # Hopper's kernels want 32 MiB and more
@@ -27,7 +27,7 @@ SAMPLE = 1 << 20  # random elements; a matrix repeats them
 
 @dataclass(frozen=True)
 class Lt:
-    """One vendor's library: its name and what its header's names stand for."""
+    """One vendor's library: its name and the values of its header's names."""
 
     library: tuple[str, tuple[str, ...]]
     prefix: str
@@ -51,7 +51,7 @@ F8_OCP_FROM = ("gfx950", "gfx12")  # these read OCP's fp8; gfx942 reads the vari
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """A type of product. `rate`: the ceiling that it is a rate of."""
 
     compute: str
@@ -62,83 +62,86 @@ class Product:
 
 
 PRODUCTS = {
-    "f64": Product("f64", R64F, R64F, R64F, 8), "f32": Product("f32", R32F, R32F, R32F, 4),
-    "tf32": Product("tf32", R32F, R32F, R32F, 4), "f16": Product("f32", R16F, R16F, R32F, 2),
-    "bf16": Product("f32", R16BF, R16BF, R32F, 2), "f8": Product("f32", None, R16BF, R32F, 1),
-    "i8": Product("i32", R8I, R32I, R32I, 1)}
+    "f64": MatrixProduct("f64", R64F, R64F, R64F, 8), "f32": MatrixProduct("f32", R32F, R32F, R32F, 4),
+    "tf32": MatrixProduct("tf32", R32F, R32F, R32F, 4), "f16": MatrixProduct("f32", R16F, R16F, R32F, 2),
+    "bf16": MatrixProduct("f32", R16BF, R16BF, R32F, 2), "f8": MatrixProduct("f32", None, R16BF, R32F, 1),
+    "i8": MatrixProduct("i32", R8I, R32I, R32I, 1)}
 RESULT_BYTES = {R64F: 8, R32F: 4, R16F: 2, R16BF: 2, R32I: 4}
 
 
 def flops(edge: int) -> float:
-    """Operations of a product of square matrices: a multiply and an add for each of edge^3 terms."""
+    """Return the operations of a product of square matrices: a multiply and an add for each of edge^3 terms."""
     return 2.0 * edge**3
 
 
 class Products:
     """The open library on a device. Raises Missing."""
 
-    def __init__(self, gpu: Gpu, arch: str) -> None:
+    def __init__(self, gpu: DriverGpu, arch: str) -> None:
         self._gpu, self._lt, self._arch = gpu, LIBRARIES[gpu.vendor], arch
         self._library = libraries.load(*self._lt.library)
-        self._handle = self._made("Create")
+        self._handle = self._create("Create")
         self._workspace = gpu.allocate(WORKSPACE)
         self._memory: list[int] = []
         self._results: list[Any] = []
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         for at in (*self._memory, self._workspace):
             self._gpu.call("free", at)
         self._call("Destroy", self._handle)
 
     def ways(self, dtype: str, edge: int) -> list[Callable[[], None]]:
-        """What queues the product of two square matrices of random numbers, one for each layout and algorithm that the
-        library's heuristic offers for it. Raises AacoError where the library has none for the type."""
+        """Return calls that queue the product of two square matrices of random numbers, one for each layout and
+        algorithm that the library's heuristic offers.
+
+        Raise AacoError if the library has none for the type.
+        """
         product = PRODUCTS[dtype]
-        left, right = (self._filled(dtype, product, edge) for _ in range(2))
-        target = c_uint64(self._allocated(edge * edge * RESULT_BYTES[product.result]))
+        left, right = (self._allocate_filled(dtype, product, edge) for _ in range(2))
+        target = c_uint64(self._allocate(edge * edge * RESULT_BYTES[product.result]))
         refused = AacoError("no layout is tried")
-        found: list[Callable[[], None]] = []
+        ways: list[Callable[[], None]] = []
         # fp8 and int8 demand A transposed; of the others either layout has kernels of its own (fp64: 6 % apart, H200).
         for transposed in (True,) if product.bytes_each == 1 else (True, False):
             try:
-                found += self._offered(dtype, product, edge, transposed, (left, right, target))
+                ways += self._offered_ways(dtype, product, edge, transposed, (left, right, target))
             except AacoError as reason:
                 refused = reason
-        if not found:
+        if not ways:
             raise refused
-        return found
+        return ways
 
-    def _offered(self, dtype: str, product: Product, edge: int, transposed: bool,
-                 matrices: tuple[c_uint64, c_uint64, c_uint64]) -> list[Callable[[], None]]:
-        """The library's ways for one layout of the left matrix. Raises AacoError where it has none."""
+    def _offered_ways(self, dtype: str, product: MatrixProduct, edge: int, transposed: bool,
+                      matrices: tuple[c_uint64, c_uint64, c_uint64]) -> list[Callable[[], None]]:
+        """Return the library's ways for one layout of the left matrix. Raise AacoError if it has none."""
         lt, (left, right, target) = self._lt, matrices
         operands = self._f8() if product.operands is None else product.operands
-        description = self._made("MatmulDescCreate", c_int(lt.compute[product.compute]), c_int(product.scale))
+        description = self._create("MatmulDescCreate", c_int(lt.compute[product.compute]), c_int(product.scale))
         if transposed:
-            self._set("MatmulDesc", description, lt.transpose_a, c_int32(lt.transpose))
+            self._set_attribute("MatmulDesc", description, lt.transpose_a, c_int32(lt.transpose))
         if product.operands is None and lt.fast_accumulation is not None:
-            self._set("MatmulDesc", description, lt.fast_accumulation, c_int8(1))
-        sides = [self._made("MatrixLayoutCreate", c_int(kind), c_uint64(edge), c_uint64(edge), c_int64(edge))
+            self._set_attribute("MatmulDesc", description, lt.fast_accumulation, c_int8(1))
+        sides = [self._create("MatrixLayoutCreate", c_int(kind), c_uint64(edge), c_uint64(edge), c_int64(edge))
                  for kind in (operands, operands, product.result)]
-        preference = self._made("MatmulPreferenceCreate")
-        self._set("MatmulPreference", preference, MAX_WORKSPACE_BYTES, c_uint64(WORKSPACE))
+        preference = self._create("MatmulPreferenceCreate")
+        self._set_attribute("MatmulPreference", preference, MAX_WORKSPACE_BYTES, c_uint64(WORKSPACE))
         results, count = (c_char * (MOST_WAYS * lt.result_bytes))(), c_int()
         self._call("MatmulAlgoGetHeuristic", self._handle, description, *sides, sides[2], preference, c_int(MOST_WAYS),
                    results, byref(count))
         if not count.value:
             raise AacoError(f"{lt.prefix} has no algorithm for {dtype} on {self._arch}")
-        one, none = _scalar(product.scale, 1), _scalar(product.scale, 0)
+        unit, zero = _scalar(product.scale, 1), _scalar(product.scale, 0)
         call, stream, workspace = self._function("Matmul"), self._gpu.stream, c_uint64(self._workspace)
         self._results.append(results)  # the calls point into it
 
         def way(number: int) -> Callable[[], None]:
             algorithm = c_void_p(ctypes.addressof(results) + number * lt.result_bytes)
-            arguments = (self._handle, description, byref(one), left, sides[0], right, sides[1], byref(none), target,
+            arguments = (self._handle, description, byref(unit), left, sides[0], right, sides[1], byref(zero), target,
                          sides[2], target, sides[2], algorithm, workspace, c_size_t(WORKSPACE), stream)
 
             def queue() -> None:
-                self._demand("Matmul", call(*arguments))
+                self._check_status("Matmul", call(*arguments))
 
             return queue
 
@@ -147,32 +150,32 @@ class Products:
     def _f8(self) -> int:
         return LIBRARIES["NVIDIA"].f8 if self._arch.startswith(F8_OCP_FROM) else self._lt.f8
 
-    def _filled(self, dtype: str, product: Product, edge: int) -> c_uint64:
-        at, size = self._allocated(edge * edge * product.bytes_each), edge * edge * product.bytes_each
+    def _allocate_filled(self, dtype: str, product: MatrixProduct, edge: int) -> c_uint64:
+        at, size = self._allocate(edge * edge * product.bytes_each), edge * edge * product.bytes_each
         block = random_block(dtype)
         for offset in range(0, size, block.nbytes):
             self._gpu.call("to_device", at + offset, block.ctypes.data, min(block.nbytes, size - offset))
         return c_uint64(at)
 
-    def _allocated(self, size: int) -> int:
+    def _allocate(self, size: int) -> int:
         self._memory.append(self._gpu.allocate(size))
         return self._memory[-1]
 
-    def _set(self, what: str, of: c_void_p, attribute: int, value: Any) -> None:
+    def _set_attribute(self, what: str, of: c_void_p, attribute: int, value: Any) -> None:
         self._call(f"{what}SetAttribute", of, c_int(attribute), byref(value), c_size_t(ctypes.sizeof(value)))
 
-    def _made(self, name: str, *arguments: Any) -> c_void_p:
-        found = c_void_p()
-        self._call(name, byref(found), *arguments)
-        return found
+    def _create(self, name: str, *arguments: Any) -> c_void_p:
+        handle = c_void_p()
+        self._call(name, byref(handle), *arguments)
+        return handle
 
     def _call(self, name: str, *arguments: Any) -> None:
-        self._demand(name, self._function(name)(*arguments))
+        self._check_status(name, self._function(name)(*arguments))
 
     def _function(self, name: str) -> Any:
         return getattr(self._library, self._lt.prefix + name)
 
-    def _demand(self, name: str, status: int) -> None:
+    def _check_status(self, name: str, status: int) -> None:
         if status:
             raise AacoError(f"{self._lt.prefix}{name} gave status {status}")
 
@@ -183,7 +186,7 @@ def _scalar(kind: int, value: int) -> Any:
 
 @cache
 def random_block(dtype: str) -> np.ndarray:
-    """Random numbers of a type, up to 1 in size (int8: all of its range).
+    """Return random numbers of a type, up to 1 in size (int8: all of its range).
 
     Random, because a product of constants draws less power and is up to 14 % faster on a board at its power limit than
     any that a program computes (H200, bf16).

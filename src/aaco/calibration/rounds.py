@@ -1,4 +1,4 @@
-"""When a measured ceiling has settled: rounds over several kernels until the best sustained rate no longer rises."""
+"""Settling of a measured ceiling: rounds over several kernels until the best sustained rate no longer rises."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.calibration.card import Ceiling, Conditions
+from aaco.calibration.card import Ceiling, CeilingConditions
 from aaco.core.errors import AacoError
 
 Burst = Callable[[], list[float]]  # measures for a short while: the rate of each repeat, in work per second
 
 WINDOW, TOLERANCE = 3, 0.01  # settled: the best value rose by less than 1 % over the last 3 rounds
 SUSTAINED = 0.9  # a burst's rate is this quantile of its repeats, so that a single lucky one does not set a roof
-UNKNOWN = Conditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=None, others_cpu_pct=None)
+UNKNOWN = CeilingConditions(cpu_mhz_before=None, cpu_mhz_after=None, load_average=None, others_cpu_pct=None)
 
 
 def settled(best: Sequence[float], window: int = WINDOW, tolerance: float = TOLERANCE) -> bool:
-    """Whether the running best of the rounds (higher is better) rose by less than `tolerance` in the last `window`."""
+    """Return whether the running best of the rounds (higher is better) rose by less than `tolerance` in the last
+    `window`.
+    """
     if len(best) <= window:
         return False
     before, now = max(best[:-window]), max(best)
@@ -27,8 +29,8 @@ def settled(best: Sequence[float], window: int = WINDOW, tolerance: float = TOLE
 
 
 @dataclass(frozen=True)
-class Series:
-    """What rounds over several kernels found: each one's best sustained rate, and the repeats of the fastest."""
+class RateSeries:
+    """Rates from rounds over several kernels: the best sustained rate of each, and the repeats of the fastest."""
 
     best: Mapping[str, float]
     repeats: Sequence[float]
@@ -36,12 +38,13 @@ class Series:
 
     @property
     def winner(self) -> str:
-        """The kernel that sets the roof."""
+        """Return the kernel that sets the roof."""
         return max(self.best, key=lambda name: self.best[name])
 
 
-def repeat(kernels: Mapping[str, Burst], budget_s: float) -> Series:
-    """Rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one)."""
+def repeat(kernels: Mapping[str, Burst], budget_s: float) -> RateSeries:
+    """Return rounds over all kernels, in order, until the best rate has settled or the budget is spent (at least one).
+    """
     deadline = time.perf_counter() + budget_s
     rounds: list[dict[str, list[float]]] = []
     while True:
@@ -51,43 +54,45 @@ def repeat(kernels: Mapping[str, Burst], budget_s: float) -> Series:
             return series
 
 
-def of(rounds: Sequence[Mapping[str, list[float]]], window: int = WINDOW) -> Series:
-    """All rounds (at least one; repeats by kernel) together.
+def of(rounds: Sequence[Mapping[str, list[float]]], window: int = WINDOW) -> RateSeries:
+    """Return the series of all rounds (at least one; repeats by kernel).
 
     window: rounds in which the best rate must have settled.
     """
-    best = {name: max(sustained(found[name]) for found in rounds) for name in rounds[0]}
+    best = {name: max(sustained(rates[name]) for rates in rounds) for name in rounds[0]}
     winner = max(best, key=lambda name: best[name])
-    converged = settled([max(map(sustained, found.values())) for found in rounds], window)
-    return Series(best, [rate for found in rounds for rate in found[winner]], converged)
+    converged = settled([max(map(sustained, rates.values())) for rates in rounds], window)
+    return RateSeries(best, [rate for rates in rounds for rate in rates[winner]], converged)
 
 
-def less(series: Series, seconds: float) -> Series:
-    """The rates without so many seconds of what each took. Raises AacoError where nothing of the fastest is left."""
+def less(series: RateSeries, seconds: float) -> RateSeries:
+    """Return the rates without `seconds` of the time of each. Raise AacoError if nothing of the fastest is left."""
     if 1 / max(series.repeats) <= seconds:
         raise AacoError(f"{series.winner} took no longer than what is to be taken off it")
-    return Series({name: 1 / (1 / best - seconds) for name, best in series.best.items()},
-                  [1 / (1 / one - seconds) for one in series.repeats], series.converged)
+    return RateSeries({name: 1 / (1 / best - seconds) for name, best in series.best.items()},
+                      [1 / (1 / repeated - seconds) for repeated in series.repeats], series.converged)
 
 
 def sustained(rates: Sequence[float]) -> float:
-    """The rate of a burst, of those of its repeats."""
+    """Return the rate of a burst, from the rates of its repeats."""
     return float(np.quantile(rates, SUSTAINED))
 
 
-def ranking(series: Series, unit: float = 1e9) -> str:
-    """The kernels and their rates in a unit, the fastest first."""
+def ranking(series: RateSeries, unit: float = 1e9) -> str:
+    """Return the kernels and their rates in a unit, the fastest first."""
     ordered = sorted(series.best.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {rate / unit:.1f}" for name, rate in ordered)
 
 
-def rate(name: str, unit: str, threads: int, series: Series, how: str, conditions: Conditions = UNKNOWN) -> Ceiling:
-    """The ceiling that a series found, higher is better."""
+def rate(name: str, unit: str, threads: int, series: RateSeries, how: str,
+         conditions: CeilingConditions = UNKNOWN) -> Ceiling:
+    """Return the ceiling of a series; higher is better."""
     return Ceiling(name=name, value=max(series.best.values()), unit=unit, low=float(np.quantile(series.repeats, 0.1)),
                    high=max(series.repeats), samples=len(series.repeats), converged=series.converged, how=how,
                    threads=threads, conditions=conditions)
 
 
-def cost(found: Ceiling) -> Ceiling:
-    """A rate per second as nanoseconds each: the highest rate is the lowest cost."""
-    return found.model_copy(update={"value": 1e9 / found.value, "low": 1e9 / found.high, "high": 1e9 / found.low})
+def cost(ceiling: Ceiling) -> Ceiling:
+    """Return a rate per second as nanoseconds each: the highest rate is the lowest cost."""
+    return ceiling.model_copy(update={"value": 1e9 / ceiling.value, "low": 1e9 / ceiling.high,
+                                      "high": 1e9 / ceiling.low})

@@ -1,4 +1,4 @@
-"""What each kernel of native/calibration moves and computes, by formula, and how large it is started.
+"""Formulas of what each kernel of native/calibration moves and computes, and its launch size.
 
 The constants are the source's; tests/unit/test_calibration_kernels.py runs the source and counts.
 """
@@ -22,8 +22,8 @@ BLOCKS_PER_UNIT = {"l2_read": 8, "lds_read": 16, "fma": 16}
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How large the kernels of one device are started. Bytes, and blocks of BLOCK threads."""
+class KernelSizes:
+    """The launch sizes of one device's kernels. Bytes, and blocks of BLOCK threads."""
 
     lane: int  # of each array in device memory
     l2_vectors: int | None  # that go round in the second-level cache; None: its size is not known
@@ -31,14 +31,14 @@ class Sizes:
 
     @property
     def memory_blocks(self) -> int:
-        """A block for each STEP of a lane."""
+        """Return a block for each STEP of a lane."""
         return self.lane // STEP
 
 
-def sizes(free: int, l2: int | None, units: int) -> Sizes:
-    """For so much free device memory, so large a cache and so many compute units.
+def sizes(free: int, l2: int | None, units: int) -> KernelSizes:
+    """Return the sizes for so much free device memory, so large a cache and so many compute units.
 
-    Raises Missing where three arrays that clearly exceed the cache have no room.
+    Raise Missing if three arrays that clearly exceed the cache do not fit.
     """
     lane = min(MOST_LANE, free // 4) // STEP * STEP
     needed = LLC_MULTIPLE * (l2 or 64 * MIB)
@@ -46,24 +46,24 @@ def sizes(free: int, l2: int | None, units: int) -> Sizes:
         raise Missing(f"device memory bandwidth needs {4 * needed / 1e9:.2f} GB of free device memory; "
                       f"there is {free / 1e9:.2f}", "end what else uses the device")
     vectors = l2 // L2_SHARE // VECTOR if l2 else 0
-    return Sizes(lane, 1 << vectors.bit_length() - 1 if vectors >= BLOCK * UNROLL else None, units)
+    return KernelSizes(lane, 1 << vectors.bit_length() - 1 if vectors >= BLOCK * UNROLL else None, units)
 
 
 def memory_bytes(kernel: str, blocks: int) -> float:
-    """Read and written, as STREAM counts it."""
+    """Return the bytes read and written, as STREAM counts them."""
     return float(LANES[kernel] * blocks * STEP)
 
 
 def l2_bytes(blocks: int, turns: int) -> float:
-    """Read from the second-level cache."""
+    """Return the bytes read from the second-level cache."""
     return float(blocks * turns * STEP)
 
 
 def lds_bytes(blocks: int, turns: int) -> float:
-    """Read from shared memory, filling it not counted."""
+    """Return the bytes read from shared memory; filling it does not count."""
     return float(blocks * BLOCK * turns * LDS_LOADS * VECTOR)
 
 
 def fma_flops(kernel: str, blocks: int, turns: int) -> float:
-    """A multiply-add counts 2."""
+    """Return the operations; a multiply-add counts 2."""
     return 2.0 * blocks * BLOCK * turns * (CHAINS_F64 if kernel == "fma_f64" else CHAINS)

@@ -93,11 +93,11 @@ class LazyGroup(manual.Group):
         if cmd_name not in self.commands_table:
             return None
         module, _, function = self.commands_table[cmd_name][0].partition(":")
-        found: click.Command = getattr(import_module(module), function)
-        return found
+        command: click.Command = getattr(import_module(module), function)
+        return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Verbs with what is said of them, without importing any."""
+        """Return the commands with their short help, without importing any."""
         from click.shell_completion import CompletionItem
 
         if incomplete.startswith("-"):
@@ -163,7 +163,7 @@ def outcome(group: click.Group, program: str, arguments: Sequence[str] | None = 
 
 
 def _code(group: click.Group, program: str, arguments: Sequence[str] | None) -> int:
-    """What the command exits with, in whichever way it says so. Raises BrokenPipeError."""
+    """Return the exit status of the command. Raise BrokenPipeError."""
     stdout = sys.stdout
     try:
         return int(group.main(arguments, prog_name=program, standalone_mode=False) or Exit.FINE)

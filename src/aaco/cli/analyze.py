@@ -22,19 +22,19 @@ def analyze(session: str | None, named: str | None, config_file: Path | None, se
     """
     from aaco import pipeline
     from aaco.core.session import find
-    from aaco.report import document, terminal
+    from aaco.report.renderers import json_report, terminal
     from aaco.tracelake import manifest
     from aaco.tracelake.memory import frugal
 
     settings = options.settings(config_file, sessions_dir)
-    found = find(session or named or "latest", settings.config.storage.sessions_dir)
-    if found.status == "running":
-        raise UsageError(f"session {found.id} is still running", "aaco report  # reads it without writing")
-    manifest.refuse_damaged_evidence(found)
+    chosen_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    if chosen_session.status == "running":
+        raise UsageError(f"session {chosen_session.id} is still running", "aaco report  # reads it without writing")
+    manifest.refuse_damaged_evidence(chosen_session)
     frugal()
     with talk() as show:
-        explained = pipeline.analyze(found, settings, show)
+        explained = pipeline.analyze(chosen_session, settings, show)
     if as_json:
-        say.document(document.render(explained))
+        say.document(json_report.render(explained))
     else:
         say.text(terminal.render(explained, options.style()))

@@ -10,7 +10,7 @@ import click
 from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
-    from aaco.tracelake.baselines import Saved
+    from aaco.tracelake.history.baselines import Saved
 
 baselines_dir = click.option("--baselines-dir", type=click.Path(path_type=Path), help="Where baselines are kept.")
 
@@ -32,13 +32,14 @@ def baseline() -> None:
 def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: bool, baselines_dir: Path | None,
          config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Keep the samples of SESSIONS (by default the latest) as baseline NAME; more sessions make it sharper."""
-    from aaco import pipeline
     from aaco.core.session import find
     from aaco.report.format import plural
+    from aaco.workflows import judge
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
-    found = [find(reference, settings.config.storage.sessions_dir) for reference in (*sessions, *named) or ("latest",)]
-    saved, sides, unmarked = pipeline.save_baseline(name, found, settings, replace)
+    stored_sessions = [find(reference, settings.config.storage.sessions_dir) for reference in (*sessions, *named)
+                       or ("latest",)]
+    saved, sides, unmarked = judge.save_baseline(name, stored_sessions, settings, replace)
     for why in unmarked:
         say.aside(f"warning: {why}; aaco gc run elsewhere may not know that the baseline needs this session",
                   "warning")
@@ -60,24 +61,24 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
 def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """List the baselines."""
     from aaco.report.format import plural
-    from aaco.tracelake import baselines
+    from aaco.tracelake.history import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
-    found = baselines.list_all(store)
+    listed = baselines.list_all(store)
     if as_json:
         rows = [{"file": str(item.path), "problem": item.problem or None,
                  "name": item.baseline.name if item.baseline else None, "version": item.version,
-                 "session_ids": list(item.baseline.session_ids) if item.baseline else []} for item in found]
+                 "session_ids": list(item.baseline.session_ids) if item.baseline else []} for item in listed]
         say.document({"schema_version": 1, "baselines": rows})
         return
-    for item in found:
+    for item in listed:
         if item.baseline is None:
             say.line(f"{item.path.stem:<24}unreadable: {item.problem}")
             continue
         first = item.baseline.replicates[0]
         columns = ((item.baseline.name, 24), (first.model or "", 16), (first.backend or "", 28))
         say.line(f"{say.row(columns)}{plural(len(item.baseline.replicates), 'session')}  {item.baseline.updated_utc}")
-    if not found:
+    if not listed:
         say.aside(f"no baseline under {store}")
 
 
@@ -91,13 +92,13 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
 def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
             sessions_dir: Path | None, as_json: bool) -> None:
     """Make SESSIONS the baseline NAME from now on, as its next version. What it was stays in the history."""
-    from aaco import pipeline
     from aaco.core.session import find
     from aaco.report.format import plural
+    from aaco.workflows import judge
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
-    found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
-    saved = pipeline.save_baseline(name, found, settings, replace=True).saved
+    promoted = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
+    saved = judge.save_baseline(name, promoted, settings, replace=True).saved
     if as_json:
         say.document(_saved(saved))
         return
@@ -114,15 +115,15 @@ def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, con
            as_json: bool) -> None:
     """Take SESSIONS, or all, out of baseline NAME. Their values stay in the history."""
     from aaco.report.format import plural
-    from aaco.tracelake import baselines
+    from aaco.tracelake.history import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     left = baselines.expire(store, name, sessions or None)
     if as_json:
         say.document({"schema_version": 1, "name": name, "sessions_left": left})
         return
-    rest = f"{plural(left, 'session')} left" if left else "no session left, so it is no baseline any more"
-    say.line(f"{name}: {rest}")
+    remaining = f"{plural(left, 'session')} left" if left else "no session left, so it is no baseline any more"
+    say.line(f"{name}: {remaining}")
 
 
 @baseline.command()
@@ -135,7 +136,7 @@ def export(name: str, output: Path | None, baselines_dir: Path | None, config_fi
            as_json: bool) -> None:
     """Write baseline NAME as a JSON file, which any command takes in its place, here and elsewhere."""
     from aaco.report.format import plural
-    from aaco.tracelake import baselines
+    from aaco.tracelake.history import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     path = output or Path(f"{name}.json")
@@ -155,7 +156,7 @@ def export(name: str, output: Path | None, baselines_dir: Path | None, config_fi
 def import_(file: Path, name: str | None, baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """Take the sessions of a baseline's JSON FILE into the history, as baseline NAME or that of the file."""
     from aaco.report.format import plural
-    from aaco.tracelake import baselines
+    from aaco.tracelake.history import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     saved = baselines.take_in(store, file, name)
@@ -173,7 +174,7 @@ def import_(file: Path, name: str | None, baselines_dir: Path | None, config_fil
 @options.json_anyway
 def show(name: str, baselines_dir: Path | None, config_file: Path | None) -> None:
     """Print baseline NAME as JSON, without the single latencies."""
-    from aaco.tracelake import baselines
+    from aaco.tracelake.history import baselines
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     document = baselines.load(store, name).model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""`aaco bundle`: a session as one file, for somebody else to check."""
+"""`aaco bundle`: a session as one file that others can check."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def export(session: str | None, named: str | None, output: Path | None, config_f
 
     Prints the file and its own SHA-256: tell that to the receiver by another way.
     """
-    from aaco import forensics
     from aaco.core import files
     from aaco.core.session import find
+    from aaco.workflows import share_bundle
 
     settings = options.settings(config_file, sessions_dir)
-    chosen = find(session or named or "latest", settings.config.storage.sessions_dir)
-    path = output or Path(f"{chosen.id}.tar.zst")
+    exported = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    path = output or Path(f"{exported.id}.tar.zst")
     with talk() as show:
         show.step(f"writing {path}")
-        contents = forensics.export(chosen, path, settings, show)
+        contents = share_bundle.export(exported, path, settings, show)
     for file in contents.files if contents else []:
         if file.redacted:
             say.aside(f"{file.name}: credentials were taken out", "warning")
@@ -64,24 +64,24 @@ def export(session: str | None, named: str | None, output: Path | None, config_f
 @options.as_json
 def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> None:
     """Check every byte of a bundle; names what was changed, and exits with 2 if anything was."""
-    from aaco.tracelake import archive
+    from aaco.tracelake.share import archive
 
     with talk() as show:
         show.step(f"checking {file}")
-        found = archive.check(file, max_bytes, show.progress)
-    if expected and expected.strip().lower() != found.sha256:
-        found.problems["the whole file"] = f"its SHA-256 is {found.sha256}, not the one that was told"
+        contents = archive.check(file, max_bytes, show.progress)
+    if expected and expected.strip().lower() != contents.sha256:
+        contents.problems["the whole file"] = f"its SHA-256 is {contents.sha256}, not the one that was told"
     if as_json:
-        say.document({"schema_version": 1, "file": str(file), "sha256": found.sha256, "whole": not found.problems,
-                      "problems": found.problems,
-                      "contents": found.contents.model_dump(mode="json") if found.contents else None})
+        say.document({"schema_version": 1, "file": str(file), "sha256": contents.sha256, "whole": not contents.problems,
+                      "problems": contents.problems,
+                      "contents": contents.contents.model_dump(mode="json") if contents.contents else None})
     else:
-        for name, problem in found.problems.items():
+        for name, problem in contents.problems.items():
             say.line(f"{name}: {problem}")
-        if found.contents and not found.problems:
-            say.line(f"whole: session {found.contents.session_id}, {len(found.contents.files)} files, "
-                     f"{found.contents.unpacked:,} bytes; sha256 {found.sha256}")
-    sys.exit(Exit.USAGE if found.problems else Exit.FINE)
+        if contents.contents and not contents.problems:
+            say.line(f"whole: session {contents.contents.session_id}, {len(contents.contents.files)} files, "
+                     f"{contents.contents.unpacked:,} bytes; sha256 {contents.sha256}")
+    sys.exit(Exit.USAGE if contents.problems else Exit.FINE)
 
 
 @bundle.command("import")
@@ -95,10 +95,10 @@ def import_(file: Path, max_bytes: int, config_file: Path | None, sessions_dir: 
 
     A bundle that is damaged, or that names anything outside its session, leaves nothing behind.
     """
-    from aaco import forensics
+    from aaco.workflows import share_bundle
 
     with talk() as show:
-        session = forensics.import_(file, options.settings(config_file, sessions_dir), max_bytes, show)
+        session = share_bundle.import_(file, options.settings(config_file, sessions_dir), max_bytes, show)
     if as_json:
         say.document({"schema_version": 1, "session_id": session.id, "folder": str(session.folder)})
         return

@@ -48,18 +48,18 @@ def calibrate(device: Any, rounds: int, config_file: Path | None, as_json: bool)
     memory, vector and matrix rates by type, launches, and copies from pinned and pageable memory, each with the clocks,
     power, temperature and throttling seen meanwhile. A GPU needs its driver and nvcc, NVRTC, hipcc or hipRTC.
     """
-    from aaco import roofs
+    from aaco.steps import calibrate as roofs
 
     with talk() as show:
-        found, drift = roofs.calibrate(options.settings(config_file), device, rounds, show)
+        card, drift = roofs.calibrate(options.settings(config_file), device, rounds, show)
     if as_json:
-        say.document(found.model_dump(mode="json"))
+        say.document(card.model_dump(mode="json"))
         return
-    for item in found.ceilings:
+    for item in card.ceilings:
         say.line(_line(item))
-    for name, why in found.absent.items():
+    for name, why in card.absent.items():
         say.line(f"{name:<24}absent: {why}")
-    for doubt in roofs.guard(found):
+    for doubt in roofs.guard(card):
         say.line(f"note: {doubt}")
     moved = [change for change in drift if abs(change.relative) >= SMALLEST]
     for change in moved:
@@ -69,7 +69,7 @@ def calibrate(device: Any, rounds: int, config_file: Path | None, as_json: bool)
 
 
 def _line(item: Ceiling) -> str:
-    """A ceiling with its repeats' range, or the spread of its rounds; whose it is, and whether it settled."""
+    """Return a ceiling with the range of its repeats or the spread of its rounds, its owner, and whether it settled."""
     range_ = (f"spread {100 * item.spread:.2g} % of {len(item.rounds)} rounds" if item.spread is not None
               else f"[{item.low:.4g}, {item.high:.4g}]")
     whose = f"  {item.device}" if item.device else ""

@@ -27,14 +27,14 @@ def check(session: str | None, named: str | None, strict: bool, config_file: Pat
     not to be trusted either.
     """
     from aaco.core.session import find
-    from aaco.examinations.truth import check as held_against_itself
-    from aaco.examinations.truth import unfinished
-    from aaco.report import truth
+    from aaco.report.sections import truth
+    from aaco.steps.findings.truth import check as held_against_itself
+    from aaco.steps.findings.truth import unfinished
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    found = find(session or named or "latest", root)
-    document = held_against_itself(found)
-    if why := unfinished(found):
+    checked_session = find(options.one_session(session, named), root)
+    document = held_against_itself(checked_session)
+    if why := unfinished(checked_session):
         document |= {"trusted": False, "unfinished": why}
     if as_json:
         say.document(document)

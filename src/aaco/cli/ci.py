@@ -39,13 +39,13 @@ def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, bas
 
     On GitHub it also prints annotations and writes the summary of the step.
     """
-    from aaco import gate
     from aaco.governance.gate import exit_code
-    from aaco.report import gate as text
+    from aaco.report.ci import gate as text
+    from aaco.workflows import ci_gate
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     with talk() as show:
-        made = gate.load(suite, settings, show)
+        made = ci_gate.load(suite, settings, show)
         report, measured = made.run()
     if output:
         _write(report, output, suite)
@@ -62,7 +62,7 @@ def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, bas
 
 def _write(report: Report, folder: Path, suite: Path) -> None:
     from aaco.core import files
-    from aaco.report import comment, junit, sarif
+    from aaco.report.ci import comment, junit, sarif
 
     files.write_json(folder / "aaco-ci.json", report.model_dump(mode="json"))
     files.write_json(folder / "aaco.sarif", sarif.render(report, suite.as_posix()))
@@ -71,10 +71,10 @@ def _write(report: Report, folder: Path, suite: Path) -> None:
 
 
 def _on_github(report: Report, suite: Path, as_json: bool) -> None:
-    from aaco import gate
-    from aaco.report import comment, github
+    from aaco.report.ci import comment, github
+    from aaco.workflows import ci_gate
 
     if os.environ.get(ON_GITHUB) == "true" and not as_json:
         say.text("".join(f"{line}\n" for line in github.lines(report, suite.as_posix())))
     if path := os.environ.get(SUMMARY):
-        gate.append(Path(path), comment.summary(report))
+        ci_gate.append(Path(path), comment.summary(report))

@@ -15,8 +15,8 @@ from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from aaco.duet import Side
     from aaco.governance.verdict import RegressionVerdict
+    from aaco.workflows.duet.compare import DuetSide
 
 MODEL_DEFAULTS = {"processes": 5, "pairs": 100, "warmup": 10}
 COMMAND_DEFAULTS = {"processes": 8, "pairs": 5, "warmup": 1}
@@ -64,7 +64,7 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @options.as_json
 def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str | None, strict: bool,
             baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
-            **given: Any) -> None:
+            **arguments: Any) -> None:
     """Is B slower than A? Measures both in turns; exits with 3 on a confirmed regression.
 
     A and B are models (names or .onnx files); B may be left out where options or environments differ. Each fresh
@@ -74,27 +74,28 @@ def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     if of_session is not None:
         from aaco.core.session import find
-        from aaco.duet import kept
+        from aaco.workflows.duet import kept
 
         _answer(kept.again(find(of_session, settings.config.storage.sessions_dir)), strict, as_json)
         return
-    baseline, current = _sides(models, commands, given)
-    from aaco import duet
+    baseline, current = _sides(models, commands, arguments)
+    from aaco.workflows.duet import compare as duet
 
     analysis = settings.config.analysis
     by_settings = {"tolerance_pct": analysis.tolerance_pct, "level": 1 - analysis.false_alarm_pct / 100}
-    request = _request(given, by_settings | (COMMAND_DEFAULTS if commands else MODEL_DEFAULTS))
-    for_both = {name: given[name] for name in (OF_COMMANDS if commands else OF_MODELS) if given[name] is not None}
-    for_both |= {} if commands else {"shapes": options.shapes(given["shapes"])}
+    request = _request(arguments, by_settings | (COMMAND_DEFAULTS if commands else MODEL_DEFAULTS))
+    for_both = {name: arguments[name] for name in (OF_COMMANDS if commands else OF_MODELS)
+                if arguments[name] is not None}
+    for_both |= {} if commands else {"shapes": options.shapes(arguments["shapes"])}
     with talk() as show:
-        found = duet.compare(baseline, current, request, settings, for_both, show)
-    say.aside(f"session {found.session.id}")
-    _answer(found.verdict, strict, as_json)
+        comparison = duet.compare(baseline, current, request, settings, for_both, show)
+    say.aside(f"session {comparison.session.id}")
+    _answer(comparison.verdict, strict, as_json)
 
 
 def _answer(verdict: RegressionVerdict, strict: bool, as_json: bool) -> None:
     from aaco.governance.verdict import exit_code
-    from aaco.report import verdict as report
+    from aaco.report.sections import verdict as report
 
     document = verdict.model_dump(mode="json")
     if as_json:
@@ -104,18 +105,18 @@ def _answer(verdict: RegressionVerdict, strict: bool, as_json: bool) -> None:
     sys.exit(exit_code(verdict, strict))
 
 
-def _sides(models: tuple[str, ...], commands: tuple[str, ...], given: dict[str, Any]) -> tuple[Side, Side]:
+def _sides(models: tuple[str, ...], commands: tuple[str, ...], arguments: dict[str, Any]) -> tuple[DuetSide, DuetSide]:
     """The two sides as they were named. Raises UsageError unless there are two, in one way or another."""
-    from aaco.duet import Side
+    from aaco.workflows.duet.compare import DuetSide
 
     if bool(models) == bool(commands) or max(len(models), len(commands)) > 2:
         raise UsageError("name two models, or two commands", "aaco compare A.onnx B.onnx; "
                          "aaco compare --command 'cmd a' --command 'cmd b'; aaco compare --session SESSION")
-    named = [Side(model=model) for model in models] + [Side(command=_words(text)) for text in commands]
-    found = [Side(side.model, side.command, _pairs(f"--option-{letter}", given[f"option_{letter}"]),
-                  _pairs(f"--env-{letter}", given[f"env_{letter}"]))
-             for letter, side in zip("ab", (named * 2)[:2] if len(named) == 1 else named, strict=True)]
-    return found[0], found[1]
+    named = [DuetSide(model=model) for model in models] + [DuetSide(command=_words(text)) for text in commands]
+    both = [DuetSide(side.model, side.command, _pairs(f"--option-{letter}", arguments[f"option_{letter}"]),
+                     _pairs(f"--env-{letter}", arguments[f"env_{letter}"]))
+            for letter, side in zip("ab", (named * 2)[:2] if len(named) == 1 else named, strict=True)]
+    return both[0], both[1]
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -129,19 +130,19 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(f"{option} {text}: not KEY=VALUE", f"{option} intra_op_threads=1")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
-def _request(given: dict[str, Any], defaults: dict[str, Any]) -> Any:
-    from aaco.duet import Request
+def _request(arguments: dict[str, Any], defaults: dict[str, Any]) -> Any:
+    from aaco.workflows.duet.compare import DuetRequest
 
     names = ("processes", "most", "pairs", "warmup", "controls", "tolerance_pct", "level", "precision_pct", "budget_s",
              "seed")
-    chosen = {name: given[name] for name in names if given[name] is not None}
-    return Request(**defaults | chosen)
+    settings_given = {name: arguments[name] for name in names if arguments[name] is not None}
+    return DuetRequest(**defaults | settings_given)

@@ -1,4 +1,4 @@
-"""What may stand where a name is asked for: sessions, models, backends, metrics, baselines. Whatever goes wrong while
+"""Completions for names: sessions, models, backends, metrics, baselines. Any error while
 looking, nothing is offered: a shell that completes is no place for messages."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from aaco.cli import options
+from aaco.cli.settings import settings
 from aaco.core.errors import AacoError
 
 NEWEST = 100  # sessions that are offered
@@ -21,22 +21,22 @@ Found = Iterator[tuple[str, str]]  # names, and what to say of each
 def offered(what: str, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """The names of a kind that begin with what was typed."""
     try:
-        return [CompletionItem(name, help=said or None) for name, said in LOOK[what](ctx.params)
+        return [CompletionItem(name, help=help_text or None) for name, help_text in LOOK[what](ctx.params)
                 if name.startswith(incomplete) and name.isprintable()]
     except (AacoError, OSError):
         return []
 
 
-def _storage(given: dict[str, Any]) -> Any:
-    places = {"baselines_dir": given.get("baselines_dir")}
-    return options.settings(given.get("config_file"), given.get("sessions_dir"), storage=places).config.storage
+def _storage(params: dict[str, Any]) -> Any:
+    places = {"baselines_dir": params.get("baselines_dir")}
+    return settings(params.get("config_file"), params.get("sessions_dir"), storage=places).config.storage
 
 
-def _sessions(given: dict[str, Any]) -> Found:
+def _sessions(params: dict[str, Any]) -> Found:
     from aaco.core.session import LATEST, sessions
 
     tags = set[str]()
-    for number, session in enumerate(islice(sessions(_storage(given).sessions_dir), NEWEST)):
+    for number, session in enumerate(islice(sessions(_storage(params).sessions_dir), NEWEST)):
         if not number:
             yield LATEST, "the newest"
         try:
@@ -50,22 +50,22 @@ def _sessions(given: dict[str, Any]) -> Found:
             yield record.tag, "tag"
 
 
-def _models(given: dict[str, Any]) -> Found:
+def _models(params: dict[str, Any]) -> Found:
     from aaco.runner import registry
 
-    for name, entry in registry.models([_storage(given).models_file]).items():
+    for name, entry in registry.models([_storage(params).models_file]).items():
         yield name, ", ".join(entry.tags)
 
 
-def _backends(given: dict[str, Any]) -> Found:
+def _backends(params: dict[str, Any]) -> Found:
     from aaco.runner import registry
 
-    for name in registry.backends([_storage(given).backends_file]):
+    for name in registry.backends([_storage(params).backends_file]):
         yield name, ""
     yield registry.AUTO, "the first that is here"
 
 
-def _metrics(given: dict[str, Any]) -> Found:
+def _metrics(params: dict[str, Any]) -> Found:
     from aaco.analytics import metrics
     from aaco.core import registry
 
@@ -75,17 +75,17 @@ def _metrics(given: dict[str, Any]) -> Found:
         yield from ((alias, name) for alias in metric.aliases)
 
 
-def _baselines(given: dict[str, Any]) -> Found:
-    from aaco.tracelake import baselines
+def _baselines(params: dict[str, Any]) -> Found:
+    from aaco.tracelake.history import baselines
 
-    for found in baselines.list_all(Path(_storage(given).baselines_dir)):
-        if found.baseline:
-            yield found.baseline.name, found.baseline.replicates[0].model or ""
+    for baseline in baselines.list_all(Path(_storage(params).baselines_dir)):
+        if baseline.baseline:
+            yield baseline.baseline.name, baseline.baseline.replicates[0].model or ""
 
 
-def _references(given: dict[str, Any]) -> Found:
-    yield from _baselines(given)
-    yield from _sessions(given)
+def _references(params: dict[str, Any]) -> Found:
+    yield from _baselines(params)
+    yield from _sessions(params)
 
 
 LOOK: dict[str, Callable[[dict[str, Any]], Found]] = {

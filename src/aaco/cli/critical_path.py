@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import distrust, manual, options, say
 
 if TYPE_CHECKING:
-    from aaco.analytics.critical_path.answer import Path as Way
+    from aaco.analytics.critical_path.answer import CriticalPath as Way
     from aaco.analytics.critical_path.summary import CriticalPaths
     from aaco.core.session import Session
 
@@ -20,17 +20,17 @@ SLOWEST = 100.0
 
 def _scale(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> tuple[tuple[str, float], ...]:
     """KERNEL=FACTOR; a kernel's name may hold `=`."""
-    found = []
-    for given in value:
-        name, equals, factor = given.rpartition("=")
+    scales = []
+    for pair in value:
+        name, equals, factor = pair.rpartition("=")
         try:
             number = float(factor)
         except ValueError:
             number = -1.0
         if not (name and equals and 0 <= number <= SLOWEST):
-            raise click.BadParameter(f"{given!r}: KERNEL=FACTOR, with a factor from 0 to {SLOWEST:g}")
-        found.append((name, number))
-    return tuple(found)
+            raise click.BadParameter(f"{pair!r}: KERNEL=FACTOR, with a factor from 0 to {SLOWEST:g}")
+        scales.append((name, number))
+    return tuple(scales)
 
 
 @manual.command("critical-path")
@@ -49,37 +49,38 @@ def critical_path(session: str | None, named: str | None, scales: tuple[tuple[st
     time exactly. A kernel that is not on it gains nothing by being faster.
     """
     from aaco.core.session import find
-    from aaco.report.critical_path import rows
     from aaco.report.format import pad
+    from aaco.report.sections.findings.critical_path import rows
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    found = find(session or named or "latest", root)
-    paths, known = _paths(found, bool(scales))
+    asked_session = find(options.one_session(session, named), root)
+    distrust.warn(asked_session)
+    paths, critical = _paths(asked_session, bool(scales))
     answers = [_answer(number, path, scales) for number, path in enumerate(paths)] if scales else []
     if as_json:
-        say.document(known.document() | {"session_id": found.id, "what_if": answers})
+        say.document(critical.document() | {"session_id": asked_session.id, "what_if": answers})
         return
-    for row in rows(known):
+    for row in rows(critical):
         say.line(f"{pad(row.label, 41)} {row.text}".rstrip())
-    for one in answers:
-        say.line(_said(one, len(answers) > 1))
+    for answer in answers:
+        say.line(_said(answer, len(answers) > 1))
 
 
-def _paths(session: Session, anew: bool) -> tuple[list[Way], CriticalPaths]:
-    """The paths, which are found anew where they are asked for or the session does not keep what they are."""
+def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]:
+    """Return the paths; recompute them on request or if the session does not keep them."""
     from aaco.analytics.critical_path.summary import CriticalPaths, summarise
     from aaco.core.errors import UsageError
     from aaco.core.readings import Absent
-    from aaco.examinations import inferences
-    from aaco.examinations.critical_path import DOCUMENT, find
-    from aaco.tracelake import documents
+    from aaco.steps import measured_part
+    from aaco.steps.findings.critical_path import find
+    from aaco.tracelake import documents, layout
 
-    kept = documents.read(session, DOCUMENT)
-    known = CriticalPaths.of(kept) if kept else None
-    if known and known.paths and not anew:
-        return [], known
+    kept = documents.read(session, layout.finding("critical_path"))
+    stored = CriticalPaths.of(kept) if kept else None
+    if stored and stored.paths and not recompute:
+        return [], stored
     try:
-        paths = find(inferences.of(session))
+        paths = find(measured_part.of(session))
     except Absent as reason:
         raise UsageError(f"session {session.id}: {reason}", "aaco check SESSION") from reason
     if not paths:
@@ -93,25 +94,25 @@ def _answer(number: int, path: Way, scales: tuple[tuple[str, float], ...]) -> di
     from aaco.analytics.critical_path.answer import what_if
     from aaco.core.errors import UsageError
 
-    chosen: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for part, factor in scales:
         matching = [name for name in path.events.names if part == name] or [name for name in path.events.names
                                                                             if part in name]
         if not matching:
             raise UsageError(f"no kernel's name holds {part!r}", "aaco kernels SESSION  # lists them")
-        chosen |= dict.fromkeys(matching, factor)
-    window = what_if(path, chosen)
-    return {"path": number, "kernels": chosen, "window_ns": path.window_ns, "what_if_ns": window,
+        factors |= dict.fromkeys(matching, factor)
+    window = what_if(path, factors)
+    return {"path": number, "kernels": factors, "window_ns": path.window_ns, "what_if_ns": window,
             "speedup": path.window_ns / window if window else None}
 
 
-def _said(found: dict[str, Any], several: bool) -> str:
+def _said(answer: dict[str, Any], several: bool) -> str:
     from aaco.report.format import duration, kernel
 
-    one = next(iter(found["kernels"]))
-    names = kernel(one, 40) if len(found["kernels"]) == 1 else f"{len(found['kernels'])} kernels"
-    factors = "x, ".join(f"{factor:g}" for factor in sorted(set(found["kernels"].values())))
-    gain = f", {found['speedup']:.3f}x as fast" if found["speedup"] else ""
-    before = f"path {found['path']}: " if several else ""
-    return (f"{before}with {names} at {factors}x: {duration(found['what_if_ns'])} instead of "
-            f"{duration(found['window_ns'])}{gain}")
+    kernel_name = next(iter(answer["kernels"]))
+    names = kernel(kernel_name, 40) if len(answer["kernels"]) == 1 else f"{len(answer['kernels'])} kernels"
+    factors = "x, ".join(f"{factor:g}" for factor in sorted(set(answer["kernels"].values())))
+    gain = f", {answer['speedup']:.3f}x as fast" if answer["speedup"] else ""
+    before = f"path {answer['path']}: " if several else ""
+    return (f"{before}with {names} at {factors}x: {duration(answer['what_if_ns'])} instead of "
+            f"{duration(answer['window_ns'])}{gain}")

@@ -13,7 +13,7 @@ from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import Exit, NoBaseline, UsageError
 
 if TYPE_CHECKING:
-    from aaco.pipeline import Contrast
+    from aaco.workflows.judge import Contrast
 
 
 @manual.command()
@@ -37,22 +37,22 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
     imported traces there is no verdict: what changed between them is shown, exact in ns.
     """
     baseline, session = _sides(references, baseline, session)
-    from aaco import imported, pipeline
-    from aaco.compare import Request
     from aaco.core.session import find
     from aaco.governance.verdict import exit_code
-    from aaco.report import verdict
+    from aaco.report.sections import verdict
+    from aaco.workflows import judge
+    from aaco.workflows.compare_runs import DiffRequest
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
-    chosen = find(session, settings.config.storage.sessions_dir)
-    if imported.is_imported(chosen):
-        _contrast(pipeline.contrast(baseline, chosen, settings), chosen.id, as_json)
+    current = find(session, settings.config.storage.sessions_dir)
+    if current.record.is_import:
+        _contrast(judge.contrast(baseline, current, settings), current.id, as_json)
         return
     analysis = settings.config.analysis
-    request = Request(analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force,
-                      analysis.false_alarm_pct)
+    request = DiffRequest(analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force,
+                          analysis.false_alarm_pct)
     try:
-        judged = pipeline.diff(baseline, chosen, settings, request)
+        judged = judge.diff(baseline, current, settings, request)
     except NoBaseline as error:
         if strict:
             error.exit_code = Exit.INCONCLUSIVE
@@ -65,21 +65,21 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
     sys.exit(exit_code(judged, strict))
 
 
-def _contrast(found: Contrast, session: str, as_json: bool) -> None:
-    from aaco.report import tracediff
+def _contrast(contrast: Contrast, session: str, as_json: bool) -> None:
+    from aaco.report.sections import tracediff
 
-    document = found.change.document()
+    document = contrast.change.document()
     if as_json:
         say.document(document)
     else:
-        say.text(tracediff.render(document, found.baseline.id, session))
+        say.text(tracediff.render(document, contrast.baseline.id, session))
 
 
 def _sides(references: tuple[str, ...], baseline: str | None, session: str | None) -> tuple[str, str]:
-    given = list(references)
-    baseline = baseline or (given.pop(0) if given else None)
-    session = session or (given.pop(0) if given else "latest")
-    if baseline is None or given:
+    listed = list(references)
+    baseline = baseline or (listed.pop(0) if listed else None)
+    session = session or (listed.pop(0) if listed else "latest")
+    if baseline is None or listed:
         raise UsageError("name one baseline and at most one session", "aaco diff BASELINE SESSION; aaco baseline list")
     return baseline, session
 

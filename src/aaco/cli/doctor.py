@@ -19,12 +19,12 @@ def doctor(prepare: bool, as_json: bool) -> None:
         return
     from aaco.collectors.capabilities import examine
 
-    found = examine()
+    capabilities_here = examine()
     if as_json:
-        say.document({"schema_version": 1, "capabilities": [asdict(item) for item in found]})
+        say.document({"schema_version": 1, "capabilities": [asdict(item) for item in capabilities_here]})
         return
-    width = max(len(item.name) for item in found)
-    for item in found:
+    width = max(len(item.name) for item in capabilities_here)
+    for item in capabilities_here:
         mark, text = ("yes", item.detail) if item.available else ("no", item.why_not)
         say.line(f"{item.name:<{width}}  {mark:<4}{text}")
         if not item.available and item.fix:
@@ -32,17 +32,18 @@ def doctor(prepare: bool, as_json: bool) -> None:
 
 
 def _prepare(as_json: bool) -> None:
-    from aaco import capsule
+    from aaco.steps import lab_session
 
-    found = capsule.advice()
+    advice = lab_session.advice()
     if as_json:
-        say.document({"schema_version": 1, "advice": [asdict(each) for each in found]})
+        say.document({"schema_version": 1, "advice": [asdict(piece) for piece in advice]})
         return
-    for each in found:
-        state = each.why_not if each.why_not and not each.commands else "to do" if each.commands else "is so already"
-        say.line(f"{each.knob:<18}{each.meaning}: {state}")
-        for command in each.commands:
+    for piece in advice:
+        refused = piece.why_not if not piece.commands else None
+        state = refused or ("to do" if piece.commands else "is so already")
+        say.line(f"{piece.knob:<18}{piece.meaning}: {state}")
+        for command in piece.commands:
             say.line(f"    {command}")
-        if each.commands and each.why_not:
-            say.line(f"    note: {each.why_not}")
+        if piece.commands and piece.why_not:
+            say.line(f"    note: {piece.why_not}")
     say.line("nothing was changed; aaco lab enter --level strict does it and aaco lab exit puts it back")

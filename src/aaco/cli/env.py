@@ -22,17 +22,17 @@ def env() -> None:
 @options.as_json
 def diff(first: str, second: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Print what differs between the environments of FIRST and SECOND; what changes with every run is left out."""
-    from aaco.collectors import environment
+    from aaco.collectors.inventory import environment
     from aaco.core.session import find
     from aaco.tracelake import documents, layout
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
     lockboxes = [documents.require(find(reference, root), layout.ENVIRONMENT) for reference in (first, second)]
-    found = environment.diff(*lockboxes)
+    differences = environment.diff(*lockboxes)
     if as_json:
-        rows = [{"key": item.key, "first": item.a, "second": item.b} for item in found]
+        rows = [{"key": item.key, "first": item.a, "second": item.b} for item in differences]
         say.document({"schema_version": 1, "differences": rows})
         return
-    for item in found:
+    for item in differences:
         say.lines((item.key, f"  {first}: {item.a}", f"  {second}: {item.b}"))
-    say.line(f"{len(found)} differences")
+    say.line(f"{len(differences)} differences")

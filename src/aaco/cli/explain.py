@@ -1,4 +1,4 @@
-"""`aaco explain`: the definition behind a number."""
+"""`aaco explain`: the definition of a number."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def explain(metric: str, session: str | None, named: str | None, config_file: Pa
     """Say what METRIC means (name or alias, such as KAR), and its value in SESSION, by default the latest."""
     from aaco.analytics import metrics
     from aaco.core import registry
-    from aaco.report import definition
+    from aaco.report.sections import definition
 
     registry.load(metrics, "aaco.metrics")
-    found = registry.find_metric(metric)
-    if found is None:
+    declared = registry.find_metric(metric)
+    if declared is None:
         names = [*registry.METRICS, *(alias for item in registry.METRICS.values() for alias in item.aliases)]
         raise UsageError(f"no metric {metric!r}{meant(metric, names)}", "aaco features --json  # names them")
-    reading = _reading(found.name, session or named, config_file, sessions_dir)
+    reference = options.one_session(session, named) if session or named else None
+    reading = _reading(declared.name, reference, config_file, sessions_dir)
     if as_json:
-        say.document(definition.document(found, reading))
+        say.document(definition.document(declared, reading))
     else:
-        say.text(definition.render(found, reading))
+        say.text(definition.render(declared, reading))
 
 
 def _reading(name: str, reference: str | None, config_file: Path | None, sessions_dir: Path | None) -> Reading | None:
@@ -47,9 +48,9 @@ def _reading(name: str, reference: str | None, config_file: Path | None, session
 
     settings = options.settings(config_file, sessions_dir)
     try:
-        chosen = find(reference or "latest", settings.config.storage.sessions_dir)
+        session_read = find(reference or "latest", settings.config.storage.sessions_dir)
     except AacoError:
         if reference:
             raise
         return None
-    return pipeline.explain(chosen, settings).readings[name]
+    return pipeline.explain(session_read, settings).readings[name]

@@ -10,7 +10,7 @@ import click
 from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
-    from aaco.report.points import Point
+    from aaco.report.exporters.points import Point
 
 live = click.option("--live", is_flag=True, help="Instead of a session: what this machine's devices tell now.")
 
@@ -39,7 +39,7 @@ def prometheus(session: str | None, named: str | None, live: bool, output: Path 
     `aaco serve` answers the same at /metrics, for Prometheus to ask itself.
     """
     from aaco.core.files import write_atomically
-    from aaco.report import prometheus as report
+    from aaco.report.exporters import prometheus as report
 
     points, absent = _points(session, named, live, config_file, sessions_dir)
     if as_json:
@@ -73,7 +73,7 @@ def otlp(session: str | None, named: str | None, live: bool, endpoint: str | Non
     By OTLP over HTTP, with OpenTelemetry's own exporter, which also takes its settings (headers, certificates) from
     the environment. Needs pip install 'aaco[otlp]'.
     """
-    from aaco.telemetry.otlp import send
+    from aaco.workflows.export_otlp import send
 
     points, absent = _points(session, named, live, config_file, sessions_dir)
     sent = send(points, endpoint, timeout_s) if points else 0
@@ -87,20 +87,20 @@ def otlp(session: str | None, named: str | None, live: bool, endpoint: str | Non
 
 def _points(session: str | None, named: str | None, live: bool, config_file: Path | None,
             sessions_dir: Path | None) -> tuple[list[Point], list[str]]:
-    """The points asked for, and why devices have none. Raises UsageError for two questions at once."""
+    """Return the requested points, and why devices have none. Raise UsageError for two requests at once."""
     from aaco.core.errors import UsageError
-    from aaco.report import points
+    from aaco.report.exporters import points
 
     if live:
         if session or named:
             raise UsageError("--live is of now, a session is of then", "ask for one of them")
-        from aaco import telemetry
+        from aaco.steps.device import telemetry_now
 
-        told = telemetry.now()
-        return points.of_devices(told.devices), told.absent
+        readings_now = telemetry_now.now()
+        return points.of_devices(readings_now.devices), readings_now.absent
     from aaco import pipeline
     from aaco.core.session import find
 
     settings = options.settings(config_file, sessions_dir)
-    chosen = find(options.one_session(session, named), settings.config.storage.sessions_dir)
-    return points.of_session(pipeline.explain(chosen, settings)), []
+    exported = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    return points.of_session(pipeline.explain(exported, settings)), []

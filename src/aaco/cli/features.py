@@ -31,35 +31,36 @@ def features(sessions: tuple[str, ...], iterations: bool, form: str, config_file
 
     form = "json" if as_json else form
     settings = options.settings(config_file, sessions_dir)
-    found = [pipeline.explain(find(name, settings.config.storage.sessions_dir), settings)
-             for name in sessions or ("latest",)]
+    explanations = [pipeline.explain(find(name, settings.config.storage.sessions_dir), settings)
+                    for name in sessions or ("latest",)]
     if iterations:
-        rows = [{"session_id": one.session_id} | row for one in found
-                for row in one.tables["iteration_features"].to_pylist()] if _all_have(found) else []
+        rows = [{"session_id": explanation.session_id} | row for explanation in explanations
+                for row in explanation.tables["iteration_features"].to_pylist()] if _all_have(explanations) else []
     else:
-        rows = [_session(one, form) for one in found]
+        rows = [_session(explanation, form) for explanation in explanations]
     if form == "json":
         say.document({"schema_version": 1, "rows": rows})
     else:
         say.text(_csv(rows))
 
 
-def _all_have(found: list[Any]) -> bool:
+def _all_have(explanations: list[Any]) -> bool:
     from aaco.core.errors import UsageError
 
-    for one in found:
-        if "iteration_features" not in one.tables:
-            raise UsageError(f"session {one.session_id} has no iterations: "
-                             + one.absent.get("metrics/iteration_features.parquet", "it was made by an older version"),
+    for explanation in explanations:
+        if "iteration_features" not in explanation.tables:
+            raise UsageError(f"session {explanation.session_id} has no iterations: "
+                             + explanation.absent.get("metrics/iteration_features.parquet",
+                                                      "it was made by an older version"),
                              "aaco analyze SESSION  # derives tables anew")
     return True
 
 
 def _session(explained: Any, form: str) -> dict[str, Any]:
-    from aaco.analytics.features import of_session
+    from aaco.analytics.quality.features import of_session
 
-    known = of_session(explained.readings)
-    values = known if form == "json" else {name: item["value"] for name, item in known.items()}
+    feature_values = of_session(explained.readings)
+    values = feature_values if form == "json" else {name: item["value"] for name, item in feature_values.items()}
     return {"session_id": explained.session_id, **values}
 
 

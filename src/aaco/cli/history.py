@@ -1,4 +1,4 @@
-"""`aaco history`: what was measured, session by session, and what was said of it."""
+"""`aaco history`: the measurements, session by session, and the statements about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from aaco.tracelake.history import History, Key
+    from aaco.tracelake.history.history import History, Key
 
 benchmark = click.argument("benchmark")
 metric = click.option("--metric", default="latency_ms", show_default=True, help="Which of its values.")
@@ -38,18 +38,19 @@ def history() -> None:
 def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
         as_json: bool) -> None:
     """Put SESSIONS (by default the latest) into the history, without a baseline's name."""
-    from aaco import pipeline
     from aaco.core.session import find
     from aaco.report.format import plural
+    from aaco.workflows import judge
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
-    found = [find(reference, settings.config.storage.sessions_dir) for reference in sessions or ("latest",)]
-    counts = pipeline.remember(found, settings)
+    added_sessions = [find(reference, settings.config.storage.sessions_dir) for reference in sessions or ("latest",)]
+    counts = judge.remember(added_sessions, settings)
     if as_json:
-        rows = [{"session_id": one.id, "added": count} for one, count in zip(found, counts, strict=True)]
+        rows = [{"session_id": session_added.id, "added": count}
+                for session_added, count in zip(added_sessions, counts, strict=True)]
         say.document({"schema_version": 1, "sessions": rows})
         return
-    for session, added in zip(found, counts, strict=True):
+    for session, added in zip(added_sessions, counts, strict=True):
         say.line(f"{session.id}: " + (f"{plural(added, 'value')} added" if added else "already there"))
 
 
@@ -63,7 +64,7 @@ def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Pa
 
     The same file twice is once. All of the files are taken in, or nothing.
     """
-    from aaco import histories
+    from aaco.workflows import history as histories
 
     store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     added, read, timeless = histories.take_in(store, paths)
@@ -173,7 +174,7 @@ def branch(name: str, commit: str, parent: str | None, baselines_dir: Path | Non
 
 
 def _open(baselines_dir: Path | None, config_file: Path | None) -> History:
-    from aaco.tracelake import history as store
+    from aaco.tracelake.history import history as store
 
     storage = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage
     opened = store.History.open(storage.baselines_dir / store.NAME, create=False)
@@ -184,23 +185,23 @@ def _open(baselines_dir: Path | None, config_file: Path | None) -> History:
 def _key(opened: History, benchmark: str, metric: str, machine: str | None, configuration: str | None) -> Key:
     """The one key that is meant. Raises UsageError."""
     named = [key for key in opened.keys() if (key.benchmark, key.metric) == (benchmark, metric)]  # noqa: SIM118
-    found = [key for key in named
-             if key.machine.startswith(machine or "") and key.config.startswith(configuration or "")]
-    if not found:
+    keys = [key for key in named
+            if key.machine.startswith(machine or "") and key.config.startswith(configuration or "")]
+    if not keys:
         raise UsageError(f"no history of {benchmark} {metric} there", "aaco history list")
-    if len(found) > 1:
-        both = "; ".join(f"--machine {key.machine or '-'} --configuration {key.config or '-'}" for key in found[:4])
+    if len(keys) > 1:
+        both = "; ".join(f"--machine {key.machine or '-'} --configuration {key.config or '-'}" for key in keys[:4])
         raise UsageError(f"{benchmark} {metric} was measured on several machines or configurations", both)
-    return found[0]
+    return keys[0]
 
 
 def _session(opened: History, key: Key, reference: str) -> str:
     """The session of this history that is meant; what names none is left to the history to refuse."""
-    known = opened.sessions(key)["session_id"].to_pylist()
+    session_ids = opened.sessions(key)["session_id"].to_pylist()
     if reference == "latest":
-        return str(known[-1])
-    found = [name for name in known if name.startswith(reference)]
-    return found[0] if len(found) == 1 else reference
+        return str(session_ids[-1])
+    matching = [name for name in session_ids if name.startswith(reference)]
+    return matching[0] if len(matching) == 1 else reference
 
 
 def _summary(opened: History, key: Key) -> dict[str, Any]:

@@ -16,7 +16,7 @@ LISTED = 5
 
 
 class _Named(click.Path):
-    """A path that names something: Path("") would be the working directory, and all that lies in it."""
+    """A path that names something: Path("") would be the working directory and everything in it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
@@ -32,26 +32,28 @@ class _Named(click.Path):
 @click.option("--tag", default="", help="A label to find the session by.")
 @click.option("--latency", metavar="FILE|MS", help="How long a step takes without the profiler: milliseconds, or a "
               "CSV file of single steps. A profiler stretches what the host does; this sets it right.")
+@click.option("--steps", metavar="N", type=click.IntRange(1), help="How many steps the capture holds, for --latency, "
+              "where it has no markers of steps.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
 def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, tag: str, latency: str | None,
-            config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+            steps: int | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """Turn captures into one session and print its report.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
     """
     from aaco import pipeline
-    from aaco.report import document, terminal
+    from aaco.report.renderers import json_report, terminal
     from aaco.tracelake.memory import frugal
 
     frugal()
     settings = options.settings(config_file, sessions_dir)
     with talk() as show:
-        run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency)
+        run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps)
     say_what_was_left(run.explanation.captures)
     if as_json:
-        say.document(document.render(run.explanation))
+        say.document(json_report.render(run.explanation))
         return
     say.text(terminal.render(run.explanation, options.style()))
 

@@ -25,13 +25,14 @@ def instructions(session: str | None, named: str | None, parts: str, config_file
     """
     from aaco.core.errors import UsageError
     from aaco.core.session import find
-    from aaco.report import instructions as report
+    from aaco.report.sections.findings import instructions as report
     from aaco.tracelake import documents, layout
 
-    found = find(session or named or "latest", options.settings(config_file, sessions_dir).config.storage.sessions_dir)
-    document = documents.read(found, layout.EXAMINED["instructions"])
+    chosen_session = find(options.one_session(session, named),
+                          options.settings(config_file, sessions_dir).config.storage.sessions_dir)
+    document = documents.read(chosen_session, layout.finding("instructions"))
     if not document:
-        raise UsageError(f"session {found.id} holds no thread trace and no samples of the program counter",
+        raise UsageError(f"session {chosen_session.id} holds no thread trace and no samples of the program counter",
                          "rocprofv3 --att -d FOLDER -- PROGRAM, then aaco import FOLDER")
     if as_json:
         say.document(document)

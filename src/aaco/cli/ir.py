@@ -21,17 +21,17 @@ def ir(file: Path, top: int, as_json: bool) -> None:
     Programs: LLVM IR, MLIR (Triton, ROCm), MIGraphX. Logs: -time-passes, -mlir-timing, -ftime-trace, dumps after each
     pass, MIGRAPHX_TIME_PASSES, MIGRAPHX_TRACE_COMPILE.
     """
-    from aaco.analytics.ir import document
+    from aaco.analytics.compiler import document
     from aaco.core.errors import BadCapture
-    from aaco.profiler.jsonfile import content
-    from aaco.report.ir import lines
+    from aaco.profiler.io.jsonfile import content
+    from aaco.report.sections.ir import lines
 
-    found = document(content(file, MOST_BYTES).decode(errors="replace"))
-    if found is None:
+    read = document(content(file, MOST_BYTES).decode(errors="replace"))
+    if read is None:
         raise BadCapture(f"{file}: neither a program nor a log of passes that is known",
                          "aaco ir --help names those that are; aaco isa reads code objects and assembly")
     if as_json:
-        say.document(found)
+        say.document(read)
         return
-    for line in lines(found, top):
+    for line in lines(read, top):
         say.line(line.rstrip())

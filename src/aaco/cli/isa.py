@@ -19,8 +19,9 @@ def isa(file: Path, as_json: bool) -> None:
     allows no more.
     """
     from aaco.core.errors import BadCapture
-    from aaco.profiler import assembly, code_object, jsonfile
-    from aaco.report import isa as shown
+    from aaco.profiler.formats.code_object import assembly, code_object
+    from aaco.profiler.io import jsonfile
+    from aaco.report.sections import isa as shown
 
     jsonfile.beginning(file)
     if assembly.recognises(file):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import distrust, manual, options, say
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 NAME = 46  # columns of the terminal that a kernel's name may take
 FAMILY = 12
 TIMES = {"total_ns": "total", "mean_ns": "mean", "p50_ns": "median", "p99_ns": "p99"}
-WIDE = 120  # columns that the whole table takes
-NARROW = 51  # columns that all but the name take without family and median
+WIDE = 138  # columns that the whole table takes
+NARROW = 60  # columns that all but the name take without family, median and p99
+UNLIMITED = 51  # the same with p99, where no limit is known
 
 
 @manual.command()
@@ -34,14 +35,15 @@ def kernels(session: str | None, named: str | None, top: int, by: str, against: 
     from aaco.core.session import find
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    found = find(session or named or "latest", root)
+    chosen_session = find(options.one_session(session, named), root)
     if against is not None:
-        _differences(find(against, root), found, top, as_json)
+        _differences(find(against, root), chosen_session, top, as_json)
         return
-    rows, others = _top(found, top, by)
+    rows, others = _top(chosen_session, top, by)
+    distrust.warn(chosen_session)
     if as_json:
         listed = "families" if by == "family" else "kernels"
-        say.document({"schema_version": 1, "session_id": found.id, listed: rows, "others": others})
+        say.document({"schema_version": 1, "session_id": chosen_session.id, listed: rows, "others": others})
         return
     for line in _family_lines(rows) if by == "family" else _lines(rows, say.columns()):
         say.line(line)
@@ -50,15 +52,15 @@ def kernels(session: str | None, named: str | None, top: int, by: str, against: 
 
 
 def _differences(before: Session, after: Session, top: int, as_json: bool) -> None:
-    from aaco.analytics.drift import drift
-    from aaco.examinations import fingerprints
-    from aaco.report import drift as shown
+    from aaco.analytics.kernels.drift import drift
+    from aaco.report.sections import drift as shown
+    from aaco.steps.findings import fingerprints
 
-    found = drift(fingerprints.kept(before), fingerprints.kept(after))
+    changes = drift(fingerprints.kept(before), fingerprints.kept(after))
     if as_json:
-        say.document(shown.document(found, before.id, after.id))
+        say.document(shown.document(changes, before.id, after.id))
         return
-    for line in shown.lines(found, top):
+    for line in shown.lines(changes, top):
         say.line(line)
 
 
@@ -71,7 +73,7 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
         raise UsageError(f"session {session.id} has no kernels summed by name", "aaco info SESSION  # says why")
     table = store.read(session, KERNEL_GROUPS)
     if by == "family":
-        from aaco.analytics.kernel_groups import by_family
+        from aaco.analytics.kernels.kernel_groups import by_family
 
         table = by_family(table)
     rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
@@ -79,22 +81,23 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
 
 
 def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
-    """A table; without family and median where `columns` are too few for them."""
+    """A table; without family, median and, for the limit, p99 where `columns` are too few for them."""
     from aaco.report.format import cut, duration, kernel, pad, percent
+    from aaco.report.sections.findings.kernel_classes import words
 
-    wide = columns >= WIDE
-    name = NAME if wide else max(20, columns - NARROW)
-    times = [time for time in TIMES if wide or time != "p50_ns"]
+    wide, limited = columns >= WIDE, any(row["limit"] for row in rows)
+    name = NAME if wide else max(20, columns - (NARROW if limited else UNLIMITED))
+    times = [time for time in TIMES if wide or not (time == "p50_ns" or (limited and time == "p99_ns"))]
     family = f"{'family':<{FAMILY}}" if wide else ""
     lines = [f"{'kernel':<{name}}{family}{'share':>8}{'total':>11}{'calls':>10}"
-             + "".join(f"{TIMES[time]:>11}" for time in times[1:])]
+             + "".join(f"{TIMES[time]:>11}" for time in times[1:]) + ("  limit" if limited else "")]
     for row in rows:
         shown = [_cell(None if row[key] is None else duration(row[key]), 11) for key in times]
         share = row["pct_of_kernel_time"]
         lines.append(pad(kernel(row["kernel_name"] or "unnamed", name - 1), name)
                      + (pad(cut(row["family"] or "", FAMILY - 1), FAMILY) if wide else "")
                      + _cell(None if share is None else percent(share / 100), 8) + shown[0]
-                     + f"{row['calls']:>10,}" + "".join(shown[1:]))
+                     + f"{row['calls']:>10,}" + "".join(shown[1:]) + f"  {words(row['limit'])}".rstrip())
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`aaco lab`: a quiet machine for the length of a command, or until it is asked back."""
+"""`aaco lab`: a quiet machine for the length of a command, or until `aaco lab exit`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
-    from aaco.capsule import Request
+    from aaco.steps.lab_session import LaboratoryRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 POLICIES = ("compact", "spread", "numa-local", "socket-local", "no-smt", "pairs")
@@ -61,18 +61,18 @@ def asking(function: F) -> F:
     return function
 
 
-def request(given: dict[str, Any]) -> Request:
+def request(arguments: dict[str, Any]) -> LaboratoryRequest:
     """Takes the options of `asking` out of `given`."""
-    from aaco.capsule import Request
     from aaco.core.errors import UsageError
     from aaco.laboratory.levels import level
+    from aaco.steps.lab_session import LaboratoryRequest
 
-    if given["gpu_level"] and (given["gpu_clock_mhz"] or given["gpu_memory_clock_mhz"]):
+    if arguments["gpu_level"] and (arguments["gpu_clock_mhz"] or arguments["gpu_memory_clock_mhz"]):
         raise UsageError("a GPU's clock is held under the level manual: --gpu-level and a clock exclude each other",
                          "--gpu-clock, --gpu-memory-clock, or --gpu-level")
-    limits = {name: value for name in LIMITS if (value := given.pop(name))}
-    return Request(level(given.pop("level")), limits=limits,
-                   **{name: given.pop(name) for name in ("cpus", "policy", "count")})
+    limits = {name: value for name in LIMITS if (value := arguments.pop(name))}
+    return LaboratoryRequest(level(arguments.pop("level")), limits=limits,
+                             **{name: arguments.pop(name) for name in ("cpus", "policy", "count")})
 
 
 @manual.group()
@@ -85,21 +85,23 @@ def lab() -> None:
 @asking
 @click.option("--manifest", type=options.NewFile(), help="Write the capsule's manifest (JSON) here.")
 @options.config_file
-def run(command: tuple[str, ...], manifest: Path | None, config_file: Path | None, **given: Any) -> None:
+def run(command: tuple[str, ...], manifest: Path | None, config_file: Path | None, **arguments: Any) -> None:
     """Run CMD in a laboratory; exit as it does, with 128 + N when signal N ended it.
 
     Everything is put back at the end, also when this is killed. What was asked and what holds is said on stderr.
     """
-    from aaco import capsule
-    from aaco.collectors import environment
-    from aaco.core import files
     from aaco.laboratory import command as program
 
+    with program.signals_held():  # some of these start threads
+        from aaco.collectors.inventory import environment
+        from aaco.core import files
+        from aaco.steps import lab_session
+
     program.find(command[0])
-    env, began = environment.capture(Path.cwd()) if manifest else {}, capsule.now()
-    with capsule.quiet(request(given), options.settings(config_file)) as made:
+    env, began = environment.capture(Path.cwd()) if manifest else {}, lab_session.now()
+    with lab_session.quiet(request(arguments), options.settings(config_file)) as made:
         code = program.run(made, command)
-        document = capsule.manifest(made, env, began, capsule.now())
+        document = lab_session.manifest(made, env, began, lab_session.now())
     if manifest:
         files.write_json(manifest, document)
     _say(document)
@@ -110,11 +112,11 @@ def run(command: tuple[str, ...], manifest: Path | None, config_file: Path | Non
 @asking
 @options.config_file
 @options.as_json
-def enter(config_file: Path | None, as_json: bool, **given: Any) -> None:
+def enter(config_file: Path | None, as_json: bool, **arguments: Any) -> None:
     """Turn the host's knobs of a level and leave them so, until `aaco lab exit`."""
-    from aaco import capsule
+    from aaco.steps import lab_session
 
-    document = capsule.enter(request(given), options.settings(config_file))
+    document = lab_session.enter(request(arguments), options.settings(config_file))
     if as_json:
         say.document(document)
     else:
@@ -127,17 +129,17 @@ def enter(config_file: Path | None, as_json: bool, **given: Any) -> None:
 @options.as_json
 def exit_(manifest: Path | None, config_file: Path | None, as_json: bool) -> None:
     """Put everything back that `aaco lab enter` changed, and say what had drifted meanwhile."""
-    from aaco import capsule
     from aaco.core import files
+    from aaco.steps import lab_session
 
-    document = capsule.exit_(options.settings(config_file))
+    document = lab_session.exit_(options.settings(config_file))
     if manifest:
         files.write_json(manifest, document)
     if as_json:
         say.document(document)
         return
-    for each in document["drift"]:
-        say.line(f"drifted: {each['knob']} {each['target']}: was {each['asked']}, is {each['now']}")
+    for drifted in document["drift"]:
+        say.line(f"drifted: {drifted['knob']} {drifted['target']}: was {drifted['asked']}, is {drifted['now']}")
     _say_undone(document["undone"])
 
 
@@ -148,18 +150,18 @@ def status(config_file: Path | None, as_json: bool) -> None:
     """The laboratories that run, are entered, or were left behind."""
     from dataclasses import asdict
 
-    from aaco import capsule
     from aaco.laboratory import journal
+    from aaco.steps import lab_session
 
-    found = list(journal.accounts(capsule.folder(options.settings(config_file))))
+    accounts = list(journal.accounts(lab_session.folder(options.settings(config_file))))
     if as_json:
         say.document({"schema_version": 1, "laboratories": [
-            {"lab": each.lab, "state": capsule.state(each), "owner": each.owner.model_dump(),
-             "changes": [asdict(change) for change in each.changes]} for each in found]})
+            {"lab": account.lab, "state": lab_session.state(account), "owner": account.owner.model_dump(),
+             "changes": [asdict(change) for change in account.changes]} for account in accounts]})
         return
-    for each in found:
-        say.line(f"{each.lab}  {capsule.state(each)}, {len(each.changes)} changes noted")
-    if not found:
+    for account in accounts:
+        say.line(f"{account.lab}  {lab_session.state(account)}, {len(account.changes)} changes noted")
+    if not accounts:
         say.line("no laboratory: nothing of this machine is changed by aaco")
 
 
@@ -170,18 +172,18 @@ def restore(config_file: Path | None, as_json: bool) -> None:
     """Put back by hand what a killed laboratory left; harmless at any time."""
     from dataclasses import asdict
 
-    from aaco import capsule
     from aaco.core.errors import Exit
+    from aaco.steps import lab_session
 
-    done = capsule.restore(options.settings(config_file))
-    undone = [asdict(each) for _, list_ in done for each in list_]
+    done = lab_session.restore(options.settings(config_file))
+    undone = [asdict(reverted) for _, list_ in done for reverted in list_]
     if as_json:
         say.document({"schema_version": 1, "undone": undone})
     else:
         _say_undone(undone)
     if not done and not as_json:
         say.line("nothing was left to restore")
-    if any(each["fate"] == "refused" for each in undone):
+    if any(reverted["fate"] == "refused" for reverted in undone):
         raise SystemExit(Exit.TOOL_ERROR)
 
 
@@ -193,30 +195,31 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
     """What two capsules do not share, by their manifests: hardware, software, knobs asked and held."""
     from dataclasses import asdict
 
-    from aaco import capsule
+    from aaco.steps import lab_session
 
-    found = capsule.differences(*(capsule.load(path) for path in (a, b)))
+    differences = lab_session.differences(*(lab_session.load(path) for path in (a, b)))
     if as_json:
-        say.document({"schema_version": 1, "differences": [asdict(each) for each in found]})
+        say.document({"schema_version": 1, "differences": [asdict(difference) for difference in differences]})
         return
-    for each in found:
-        say.line(f"{each.key}: {each.a} -> {each.b}")
-    if not found:
+    for difference in differences:
+        say.line(f"{difference.key}: {difference.a} -> {difference.b}")
+    if not differences:
         say.line("the same experiment: nothing differs but the time")
 
 
 def _say(document: dict[str, Any], line: Callable[[str], None] = say.aside) -> None:
-    """A line per knob: asked, whether it holds, why not."""
-    for each in document["knobs"]:
-        values = ", ".join(dict.fromkeys(each["asked"].values()))
-        why = ": ".join(filter(None, (values, each["why_not"])))
-        line(f"{each['knob']:<20}{MARKS[each['held']]:<5}{why}")
-    for each in document["drift"]:
-        line(f"drifted: {each['knob']} {each['target']}: asked {each['asked']}, is {each['now']}")
+    """Yield a line per knob: the request, whether it took effect, why not."""
+    for knob in document["knobs"]:
+        values = ", ".join(dict.fromkeys(knob["asked"].values()))
+        why = ": ".join(filter(None, (values, knob["why_not"])))
+        line(f"{knob['knob']:<20}{MARKS[knob['held']]:<5}{why}")
+    for knob in document["drift"]:
+        line(f"drifted: {knob['knob']} {knob['target']}: asked {knob['asked']}, is {knob['now']}")
     line(f"level: {document['level']['asked']} asked, {document['level']['achieved']} achieved")
 
 
 def _say_undone(undone: list[dict[str, Any]]) -> None:
-    for each in undone:
-        change, detail = each["change"], f" ({each['detail']})" if each["detail"] else ""
-        say.line(f"{each['fate']:<10}{change['knob']}: {change['target']}: {change['new']} -> {change['old']}{detail}")
+    for reverted in undone:
+        change, detail = reverted["change"], f" ({reverted['detail']})" if reverted["detail"] else ""
+        say.line(f"{reverted['fate']:<10}{change['knob']}: {change['target']}: {change['new']} -> {change['old']}"
+                 f"{detail}")

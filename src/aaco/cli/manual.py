@@ -22,7 +22,7 @@ class Formatter(click.HelpFormatter):
 
 
 class Context(click.Context):
-    """Of a verb whose help is laid out by Formatter."""
+    """For a command with help that Formatter lays out."""
 
     formatter_class = Formatter
 
@@ -33,14 +33,14 @@ class Page(click.Command):
     context_class = Context
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        name, rest = _split(inspect.cleandoc(self.help or ""))
+        name, remaining = _split(inspect.cleandoc(self.help or ""))
         with formatter.section("Name"):
             formatter.write_text(f"{ctx.command_path} - {name}")
         with formatter.section("Synopsis"):
             formatter.write_text(" ".join([ctx.command_path, *self.collect_usage_pieces(ctx)]))
-        if rest:
+        if remaining:
             with formatter.section("Description"):
-                formatter.write_text(rest)
+                formatter.write_text(remaining)
         self.format_options(ctx, formatter)  # of a group also its commands
         if lines := list(_examples(ctx.command_path)):
             with formatter.section("Examples"):
@@ -94,8 +94,8 @@ def _hush(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
 
 def _split(text: str) -> tuple[str, str]:
     """The first sentence, which says what a verb does, and the rest."""
-    found = SENTENCE.match(text)
-    first = found.group() if found else text
+    match = SENTENCE.match(text)
+    first = match.group() if match else text
     return " ".join(first.split()), text[len(first):].strip("\n ")
 
 

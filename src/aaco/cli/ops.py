@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import distrust, manual, options, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,28 +40,29 @@ def ops(session: str | None, named: str | None, top: int, by: str, nested: bool,
     Their work is modelled from the shapes that the profiler recorded (record_shapes=True); an operator whose work is
     not known says why.
     """
-    from aaco.analytics.operator_work import document, summed
+    from aaco.analytics.costs.operator_work import document, summed
     from aaco.core.errors import UsageError
     from aaco.core.session import find
     from aaco.core.tables import OPERATORS
-    from aaco.report.operators import lines
+    from aaco.report.sections.operators import lines
     from aaco.tracelake import store
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    found = find(session or named or "latest", root)
+    chosen_session = find(options.one_session(session, named), root)
+    distrust.warn(chosen_session)
     if shown:
-        _examined(found, shown, top, as_json)
+        _examined(chosen_session, shown, top, as_json)
         return
-    if not store.holds(found, OPERATORS):
-        raise UsageError(f"session {found.id} holds no operators of a framework",
+    if not store.holds(chosen_session, OPERATORS):
+        raise UsageError(f"session {chosen_session.id} holds no operators of a framework",
                          "import a trace of PyTorch's profiler: aaco import TRACE.json")
-    operators = store.read(found, OPERATORS)
+    operators = store.read(chosen_session, OPERATORS)
     if nested:
-        _tree(found.id, operators, top, as_json)
+        _tree(chosen_session.id, operators, top, as_json)
         return
     groups = summed(operators, by)
     if as_json:
-        say.document({"session_id": found.id} | document(groups, by, top))
+        say.document({"session_id": chosen_session.id} | document(groups, by, top))
         return
     for line in lines(groups, by, top):
         say.line(line.rstrip())
@@ -71,38 +72,38 @@ def ops(session: str | None, named: str | None, top: int, by: str, nested: bool,
 
 def _tree(session_id: str, operators: pa.Table, top: int, as_json: bool) -> None:
     from aaco.analytics.attribution.rollup import rollup
-    from aaco.report.modules import listing, loose
+    from aaco.report.sections.findings.attribution import listing, loose
 
-    found = rollup(operators, "module")
-    parts = found.parts[:top]
+    rolled = rollup(operators, "module")
+    parts = rolled.parts[:top]
     if as_json:
-        say.document({"session_id": session_id, "schema_version": 1, "kernels": found.kernels,
-                      "total_ns": found.total_ns, "modules": [asdict(part) for part in parts],
-                      "unattributed": [asdict(one) for one in found.loose], "others": len(found.parts) - len(parts)})
+        say.document({"session_id": session_id, "schema_version": 1, "kernels": rolled.kernels,
+                      "total_ns": rolled.total_ns, "modules": [asdict(part) for part in parts],
+                      "unattributed": [asdict(one) for one in rolled.loose], "others": len(rolled.parts) - len(parts)})
         return
-    for line in (*listing(parts, found.total_ns), *(f"of none: {loose(one)}" for one in found.loose)):
+    for line in (*listing(parts, rolled.total_ns), *(f"of none: {loose(one)}" for one in rolled.loose)):
         say.line(line)
-    if len(found.parts) > len(parts):
-        say.aside(f"{len(found.parts) - len(parts):,} more; --top shows more of them")
+    if len(rolled.parts) > len(parts):
+        say.aside(f"{len(rolled.parts) - len(parts):,} more; --top shows more of them")
 
 
-def _examined(found: Session, shown: str, top: int, as_json: bool) -> None:
+def _examined(session: Session, shown: str, top: int, as_json: bool) -> None:
     """What an examination found, whole: more than the report shows of it."""
     from aaco.core.errors import UsageError
-    from aaco.report import fusion, products
     from aaco.report.format import cut, pad, wrap
+    from aaco.report.sections.findings import fusion, products
     from aaco.tracelake import documents, layout
 
-    document = documents.read(found, layout.EXAMINED[shown])
+    document = documents.read(session, layout.finding(shown))
     if not document:
-        raise UsageError(f"session {found.id} has none: {NONE[shown]}", f"aaco info {found.id}")
+        raise UsageError(f"session {session.id} has none: {NONE[shown]}", f"aaco info {session.id}")
     if as_json:
-        say.document({"session_id": found.id} | document)
+        say.document({"session_id": session.id} | document)
         return
     for title, rows in {"fusion": fusion, "products": products}[shown].sections(document, top):
         say.line(title)
         for row in rows:
-            first, *rest = wrap(row.text, WIDTH - LABEL)
+            first, *more = wrap(row.text, WIDTH - LABEL)
             say.line(f"  {pad(cut(row.label, LABEL - 3), LABEL - 2)}{first}".rstrip())
-            for line in rest:
+            for line in more:
                 say.line(" " * LABEL + line)

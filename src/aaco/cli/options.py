@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from aaco.cli import say
+from aaco.cli.settings import settings as settings  # commands ask options for it, too
 from aaco.core.errors import UsageError
 from aaco.core.presets import PRESETS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from aaco.core.config import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,10 +29,10 @@ class Real(click.FloatRange):
     """A number in a range. Infinities may pass a range, and NaN every range: neither is a number here."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found: float = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
-        return found
+        return number
 
 
 class Warmup(click.IntRange):
@@ -120,7 +120,7 @@ def model(function: F) -> F:
 
 
 def one_model(model: str | None, named: str | None) -> str:
-    """The model that was named, in whichever spelling. Raises UsageError unless there is exactly one."""
+    """Return the model that was named, as argument or option. Raise UsageError unless there is exactly one."""
     if bool(model) == bool(named):
         raise UsageError("name one model, as MODEL or --model MODEL", "aaco models  # lists them")
     return model or named or ""
@@ -148,7 +148,7 @@ def measuring(function: F) -> F:
 
 
 def one_session(session: str | None, named: str | None) -> str:
-    """The session that was named, in whichever spelling; the latest where none was. Raises UsageError for two."""
+    """Return the session that was named, as argument or option; by default the latest. Raise UsageError for two."""
     if session and named:
         raise UsageError("name one session, as SESSION or --session SESSION", "aaco ls  # lists them")
     return session or named or "latest"
@@ -167,13 +167,13 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
 
 def shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
     """Shapes of dynamic inputs by name, each given as NAME=1x3x224x224. Raises UsageError."""
-    found = {}
+    sizes_by_input = {}
     for text in texts:
         name, _, sizes = text.rpartition("=")
         if not name or not all(size.isdecimal() for size in sizes.split("x")):
             raise UsageError(f"--shape {text}: not NAME=1x3x224x224", "--shape input_ids=1x128")
-        found[name] = [int(size) for size in sizes.split("x")]
-    return found
+        sizes_by_input[name] = [int(size) for size in sizes.split("x")]
+    return sizes_by_input
 
 
 def names(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -184,18 +184,3 @@ def names(texts: tuple[str, ...]) -> tuple[str, ...]:
 def style() -> Literal["plain", "colour"]:
     """Colour for a person at a terminal (https://no-color.org), plain text for everything else."""
     return "colour" if say.lively(sys.stdout) and not os.environ.get("NO_COLOR") else "plain"
-
-
-def settings(config_file: Path | None = None, sessions_dir: Path | None = None, preset: str | None = None,
-             **sections: dict[str, Any]) -> Settings:
-    """Resolve the configuration with what the command line says on top; None on the command line means not given."""
-    from aaco.core import config  # pydantic and YAML: not for commands that need no settings
-
-    for name, meant in config.unread(os.environ).items():
-        if meant:
-            say.aside(f"warning: {name} is read by nothing here; did you mean {meant}?", "warning")
-    if sessions_dir is not None:
-        sections.setdefault("storage", {})["sessions_dir"] = sessions_dir
-    given = {name: {key: value for key, value in keys.items() if value is not None}
-             for name, keys in sections.items()}
-    return config.resolve(config_file, preset, {name: keys for name, keys in given.items() if keys})

@@ -32,17 +32,17 @@ def outputs(expected: str, actual: str, precision: str | None, rtol: float | Non
 
     EXPECTED is a session, or a baseline: then its last session. Exits with 3 when an output is different.
     """
-    from aaco import outputs as comparison
     from aaco.core.session import find
-    from aaco.report import outputs as report
+    from aaco.report.sections import outputs as report
+    from aaco.workflows import compare_outputs as comparison
 
     storage = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}).config.storage
     first = comparison.reference(expected, storage.baselines_dir, storage.sessions_dir)
     second = find(actual, storage.sessions_dir)
-    found = comparison.compare(first, second, precision, comparison.tolerance(rtol, atol), force)
+    agreement = comparison.compare(first, second, precision, comparison.tolerance(rtol, atol), force)
     if as_json:
-        say.document(found)
+        say.document(agreement)
     else:
-        say.text(report.render(found))
+        say.text(report.render(agreement))
     code = {"different": Exit.REGRESSION, "unknown": Exit.INCONCLUSIVE if strict else Exit.FINE}
-    sys.exit(code.get(found["status"], Exit.FINE))
+    sys.exit(code.get(agreement["status"], Exit.FINE))

@@ -31,14 +31,15 @@ def perfetto(session: str | None, named: str | None, form: str, output: Path | N
     clock by their collective operations, and what that leaves over is said.
     """
     from aaco.core.session import find
-    from aaco.exporting import export
     from aaco.report.format import duration, exact_ns, plural
+    from aaco.workflows.export_trace import export
 
-    found = find(session or named or "latest", options.settings(config_file, sessions_dir).config.storage.sessions_dir)
-    path = output or Path(found.id + SUFFIX[form])
+    chosen_session = find(options.one_session(session, named),
+                          options.settings(config_file, sessions_dir).config.storage.sessions_dir)
+    path = output or Path(chosen_session.id + SUFFIX[form])
     with talk() as show:
         show.step(f"writing {path}")
-        count, shifts = export(found, path, form, show)
+        count, shifts = export(chosen_session, path, form, show)
     if as_json:
         say.document({"schema_version": 1, "file": str(path), "events": count,
                       "shifts": [dict(each) for each in shifts]})

@@ -39,13 +39,13 @@ def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float |
     """
     from aaco import pipeline
     from aaco.core.plan import Command, Plan
-    from aaco.report import document, terminal
+    from aaco.report.renderers import json_report, terminal
 
     plan = Plan.of_command(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), runs, warmup,
                            telemetry=telemetry, ebpf=ebpf, cool_s=cool_s, tag=tag, lab=lab, lab_cpus=lab_cpus)
     with talk() as show:
         explanation = pipeline.run(plan, options.settings(config_file, sessions_dir), show).explanation
     if as_json:
-        say.document(document.render(explanation))
+        say.document(json_report.render(explanation))
         return
     say.text(terminal.render(explanation, options.style()))

@@ -1,4 +1,4 @@
-"""`aaco report`: one session, in the form asked for."""
+"""`aaco report`: one session, in the requested form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
-    from aaco.report.forms import Form
+    from aaco.report.renderers.output_formats import Form
 
 
 @manual.command()
@@ -30,17 +30,18 @@ def report(session: str | None, named: str | None, form: Form, output: Path | No
     from aaco.core.errors import UsageError
     from aaco.core.files import write_atomically
     from aaco.core.session import find
-    from aaco.report import forms
+    from aaco.report.renderers import output_formats
 
     form, output = "json" if as_json else form, None if output == Path("-") else output
     if form == "pdf" and not output and sys.stdout.isatty():
         raise UsageError("a PDF is not for a terminal", "--output report.pdf")
     settings = options.settings(config_file, sessions_dir)
-    explanation = pipeline.explain(find(session or named or "latest", settings.config.storage.sessions_dir), settings)
+    asked_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    explanation = pipeline.explain(asked_session, settings)
     if form != "pdf" and not output:
-        say.text(forms.render(explanation, form, options.style()))
+        say.text(output_formats.render(explanation, form, options.style()))
         return
-    content = forms.encoded(explanation, form)
+    content = output_formats.encoded(explanation, form)
     if output:
         write_atomically(output, lambda file: file.write(content))
         say.aside(f"wrote {output}")

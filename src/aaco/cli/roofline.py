@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import distrust, manual, options, say
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -37,12 +37,13 @@ def roofline(session: str | None, named: str | None, top: int, svg: Path | None,
     from aaco.core.session import find
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    found = find(session or named or "latest", root)
-    document = _document(found)
+    chosen_session = find(options.one_session(session, named), root)
+    distrust.warn(chosen_session)
+    document = _document(chosen_session)
     if svg:
-        _draw(document, found, svg)
+        _draw(document, chosen_session, svg)
     if as_json:
-        say.document({"schema_version": 1, "session_id": found.id, "roofline": document or None,
+        say.document({"schema_version": 1, "session_id": chosen_session.id, "roofline": document or None,
                       "why_absent": None if document else NO_COUNTERS})
     elif document:
         _say(document, top)
@@ -54,13 +55,13 @@ def roofline(session: str | None, named: str | None, top: int, svg: Path | None,
 def _document(session: Session) -> dict[str, Any]:
     from aaco.tracelake import documents, layout
 
-    return documents.read(session, layout.EXAMINED["roofline"])
+    return documents.read(session, layout.finding("roofline"))
 
 
 def _draw(document: dict[str, Any], session: Session, path: Path) -> None:
     from aaco.core import files
     from aaco.core.errors import UsageError
-    from aaco.report.roofline import draw
+    from aaco.report.sections.findings.roofline import draw
 
     drawing = draw(document)
     if drawing is None:
@@ -72,7 +73,7 @@ def _draw(document: dict[str, Any], session: Session, path: Path) -> None:
 
 
 def _say(document: dict[str, Any], top: int) -> None:
-    from aaco.report.roofline import lines
+    from aaco.report.sections.findings.roofline import lines
 
     for line in lines(document, top):
         say.line(line)

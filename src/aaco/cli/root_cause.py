@@ -35,32 +35,37 @@ def root_cause(session: str | None, named: str | None, baseline: str | None, lev
                as_json: bool) -> None:
     """Say why SESSION (default: latest) is slower than its baseline, and what that rests on.
 
+    What speaks against either side's measurement is named first. Where nothing changed there is nothing to explain.
+
     Every answer's odds are a sum over pieces of evidence, from the tables of both sides; what was not recorded adds
     nothing, so measure with --telemetry. The likelihoods were learnt from planted faults (docs/concepts/root-cause.md).
     """
     from aaco import pipeline
-    from aaco import root_cause as cause
     from aaco.core.session import find
-    from aaco.report import root_cause as report
+    from aaco.report.sections import root_cause as report
+    from aaco.workflows import root_cause as cause
+    from aaco.workflows.compare_runs import DiffRequest
 
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     store, root = settings.config.storage.baselines_dir, settings.config.storage.sessions_dir
-    chosen = find(options.one_session(session, named), root)
+    slower = find(options.one_session(session, named), root)
     if confirm:
-        kept = cause.confirm(store, chosen.id, confirm)
-        say.aside(f"{chosen.id}: {confirm} {'is kept as its cause' if kept else 'was kept as its cause before'}")
+        kept = cause.confirm(store, slower.id, confirm)
+        say.aside(f"{slower.id}: {confirm} {'is kept as its cause' if kept else 'was kept as its cause before'}")
         if baseline is None:
             return
     if baseline is None:
         raise UsageError("why slower than what? name a baseline", "aaco root-cause SESSION --baseline NAME|SESSION")
 
-    def explain(one: Session) -> Explanation:
-        return pipeline.explain(one, settings)
+    def explain(session_given: Session) -> Explanation:
+        return pipeline.explain(session_given, settings)
 
-    found = cause.why(chosen, baseline, explain, store, root)
+    analysis = settings.config.analysis
+    request = DiffRequest(analysis.tolerance_pct, false_alarm_pct=analysis.false_alarm_pct)
+    answer = cause.why(slower, baseline, explain, store, root, request)
     if check:
-        found = cause.check(found, chosen, explain, lambda plan: _again(plan, settings), root)
-    document = found.document()
+        answer = cause.check(answer, slower, explain, lambda plan: _again(plan, settings), root)
+    document = answer.document()
     if as_json:
         say.document(document)
     else:

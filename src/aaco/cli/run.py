@@ -33,24 +33,24 @@ from aaco.cli.talk import talk
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def run(model: str | None, named: str | None, as_json: bool, **given: Any) -> None:
+def run(model: str | None, named: str | None, as_json: bool, **arguments: Any) -> None:
     """Run MODEL, keep the evidence, say where the time went.
 
     Times the model in fresh processes, profiles it in another, writes a session bundle and prints the report.
     """
-    chosen = options.one_model(model, named)
+    model_name = options.one_model(model, named)
     from aaco import pipeline
-    from aaco.report import document, terminal
+    from aaco.report.renderers import json_report, terminal
 
-    settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"), given.pop("preset"),
-                                profiling={name: given.pop(name) for name in options.MEASURING})
-    given |= {"shapes": options.shapes(given["shapes"]), "inputs": _text(given["inputs"]),
-              "counters": options.names(given["counters"])}
+    settings = options.settings(arguments.pop("config_file"), arguments.pop("sessions_dir"), arguments.pop("preset"),
+                                profiling={name: arguments.pop(name) for name in options.MEASURING})
+    arguments |= {"shapes": options.shapes(arguments["shapes"]), "inputs": _text(arguments["inputs"]),
+                  "counters": options.names(arguments["counters"])}
     with talk() as show:
-        plan = pipeline.plan(settings, chosen, show, **given)
+        plan = pipeline.plan(settings, model_name, show, **arguments)
         explanation = pipeline.run(plan, settings, show).explanation
     if as_json:
-        say.document(document.render(explanation))
+        say.document(json_report.render(explanation))
         return
     say.text(terminal.render(explanation, options.style()))
 

@@ -1,7 +1,7 @@
-"""What a command says, and where: results on standard output, talk on standard error, whatever these are like.
+"""Output of a command: results on standard output, messages on standard error, for any terminal or file.
 
-A result that cannot be written is an error; talk that nobody can hear is not. What an encoding cannot spell is written
-in plain letters, and no text of a session steers the terminal. AACO_LOG_LEVEL says how much talk there is.
+A result that cannot be written is an error; a message that cannot is not. What an encoding cannot spell is written
+in plain letters, and no text of a session steers the terminal. AACO_LOG_LEVEL sets how many messages there are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def line(words: str) -> None:
 
 
 def lines(texts: Iterable[str]) -> None:
-    """Print lines of a result, each on one line, whatever is in it."""
+    """Print lines of a result, each on one line, with control characters escaped."""
     from aaco.report.format import clean
 
     for words in texts:
@@ -47,7 +47,7 @@ def row(columns: Iterable[tuple[str, int]]) -> str:
 
 
 def text(whole: str) -> None:
-    """Print a text that is laid out in lines and free of control characters already. Raises StorageError."""
+    """Print a text that has its lines and no control characters. Raise StorageError."""
     with _standard_output():
         print(whole, end="")
 
@@ -64,14 +64,14 @@ def document(content: Any) -> None:
 
 
 def heard(level: str) -> bool:
-    """Whether talk of this level is wanted; a level asked for that there is not is as the default."""
+    """Return whether messages of this level are shown; an unknown level counts as the default."""
     asked = _asked()
     least = max(LEVELS.index(asked if asked in LEVELS else "info"), LEVELS.index("warning") if _hushed else 0)
     return LEVELS.index(level) >= least
 
 
 def hush() -> None:
-    """From now on nothing is said beside the result but warnings and errors."""
+    """Show only warnings and errors from now on, besides the result."""
     global _hushed
     _hushed = True
 
@@ -82,12 +82,12 @@ def columns() -> int:
 
 
 def lively(stream: IO[str]) -> bool:
-    """Whether a stream is a terminal on which lines can be drawn anew; TERM=dumb is one on which they cannot."""
+    """Return whether a stream is a terminal on which lines can be redrawn; TERM=dumb cannot."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def aside(words: str, level: str = "info") -> None:
-    """Say something beside the result, if anybody listens."""
+    """Write a message besides the result, if it can be shown."""
     from aaco.report.format import clean
 
     if heard(level):
@@ -108,7 +108,7 @@ def _asked() -> str:
 
 def prepare() -> None:
     """Make the standard streams fit to be written to. Raises StorageError where there is no standard output, and
-    UsageError for a level of talk that there is not.
+    UsageError for an unknown level of messages.
 
     A closed one is given to the null device first: else the next file that is opened would get its number, and what
     some library prints would land in a table.
@@ -133,19 +133,19 @@ def prepare() -> None:
 
 
 def finish() -> None:
-    """Write out what is still held back. Raises StorageError, BrokenPipeError."""
+    """Write out what is still buffered. Raise StorageError, BrokenPipeError."""
     with _standard_output():
         sys.stdout.flush()
 
 
 def refused(error: OSError) -> StorageError:
-    """What the system would not do, where nobody had better words for it."""
+    """Return what the system refused, for errors without a message of their own."""
     where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
     return StorageError(f"{where}{error.strerror or error}", "check the path, its permissions, and the disk")
 
 
 def silence() -> None:
-    """The end of a command: --quiet was for it alone, and nothing more may come of a stream that fails, which Python
+    """End a command: --quiet was only for it, and nothing more may come of a stream that fails, which Python
     would try once more at its end, and complain."""
     global _hushed
     _hushed = False

@@ -13,13 +13,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Footer, Input, ProgressBar, Sparkline, Static
 
-from aaco import pipeline, progress
-from aaco.cli.top import of_progress
+from aaco import pipeline
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError
 from aaco.core.session import Session
-from aaco.report import format, watch
-from aaco.report.watch import View
+from aaco.report import format
+from aaco.report.sections import watch
+from aaco.report.sections.watch import View
+from aaco.workflows import progress
 
 PERIOD_S = 0.5
 COLUMNS = (("share", 7), ("total", 10), ("calls", 9), ("mean", 10), ("family", 14))
@@ -27,7 +28,7 @@ NAMES = 300  # columns of a kernel's name at most; the table scrolls
 
 
 class Top(App[None]):
-    """A session, drawn anew while its run goes on."""
+    """A session, redrawn while its run goes on."""
 
     CSS = """
     #title { height: 1; text-style: bold; background: $panel; padding: 0 1; }
@@ -80,27 +81,27 @@ class Top(App[None]):
     def look(self) -> None:
         """How far the run is; once it has ended, everything."""
         try:
-            found = progress.of(self.session)
+            seen = progress.of(self.session)
         except AacoError as error:
             self.timer.stop()
             self.query_one("#note", Static).update(format.clean(error.what))
             return
-        if found.ended:
+        if seen.ended:
             self.timer.stop()
             self.query_one("#note", Static).update("reading the session ...")
             self.explain()
         else:
-            self.show(of_progress(self.session, found))
+            self.show(of_progress(self.session, seen))
 
     @work(thread=True, exclusive=True)
     def explain(self) -> None:
-        """Read the whole session, beside the screen."""
+        """Read the whole session in the background."""
         try:
-            found = watch.of(pipeline.explain(self.session, self.settings))
+            view = watch.of(pipeline.explain(self.session, self.settings))
         except AacoError as error:
-            found = View(self.session.id, (("problem", format.clean(error.what)),),
-                         why_no_kernels=format.clean(error.fix))
-        self.call_from_thread(self.show, found)
+            view = View(self.session.id, (("problem", format.clean(error.what)),),
+                        why_no_kernels=format.clean(error.fix))
+        self.call_from_thread(self.show, view)
 
     def show(self, view: View) -> None:
         """Draw a view."""
@@ -129,8 +130,8 @@ class Top(App[None]):
                      format.duration(row.mean_ns), format.cut(row.family, 14), format.name(row.name, NAMES))
             table.add_row(*(Text(cell, justify="right" if at < 4 else "left") for at, cell in enumerate(cells)))
         of = f" of {len(self.view.kernels):,} with {self.word!r}" if self.word else ""
-        told = f"{len(rows):,} kernels{of}, by {self.order}"
-        self.query_one("#note", Static).update(format.clean(self.view.why_no_kernels or told))
+        caption = f"{len(rows):,} kernels{of}, by {self.order}"
+        self.query_one("#note", Static).update(format.clean(self.view.why_no_kernels or caption))
 
     def action_search(self) -> None:
         """Ask for a word."""
@@ -161,3 +162,18 @@ class Top(App[None]):
     def found(self) -> None:
         """Back to the table, with what was found."""
         self.query_one(DataTable).focus()
+
+
+def of_progress(session: Session, counted: progress.Progress) -> View:
+    """The view of a run that is not explained yet."""
+    plan = session.record.plan
+    facts = [("phase", counted.phase or "not begun"), ("process", f"{counted.processes_begun} of {counted.processes}"),
+             ("done", f"{counted.done:,}" + (f" of {counted.planned:,}" if counted.planned else ""))]
+    if counted.median_ms is not None:
+        facts.append(("recent median", format.quantity(counted.median_ms, "ms")))
+    if counted.failure:
+        facts.append(("failure", format.clean(counted.failure)))
+    what = format.clean(str(plan.get("model", "")))
+    return View(f"{session.id}  {what}  {counted.status}", tuple(facts), counted.recent_ms,
+                why_no_kernels="kernels are known once the run has ended", done=counted.done, planned=counted.planned,
+                ended=counted.ended)

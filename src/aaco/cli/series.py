@@ -12,8 +12,8 @@ from aaco.cli import manual, options, say
 from aaco.core.errors import Exit, NoBaseline, UsageError
 
 if TYPE_CHECKING:
-    from aaco.governance.series.drift import Question, Series
-    from aaco.histories import Choice, Read
+    from aaco.governance.changepoints.drift import Question, Series
+    from aaco.workflows.history import FileHistories, HistoryFilter
 
 
 @manual.command()
@@ -42,18 +42,18 @@ def drift(paths: tuple[Path, ...], benchmark: str | None, metric: str | None, br
     any, the sessions kept by `aaco baseline save` and `aaco history` are read. Exits with 3 when the level of one
     became worse within the recent sessions, and stayed.
     """
-    from aaco import histories
-    from aaco.report import series as report
+    from aaco.report.sections import series as report
+    from aaco.workflows import history
 
-    choice, question = histories.Choice(benchmark, metric, branch), _question(least, recent, limit)
+    choice, question = history.HistoryFilter(benchmark, metric, branch), _question(least, recent, limit)
     try:
-        found = _series(paths, choice, baselines_dir, config_file)
+        series_found = _series(paths, choice, baselines_dir, config_file)
     except NoBaseline as error:
         if strict:
             error.exit_code = Exit.INCONCLUSIVE
         raise
-    _, status, points = histories.examine(found, question)
-    for path in histories.keep(folder, status, points) if folder else ():
+    _, status, points = history.examine(series_found, question)
+    for path in history.keep(folder, status, points) if folder else ():
         say.aside(f"written: {path}")
     document = status.model_dump(mode="json")
     if as_json:
@@ -69,20 +69,20 @@ def _exit(counts: dict[str, int], strict: bool) -> Exit:
     return Exit.INCONCLUSIVE if strict and counts.get("insufficient") else Exit.FINE
 
 
-def _series(paths: tuple[Path, ...], choice: Choice, baselines_dir: Path | None,
+def _series(paths: tuple[Path, ...], choice: HistoryFilter, baselines_dir: Path | None,
             config_file: Path | None) -> list[Series]:
-    from aaco import histories
+    from aaco.workflows import history
 
     if not paths:
         store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
-        clock(histories.set_back_ns(store))
-        return histories.of_store(store, choice)
-    read = histories.read(paths)
+        clock(history.set_back_ns(store))
+        return history.of_store(store, choice)
+    read = history.read(paths)
     left_out(read)
-    return histories.of_files(read, choice)
+    return history.of_files(read, choice)
 
 
-def left_out(read: Read) -> None:
+def left_out(read: FileHistories) -> None:
     """Say what in the files became no sample, and why."""
     for (path, why), count in read.left_out.items():
         say.aside(f"warning: {path}: {count} left out: {why}", "warning")
@@ -97,7 +97,7 @@ def clock(set_back_ns: int) -> None:
 
 
 def _question(least: str, recent: int, limit: str | None) -> Question:
-    from aaco.governance.series.drift import Question
+    from aaco.governance.changepoints.drift import Question
 
     least_pct = _number(least.removesuffix("%"), "--min-change", least)
     if not 0 <= least_pct < 1000:
@@ -111,11 +111,11 @@ def _question(least: str, recent: int, limit: str | None) -> Question:
     return Question(least_pct, recent, value, relative)
 
 
-def _number(text: str, option: str, given: str) -> float:
+def _number(text: str, option: str, number_text: str) -> float:
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = float("nan")
-    if not abs(found) < 1e300:
-        raise UsageError(f"{option} {given}: not a number", f"{option} 10%")
-    return found
+        number = float("nan")
+    if not abs(number) < 1e300:
+        raise UsageError(f"{option} {number_text}: not a number", f"{option} 10%")
+    return number

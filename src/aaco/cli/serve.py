@@ -44,10 +44,10 @@ def serve(host: str, port: int, tokens_file: Path | None, writable: bool, audit_
                       lambda url: f"{_allowed(asked.tokens, writable)}; documentation: {url}/api/docs")
 
 
-def until_interrupted(asked: ServerSettings, path: str, said: Callable[[str], str]) -> None:
+def until_interrupted(asked: ServerSettings, path: str, message: Callable[[str], str]) -> None:
     """Print the address, this path on it, and answer there until Ctrl-C.
 
-    said: what to say of the address, beside where the sessions are.
+    message: of the address, printed after the place of the sessions.
     """
     from dataclasses import replace
 
@@ -57,7 +57,7 @@ def until_interrupted(asked: ServerSettings, path: str, said: Callable[[str], st
     asked = replace(asked, port=bound.getsockname()[1])
     say.line(f"{asked.url}{path}")
     say.finish()
-    say.aside(f"sessions of {asked.root}; {said(asked.url)}")
+    say.aside(f"sessions of {asked.root}; {message(asked.url)}")
     serving.serve(asked, bound)
 
 

@@ -32,15 +32,15 @@ def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_j
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
     choice = Choice(tag, model, backend)
-    chosen = [each.row() for each in islice(filter(choice.takes, map(entry, sessions(root))), limit)]
+    rows = [entry_shown.row() for entry_shown in islice(filter(choice.takes, map(entry, sessions(root))), limit)]
     if as_json:
-        say.document({"schema_version": 1, "sessions": chosen})
+        say.document({"schema_version": 1, "sessions": rows})
         return
     say.line(f"{'session':<24}{'status':<12}{'model':<20}{'backend':<12}tag")
-    for row in chosen:
+    for row in rows:
         columns = ((row["session_id"], 24), (row["status"], 12), (row["model"], 20), (row["backend"], 12))
         say.line(say.row(columns) + row["tag"])
-    if not chosen:
+    if not rows:
         say.aside(f"no session under {root}")
 
 
@@ -54,8 +54,8 @@ def info(session: str | None, config_file: Path | None, sessions_dir: Path | Non
     if session:
         from aaco.core.session import find
 
-        found = find(session, options.settings(config_file, sessions_dir).config.storage.sessions_dir)
-        document = _session_facts(found)
+        chosen_session = find(session, options.settings(config_file, sessions_dir).config.storage.sessions_dir)
+        document = _session_facts(chosen_session)
     else:
         from aaco.collectors.capabilities import examine
 
@@ -103,7 +103,8 @@ def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Pa
     Baselines are looked for where the settings say, beside the sessions, and in every place where one was saved.
     """
     from aaco.report.format import plural
-    from aaco.tracelake import baselines, retention
+    from aaco.tracelake import retention
+    from aaco.tracelake.history import baselines
 
     storage = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}).config.storage
     stores = retention.stores(storage.sessions_dir, storage.baselines_dir)

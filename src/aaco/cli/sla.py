@@ -41,20 +41,20 @@ def check(session: str | None, named: str | None, policy_file: Path | None, webh
     from aaco.core import documents
     from aaco.core.session import find
     from aaco.governance import sla as governance
-    from aaco.report import sla as report
+    from aaco.report.ci import sla as report
 
     policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
     address = _address(policy, webhook)
     settings = options.settings(config_file, sessions_dir)
-    chosen = find(session or named or "latest", settings.config.storage.sessions_dir)
-    found = governance.check(policy, pipeline.explain(chosen, settings).readings, chosen.id)
+    checked = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    checked_policy = governance.check(policy, pipeline.explain(checked, settings).readings, checked.id)
     if as_json:
-        say.document(found.model_dump(mode="json"))
+        say.document(checked_policy.model_dump(mode="json"))
     else:
-        say.text(report.render(found))
-    if address and found.status in (policy.webhook.on if policy.webhook and not webhook else ("fail", "warn")):
-        _alert(address, found)
-    sys.exit(governance.exit_code(found, strict))
+        say.text(report.render(checked_policy))
+    if address and checked_policy.status in (policy.webhook.on if policy.webhook and not webhook else ("fail", "warn")):
+        _alert(address, checked_policy)
+    sys.exit(governance.exit_code(checked_policy, strict))
 
 
 @sla.command("policy")
@@ -74,7 +74,7 @@ def show_policy(as_json: bool) -> None:
 
 def _address(policy: Policy, webhook: str | None) -> str | None:
     """Where alerts go. Raises UsageError before anything is judged where it cannot be an address."""
-    from aaco.webhook import require_address
+    from aaco.workflows.alert_webhook import require_address
 
     if webhook is None and policy.webhook:
         webhook = os.environ.get(policy.webhook.url_env)
@@ -86,13 +86,13 @@ def _address(policy: Policy, webhook: str | None) -> str | None:
     return webhook
 
 
-def _alert(address: str, found: Report) -> None:
-    from aaco import webhook
-    from aaco.report import sla as report
+def _alert(address: str, checked_policy: Report) -> None:
+    from aaco.report.ci import sla as report
+    from aaco.workflows import alert_webhook as webhook
 
-    worst = [report.line(outcome) for outcome in found.objectives if outcome.status in ("fail", "warn")]
-    text = "\n".join([f"aaco {report.headline(found)}", *worst])
-    delivery = webhook.send(address, {"text": text, "sla": found.model_dump(mode="json")})
+    worst = [report.line(outcome) for outcome in checked_policy.objectives if outcome.status in ("fail", "warn")]
+    text = "\n".join([f"aaco {report.headline(checked_policy)}", *worst])
+    delivery = webhook.send(address, {"text": text, "sla": checked_policy.model_dump(mode="json")})
     say.aside(delivery.said, "info" if delivery.arrived else "warning")
 
 

@@ -17,14 +17,15 @@ def summary(session: str | None, named: str | None, config_file: Path | None, se
     """Print the first look at SESSION (by default the latest): its numbers, its bottleneck and what to do next."""
     from aaco import pipeline
     from aaco.core.session import find
-    from aaco.report import health
+    from aaco.report.sections import health
 
     settings = options.settings(config_file, sessions_dir)
-    found = pipeline.explain(find(session or named or "latest", settings.config.storage.sessions_dir), settings)
+    asked_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    explanation = pipeline.explain(asked_session, settings)
     if as_json:
-        say.document(health.summary_document(found))
+        say.document(health.summary_document(explanation))
     else:
-        say.lines(health.summary_lines(found))
+        say.lines(health.summary_lines(explanation))
 
 
 @manual.command()
@@ -40,12 +41,13 @@ def chi(session: str | None, named: str | None, config_file: Path | None, sessio
     """
     from aaco import pipeline
     from aaco.core.session import find
-    from aaco.report import health
+    from aaco.report.sections import health
+    from aaco.workflows import judge
 
     settings = options.settings(config_file, sessions_dir)
-    chosen = find(session or named or "latest", settings.config.storage.sessions_dir)
-    found = health.Health(pipeline.explain(chosen, settings), pipeline.health_before(chosen, settings))
+    chosen_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
+    index = health.Health(pipeline.explain(chosen_session, settings), judge.health_before(chosen_session, settings))
     if as_json:
-        say.document(found.document())
+        say.document(index.document())
     else:
-        say.lines(found.lines())
+        say.lines(index.lines())

@@ -13,10 +13,10 @@ from aaco.cli.talk import talk
 from aaco.core.errors import AacoError, Missing, UsageError
 
 if TYPE_CHECKING:
-    from aaco.analytics.sweep import Gain, Point
+    from aaco.analytics.what_if.sweep import BatchPoint, Gain
     from aaco.core.config import Settings
     from aaco.core.readings import Estimate
-    from aaco.pipeline import SizeSweep, Sweep
+    from aaco.workflows.sweep import SizeSweep, Sweep
 
 COLUMNS = 80
 LABEL = 22
@@ -48,26 +48,26 @@ SIZES_NOTE = ("latencies are medians, their intervals those of these very infere
 @options.sessions_dir
 @options.as_json
 def sweep(model: str | None, named: str | None, batches: str | None, over: str | None, slo_ms: float | None,
-          plot: Path | None, as_json: bool, **given: Any) -> None:
+          plot: Path | None, as_json: bool, **plan_fields: Any) -> None:
     """Run MODEL at several batches, in random order, and show what each doubling brings.
 
     Every batch is an ordinary session, tagged "sweep", without the profiled pass; those of --over are tagged
     "sweep-sizes". One whose run fails is left out and named; the exit status is then that of the first failure.
     """
-    chosen = options.one_model(model, named)
+    model_name = options.one_model(model, named)
     if over:
         _refuse_curves(over, batches, plot)
     counts = _whole("--batches", batches or BATCHES)
     if plot:
         _refuse_form(plot)
-    settings = options.settings(given.pop("config_file"), given.pop("sessions_dir"),
-                                profiling={name: given.pop(name) for name in options.MEASURING})
-    given["shapes"] = options.shapes(given["shapes"])
+    settings = options.settings(plan_fields.pop("config_file"), plan_fields.pop("sessions_dir"),
+                                profiling={name: plan_fields.pop(name) for name in options.MEASURING})
+    plan_fields["shapes"] = options.shapes(plan_fields["shapes"])
     if over:
-        given["batch"] = counts[0] if batches else None
-        show_lines = _sizes(settings, chosen, over, slo_ms, as_json, given)
+        plan_fields["batch"] = counts[0] if batches else None
+        show_lines = _sizes(settings, model_name, over, slo_ms, as_json, plan_fields)
     else:
-        show_lines = _batches(settings, chosen, counts, slo_ms, plot, as_json, given)
+        show_lines = _batches(settings, model_name, counts, slo_ms, plot, as_json, plan_fields)
     for line in show_lines:
         say.line(line.rstrip())
 
@@ -94,36 +94,36 @@ def _refuse_curves(over: str, batches: str | None, plot: Path | None) -> None:
 
 
 def _batches(settings: Settings, model: str, batches: list[int], slo_ms: float | None, plot: Path | None,
-             as_json: bool, given: dict[str, Any]) -> Iterator[str]:
-    from aaco import pipeline
+             as_json: bool, plan_fields: dict[str, Any]) -> Iterator[str]:
+    from aaco.workflows import sweep as workflow
 
     with talk() as show:
-        found = pipeline.sweep(settings, model, batches, show, **given)
+        finished = workflow.sweep_batches(settings, model, batches, show, **plan_fields)
     if plot:
-        _draw(found, f"{model} on {found.backend}", slo_ms, plot)
+        _draw(finished, f"{model} on {finished.backend}", slo_ms, plot)
     if as_json:
-        say.document(_document(found, model, found.backend, slo_ms))
+        say.document(_document(finished, model, finished.backend, slo_ms))
     else:
-        yield from _lines(found, model, found.backend, slo_ms)
-    _refuse_failed(found.failed)
+        yield from _lines(finished, model, finished.backend, slo_ms)
+    _refuse_failed(finished.failed)
 
 
 def _sizes(settings: Settings, model: str, over: str, slo_ms: float | None, as_json: bool,
-           given: dict[str, Any]) -> Iterator[str]:
-    from aaco import pipeline
+           plan_fields: dict[str, Any]) -> Iterator[str]:
+    from aaco.workflows import sweep as workflow
 
     name, sizes = _over(over)
     with talk() as show:
-        found = pipeline.sweep_sizes(settings, model, name, sizes, show, **given)
+        finished = workflow.sweep_sizes(settings, model, name, sizes, show, **plan_fields)
     if as_json:
-        say.document(_sizes_document(found, slo_ms) | {"model": model, "backend": found.backend, "over": name})
+        say.document(_sizes_document(finished, slo_ms) | {"model": model, "backend": finished.backend, "over": name})
     else:
-        yield from _sizes_lines(found, f"{model} on {found.backend}", name, slo_ms)
-    _refuse_failed(found.failed)
+        yield from _sizes_lines(finished, f"{model} on {finished.backend}", name, slo_ms)
+    _refuse_failed(finished.failed)
 
 
 def _refuse_failed(failed: Mapping[int, AacoError]) -> None:
-    """Raises the first failure of a run, once the curve of the others is out: not all that was asked for was done."""
+    """Raise the first failure of a run, after the curve of the others is printed: the sweep is incomplete."""
     if failed:
         raise next(iter(failed.values()))
 
@@ -133,19 +133,19 @@ def _refuse_form(plot: Path) -> None:
     if plot.suffix not in (".svg", ".png"):
         raise UsageError(f"--plot {plot}: neither .svg nor .png", "--plot sweep.svg")
     if plot.suffix == ".png":
-        from aaco.report import typesetting
+        from aaco.report.renderers import typesetting
 
         if why := typesetting.why_no_png():
             raise Missing(why, "--plot sweep.svg")
 
 
-def _draw(found: Sweep, title: str, slo_ms: float | None, plot: Path) -> None:
+def _draw(finished: Sweep, title: str, slo_ms: float | None, plot: Path) -> None:
     from aaco.core import files
-    from aaco.report.sweep import draw
+    from aaco.report.sections.sweep import draw
 
-    drawing = draw(found.curve, title, slo_ms)
+    drawing = draw(finished.curve, title, slo_ms)
     if plot.suffix == ".png":
-        from aaco.report import typesetting
+        from aaco.report.renderers import typesetting
 
         content = typesetting.pngs({"sweep": drawing})["sweep"]
     else:
@@ -154,13 +154,14 @@ def _draw(found: Sweep, title: str, slo_ms: float | None, plot: Path) -> None:
     say.aside(f"written: {plot}")
 
 
-def _document(found: Sweep, model: str, backend: str, slo_ms: float | None) -> dict[str, Any]:
-    from aaco.analytics.sweep import described
+def _document(finished: Sweep, model: str, backend: str, slo_ms: float | None) -> dict[str, Any]:
+    from aaco.analytics.what_if.sweep import described
 
-    document = found.curve.document() | {"model": model, "backend": backend, "order": list(found.order),
-                                         "order_seed": found.order_seed, "failed": _failed(found.failed, "batch")}
+    document = finished.curve.document() | {"model": model, "backend": backend, "order": list(finished.order),
+                                            "order_seed": finished.order_seed,
+                                            "failed": _failed(finished.failed, "batch")}
     if slo_ms is not None:
-        document |= {"best_under_slo": {"slo_ms": slo_ms, **described(found.curve.best_under(slo_ms))}}
+        document |= {"best_under_slo": {"slo_ms": slo_ms, **described(finished.curve.best_under(slo_ms))}}
     return document
 
 
@@ -168,10 +169,10 @@ def _failed(failed: Mapping[int, AacoError], name: str) -> list[dict[str, Any]]:
     return [{name: size, "why": error.what} for size, error in sorted(failed.items())]
 
 
-def _lines(found: Sweep, model: str, backend: str, slo_ms: float | None) -> Iterator[str]:
+def _lines(finished: Sweep, model: str, backend: str, slo_ms: float | None) -> Iterator[str]:
     from aaco.report import format
 
-    curve = found.curve
+    curve = finished.curve
     yield f"SWEEP  {format.name(model, 40)} on {format.cut(backend, 24)}"
     yield f"{'batch':>6}  {'latency':<24}{'samples/s':>10}{'per doubling':>14}  session"
     for point, gain in zip(curve.points, (None, *curve.gains), strict=True):
@@ -180,8 +181,8 @@ def _lines(found: Sweep, model: str, backend: str, slo_ms: float | None) -> Iter
     facts = [(reading.metric.replace("_", " "), format.reading(reading)) for reading in curve.readings]
     if slo_ms is not None:
         facts += [("best under the SLO", f"{format.reading(curve.best_under(slo_ms))} (median within {slo_ms:g} ms)")]
-    facts += [(f"left out {size}", error.what) for size, error in sorted(found.failed.items())]
-    facts += [("order of runs", f"{', '.join(map(str, found.order))} (--order-seed {found.order_seed})"),
+    facts += [(f"left out {size}", error.what) for size, error in sorted(finished.failed.items())]
+    facts += [("order of runs", f"{', '.join(map(str, finished.order))} (--order-seed {finished.order_seed})"),
               ("note", NOTE)]
     yield from _facts(facts)
 
@@ -190,12 +191,12 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Iterator[str]:
     from aaco.report import format
 
     for label, text in facts:
-        first, *rest = format.wrap(text, COLUMNS - LABEL)
+        first, *more = format.wrap(text, COLUMNS - LABEL)
         yield f"{label:<{LABEL}}{first}"
-        yield from (" " * LABEL + line for line in rest)
+        yield from (" " * LABEL + line for line in more)
 
 
-def _row(point: Point, gain: Gain | None, best: bool) -> str:
+def _row(point: BatchPoint, gain: Gain | None, best: bool) -> str:
     from aaco.report import format
 
     latency = format.quantity(point.latency_p50_ms, "ms", point.low, point.high)
@@ -204,22 +205,23 @@ def _row(point: Point, gain: Gain | None, best: bool) -> str:
             f"{change:>14}  {point.session_id}")
 
 
-def _sizes_document(found: SizeSweep, slo_ms: float | None) -> dict[str, Any]:
-    from aaco.analytics.sweep import described
+def _sizes_document(finished: SizeSweep, slo_ms: float | None) -> dict[str, Any]:
+    from aaco.analytics.what_if.sweep import described
 
-    document = found.curve.document() | {"batch": found.batch, "order": list(found.order),
-                                         "order_seed": found.order_seed, "failed": _failed(found.failed, "size")}
+    document = finished.curve.document() | {"batch": finished.batch, "order": list(finished.order),
+                                            "order_seed": finished.order_seed,
+                                            "failed": _failed(finished.failed, "size")}
     if slo_ms is not None:
-        document |= {"largest_under_slo": {"slo_ms": slo_ms, **described(found.curve.largest_under(slo_ms))}}
+        document |= {"largest_under_slo": {"slo_ms": slo_ms, **described(finished.curve.largest_under(slo_ms))}}
     return document
 
 
-def _sizes_lines(found: SizeSweep, what: str, name: str, slo_ms: float | None) -> Iterator[str]:
+def _sizes_lines(finished: SizeSweep, what: str, name: str, slo_ms: float | None) -> Iterator[str]:
     from aaco.report import format
 
-    yield f"SWEEP  {format.cut(what, 40)} over {format.cut(name, 16)}, batch {found.batch}"
+    yield f"SWEEP  {format.cut(what, 40)} over {format.cut(name, 16)}, batch {finished.batch}"
     yield f"{'size':>6}  {'latency':<24}{'samples/s':>10}{'per doubling':>14}  session"
-    for each, growth in zip(found.curve.points, (None, *found.curve.growths), strict=True):
+    for each, growth in zip(finished.curve.points, (None, *finished.curve.growths), strict=True):
         point = each.point
         latency = format.quantity(point.latency_p50_ms, "ms", point.low, point.high)
         yield (f"{each.size:>6}  {latency:<24}{format.number(point.throughput_per_s):>10}{_factor(growth):>14}  "
@@ -227,10 +229,10 @@ def _sizes_lines(found: SizeSweep, what: str, name: str, slo_ms: float | None) -
     yield ""
     facts = []
     if slo_ms is not None:
-        largest = format.reading(found.curve.largest_under(slo_ms))
+        largest = format.reading(finished.curve.largest_under(slo_ms))
         facts += [("largest under the SLO", f"{largest} (median within {slo_ms:g} ms)")]
-    facts += [(f"left out {size}", error.what) for size, error in sorted(found.failed.items())]
-    facts += [("order of runs", f"{', '.join(map(str, found.order))} (--order-seed {found.order_seed})"),
+    facts += [(f"left out {size}", error.what) for size, error in sorted(finished.failed.items())]
+    facts += [("order of runs", f"{', '.join(map(str, finished.order))} (--order-seed {finished.order_seed})"),
               ("note", SIZES_NOTE)]
     yield from _facts(facts)
 

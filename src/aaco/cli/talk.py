@@ -48,7 +48,7 @@ class Plain:
 
 
 def ahead(done: int, total: int, elapsed_s: float) -> str:
-    """Rate and time left in words, by the mean so far: ", 12.3/s, 8 s left"; nothing while neither can be told."""
+    """Return rate and time left in words, by the mean so far: ", 12.3/s, 8 s left"; empty while both are unknown."""
     if done <= 0 or elapsed_s < SHORTEST_S:
         return ""
     rate = done / elapsed_s
@@ -59,7 +59,7 @@ def ahead(done: int, total: int, elapsed_s: float) -> str:
 
 @contextmanager
 def _live() -> Iterator[Show]:
-    """A spinner with the step; beside it a bar with numbers, rate and time left once something is counted."""
+    """A spinner with the step, and a bar with numbers, rate and time left once something is counted."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
     from rich.table import Column

@@ -12,8 +12,6 @@ from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
-    from aaco.progress import Progress
-    from aaco.report.watch import View
 
 LIVE = "live"
 
@@ -36,8 +34,8 @@ def top(session: str, config_file: Path | None, sessions_dir: Path | None) -> No
         raise UsageError("aaco top draws on a terminal, and this is none", "aaco summary; aaco kernels")
     settings = options.settings(config_file, sessions_dir)
     root = settings.config.storage.sessions_dir
-    chosen = running(root) if session == LIVE else find(session, root)
-    Top(chosen, settings).run()
+    watched = running(root) if session == LIVE else find(session, root)
+    Top(watched, settings).run()
 
 
 def running(root: Path) -> Session:
@@ -50,21 +48,3 @@ def running(root: Path) -> Session:
     if newest is None:
         raise UsageError(f"no run is in progress under {root}", "aaco top latest")
     return newest
-
-
-def of_progress(session: Session, found: Progress) -> View:
-    """The view of a run that is not explained yet."""
-    from aaco.report import format
-    from aaco.report.watch import View
-
-    plan = session.record.plan
-    facts = [("phase", found.phase or "not begun"), ("process", f"{found.processes_begun} of {found.processes}"),
-             ("done", f"{found.done:,}" + (f" of {found.planned:,}" if found.planned else ""))]
-    if found.median_ms is not None:
-        facts.append(("recent median", format.quantity(found.median_ms, "ms")))
-    if found.failure:
-        facts.append(("failure", format.clean(found.failure)))
-    what = format.clean(str(plan.get("model", "")))
-    return View(f"{session.id}  {what}  {found.status}", tuple(facts), found.recent_ms,
-                why_no_kernels="kernels are known once the run has ended", done=found.done, planned=found.planned,
-                ended=found.ended)

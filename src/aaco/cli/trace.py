@@ -42,37 +42,39 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     first only where every dispatch is the same kernel in both. What the profiler wrote stays in the session, without
     the environment and the credentials in it.
     """
-    from aaco import profilers, tracing
     from aaco.cli import import_
     from aaco.core.errors import UsageError
     from aaco.core.near import meant
     from aaco.core.plan import Command
     from aaco.profiler.launchers import Wanted
-    from aaco.report import document, terminal
+    from aaco.report.renderers import json_report, terminal
+    from aaco.steps.device import choose_profiler
+    from aaco.workflows import trace_command
 
-    if tool is not None and tool not in profilers.LAUNCHERS:
-        raise UsageError(f"--tool {tool}: no such profiler{meant(tool, profilers.LAUNCHERS)}",
-                         f"known: {', '.join(profilers.LAUNCHERS)}")
-    wanted = Wanted(options.names(counters), kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
+    if tool is not None and tool not in choose_profiler.LAUNCHERS:
+        raise UsageError(f"--tool {tool}: no such profiler{meant(tool, choose_profiler.LAUNCHERS)}",
+                         f"known: {', '.join(choose_profiler.LAUNCHERS)}")
+    request = Wanted(options.names(counters), kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
     with talk() as show:
-        run = tracing.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), wanted,
-                            options.settings(config_file, sessions_dir), tool, tag, show, telemetry)
+        run = trace_command.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), request,
+                                  options.settings(config_file, sessions_dir), tool, tag, show, telemetry)
     import_.say_what_was_left(run.explanation.captures)
-    for one in run.explanation.captures["counted"]:
-        if one["why_not"]:
-            say.aside(f"counters of execution {one['pass']} are left out: {one['why_not']}", "warning")
-        elif one["joined"] < one["dispatches"]:
-            missing = one["dispatches"] - one["joined"]
-            say.aside(f"{missing} of the {one['dispatches']} dispatches counted in execution {one['pass']} are not in "
-                      "the trace: their counters are left out", "warning")
+    for pass_counted in run.explanation.captures["counted"]:
+        if pass_counted["why_not"]:
+            say.aside(f"counters of execution {pass_counted['pass']} are left out: {pass_counted['why_not']}",
+                      "warning")
+        elif pass_counted["joined"] < pass_counted["dispatches"]:
+            missing = pass_counted["dispatches"] - pass_counted["joined"]
+            say.aside(f"{missing} of the {pass_counted['dispatches']} dispatches counted in execution "
+                      f"{pass_counted['pass']} are not in the trace: their counters are left out", "warning")
     if as_json:
-        say.document(document.render(run.explanation))
+        say.document(json_report.render(run.explanation))
         return
     say.text(terminal.render(run.explanation, options.style()))
 
 
-def _pairs(given: tuple[str, ...]) -> dict[str, str]:
-    for each in given:
-        if "=" not in each:
-            raise click.BadParameter(f"{each} is not NAME=VALUE")
-    return dict(each.partition("=")[::2] for each in given)
+def _pairs(pairs: tuple[str, ...]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise click.BadParameter(f"{pair} is not NAME=VALUE")
+    return dict(pair.partition("=")[::2] for pair in pairs)

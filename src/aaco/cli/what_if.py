@@ -13,8 +13,8 @@ from aaco.cli import manual, options, say
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from aaco.analytics.twin.model import Choice, Prediction, Twin
-    from aaco.analytics.twin.roofs import Roofs
+    from aaco.analytics.what_if.model import BatchChoice, Prediction, WhatIfModel
+    from aaco.analytics.what_if.roofs import MachineRoofs
     from aaco.core.session import Session
 
 LARGEST = 1 << 20
@@ -30,7 +30,7 @@ def _batches(context: click.Context, parameter: click.Parameter, value: Sequence
 
 
 def _limits(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for given in value:
         name, equals, text = given.partition("=")
         try:
@@ -39,10 +39,10 @@ def _limits(context: click.Context, parameter: click.Parameter, value: Sequence[
             number = math.nan
         if name not in LIMITS or not equals or not (math.isfinite(number) and number > 0):
             raise click.BadParameter(f"{given!r}: one of {', '.join(LIMITS)}, then = and a number above 0")
-        if name in found:
-            raise click.BadParameter(f"{given!r}: {name} has the limit {found[name]:g} already")
-        found[name] = number
-    return found
+        if name in limits:
+            raise click.BadParameter(f"{given!r}: {name} has the limit {limits[name]:g} already")
+        limits[name] = number
+    return limits
 
 
 @manual.command("what-if")
@@ -75,59 +75,63 @@ def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...]
     three on every prediction has an interval, by how well the others predict each. One session with a profile (aaco
     run) lets every node count at its own efficiency. Another precision or device is an assumption, and told as one.
     """
-    from aaco import whatif
-    from aaco.analytics.twin import choose
-    from aaco.report import what_if as shown
+    from aaco.analytics.what_if import choose
+    from aaco.report.sections import what_if as shown
+    from aaco.workflows import what_if as whatif
 
     settings = options.settings(config_file, sessions_dir)
-    found = whatif.observe(_sessions(sessions, tag, settings.config.storage.sessions_dir), settings, ran_on)
-    choices = _choices(found.twin, batches, precisions, [whatif.named(each) for each in devices])
-    predictions, refused = _predict(found.twin, choices)
+    observed = whatif.observe(_sessions(sessions, tag, settings.config.storage.sessions_dir), settings, ran_on)
+    choices = _choices(observed.twin, batches, precisions, [whatif.named(device) for device in devices])
+    predictions, refused = _predict(observed.twin, choices)
     answer = choose.answer(predictions, limits, aim)
     if as_json:
-        say.document(shown.document(found.twin, found.sessions, found.model, found.backend, predictions, answer,
+        say.document(shown.document(observed.twin, observed.sessions, observed.model, observed.backend, predictions,
+                                    answer,
                                     limits, aim, refused, nodes or 0).model_dump(mode="json"))
         return
     from aaco.report import format
 
-    say.line(f"WHAT IF  {format.name(found.model, 40)} on {format.cut(found.backend, 30)}")
-    for line in shown.lines(found.twin, predictions, answer, limits, aim, refused):
+    say.line(f"WHAT IF  {format.name(observed.model, 40)} on {format.cut(observed.backend, 30)}")
+    for line in shown.lines(observed.twin, predictions, answer, limits, aim, refused):
         say.line(line.rstrip())
-    if nodes and (chosen := answer.best or answer.nearest):
+    if nodes and (best := answer.best or answer.nearest):
         say.line("")
-        for line in shown.node_lines(found.twin, chosen, nodes):
+        for line in shown.node_lines(observed.twin, best, nodes):
             say.line(line.rstrip())
 
 
 def _sessions(references: Sequence[str], tag: str | None, root: Path) -> list[Session]:
-    from aaco import whatif
     from aaco.core.session import find
+    from aaco.workflows import what_if as whatif
 
     if tag and references:
         raise UsageError("name sessions, or a tag", "aaco ls --tag sweep  # lists sessions of a tag")
-    return whatif.tagged(tag, root) if tag else [find(each, root) for each in dict.fromkeys(references or ["latest"])]
+    return whatif.tagged(tag, root) if tag else [find(reference, root)
+                                                 for reference in dict.fromkeys(references or ["latest"])]
 
 
-def _choices(twin: Twin, batches: Sequence[int], precisions: Sequence[str], devices: Sequence[Roofs]) -> list[Choice]:
-    """Every batch as measured, and in every precision and on every device that was asked for."""
-    from aaco.analytics.twin.model import Choice
-    from aaco.analytics.twin.roofs import PRECISIONS
+def _choices(twin: WhatIfModel, batches: Sequence[int], precisions: Sequence[str],
+             devices: Sequence[MachineRoofs]) -> list[BatchChoice]:
+    """Yield every batch as measured, and in every requested precision and on every requested device."""
+    from aaco.analytics.what_if.model import BatchChoice
+    from aaco.analytics.what_if.roofs import PRECISIONS
 
-    known = [one.batch for one in twin.measured]
-    asked = batches or sorted({*known, *(1 << power for power in range((2 * known[-1]).bit_length()))})
-    return [Choice(batch, precision and PRECISIONS[precision], device)
+    batches_measured = [measurement.batch for measurement in twin.measured]
+    asked = batches or sorted({*batches_measured,
+                               *(1 << power for power in range((2 * batches_measured[-1]).bit_length()))})
+    return [BatchChoice(batch, precision and PRECISIONS[precision], device)
             for device in (None, *devices) for precision in (None, *precisions) for batch in asked]
 
 
-def _predict(twin: Twin, choices: Sequence[Choice]) -> tuple[list[Prediction], list[str]]:
+def _predict(twin: WhatIfModel, choices: Sequence[BatchChoice]) -> tuple[list[Prediction], list[str]]:
     """The predictions, and why some of the choices have none."""
     from aaco.core.readings import Absent
 
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
     why: list[str] = []
     for choice in choices:
         try:
-            found.append(twin.at(choice))
+            predictions.append(twin.at(choice))
         except Absent as reason:
             why.append(str(reason))
-    return found, list(dict.fromkeys(why))
+    return predictions, list(dict.fromkeys(why))

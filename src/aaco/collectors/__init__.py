@@ -1,1 +1,1 @@
-"""Live sources: one file per thing that can be watched."""
+"""Live sources: the devices, the host, and what this machine is."""

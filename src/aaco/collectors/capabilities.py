@@ -1,4 +1,4 @@
-"""What can be measured on this host, and for what cannot: why not, and what to do about it."""
+"""Capabilities of this host: what can be measured, and for what cannot, the reason and a remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from importlib import metadata
 from pathlib import Path
 
 import aaco
-from aaco.collectors import amd_sensors, bpf, environment, gpu_access, kernel_device, machine, perf_event, tracepoints
+from aaco.collectors.gpu import amd_sensors, gpu_access
+from aaco.collectors.host import bpf, kernel_device, perf_event, tracepoints
+from aaco.collectors.inventory import environment, machine
 from aaco.core.host import Host, known, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent
@@ -27,7 +29,7 @@ CUPTI_TIMEOUT_S = 10.0  # it initialises every GPU
 LINKER_TIMEOUT_S = 30.0  # it reads gigabytes of CUDA's libraries, from a cold disk
 LACKS = "what the dynamic linker lacks: "
 # ONNX Runtime brings CUDA's libraries into the process itself, from their wheels. That, and its import, may warn of
-# what keeps no provider from being loaded: only what stands behind LACKS counts.
+# what keeps no provider from being loaded: only text after LACKS counts.
 LOADS = """import ctypes, sys, onnxruntime
 if "cuda" in sys.argv[1] or "tensorrt" in sys.argv[1]:
     onnxruntime.preload_dlls()
@@ -38,16 +40,18 @@ except OSError as error:
     print(sys.argv[2], error, sep="")
 """
 CUPTI_PROBE = Path(aaco.__file__).parent / "profiler/cupti/inside"  # it runs in any Python, and imports nothing of ours
+CUPTI_FILE = "AACO_CUPTI"  # the environment variable that names the libcupti to load
 SPARE_BYTES = GIB  # a profiled session of a large model stays well under it
 # Bits of CapEff in proc_pid_status(5), from include/uapi/linux/capability.h.
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+NO_DRIVER = "nvidia-smi must work, and a container needs --gpus all"
 
 Probe = Callable[[Host], str]
 
 
 @dataclass(frozen=True)
 class Capability:
-    """One thing that is here (`detail`), or is not (`why_not`, and `fix`, the next thing to try)."""
+    """One capability: present (`detail`), or absent (`why_not`, and `fix`, the next thing to try)."""
 
     group: str
     name: str
@@ -58,8 +62,8 @@ class Capability:
 
 
 @dataclass(frozen=True)
-class Question:
-    """How one capability is found out: `probe` returns the detail or raises Absent."""
+class HostCheck:
+    """A check of one capability: `probe` returns the detail or raises Absent."""
 
     group: str
     name: str
@@ -67,7 +71,7 @@ class Question:
     fix: str
 
     def answer(self, host: Host) -> Capability:
-        """The capability as it is on this host."""
+        """Return the capability as it is on this host."""
         try:
             return Capability(self.group, self.name, True, self.probe(host))
         except Absent as reason:
@@ -75,12 +79,12 @@ class Question:
 
 
 def examine(sessions: Path = Path("sessions"), host: Host | None = None) -> list[Capability]:
-    """Every capability, in order of its group. Runs the tools it finds, all at once, to see whether they work.
+    """Return every capability, in order of its group. Runs the tools it finds, all at once, to see whether they work.
 
     Takes at most about as long as the slowest tool, and no tool gets more than TOOL_TIMEOUT_S.
     """
     host = host or Host()
-    disk = Question("host", "disk space", partial(_disk, sessions), "aaco gc, or point AACO_SESSION_DIR elsewhere")
+    disk = HostCheck("host", "disk space", partial(_disk, sessions), "aaco gc, or point AACO_SESSION_DIR elsewhere")
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(lambda question: question.answer(host), (*QUESTIONS, disk)))
 
@@ -107,33 +111,38 @@ def _onnxruntime(host: Host) -> str:
 
 
 def _provider(name: str, needs: Probe | None = None) -> Probe:
-    """Whether the provider's library is installed, and what it needs is there: other libraries, and a device."""
+    """Return a probe: is the provider's library installed, and are the other libraries and the device that it needs
+    present?
+    """
     def probe(host: Host) -> str:
-        found = environment.onnxruntime(host)["providers"]
-        if name not in found:
-            raise Absent(f"the installed ONNX Runtime brings only {', '.join(found) or 'no provider'}")
-        said, lacks = ["library installed"], _unlinked(host, environment.provider_libraries(host).get(name))
+        providers = environment.ort_providers(host)
+        if name not in providers:
+            raise Absent(f"the installed ONNX Runtime brings only {', '.join(providers) or 'no provider'}")
+        details = ["library installed"]
+        missing = _missing_libraries(host, environment.provider_libraries(host).get(name))
         try:
-            said += [needs(host)] if needs else []
+            details += [needs(host)] if needs else []
         except Absent as reason:
-            lacks.append(str(reason))
-        if lacks:
-            raise Absent("; ".join(lacks))
-        return "; ".join(said)
+            missing.append(str(reason))
+        if missing:
+            raise Absent("; ".join(missing))
+        return "; ".join(details)
     return probe
 
 
-def _unlinked(host: Host, library: Path | None) -> list[str]:
-    """What the dynamic linker lacks for the library, as it says it in a process of its own; of a copy of a system
-    nothing is loaded."""
+def _missing_libraries(host: Host, library: Path | None) -> list[str]:
+    """Return what the dynamic linker misses for the library, in its words, from a separate process.
+
+    Nothing is loaded for a copy of a system.
+    """
     if library is None or host != Host():
         return []
-    said = machine.ask([sys.executable, "-P", "-c", LOADS, str(library), LACKS], LINKER_TIMEOUT_S)
-    return [line.removeprefix(LACKS) for line in said.splitlines() if line.startswith(LACKS)]
+    answer = machine.ask([sys.executable, "-P", "-c", LOADS, str(library), LACKS], LINKER_TIMEOUT_S)
+    return [line.removeprefix(LACKS) for line in answer.splitlines() if line.startswith(LACKS)]
 
 
 def _tool(name: str, *options: str) -> Probe:
-    """Whether a tool is on PATH and answers; its version where one can be recognised."""
+    """Return a probe: is the tool on PATH, and does it answer? The detail is its version if one is recognised."""
     def probe(_: Host) -> str:
         answer = machine.ask([name, *options], TOOL_TIMEOUT_S)
         version = re.search(r"\d+\.\d+(\.\d+)*", answer)
@@ -152,14 +161,14 @@ def _device(path: str) -> Probe:
 
 
 def _amd(host: Host) -> str:
-    return _counted([gpu.name for gpu in machine.amd_gpus(host)])
+    return _count_names([gpu.name for gpu in machine.amd_gpus(host)])
 
 
 def _nvidia(host: Host) -> str:
-    return _counted([gpu.name for gpu in machine.nvidia_gpus(host)])
+    return _count_names([gpu.name for gpu in machine.nvidia_gpus(host)])
 
 
-def _counted(names: list[str]) -> str:
+def _count_names(names: list[str]) -> str:
     return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
 
 
@@ -167,9 +176,9 @@ def _amd_sensors(host: Host) -> str:
     reason = amd_sensors.why_not(host)
     if reason:
         raise Absent(reason)
-    found = amd_sensors.devices(host)
-    unread = "".join(f"; device {one.index}: {why}" for one in found if (why := amd_sensors.unread(one)))
-    return f"{len(found)} devices, {sum(device.hwmon is not None for device in found)} of them with sensors{unread}"
+    devices = amd_sensors.devices(host)
+    unread = "".join(f"; device {device.index}: {why}" for device in devices if (why := amd_sensors.unread(device)))
+    return f"{len(devices)} devices, {sum(device.hwmon is not None for device in devices)} of them with sensors{unread}"
 
 
 def _rocm(host: Host) -> str:
@@ -184,47 +193,64 @@ def _libcuda(_: Host) -> str:
     return "libcuda.so.1 loads"
 
 
-def _cupti(_: Host) -> str:
-    """Whether our tracer would trace a program of this Python, asked in a process of its own."""
+def _cupti(host: Host) -> str:
+    """Return whether our tracer would trace a program of this Python, from a separate process.
+
+    CUPTI traces nothing without the driver's library, so without it no process starts. A library that AACO_CUPTI names
+    is always tried.
+    """
+    if not os.environ.get(CUPTI_FILE):
+        _require_libcuda(host)
     answer = machine.ask([sys.executable, "-P", str(CUPTI_PROBE)], CUPTI_TIMEOUT_S)
     try:
-        said = json.loads(answer.splitlines()[-1])
+        report = json.loads(answer.splitlines()[-1])
     except (IndexError, ValueError):
         raise Absent(f"the tracer's probe gave no answer: {answer[-80:]!r}") from None
-    if "error" in said:
-        raise gpu_access.Lacking(said["error"], said["fix"])
-    return f"version {said['version']} traces: {said['library']}"
+    if "error" in report:
+        raise gpu_access.Lacking(report["error"], report["fix"])
+    return f"version {report['version']} traces: {report['library']}"
 
 
-def _capable(host: Host, *bits: int) -> bool:
-    """Whether this process holds all these capabilities, or CAP_SYS_ADMIN, which includes them."""
-    found = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
-    held = int(found[1], 16) if found else 0
-    return all(held >> bit & 1 for bit in bits) or bool(held >> CAP_SYS_ADMIN & 1)
+def _require_libcuda(host: Host) -> None:
+    """Raise Lacking if the driver's library does not load."""
+    try:
+        _libcuda(host)
+    except Absent as reason:
+        raise gpu_access.Lacking(f"CUPTI needs the driver: {reason}", NO_DRIVER) from reason
+
+
+def _has_capability(host: Host, *bits: int) -> bool:
+    """Return whether this process holds all these capabilities, or CAP_SYS_ADMIN, which includes them."""
+    match = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
+    mask = int(match[1], 16) if match else 0
+    return all(mask >> bit & 1 for bit in bits) or bool(mask >> CAP_SYS_ADMIN & 1)
 
 
 def _perf_events(host: Host) -> str:
-    """Level 2 and below lets a user watch his own processes (Documentation/admin-guide/perf-security.rst)."""
+    """Return what perf_event_paranoid allows.
+
+    Level 2 and below lets users watch their own processes (Documentation/admin-guide/perf-security.rst).
+    """
     level = number(host.proc / "sys/kernel/perf_event_paranoid")
-    if level > 2 and not _capable(host, CAP_PERFMON):
+    if level > 2 and not _has_capability(host, CAP_PERFMON):
         raise Absent(f"perf_event_paranoid is {level} and this process has no CAP_PERFMON")
-    whole = level < 1 or _capable(host, CAP_PERFMON)
+    whole = level < 1 or _has_capability(host, CAP_PERFMON)
     return f"perf_event_paranoid {level}: {'the whole system' if whole else 'own processes'}"
 
 
 def _switch_records(host: Host) -> str:
-    """Tried, because a container's seccomp filter may refuse what the level allows."""
+    """Return the result of a trial, because a container's seccomp filter may refuse what the level allows."""
     _perf_events(host)
     return perf_event.probe(host)
 
 
 def _hardware_counters(host: Host) -> str:
-    """A `cpu` (x86; two on hybrids) or `armv*` event source stands for the core's own counters."""
+    """Return the processor's event sources: `cpu` (x86; two on hybrids) or `armv*` provides the core's counters."""
     sources = host.sys / "bus/event_source/devices"
-    found = sorted(path.name for pattern in ("cpu", "cpu_*", "armv*") for path in sources.glob(pattern))
-    if not found:
+    names = sorted(path.name for pattern in ("cpu", "cpu_*", "armv*") for path in sources.glob(pattern))
+    if not names:
         raise Absent(f"{sources}: no processor event source")
-    return ", ".join(found)
+    return ", ".join(names)
 
 
 def _tracefs(host: Host) -> str:
@@ -242,7 +268,7 @@ def _pressure(host: Host) -> str:
 
 
 def _schedstat(host: Host) -> str:
-    """A running process that has not run says that the kernel does not count."""
+    """Return a detail. All zeros in a running process mean that the kernel does not count."""
     ran, waited, _ = text(host.proc / "self/schedstat").split()
     if ran == waited == "0":
         raise Absent(f"{host.proc / 'self/schedstat'}: all zero: the kernel keeps no account")
@@ -255,11 +281,14 @@ def _governor(host: Host) -> str:
         raise Absent(f"{host.cpus / 'cpufreq'}: no policy: the kernel does not scale the frequency here")
     if not all(os.access(policy, os.W_OK) for policy in policies):
         raise Absent(f"{policies[0]} is not writable by this user")
-    return _counted([text(policy) for policy in policies])
+    return _count_names([text(policy) for policy in policies])
 
 
 def _cgroup_v2(host: Host) -> str:
-    """A plain folder of that name is no control group: its files are looked at."""
+    """Return the mount and its controllers.
+
+    Look at the files, because a plain folder of that name is no control group.
+    """
     folders = [host.sys / "fs/cgroup", host.sys / "fs/cgroup/unified"]
     mounted = [folder for folder in folders if (folder / "cgroup.controllers").exists()]
     if not mounted:
@@ -288,7 +317,7 @@ def _numa(host: Host) -> str:
 
 
 def _clock(host: Host) -> str:
-    """Other sources cost a system call or a trip to the hypervisor for each reading."""
+    """Return the clock source. Sources other than these two cost a system call or a hypervisor exit per reading."""
     source = text(host.sys / "devices/system/clocksource/clocksource0/current_clocksource")
     if source not in ("tsc", "arch_sys_counter"):
         raise Absent(f"the clock source is {source}: reading the time is slow")
@@ -323,70 +352,71 @@ _ALONE = "on a host with the driver, in an environment of its own: pip install "
 _ROCM = "install ROCm and put its bin folder on PATH: https://rocm.docs.amd.com"
 _CUDA = "install the CUDA toolkit and put its bin folder on PATH"
 QUESTIONS = (
-    Question("python", "Python", _python, ""),
-    Question("python", "aaco", _distribution("aaco"), "pip install . in aaco's own folder"),
-    Question("python", "onnx", _distribution("onnx"), "pip install onnx"),
-    Question("runtime", "ONNX Runtime", _onnxruntime, "pip uninstall them all, then pip install exactly one of "
-             "onnxruntime, onnxruntime-gpu, onnxruntime-migraphx, onnxruntime-openvino"),
-    Question("runtime", "CPUExecutionProvider", _provider("CPUExecutionProvider"), "pip install onnxruntime"),
-    Question("runtime", "MIGraphXExecutionProvider", _provider("MIGraphXExecutionProvider", _device("dev/kfd")),
-             _ALONE + "onnxruntime-migraphx"),
-    Question("runtime", "ROCMExecutionProvider", _provider("ROCMExecutionProvider", _device("dev/kfd")),
-             "ONNX Runtime 1.23 dropped it: use MIGraphXExecutionProvider"),
-    Question("runtime", "CUDAExecutionProvider", _provider("CUDAExecutionProvider", _libcuda),
-             _ALONE + "onnxruntime-gpu"),
-    Question("runtime", "TensorrtExecutionProvider", _provider("TensorrtExecutionProvider", _libcuda),
-             _ALONE + "onnxruntime-gpu tensorrt"),
-    Question("runtime", "OpenVINOExecutionProvider", _provider("OpenVINOExecutionProvider"),
-             "in an environment of its own: pip install onnxruntime-openvino"),
-    Question("amd", "amdgpu driver", gpu_access.driver(gpu_access.AMD, "amdgpu"), ""),
-    Question("amd", "AMD GPU", _amd, "load the amdgpu driver; in a container pass --device /dev/kfd --device /dev/dri"),
-    Question("amd", "amdgpu sensors", _amd_sensors, "load the amdgpu driver; in a container mount /sys read-only"),
-    Question("amd", "/dev/kfd", _device("dev/kfd"), "load the amdgpu driver; in a container pass --device /dev/kfd"),
-    Question("amd", "/dev/dri/renderD*", gpu_access.amd_nodes, ""),
-    Question("amd", "ROCm", _rocm, "install ROCm, or set ROCM_PATH to where it is"),
-    Question("amd", "ROCm and its driver", gpu_access.rocm_fits,
-             "install the ROCm release that goes with the driver, or the driver (amdgpu-dkms) that goes with ROCm: "
-             "https://rocm.docs.amd.com, user and kernel-space support matrix"),
-    Question("amd", "rocprofv3", _tool("rocprofv3", "--version"), _ROCM),
-    Question("amd", "rocprof", _tool("rocprof", "--version"), "prefer rocprofv3, its successor"),
-    Question("amd", "amd-smi", _tool("amd-smi", "version"), _ROCM),
-    Question("amd", "rocm-smi", _tool("rocm-smi", "--version"), "prefer amd-smi, its successor"),
-    Question("amd", "migraphx-driver", _tool("migraphx-driver", "--version"), "install the package migraphx of ROCm"),
-    Question("nvidia", "nvidia driver", gpu_access.driver(gpu_access.NVIDIA, "nvidia"), ""),
-    Question("nvidia", "NVIDIA GPU", _nvidia, "load the nvidia driver; in a container pass --gpus all"),
-    Question("nvidia", "nvidia-smi", _tool("nvidia-smi", "--version"), "it comes with the driver: put it on PATH"),
-    Question("nvidia", "libcuda", _libcuda, "it comes with the driver; in a container pass --gpus all"),
-    Question("nvidia", "/dev/nvidia*", gpu_access.nvidia_nodes, ""),
-    Question("nvidia", "NVML", gpu_access.nvml, "it comes with the driver: in a container pass --gpus all; where "
-             "library and driver are of different versions, reboot, or load nvidia and nvidia_uvm anew"),
-    Question("nvidia", "CUDA and its driver", gpu_access.cuda_fits,
-             "update the driver, or take a toolkit and packages of the CUDA that it knows"),
-    Question("nvidia", "NVIDIA counters", gpu_access.nvidia_counters,
-             "run as root, in a container with --cap-add SYS_ADMIN, or: echo 'options nvidia "
-             "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf, and reboot"),
-    Question("nvidia", "CUPTI", _cupti, "pip install nvidia-cuda-cupti"),
-    Question("nvidia", "ncu", _tool("ncu", "--version"), _CUDA),
-    Question("nvidia", "nsys", _tool("nsys", "--version"), _CUDA),
-    Question("kernel", "perf events", _perf_events, "sudo sysctl kernel.perf_event_paranoid=2"),
-    Question("kernel", "switch records", _switch_records, perf_event.FIX),
-    Question("kernel", "hardware counters", _hardware_counters, "a virtual machine must be given a PMU by its host"),
-    Question("kernel", "BPF", bpf.possible, bpf.GRANT),
-    Question("kernel", "BPF scheduler events", bpf.loads("scheduler"), bpf.GRANT),
-    Question("kernel", "BPF fault latency", bpf.loads("faults"),
-             "needs a kernel that allows fentry; without it faults are counted, not timed"),
-    Question("kernel", "BPF GPU events", _gpu_events, tracepoints.GPU_FIX),
-    Question("kernel", "tracefs", _tracefs, "sudo mount -t tracefs tracefs /sys/kernel/tracing"),
-    Question("kernel", "pressure (PSI)", _pressure, "boot with psi=1"),
-    Question("kernel", "schedstat", _schedstat, "needs a kernel with CONFIG_SCHED_INFO"),
-    Question("kernel", "/dev/aaco", kernel_device.probe, kernel_device.FIX),
-    Question("quiet", "frequency governor", _governor, "run as root; in a virtual machine the host decides"),
-    Question("quiet", "cgroup v2", _cgroup_v2, "boot with systemd.unified_cgroup_hierarchy=1, and run as root"),
-    Question("quiet", "transparent huge pages", _huge_pages,
-             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
-    Question("quiet", "NUMA", _numa, "needs a kernel with CONFIG_NUMA"),
-    Question("quiet", "clock source", _clock, "boot with clocksource=tsc where the processor's is reliable"),
-    Question("quiet", "bare metal", _bare_metal, "compare interleaved runs here; take absolute numbers on bare metal"),
-    Question("host", "git", _tool("git", "--version"), "install git: sessions then know their commit"),
-    Question("host", "C compiler", _compiler, "install gcc or clang"),
+    HostCheck("python", "Python", _python, ""),
+    HostCheck("python", "aaco", _distribution("aaco"), "pip install . in aaco's own folder"),
+    HostCheck("python", "onnx", _distribution("onnx"), "pip install onnx"),
+    HostCheck("runtime", "ONNX Runtime", _onnxruntime, "pip uninstall them all, then pip install exactly one of "
+              "onnxruntime, onnxruntime-gpu, onnxruntime-migraphx, onnxruntime-openvino"),
+    HostCheck("runtime", "CPUExecutionProvider", _provider("CPUExecutionProvider"), "pip install onnxruntime"),
+    HostCheck("runtime", "MIGraphXExecutionProvider", _provider("MIGraphXExecutionProvider", _device("dev/kfd")),
+              _ALONE + "onnxruntime-migraphx"),
+    HostCheck("runtime", "ROCMExecutionProvider", _provider("ROCMExecutionProvider", _device("dev/kfd")),
+              "ONNX Runtime 1.23 dropped it: use MIGraphXExecutionProvider"),
+    HostCheck("runtime", "CUDAExecutionProvider", _provider("CUDAExecutionProvider", _libcuda),
+              _ALONE + "onnxruntime-gpu"),
+    HostCheck("runtime", "TensorrtExecutionProvider", _provider("TensorrtExecutionProvider", _libcuda),
+              _ALONE + "onnxruntime-gpu tensorrt"),
+    HostCheck("runtime", "OpenVINOExecutionProvider", _provider("OpenVINOExecutionProvider"),
+              "in an environment of its own: pip install onnxruntime-openvino"),
+    HostCheck("amd", "amdgpu driver", gpu_access.driver(gpu_access.AMD, "amdgpu"), ""),
+    HostCheck("amd", "AMD GPU", _amd,
+              "load the amdgpu driver; in a container pass --device /dev/kfd --device /dev/dri"),
+    HostCheck("amd", "amdgpu sensors", _amd_sensors, "load the amdgpu driver; in a container mount /sys read-only"),
+    HostCheck("amd", "/dev/kfd", _device("dev/kfd"), "load the amdgpu driver; in a container pass --device /dev/kfd"),
+    HostCheck("amd", "/dev/dri/renderD*", gpu_access.amd_nodes, ""),
+    HostCheck("amd", "ROCm", _rocm, "install ROCm, or set ROCM_PATH to where it is"),
+    HostCheck("amd", "ROCm and its driver", gpu_access.rocm_fits,
+              "install the ROCm release that goes with the driver, or the driver (amdgpu-dkms) that goes with ROCm: "
+              "https://rocm.docs.amd.com, user and kernel-space support matrix"),
+    HostCheck("amd", "rocprofv3", _tool("rocprofv3", "--version"), _ROCM),
+    HostCheck("amd", "rocprof", _tool("rocprof", "--version"), "prefer rocprofv3, its successor"),
+    HostCheck("amd", "amd-smi", _tool("amd-smi", "version"), _ROCM),
+    HostCheck("amd", "rocm-smi", _tool("rocm-smi", "--version"), "prefer amd-smi, its successor"),
+    HostCheck("amd", "migraphx-driver", _tool("migraphx-driver", "--version"), "install the package migraphx of ROCm"),
+    HostCheck("nvidia", "nvidia driver", gpu_access.driver(gpu_access.NVIDIA, "nvidia"), ""),
+    HostCheck("nvidia", "NVIDIA GPU", _nvidia, "load the nvidia driver; in a container pass --gpus all"),
+    HostCheck("nvidia", "nvidia-smi", _tool("nvidia-smi", "--version"), "it comes with the driver: put it on PATH"),
+    HostCheck("nvidia", "libcuda", _libcuda, "it comes with the driver; in a container pass --gpus all"),
+    HostCheck("nvidia", "/dev/nvidia*", gpu_access.nvidia_nodes, ""),
+    HostCheck("nvidia", "NVML", gpu_access.nvml, "it comes with the driver: in a container pass --gpus all; where "
+              "library and driver are of different versions, reboot, or load nvidia and nvidia_uvm anew"),
+    HostCheck("nvidia", "CUDA and its driver", gpu_access.cuda_fits,
+              "update the driver, or take a toolkit and packages of the CUDA that it knows"),
+    HostCheck("nvidia", "NVIDIA counters", gpu_access.nvidia_counters,
+              "run as root, in a container with --cap-add SYS_ADMIN, or: echo 'options nvidia "
+              "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf, and reboot"),
+    HostCheck("nvidia", "CUPTI", _cupti, "pip install nvidia-cuda-cupti"),
+    HostCheck("nvidia", "ncu", _tool("ncu", "--version"), _CUDA),
+    HostCheck("nvidia", "nsys", _tool("nsys", "--version"), _CUDA),
+    HostCheck("kernel", "perf events", _perf_events, "sudo sysctl kernel.perf_event_paranoid=2"),
+    HostCheck("kernel", "switch records", _switch_records, perf_event.FIX),
+    HostCheck("kernel", "hardware counters", _hardware_counters, "a virtual machine must be given a PMU by its host"),
+    HostCheck("kernel", "BPF", bpf.possible, bpf.GRANT),
+    HostCheck("kernel", "BPF scheduler events", bpf.loads("scheduler"), bpf.GRANT),
+    HostCheck("kernel", "BPF fault latency", bpf.loads("faults"),
+              "needs a kernel that allows fentry; without it faults are counted, not timed"),
+    HostCheck("kernel", "BPF GPU events", _gpu_events, tracepoints.GPU_FIX),
+    HostCheck("kernel", "tracefs", _tracefs, "sudo mount -t tracefs tracefs /sys/kernel/tracing"),
+    HostCheck("kernel", "pressure (PSI)", _pressure, "boot with psi=1"),
+    HostCheck("kernel", "schedstat", _schedstat, "needs a kernel with CONFIG_SCHED_INFO"),
+    HostCheck("kernel", "/dev/aaco", kernel_device.probe, kernel_device.FIX),
+    HostCheck("quiet", "frequency governor", _governor, "run as root; in a virtual machine the host decides"),
+    HostCheck("quiet", "cgroup v2", _cgroup_v2, "boot with systemd.unified_cgroup_hierarchy=1, and run as root"),
+    HostCheck("quiet", "transparent huge pages", _huge_pages,
+              "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
+    HostCheck("quiet", "NUMA", _numa, "needs a kernel with CONFIG_NUMA"),
+    HostCheck("quiet", "clock source", _clock, "boot with clocksource=tsc where the processor's is reliable"),
+    HostCheck("quiet", "bare metal", _bare_metal, "compare interleaved runs here; take absolute numbers on bare metal"),
+    HostCheck("host", "git", _tool("git", "--version"), "install git: sessions then know their commit"),
+    HostCheck("host", "C compiler", _compiler, "install gcc or clang"),
 )

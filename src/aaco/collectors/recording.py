@@ -1,7 +1,7 @@
-"""The raw files of live sources: a header that tells the writer and its version, then records of one size.
+"""The raw files of live sources: a header with the writer and its version, then records of one size.
 
-Some writers describe their records between the two. Records are appended as they come, unbuffered, so that a kill
-loses nothing that was written.
+Some writers describe their records between the two. Records are appended as they come, unbuffered, so that a kill loses
+nothing that was written.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LENGTH = struct.Struct("<I")  # of the description that follows it
 
 
 @dataclass(frozen=True)
-class Format:
-    """A kind of file, who writes it, and how to have it written again."""
+class RecordFormat:
+    """A kind of file, its writer, and how to have it written again."""
 
     writer: str
     again: str
@@ -33,24 +33,24 @@ class Format:
 
     @property
     def header(self) -> bytes:
-        """The first bytes of a file of this version."""
+        """Return the first bytes of a file of this version."""
         return _HEADER.pack(self.magic, self.version, self.record.itemsize)
 
     def described(self, description: bytes) -> bytes:
-        """The first bytes of a file that describes its records: `read_described` gives the description back."""
+        """Return the first bytes of a file that describes its records; `read_described` returns the description."""
         return self.header + _LENGTH.pack(len(description)) + description
 
     def read(self, raw: Path) -> Any:
-        """The whole records of a file as an array; an unfinished last one is left out. Raises BadCapture."""
-        return self._records(self._content(raw), _HEADER.size)
+        """Return the whole records of a file as an array, without an unfinished last one. Raise BadCapture."""
+        return self._records(self._read_content(raw), _HEADER.size)
 
     def read_described(self, raw: Path) -> tuple[bytes, Any]:
-        """The description, cut where the file was cut, and the records behind it. Raises BadCapture."""
-        content, begin = self._content(raw), _HEADER.size + _LENGTH.size
+        """Return the description, cut where the file was cut, and the records after it. Raise BadCapture."""
+        content, begin = self._read_content(raw), _HEADER.size + _LENGTH.size
         length = _LENGTH.unpack_from(content, _HEADER.size)[0] if len(content) >= begin else 0
         return content[begin:begin + length], self._records(content, min(begin + length, len(content)))
 
-    def _content(self, raw: Path) -> bytes:
+    def _read_content(self, raw: Path) -> bytes:
         try:
             content = raw.read_bytes()
         except OSError as error:
@@ -64,6 +64,6 @@ class Format:
 
 
 def append(file: IO[bytes], content: bytes | memoryview) -> None:
-    """Write all of it to an unbuffered file. Raises OSError, as for a full disk where only a part was taken."""
+    """Write all of it to an unbuffered file. Raise OSError, also if a full disk took only a part."""
     if file.write(content) != len(content):  # the next record would lie askew
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.name))

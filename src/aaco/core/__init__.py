@@ -1,1 +1,1 @@
-"""The nouns: everything else in AACO speaks in these words."""
+"""The nouns of AACO: sessions, plans, tables, metrics, findings, readings, errors."""

@@ -30,10 +30,10 @@ def cgroup(host: Host, controller: str) -> Cgroup:
     for mount in (line.split() for line in text(host.proc / "self/mountinfo").splitlines()):
         version = _governs(host, mount, controller)
         if version:
-            wanted = "" if version == 2 else controller
-            own = next((path for _, names, path in groups if wanted in names.split(",")), "/")
+            controller_name = "" if version == 2 else controller
+            own_path = next((path for _, names, path in groups if controller_name in names.split(",")), "/")
             top = host.root / mount[4].lstrip("/")
-            return Cgroup(version, top / own.removeprefix(mount[3].rstrip("/")).lstrip("/"), top)
+            return Cgroup(version, top / own_path.removeprefix(mount[3].rstrip("/")).lstrip("/"), top)
     raise Absent(f"{host.proc / 'self/mountinfo'}: no control group governs {controller}")
 
 

@@ -94,12 +94,12 @@ class Config(_Section):
 
     @classmethod
     def default(cls) -> Config:
-        """The built-in values, whatever files and environment say."""
+        """Return the built-in values; files and environment are ignored."""
         return cls()
 
     @classmethod
     def from_file(cls, path: str | Path) -> Config:
-        """A file's values over the built-in ones, whatever the environment says. Raises UsageError."""
+        """Return a file's values over the built-in ones; the environment is ignored. Raise UsageError."""
         return _merge([(f"file {path}", _read(Path(path)))]).config
 
     @classmethod
@@ -124,15 +124,15 @@ PREFIX = "AACO_"
 
 
 def unread(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that begin like ours and are read by nothing here, each with the one that was meant; empty: none is
-    like it, so it is somebody's own (a token that an option names, say)."""
-    known = [name.removeprefix(PREFIX) for name in VARIABLES]
-    found = {}
+    """Return the variables with AACO's prefix that nothing reads, each with the name that was meant; empty if none is
+    similar, so it belongs to the user (a token that an option names, say)."""
+    variables = [name.removeprefix(PREFIX) for name in VARIABLES]
+    meant_by_name = {}
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in VARIABLES:
-            alike = near(name.removeprefix(PREFIX), known, 1)
-            found[name] = OTHERWISE.get(name) or (PREFIX + alike[0] if alike else "")
-    return found
+            alike = near(name.removeprefix(PREFIX), variables, 1)
+            meant_by_name[name] = OTHERWISE.get(name) or (PREFIX + alike[0] if alike else "")
+    return meant_by_name
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def resolve(file: Path | None = None, preset: str | None = None, overrides: Laye
 
 
 def taken(config: Config) -> Settings:
-    """The settings that a configuration made elsewhere stands for, whatever files and environment say."""
+    """Return the settings of a configuration made elsewhere; files and environment are ignored."""
     return _merge([("Config", config.model_dump(exclude_unset=True))])
 
 
@@ -192,7 +192,7 @@ def _validate(origin: str, layer: Layer) -> None:
 
 
 def _hint(location: tuple[Any, ...]) -> str:
-    """Of a key (section, name, perhaps a place inside) whose value cannot be, what it is; of an unknown, a known."""
+    """Return what a key (section, name, place inside) with an invalid value is; for an unknown one, a similar key."""
     section, key = (*map(str, location), "", "")[:2]
     fields = _sections()[section].model_fields if section in _sections() else {}
     return f"{section}.{key}: {fields[key].description}" if key in fields else _nearest(location)
@@ -200,9 +200,9 @@ def _hint(location: tuple[Any, ...]) -> str:
 
 def _nearest(location: tuple[Any, ...]) -> str:
     sections = _sections()
-    known = sections[location[0]].model_fields if len(location) > 1 and location[0] in sections else sections
-    close = near(str(location[-1]), known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+    names = sections[location[0]].model_fields if len(location) > 1 and location[0] in sections else sections
+    close = near(str(location[-1]), names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(names)}"
 
 
 def _sections() -> dict[str, type[_Section]]:

@@ -24,8 +24,8 @@ def values(column: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def counts(column: NDArray[np.int64]) -> dict[int, int]:
     """How often each integer occurs."""
-    found = pa.array(column).value_counts()
-    return dict(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True))
+    value_counts = pa.array(column).value_counts()
+    return dict(zip(value_counts.field(0).to_pylist(), value_counts.field(1).to_pylist(), strict=True))
 
 
 def combinations(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
@@ -39,8 +39,8 @@ def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     code, first = _encoded(columns[0])
     for column in columns[1:]:
         if not _alike(column) and not (column == column[first][code]).all():  # else it tells no more rows apart
-            other, seen = _encoded(column)
-            code, first = _encoded(code * len(seen) + other)
+            more, seen = _encoded(column)
+            code, first = _encoded(code * len(seen) + more)
     return code, first
 
 
@@ -51,7 +51,7 @@ def _alike(column: NDArray[Any]) -> bool:
 def _encoded(column: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if _alike(column):
         return np.zeros(len(column), np.int64), np.zeros(min(1, len(column)), np.int64)
-    found = pa.array(column).dictionary_encode()
-    code = found.indices.to_numpy()
-    first = np.searchsorted(np.maximum.accumulate(code), np.arange(len(found.dictionary), dtype=code.dtype))
+    encoded = pa.array(column).dictionary_encode()
+    code = encoded.indices.to_numpy()
+    first = np.searchsorted(np.maximum.accumulate(code), np.arange(len(encoded.dictionary), dtype=code.dtype))
     return code.astype(np.int64), first

@@ -1,11 +1,15 @@
-"""One reading of a JSON document of ours: it is JSON, of a format this version knows, and of the form declared for it.
+"""JSON documents: each is declared once, as a type with a file and a version, and read in one way.
 
-Whoever reads a document afterwards asks no more questions: what the form names is there and of its type.
+The type is the decoder, what is written is encoded from it, and its JSON Schema is published. A model (`Document`) is
+checked when the document is read; a dataclass, which analytics computes, is decoded where it is used.
+A reader can rely on it: what the type names is there and has its type.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +25,11 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # what a column of a table
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 
+ANEW = "aaco analyze SESSION"
+STORED = "stored"  # the context of what is read from a file, not made by this process
+
 Form = TypeVar("Form", bound=BaseModel)
+Content = TypeVar("Content")
 
 
 class Part(BaseModel):
@@ -36,10 +44,96 @@ class Document(Part):
     schema_version: int = 1
 
 
+@dataclass(frozen=True)
+class Declaration:
+    """A JSON document of a bundle: its file there, the type that it is decoded into, and its newest version."""
+
+    file: str
+    type: type[Any]
+    version: int
+
+    @property
+    def name(self) -> str:
+        """Return the name under which its JSON Schema is published."""
+        return PurePosixPath(self.file).stem
+
+
+DECLARED: dict[str, Declaration] = {}  # by file
+
+
+def document(file: str, version: int = 1) -> Callable[[type[Content]], type[Content]]:
+    """Declare a class as the one type of a bundle's JSON file. Raise TypeError where the file has one already.
+
+    version: the newest, of a dataclass; a model has its own as the default of its field `schema_version`.
+    """
+    def declare(form: type[Content]) -> type[Content]:
+        if file in DECLARED:
+            raise TypeError(f"{file} is declared twice; second time by {form.__module__}.{form.__name__}")
+        fields: dict[str, Any] = getattr(form, "model_fields", {})
+        DECLARED[file] = Declaration(file, form, fields["schema_version"].default if fields else version)
+        return form
+
+    return declare
+
+
+def schema_of(form: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of what is written of a document's type."""
+    if issubclass(form, BaseModel):
+        return form.model_json_schema(mode="serialization")
+    import msgspec
+
+    schema = msgspec.json.schema(form)
+    content = schema["$defs"].pop(form.__name__)
+    version = {"title": "Schema Version", "type": "integer"}
+    return {"$defs": schema["$defs"], **content, "properties": {"schema_version": version, **content["properties"]},
+            "required": ["schema_version", *content["required"]]}
+
+
+def declaration_of(form: type[Any]) -> Declaration:
+    """Return the declaration of a document's type. Raise KeyError where it is none."""
+    for declaration in DECLARED.values():
+        if declaration.type is form:
+            return declaration
+    raise KeyError(form)
+
+
+def encode(content: object) -> dict[str, Any]:
+    """Return what is written of an instance of a declared type: its version, and every field that was set.
+
+    A field that a model was made without is left out, as is one that the document was read without.
+    """
+    version = declaration_of(type(content)).version
+    if isinstance(content, BaseModel):
+        return {"schema_version": version, **content.model_dump(mode="json", by_alias=True, exclude_unset=True)}
+    import msgspec
+
+    return {"schema_version": version, **msgspec.to_builtins(content)}
+
+
+def decode(document: Mapping[str, Any], form: type[Content]) -> Content:
+    """Return a document as an instance of the dataclass declared for it. Raise BadBundle.
+
+    Keys that the dataclass does not have are passed over: a later version may have added them.
+    """
+    import msgspec
+
+    content = {name: part for name, part in document.items() if name != "schema_version"} \
+        if isinstance(document, Mapping) else document
+    try:
+        return msgspec.convert(content, form)
+    except msgspec.ValidationError as error:
+        raise damaged(form, error) from error
+
+
+def damaged(form: type[Any], why: object) -> BadBundle:
+    """Return the error of a document of a declared type that is not as this version writes it."""
+    return BadBundle(f"{declaration_of(form).file}: not as this version writes it: {why}", ANEW)
+
+
 def load(path: Path, form: type[Form], what: str, fix: str = CHECK) -> Form:
     """The document as a model of its form. Raises BadBundle, StorageError.
 
-    form: a model whose default `schema_version` is the newest that this version reads. what: the document in a word.
+    form: a model; its default `schema_version` is the newest that this version reads. what: the document in a word.
     """
     return _load(path, form, what, fix)[1]
 
@@ -58,7 +152,7 @@ def _load(path: Path, form: type[Form], what: str, fix: str) -> tuple[Any, Form]
                         "upgrade aaco on this machine")
     try:
         _walk(document)
-        return document, form.model_validate(document)
+        return document, form.model_validate(document, context=STORED)
     except ValidationError as error:
         raise BadBundle(f"{path}: not a {what}: {first_problem(error)}", fix) from error
     except ValueError as error:

@@ -58,7 +58,7 @@ class BadBundle(AacoError):
 
 
 class StorageError(AacoError):
-    """The disk refused: full, read-only or not ours."""
+    """The disk refused: it is full, read-only or not permitted."""
 
     exit_code = Exit.TOOL_ERROR
 
@@ -70,7 +70,7 @@ class ModelError(AacoError):
 
 
 class Missing(AacoError):
-    """Hardware, a driver, a provider or a program that was asked for is not on this machine."""
+    """Hardware, a driver, a provider or a program that was requested is not on this machine."""
 
     exit_code = Exit.MISSING
 

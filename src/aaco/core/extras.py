@@ -18,7 +18,7 @@ EXTRAS = {
 
 
 def missing(error: ModuleNotFoundError) -> Missing | None:
-    """What to tell the user of a module that was not found; None where no extra would bring it: that is a defect."""
+    """Return the message about a missing module; None if no extra installs it: that is a defect."""
     module = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(module)
     if extra is None:

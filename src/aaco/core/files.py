@@ -32,7 +32,7 @@ def storage(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Let `fill` write to a temporary neighbour, then rename it over `path`.
+    """Let `fill` write to a temporary file in the same folder, then rename it over `path`.
 
     A reader sees the old file or the new one, never a part. Raises StorageError and leaves no half file.
     """
@@ -60,7 +60,7 @@ def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON document atomically; a NaN is a ValueError, because absent is null with a reason.
 
-    Bytes of a name that are no text, which Python holds as halves of a surrogate pair, are written as escapes: nobody
+    Bytes of a name that are no text, which Python holds as halves of a surrogate pair, are written as escapes: none
     could read the document otherwise.
     """
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
@@ -89,7 +89,7 @@ def _readable(value: Any) -> Any:
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """Write over a file within the room that it has on the disk: what can still be said when the disk is full.
+    """Write over a file within the room that it has on the disk: what can still be written when the disk is full.
 
     A kill in the midst of it may leave a mixture, so that this is for where write_atomically has failed. What is
     shorter than before is filled up with spaces. Raises StorageError where it does not fit; the file is as it was then.
@@ -125,7 +125,7 @@ def read_json(path: Path) -> Any:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a regular file, or a link to one, lies at a path that a person gave; what can be no path is none.
+    """Return whether a regular file, or a link to one, is at a path that a person gave; False for what can be no path.
 
     Raises StorageError where the system does not let us look. Path.is_file raises OSError for that, and for a name
     that is too long.
@@ -134,13 +134,13 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder, or a link to one, lies at a path that a person gave. Raises StorageError as is_file does."""
+    """Return whether a folder, or a link to one, is at a given path. Raise StorageError as is_file does."""
     return stat.S_ISDIR(_mode(path))
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's advisory lock (flock(2), freed by the kernel if we die); it leaves no file behind."""
+    """Hold the folder's advisory lock (flock(2), freed by the kernel if this process dies); no file stays."""
     with storage(folder):
         descriptor = os.open(folder, os.O_RDONLY)
     try:

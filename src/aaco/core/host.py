@@ -21,7 +21,7 @@ OUTPUT_LIMIT = 1 << 20
 
 
 class NoAnswer(Absent):
-    """A tool was asked, and went on for longer than it was given."""
+    """A tool took longer than its time limit."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def number(path: Path) -> int:
 def ask(command: Sequence[str], timeout_s: float = 5.0, most_bytes: int = OUTPUT_LIMIT, any_code: bool = False) -> str:
     """What a tool prints (both streams). Raises Absent when it is not there, fails, hangs or floods.
 
-    A tool that does not answer is killed with all it started. any_code: take the answer whatever its exit code.
+    A tool that does not answer is killed with all it started. any_code: take the answer with any exit code.
     """
     path = shutil.which(command[0])
     if path is None:

@@ -27,7 +27,7 @@ class Gpu:
 
     @property
     def identity(self) -> list[str | int | None]:
-        """What tells it apart from other hardware; the architecture where the driver gives it, else the model.
+        """Return what distinguishes it from other hardware: the architecture if the driver gives it, else the model.
 
         AMD's model name comes from files that an update may add, so it is only used where nothing steadier exists.
         """

@@ -1,4 +1,4 @@
-"""Named sets of settings; in precedence they lie between the configuration file and the environment."""
+"""Named sets of settings; in precedence they come between the configuration file and the environment."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TypeVar
 
+from aaco.core.advice import FactValues, Step, offered, steps_of
 from aaco.core.readings import Estimate, Evidence, Verdict
 
 Compute = Callable[..., float | Estimate]
@@ -46,7 +47,7 @@ class Band:
         return cls(match[1], float(match[2]), match[3])
 
     def holds(self, value: float) -> bool:
-        """Whether the value lies in this region (the first region that holds names the value)."""
+        """Return whether the value is in this region (the first region that contains the value names it)."""
         return _HOLDS[self.relation](value, self.limit)
 
     def __str__(self) -> str:
@@ -79,15 +80,20 @@ class Rule:
 
     label: str
     kind: str
-    advice: tuple[str, ...]
+    steps: tuple[Step, ...]
     source: str
     meaning: str
     inputs: tuple[str, ...]
     judge: Judge = field(repr=False)
 
-    def verdict(self, *readings: object) -> Verdict:
-        """This rule's verdict over the readings of its inputs, in order."""
-        return Verdict(self.label, tuple(self.judge(*readings)), self.advice)
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Everything that the rule can advise, whatever the workload."""
+        return tuple(step.text for step in self.steps)
+
+    def verdict(self, *readings: object, facts: FactValues | None = None) -> Verdict:
+        """This rule's verdict over the readings of its inputs, in order, with the advice that fits the workload."""
+        return Verdict(self.label, tuple(self.judge(*readings)), offered(self.steps, facts))
 
 
 METRICS: dict[str, Metric] = {}
@@ -100,23 +106,23 @@ def metric(*, unit: str, better: str, formula: str, source: str, bands: tuple[st
     """Register a function as the metric named after it. A second declaration of a name or alias is a TypeError."""
 
     def register(function: Compute) -> Compute:
-        found = Metric(function.__name__, unit, better, formula, source, tuple(map(Band.parse, bands)), aliases,
-                       _meaning(function), _inputs(function), function)
-        for name in (found.name, *aliases):
+        declared = Metric(function.__name__, unit, better, formula, source, tuple(map(Band.parse, bands)), aliases,
+                          _meaning(function), _inputs(function), function)
+        for name in (declared.name, *aliases):
             _refuse_twice(_ALIASES, name.lower(), function)
-        _ALIASES.update({name.lower(): found.name for name in (found.name, *aliases)})
-        METRICS[found.name] = found
+        _ALIASES.update({name.lower(): declared.name for name in (declared.name, *aliases)})
+        METRICS[declared.name] = declared
         return function
 
     return register
 
 
-def rule(*, label: str, source: str, advice: tuple[str, ...], kind: str = "class") -> Callable[[Judge], Judge]:
+def rule(*, label: str, source: str, advice: tuple[str | Step, ...], kind: str = "class") -> Callable[[Judge], Judge]:
     """Register a generator of Evidence as a bottleneck rule; kind is "class" or "condition"."""
 
     def register(function: Judge) -> Judge:
         _refuse_twice(RULES, label, function)
-        RULES[label] = Rule(label, kind, advice, source, _meaning(function), _inputs(function), function)
+        RULES[label] = Rule(label, kind, steps_of(advice), source, _meaning(function), _inputs(function), function)
         return function
 
     return register
@@ -127,13 +133,18 @@ def find_metric(name: str) -> Metric | None:
     return METRICS.get(_ALIASES.get(name.lower(), ""))
 
 
+def import_modules(package: ModuleType) -> list[ModuleType]:
+    """Return the modules of a package and of the packages in it, imported, by name."""
+    modules = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    return [importlib.import_module(module.name) for module in modules]
+
+
 def load(package: ModuleType, group: str) -> None:
     """Import every file of `package`, then every installed plug-in of the entry-point group.
 
-    What is declared is then in the order of files and lines, whichever of the files had been imported before.
+    What is declared is then in the order of files and lines, independent of earlier imports.
     """
-    for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        importlib.import_module(info.name)
+    import_modules(package)
     for plugin in entry_points(group=group):
         plugin.load()
     _sort(METRICS, lambda one: one.compute)
@@ -160,7 +171,7 @@ def _inputs(function: Callable[..., object]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-def _refuse_twice(known: dict[str, object] | dict[str, str] | dict[str, Rule], name: str,
+def _refuse_twice(declared: dict[str, object] | dict[str, str] | dict[str, Rule], name: str,
                   function: Callable[..., object]) -> None:
-    if name in known:
+    if name in declared:
         raise TypeError(f"{name!r} is declared twice; second time in {function.__module__}")

@@ -1,7 +1,7 @@
 """A session: one folder that holds everything known about one run.
 
 The folder appears with its session.json already inside, in state `running`, and names the process that owns it. A
-session whose owner is gone without having finished is `incomplete`, whatever killed it.
+session with an owner that is gone without having finished is `incomplete`, for any cause.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -31,7 +32,7 @@ Status = Literal["running", "complete", "incomplete", "failed"]
 
 
 class Owner(BaseModel):
-    """The process that writes the session: enough to tell whether that very process still lives."""
+    """The process that writes the session: enough to recognise that very process."""
 
     pid: int
     start_ticks: int
@@ -48,6 +49,7 @@ class Owner(BaseModel):
         return self.boot_id == _boot_id() and _start_ticks(self.pid) == self.start_ticks
 
 
+@documents.document(RECORD)
 class Record(BaseModel):
     """The content of session.json. Fields are added, never renamed; `schema_version` rises when meaning changes."""
 
@@ -96,8 +98,13 @@ class Record(BaseModel):
         return clocks
 
     @property
+    def is_import(self) -> bool:
+        """Return whether the session holds captures of other tools, in place of a run."""
+        return "imports" in self.plan
+
+    @property
     def planned(self) -> Planned:
-        """The plan as far as it is known; a session that nobody ran has none, and what it does not say has defaults."""
+        """Return the plan as far as it is known; missing fields have defaults. A session without a run has none."""
         return Planned.model_validate(self.plan)
 
 
@@ -211,13 +218,13 @@ def find(reference: str, root: Path) -> Session:
         return Session.open(Path(reference))
     if reference == LATEST or Path(reference) == root / LATEST:
         return _latest(root)
-    matches = [found for found in root.glob(f"[0-9]*/{_literal(reference)}*") if files.is_file(found / RECORD)]
+    matches = [folder for folder in root.glob(f"[0-9]*/{_literal(reference)}*") if files.is_file(folder / RECORD)]
     if len(matches) == 1:
         return Session.open(matches[0])
     if matches:
-        names = ", ".join(sorted(found.name for found in matches)[:4])
+        names = ", ".join(sorted(folder.name for folder in matches)[:4])
         raise UsageError(f"session {reference!r} is ambiguous: {names}", "give more of the id")
-    tagged = next((found for found in sessions(root) if _tag(found) == reference), None)
+    tagged = next((folder for folder in sessions(root) if _tag(folder) == reference), None)
     if tagged is None and files.is_folder(Path(reference)):
         return Session.open(Path(reference))  # says what the folder lacks
     if tagged is None:
@@ -243,7 +250,7 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def _latest(root: Path) -> Session:
-    """What root/latest points at; the newest session where the pointer leads nowhere, as in a copied folder."""
+    """Return what root/latest points at; the newest session if the pointer is broken, as in a copied folder."""
     if files.is_folder(root / LATEST):
         return Session.open(root / LATEST)
     newest = next(sessions(root), None)
@@ -273,12 +280,33 @@ def _boot_id() -> str:
         return "unknown"
 
 
+class UnwrittenSession(Session):
+    """A new session under root, whose folder appears when it is asked for."""
+
+    _root: Path
+    _tag: str
+
+    def __init__(self, root: Path, tag: str) -> None:
+        vars(self).update(_root=root, _tag=tag)  # a session is frozen
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder, made at the first use. Raise StorageError."""
+        from aaco import __version__
+
+        return Session.create(self._root, {}, self._tag, __version__).folder
+
+    def __repr__(self) -> str:
+        return f"UnwrittenSession(root={self._root!r}, tag={self._tag!r})"
+
+
 class SessionManager:
     """The mission's name for making a session from Python."""
 
     @staticmethod
     def create_session(root: Path | str = "sessions", tag: str = "") -> Session:
-        """A new, empty session; hand it to a runner, or write to it and call `finish`."""
-        from aaco import __version__
+        """Return a new, empty session; hand it to a runner, or write to it and call `finish`.
 
-        return Session.create(Path(root), {}, tag, __version__)
+        Nothing is written until it is used: a session that is never used leaves no folder.
+        """
+        return UnwrittenSession(Path(root), tag)

@@ -12,7 +12,7 @@ SMALLEST = 20
 
 
 def settled_at(latencies: NDArray[np.float64]) -> int:
-    """Index at which the warm-up ends: the first five whose median is among those of the second half.
+    """Return the index at which the warm-up ends: the first five with a median among those of the second half.
 
     Medians of five keep one interrupted inference from looking like a warm-up. "Among" means no slower than the
     slowest five of the second half, so noise makes the rule lenient, never strict; the variation itself is another

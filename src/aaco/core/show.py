@@ -1,4 +1,4 @@
-"""Where talk goes while long work goes on; who works does not know whether anybody listens."""
+"""Messages during long work; the code that works does not know who reads them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One definition per statistic, used everywhere: quantiles, their intervals, spread, and Student's t.
 
 Quantiles interpolate linearly between order statistics (Hyndman & Fan 1996, type 7), as numpy and DuckDB's
-quantile_cont do. Intervals for quantiles are distribution-free: the order statistics whose exact binomial coverage
+quantile_cont do. Intervals for quantiles are distribution-free: order statistics with an exact binomial coverage that
 reaches the level (Conover, Practical Nonparametric Statistics, section 3.2).
 """
 
@@ -137,8 +137,19 @@ def _binomial(count: int, q: float) -> NDArray[np.float64]:
     """P(X = k), k = 0..count-1, for X ~ Binomial(count, q), through logarithms so that large counts work."""
     k = np.arange(count, dtype=np.float64)
     log_factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
-    chosen = log_factorials[count] - log_factorials[:count] - log_factorials[count - np.arange(count)]
-    return np.asarray(np.exp(chosen + k * math.log(q) + (count - k) * math.log1p(-q)))
+    log_choose = log_factorials[count] - log_factorials[:count] - log_factorials[count - np.arange(count)]
+    return np.asarray(np.exp(log_choose + k * math.log(q) + (count - k) * math.log1p(-q)))
+
+
+def exact_share(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the exact binomial interval of a share from `right` of `count` (Clopper and Pearson 1934); (0, 1) for no
+    count."""
+    from scipy.special import betaincinv
+
+    tail = (1 - level) / 2
+    low = float(betaincinv(right, count - right + 1, tail)) if right else 0.0
+    high = float(betaincinv(right + 1, count - right, 1 - tail)) if right < count else 1.0
+    return low, high
 
 
 def wilson(right: int, count: int, level: float = 0.95) -> tuple[float, float]:

@@ -1,1 +1,1 @@
-"""Sessions over HTTP: the REST API under /api/v1 and the pages that people look at. Nothing is decided here."""
+"""Sessions over HTTP: a REST API and pages. Nothing is decided here."""

@@ -1,8 +1,8 @@
-"""Who may do what: the guard in front of every route. It decides before a route is looked for, and by default no.
+"""The guard in front of every route. It decides before the route is resolved, and refuses by default.
 
-Loopback without tokens reads, and writes only where the server was told so; with tokens every request shows one. A
-request that changes something must not come from a page of another site, and on loopback every request must call this
-machine by a name of its own: else a page anywhere could read it through a name that it lets point here (DNS rebinding).
+Without tokens, loopback may read, and may write only with --writable. With tokens, every request needs one. A request
+that changes something must not come from a page of another site. On loopback every request must use a loopback name of
+this machine: otherwise any page could read it through a name that resolves here (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aaco.core.errors import StorageError
-from aaco.core.secrets import redact
+from aaco.core.redaction import redact
 from aaco.dashboard import problems
 from aaco.dashboard.problems import Refusal
 from aaco.dashboard.settings import Limits, Role, ServerSettings, Token, digest, is_loopback
-from aaco.tracelake.audit import Audit
+from aaco.tracelake.share.audit import Audit
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 UPLOADS = {"/api/v1/bundles", "/api/v1/captures"}
@@ -35,27 +35,27 @@ CHALLENGE = {"WWW-Authenticate": 'Bearer realm="aaco", Basic realm="aaco: any na
 HARDENED = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"SAMEORIGIN"),
             (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"))
 EMPTY: Mapping[str, str] = {}
-# Answers that are noted, beside all that writes: refused for who asks, from where, how much or how slowly.
+# Answers that are logged, in addition to all writes: refused for the caller, the origin, the size or the speed.
 NOTED = (401, 403, 408, 413, 421, 503)
 LONGEST = 300  # letters of a path or a reason in the log
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, as the audit log names it, and what it may do."""
+    """The caller, by its name in the audit log, and its role."""
 
     name: str
     role: Role
 
 
 class Guard:
-    """An ASGI application around another: lets requests through or answers them itself, and notes what it should."""
+    """An ASGI application around another: passes requests on or refuses them, and writes the audit log."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, audit: Audit) -> None:
         self.app, self.settings, self.audit = app, settings, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Pass one request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -69,7 +69,7 @@ class Guard:
         await self.app(scope, limited, send)
 
     def _noting(self, scope: Scope, send: Send) -> Send:
-        """With a line in the log before the answer begins; where the disk refuses it, that is the answer."""
+        """Return a send that logs before the answer begins. If the log cannot be written, the answer is that error."""
 
         async def noting(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -96,7 +96,7 @@ class Guard:
 
 
 def _limited(scope: Scope, receive: Receive, limits: Limits) -> Receive:
-    """The body up to what is allowed, as long as it keeps coming. Raises Refusal for one that is announced too big."""
+    """Return a receive that limits the body's size and time. Raise Refusal if the announced size is too big."""
     most = limits.upload_bytes if scope["path"] in UPLOADS else limits.body_bytes
     announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if int(announced) > most:
@@ -105,7 +105,7 @@ def _limited(scope: Scope, receive: Receive, limits: Limits) -> Receive:
 
     async def limited() -> Any:
         nonlocal size, whole
-        if whole:  # what comes now is the client's leaving, for which there is no hurry
+        if whole:  # only the client's disconnect can follow, and it has no time limit
             return await receive()
         left = limits.body_s + size / limits.body_bytes_per_s - (time.monotonic() - begun)
         try:
@@ -129,10 +129,10 @@ def _too_big(most: int) -> Refusal:
 
 
 def admit(scope: Scope, settings: ServerSettings) -> Caller:
-    """Who asks. Raises Refusal."""
+    """Return the caller. Raise Refusal if it may not make this request."""
     headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
     if settings.on_loopback:
-        _require_our_name(headers.get(b"host", ""))
+        _require_loopback_name(headers.get(b"host", ""))
     caller = _caller(headers.get(b"authorization"), settings)
     if scope["method"] not in SAFE:
         _require_own_page(headers)
@@ -143,11 +143,11 @@ def admit(scope: Scope, settings: ServerSettings) -> Caller:
 
 
 def asks(scope: Scope) -> bool:
-    """Whether the request only asks, though by POST."""
+    """Return whether a POST only reads."""
     return scope["method"] == "POST" and ASKING.fullmatch(scope["path"]) is not None
 
 
-def _require_our_name(host: str) -> None:
+def _require_loopback_name(host: str) -> None:
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -158,10 +158,10 @@ def _require_our_name(host: str) -> None:
 
 
 def _require_own_page(headers: dict[bytes, str]) -> None:
-    """A browser names the page that a changing request comes from; other programs name none."""
+    """Raise Refusal if a browser names a page of another site. Other programs name none."""
     origin = headers.get(b"origin")
-    other = origin is not None and origin.lower().partition("://")[2] != headers.get(b"host", "").lower()
-    if other or headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin"):
+    foreign = origin is not None and origin.lower().partition("://")[2] != headers.get(b"host", "").lower()
+    if foreign or headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin"):
         raise Refusal(HTTPStatus.FORBIDDEN, f"a request of another site's page ({(origin or 'unnamed')[:80]})",
                       "send it from a page of this server, or from no page")
 
@@ -169,38 +169,38 @@ def _require_own_page(headers: dict[bytes, str]) -> None:
 def _caller(authorization: str | None, settings: ServerSettings) -> Caller:
     if not settings.tokens:
         return Caller("local", "write" if settings.writable else "read")
-    token = _token(_shown(authorization), settings.tokens)
+    token = _token(_token_text(authorization), settings.tokens)
     if token is None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, "no token" if authorization is None else "not a token of this server",
                       "Authorization: Bearer TOKEN", CHALLENGE)
     return Caller(token.name, token.role)
 
 
-def _token(shown: str, tokens: tuple[Token, ...]) -> Token | None:
-    """The one that was shown. Every one is compared, in the same time whatever was shown."""
-    mine = digest(shown)
-    found = None
+def _token(text: str, tokens: tuple[Token, ...]) -> Token | None:
+    """Return the token that the text is, else None. It is compared with every token, always in the same time."""
+    shown_digest = digest(text)
+    matching = None
     for token in tokens:
-        if hmac.compare_digest(mine, token.digest):
-            found = token
-    return found
+        if hmac.compare_digest(shown_digest, token.digest):
+            matching = token
+    return matching
 
 
-def _shown(authorization: str | None) -> str:
-    """The token of an Authorization header: as Bearer, or as the password of Basic, which is what browsers send."""
-    scheme, _, rest = (authorization or "").partition(" ")
+def _token_text(authorization: str | None) -> str:
+    """Return the token of an Authorization header: Bearer, or the password of Basic, which browsers send."""
+    scheme, _, credentials = (authorization or "").partition(" ")
     if scheme.lower() == "bearer":
-        return rest.strip()
+        return credentials.strip()
     if scheme.lower() == "basic":
         try:
-            return base64.b64decode(rest.strip(), validate=True).decode("latin-1").partition(":")[2]
+            return base64.b64decode(credentials.strip(), validate=True).decode("latin-1").partition(":")[2]
         except (binascii.Error, ValueError):
             return ""
     return ""
 
 
 async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
-    """Answer with an error of our own."""
+    """Send the refusal as the answer."""
     scope["state"]["problem"] = refusal.what
     await _answer(scope, send, refusal.status_code, refusal.what, refusal.fix, refusal.headers or {})
 
@@ -214,12 +214,12 @@ async def _answer(scope: Scope, send: Send, status: int, what: str, fix: str, mo
 
 
 def _hardened(send: Send) -> Send:
-    """With the headers that keep browsers from guessing, framing and keeping; a route's own go before."""
+    """Return a send that adds headers against MIME sniffing, framing and caching. A header of the route wins."""
 
     async def with_headers(message: Any) -> None:
         if message["type"] == "http.response.start":
-            given = {name.lower() for name, _ in message["headers"]}
-            message["headers"] = [*message["headers"], *(each for each in HARDENED if each[0] not in given)]
+            present = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(header for header in HARDENED if header[0] not in present)]
         await send(message)
 
     return with_headers

@@ -1,5 +1,5 @@
-"""Work for strangers in a process of its own, an `aaco` command under limits of the kernel's: whatever they ask for
-takes neither this server's memory nor its time, and a fault in it ends that process alone."""
+"""Work for clients in a separate process: an `aaco` command under limits of the kernel. It takes neither the memory nor
+the time of this server, and a fault ends only that process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREFIX, FIX = "aaco: ", "  try: "
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the process may take. file_bytes: of one file that it writes; None for as much as there is room."""
+    """The limits of the process. file_bytes: of one file that it writes; None for no limit."""
 
     seconds: float
     memory_bytes: int
@@ -30,9 +30,9 @@ class Bounds:
 
 
 async def call(server: ServerSettings, words: list[str], bounds: Bounds) -> bytes:
-    """What the command prints. Raises AacoError with its words, or UsageError where a bound was met.
+    """Return what the command prints. Raise AacoError with its message, or UsageError if a limit is reached.
 
-    It is killed when the caller goes away.
+    The command is killed when the caller is cancelled.
     """
     storage = server.config.config.storage
     environment = {**os.environ, "AACO_LOG_LEVEL": "error", "AACO_SESSION_DIR": str(storage.sessions_dir),
@@ -52,12 +52,12 @@ async def call(server: ServerSettings, words: list[str], bounds: Bounds) -> byte
             process.kill()
         await process.wait()
     if code:
-        raise _said(talk, code)
+        raise _error_of(talk, code)
     return answer
 
 
 def _limit(process: Process, bounds: Bounds) -> None:
-    """From outside and before it has read its task: code between fork and exec is not safe beside threads."""
+    """Set the limits of the process from outside: code between fork and exec is not safe with threads."""
     with suppress(ProcessLookupError):
         resource.prlimit(process.pid, resource.RLIMIT_AS, (bounds.memory_bytes, bounds.memory_bytes))
         resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
@@ -84,8 +84,8 @@ async def _talk(process: Process) -> str:
     return end.decode(errors="replace")
 
 
-def _said(talk: str, code: int) -> AacoError:
-    """The error that the command reported (cli/say.py: `failed`)."""
+def _error_of(talk: str, code: int) -> AacoError:
+    """Return the error that the command reported (cli/say.py: `failed`)."""
     lines = talk.splitlines()
     at = max((number for number, line in enumerate(lines) if line.startswith(PREFIX)), default=None)
     if at is None:

@@ -13,7 +13,7 @@ from aaco.dashboard.api import answers, comparing, docs, events, prometheus, ses
 from aaco.dashboard.lake import Lake
 from aaco.dashboard.problems import Problem
 from aaco.dashboard.settings import ServerSettings
-from aaco.tracelake.audit import Audit
+from aaco.tracelake.share.audit import Audit
 
 API = "/api/v1"
 ROUTERS: tuple[APIRouter, ...] = (sessions.router, answers.router, tables.router, comparing.router, uploads.router,
@@ -24,7 +24,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": Problem, "descripti
 
 
 def create_app(settings: ServerSettings) -> FastAPI:
-    """The application over the sessions that the settings name; `app.state.lake` is what its routes serve."""
+    """Return the application over the sessions of the settings. Its routes serve `app.state.lake`."""
     app = FastAPI(title="AACO", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",
                   summary="Sessions of measurements: lists, tables, answers and comparisons.")
     app.state.lake = Lake(settings)

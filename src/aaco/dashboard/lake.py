@@ -1,5 +1,4 @@
-"""What the routes serve: the sessions of one folder, found through the index alone, so that no path is ever built from
-a request."""
+"""The sessions of one folder that the routes serve, found only through the index: no path is built from a request."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ from aaco.core.session import LATEST
 from aaco.dashboard.problems import JSON, Refusal, missing
 from aaco.dashboard.settings import Limits, ServerSettings
 from aaco.tracelake.index import Entry, Index
-from aaco.tracelake.queries import Session
+from aaco.tracelake.queries import QueryableSession
 
 SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,150}$"
-AGE_S = 1.0  # an answer may be as old: 200 readers at once share one look at the disk
+AGE_S = 1.0  # of an answer at most: 200 readers at once share one look at the disk
 LISTS = "GET /api/v1/sessions lists them"
 
 
@@ -35,7 +34,7 @@ ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 
 class Lake:
-    """The sessions and what is around them."""
+    """The sessions, their index, and the limits of their use."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.server = settings
@@ -47,59 +46,59 @@ class Lake:
 
     @property
     def settings(self) -> Settings:
-        """As commands have them."""
+        """Return the settings that commands use."""
         return self.server.config
 
     @property
     def limits(self) -> Limits:
-        """How much of anything is too much."""
+        """Return the limits of requests."""
         return self.server.limits
 
     async def fresh(self) -> None:
-        """See that the index is fresh, without holding up the loop; all who ask meanwhile wait for one look."""
+        """Refresh a stale index in a thread. Concurrent callers wait for one refresh."""
         async with self._looking:
             if self.index.stale:
                 await anyio.to_thread.run_sync(self.index.entries)
 
     def entry(self, session_id: str) -> Entry:
-        """The session of this id, or the newest as `latest`. Raises Refusal where there is none."""
+        """Return the index entry of this id, or the newest for `latest`. Raise Refusal if there is none."""
         if session_id == LATEST:
             newest = next(iter(self.index.entries()), None)
             if newest is None:
                 raise missing("no session yet", "aaco run --model resnet50 --backend cpu")
             return newest
-        found = self.index.find(session_id) if re.fullmatch(SESSION_ID, session_id) else None
-        if found is None:
+        entry = self.index.find(session_id) if re.fullmatch(SESSION_ID, session_id) else None
+        if entry is None:
             raise missing(f"no session {session_id[:160]}", LISTS)
-        return found
+        return entry
 
-    def session(self, session_id: str) -> Session:
-        """The same, to be read."""
-        return Session(self.entry(session_id).folder)
+    def session(self, session_id: str) -> QueryableSession:
+        """Return the session of this id. Raise Refusal if there is none."""
+        return QueryableSession(self.entry(session_id).folder)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """A turn among the requests that compute. Raises Refusal where too many wait for one."""
+        """Hold a turn among the requests that compute. Raise Refusal if too many wait."""
         if self.turns.statistics().tasks_waiting >= self.limits.waiting:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait for their turn", "ask again later",
                           {"Retry-After": "2"})
         async with self.turns:
             yield
 
-    async def in_turn(self, work: Callable[..., T], *given: Any) -> T:
-        """Do the work in a thread when it is its turn."""
+    async def in_turn(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Return the result of the work, done in a thread when its turn comes."""
         async with self.turn():
-            return await anyio.to_thread.run_sync(partial(work, *given))
+            return await anyio.to_thread.run_sync(partial(work, *arguments))
 
 
 async def of(request: Request) -> Lake:
-    """The application's lake."""
-    found: Lake = request.app.state.lake
-    return found
+    """Return the application's lake."""
+    lake: Lake = request.app.state.lake
+    return lake
 
 
 async def _session(request: Request, session_id: Annotated[str, InPath(
-        pattern=SESSION_ID, description="A session's id, or `latest`.", examples=["latest"])]) -> Session:
+        pattern=SESSION_ID, description="A session's id, or `latest`.", examples=["latest"])]) -> QueryableSession:
     lake = await of(request)
     if not lake.index.knows(session_id):
         await lake.fresh()
@@ -107,9 +106,9 @@ async def _session(request: Request, session_id: Annotated[str, InPath(
 
 
 TheLake = Annotated[Lake, Depends(of)]
-TheSession = Annotated[Session, Depends(_session)]
+TheSession = Annotated[QueryableSession, Depends(_session)]
 
 
-def told(document: Any, status: int = 200) -> Response:
-    """A JSON answer; what is no finite number is null."""
+def respond(document: Any, status: int = 200) -> Response:
+    """Return a JSON answer. A number that is not finite becomes null."""
     return Response(ENCODER.encode(document), status, media_type=JSON)

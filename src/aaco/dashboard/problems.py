@@ -1,4 +1,4 @@
-"""What went wrong, as every route says it: what, where, and what to try, in one shape; never a traceback."""
+"""Errors in one shape for every route: what happened, where, and what to try; never a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aaco.core.errors import AacoError, BadBundle, BadCapture, Missing, ModelErr
 from aaco.report.format import clean
 
 JSON = "application/json"
-# The first that fits counts. The disk's refusal is the server's own trouble, everything else the request's.
+# The first match counts. A storage error is the server's fault, everything else the request's.
 STATUS: tuple[tuple[type[AacoError], HTTPStatus], ...] = (
     (NoBaseline, HTTPStatus.NOT_FOUND), (BadCapture, HTTPStatus.UNPROCESSABLE_ENTITY),
     (BadBundle, HTTPStatus.UNPROCESSABLE_ENTITY), (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -42,7 +42,7 @@ class Problem(BaseModel):
 
 
 class Refusal(HTTPException):
-    """A request that is answered with an error of HTTP's own; of its kind, so that FastAPI passes it on."""
+    """A request that is answered with an HTTP error; an HTTPException, so that FastAPI passes it on."""
 
     def __init__(self, status: int, what: str, fix: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, what, headers)
@@ -50,36 +50,36 @@ class Refusal(HTTPException):
 
 
 def missing(what: str, fix: str) -> Refusal:
-    """There is no such thing."""
+    """Return the refusal for something that does not exist."""
     return Refusal(HTTPStatus.NOT_FOUND, what, fix)
 
 
 def body(status: int, what: str, where: str, fix: str = "") -> bytes:
-    """The one shape."""
+    """Return an error as JSON."""
     error = {"status": int(status), "what": clean(what), "where": clean(where), "try": clean(fix)}
     return msgspec.json.encode({"schema_version": 1, "error": error})
 
 
 def status_of(error: AacoError) -> HTTPStatus:
-    """How HTTP calls it."""
+    """Return the HTTP status of an error."""
     return next(status for kind, status in STATUS if isinstance(error, kind))
 
 
 def answer(request: Request, status: int, what: str, fix: str = "", headers: Mapping[str, str] | None = None
            ) -> Response:
-    """An error's answer; the guard reads what it was from the request's state."""
+    """Return the answer of an error. The guard reads the message from the request's state."""
     request.scope.setdefault("state", {})["problem"] = what
     where = f"{request.method} {request.url.path}"
     return Response(body(status, what, where, fix), status, dict(headers or {}), JSON)
 
 
 def install(app: FastAPI, root: str) -> None:
-    """Let the application answer everything that goes wrong in the one shape. root: not told to anybody."""
+    """Register handlers that answer every error in this shape. root: removed from messages."""
 
     def refusal(request: Request, error: Any) -> Response:
         return answer(request, error.status_code, error.what, error.fix, error.headers)
 
-    def ours(request: Request, error: Any) -> Response:
+    def aaco_error(request: Request, error: Any) -> Response:
         what, fix = (text.replace(f"{root}/", "") for text in (error.what, error.fix))
         return answer(request, status_of(error), what, fix)
 
@@ -96,7 +96,7 @@ def install(app: FastAPI, root: str) -> None:
                       "the server's standard error says where")
 
     app.add_exception_handler(Refusal, refusal)
-    app.add_exception_handler(AacoError, ours)
+    app.add_exception_handler(AacoError, aaco_error)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(Exception, defect)

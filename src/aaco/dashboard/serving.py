@@ -1,7 +1,7 @@
-"""The server around the application: uvicorn, with the patience that it lacks an end of.
+"""The server around the application: uvicorn with time limits.
 
-uvicorn 0.54 waits forever for a request's head and for a client that does not read: both are ended here, and so are
-connections beyond a number.
+uvicorn 0.54 waits forever for a request's head and for a client that does not read. Both are ended here, as are
+connections above a limit.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from aaco.dashboard.settings import Limits, ServerSettings
 
 MOST_HEAD = 16 << 10  # bytes
 BACKLOG = 512
-GRACE_S = 2  # for what is answered when the server is to end
+GRACE_S = 2  # for running answers when the server ends
 
 
 class Connection(H11Protocol):
-    """One client's connection."""
+    """A connection with limits for its head and its reader."""
 
-    def __init__(self, limits: Limits, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, limits: Limits, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._limits = limits
         self._head: asyncio.TimerHandle | None = None
         self._reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """Start the clock of the head; abort a connection above the limit."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
             transport.abort()
@@ -44,13 +44,13 @@ class Connection(H11Protocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
+        """Stop the clocks."""
         self._stop_head()
         self._stop_reader()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A piece of a request. The first of a head starts its clock, the last stops it."""
+        """Take a piece of a request. The first of a head starts its clock, the last stops it."""
         before = self.cycle
         if self._head is None and (before is None or before.response_complete):
             self._await_head()
@@ -59,17 +59,17 @@ class Connection(H11Protocol):
             self._stop_head()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent: it has so long to go on."""
+        """Start the clock of a client that does not read."""
         super().pause_writing()
         self._reader = self._reader or self.loop.call_later(self._limits.body_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Stop that clock."""
         super().resume_writing()
         self._stop_reader()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is answered in the shape of every error."""
+        """Answer what is not HTTP in the shape of every error."""
         body = problems.body(400, msg, "the request's head", "HTTP/1.1, with a head of up to 16 KiB")
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {problems.JSON}\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
@@ -90,27 +90,27 @@ class Connection(H11Protocol):
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """A socket that listens on the address. Raises UsageError where it cannot be had."""
+    """Return a socket that listens on the address. Raise UsageError if it cannot be bound."""
     try:
         kind, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM,
                                                     flags=socket.AI_PASSIVE)[0]
-        bound = socket.socket(kind, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(BACKLOG)  # whoever reads the address that is printed may connect at once
+        listening = socket.socket(kind, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)  # a reader of the printed address may connect at once
     except (OSError, OverflowError, UnicodeError) as error:
         raise UsageError(f"--host {settings.host} --port {settings.port}: {error}",
                          "another --port; 0 takes any free one") from error
-    return bound
+    return listening
 
 
 def serve(settings: ServerSettings, bound: socket.socket) -> None:
-    """Answer until a signal ends it. Raises StorageError where the audit log cannot be written."""
+    """Serve until a signal arrives. Raise StorageError if the audit log cannot be written."""
     server(create_app(settings), settings.limits).run(sockets=[bound])
 
 
 def server(app: FastAPI, limits: Limits) -> uvicorn.Server:
-    """The server of an application, not yet running. The sessions are read meanwhile, for whoever asks first."""
+    """Return the server of an application, not yet running. A thread reads the index for the first request."""
     Thread(target=app.state.lake.index.entries, daemon=True).start()
     protocol: Any = partial(Connection, limits)
     return uvicorn.Server(uvicorn.Config(

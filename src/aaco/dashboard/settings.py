@@ -1,4 +1,4 @@
-"""What a server is told before it starts: where to listen, whom to let in, and how much of anything is too much."""
+"""The settings of a server: address, tokens and limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(frozen=True)
 class Token:
-    """Who may do what. The token itself is not kept, only its SHA-256: it can be in no log, trace or bundle."""
+    """A caller's name and role. Only the SHA-256 of the token is kept, so that no log, trace or bundle holds it."""
 
     name: str
     role: Role
@@ -37,7 +37,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of anything is too much."""
+    """The limits of requests."""
 
     upload_bytes: int = 2 << 30
     unpacked_bytes: int = 16 << 30
@@ -57,15 +57,15 @@ class Limits:
     body_bytes_per_s: int = 16 << 10  # of a body, once body_s are over
 
     def of_form(self, limit: int, form: str) -> int:
-        """How many rows, of those asked for, an answer of this form may have."""
+        """Return how many of the requested rows an answer of this form may have."""
         return min(limit, self.rows * (100 if form == "arrow" else 1))
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Where to listen, what to show, and to whom. writable: on loopback, callers without a token may write, too.
+    """Address, sessions, tokens and limits. writable: on loopback, callers without a token may write.
 
-    Raises UsageError for an address beyond this machine without a token.
+    Raise UsageError if other machines reach the address and there is no token.
     """
 
     config: Settings
@@ -78,7 +78,7 @@ class ServerSettings:
     config_file: Path | None = None
 
     def __post_init__(self) -> None:
-        """See the class."""
+        """Check the address against the tokens."""
         if not self.on_loopback and not self.tokens:
             raise UsageError(f"--host {self.host}: other machines may reach it, so callers must show a token",
                              f"{READ_TOKEN}=$({MAKE_ONE}) aaco serve --host {self.host}; or --tokens FILE")
@@ -87,32 +87,32 @@ class ServerSettings:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach the address."""
+        """Return whether only this machine can reach the address."""
         return is_loopback(self.host)
 
     @property
     def root(self) -> Path:
-        """Where sessions are."""
+        """Return the folder of sessions."""
         return self.config.config.storage.sessions_dir
 
     @property
     def baselines(self) -> Path:
-        """Where baselines and the history of measurements are."""
+        """Return the folder of baselines and of the history of measurements."""
         return self.config.config.storage.baselines_dir
 
     @property
     def audit(self) -> Path:
-        """Where writes and refusals are noted."""
+        """Return the path of the log of writes and refusals."""
         return self.audit_file or self.root / AUDIT
 
     @property
     def url(self) -> str:
-        """How a client on this machine calls it."""
+        """Return the address for a client on this machine."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, by its own spelling, is this machine and nothing else; what a name server says is not asked."""
+    """Return whether the spelling of a host names only this machine. No name server is used."""
     if host.lower() == "localhost":
         return True
     try:
@@ -122,7 +122,7 @@ def is_loopback(host: str) -> bool:
 
 
 def token(name: str, role: str, text: str) -> Token:
-    """A token by its text. Raises UsageError for one that is easily guessed, which is never repeated."""
+    """Return a token. Raise UsageError if it is easy to guess; the message does not repeat it."""
     if role not in get_args(Role):
         raise UsageError(f"token {name[:20]!r}: no role {role[:20]!r}", f"one of {', '.join(get_args(Role))}")
     if not NAME.fullmatch(name):
@@ -134,12 +134,12 @@ def token(name: str, role: str, text: str) -> Token:
 
 
 def digest(text: str) -> bytes:
-    """What is kept of a token."""
+    """Return the SHA-256 of a token."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
 
 def from_environment(environment: MutableMapping[str, str] | None = None) -> tuple[Token, ...]:
-    """The tokens of the environment, taken out of it: what this process starts does not inherit them."""
+    """Return the tokens of the environment, and remove them there: child processes do not inherit them."""
     environment = os.environ if environment is None else environment
     named = (("environment-read", "read", READ_TOKEN), ("environment-write", "write", WRITE_TOKEN))
     return tuple(token(name, role, text) for name, role, variable in named
@@ -147,9 +147,9 @@ def from_environment(environment: MutableMapping[str, str] | None = None) -> tup
 
 
 def from_file(path: Path) -> tuple[Token, ...]:
-    """The tokens of a file, lines of NAME ROLE TOKEN; # begins a comment. Raises UsageError, StorageError.
+    """Return the tokens of a file: lines of NAME ROLE TOKEN; # begins a comment. Raise UsageError, StorageError.
 
-    Nobody else may read the file, as ssh(1) demands of its keys.
+    Only its owner may read the file, as ssh(1) requires of keys.
     """
     if not files.is_file(path):
         raise UsageError(f"{path}: no such file", "lines of: NAME read|write TOKEN")
@@ -162,11 +162,11 @@ def from_file(path: Path) -> tuple[Token, ...]:
         lines = raw.decode().splitlines()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not text", "lines of: NAME read|write TOKEN") from error
-    found = tuple(_line(path, number, words) for number, text in enumerate(lines, 1)
-                  if (words := text.partition("#")[0].split()))
-    if not found:
+    tokens = tuple(_line(path, number, words) for number, text in enumerate(lines, 1)
+                   if (words := text.partition("#")[0].split()))
+    if not tokens:
         raise UsageError(f"{path}: no token in it", "lines of: NAME read|write TOKEN")
-    return found
+    return tokens
 
 
 def _line(path: Path, number: int, words: list[str]) -> Token:

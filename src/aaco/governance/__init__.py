@@ -1,1 +1,1 @@
-"""Pure comparison of runs: is the change larger than the noise?"""
+"""Pure comparison: is a change larger than the noise, and since when?"""

@@ -19,7 +19,7 @@ ADVICE = {
 
 
 def recommend(comparison: Comparison, cause: Part | None, baseline: Side, current: Side) -> str:
-    """The next step in one sentence, with the command where there is one."""
+    """Return the next step in one sentence, with the command where there is one."""
     if comparison.veto:
         return _how_to_allow(comparison, baseline, current)
     if comparison.status == "inconclusive":
@@ -34,7 +34,7 @@ def recommend(comparison: Comparison, cause: Part | None, baseline: Side, curren
 
 
 def _how_to_allow(comparison: Comparison, baseline: Side, current: Side) -> str:
-    """What makes a verdict possible where something keeps the numbers from being one."""
+    """Return what makes a verdict possible where something keeps the numbers from being one."""
     again = _again(current)
     if comparison.veto == "same session":
         return f"Measure the other side: {again}"
@@ -52,7 +52,7 @@ def _how_to_allow(comparison: Comparison, baseline: Side, current: Side) -> str:
 
 
 def _again(side: Side) -> str:
-    """The command that measures a side anew, as far as the side knows it."""
+    """Return the command that measures a side anew, as far as the side knows it."""
     first = side.replicates[0]
     if first.backend == HOST:
         return f"aaco profile --runs {LEAST} --telemetry -- COMMAND"
@@ -60,7 +60,7 @@ def _again(side: Side) -> str:
 
 
 def _how_to_resolve(comparison: Comparison) -> str:
-    """The next measurement. With S units a side the MDE is DETECTABLE x sigma x sqrt(2 / S), solved for S."""
+    """Return the next measurement. With S units a side the MDE is DETECTABLE x sigma x sqrt(2 / S), solved for S."""
     assert comparison.sigma_session is not None and comparison.mde80_pct is not None  # else there was a veto
     if comparison.mde80_pct <= comparison.tolerance_pct or not comparison.tolerance_pct:
         return "The change is close to the tolerance: more processes narrow the interval (aaco run --processes N)."
@@ -73,7 +73,7 @@ def _how_to_resolve(comparison: Comparison) -> str:
 
 
 def phrase(cause: Part) -> str:
-    """A part of a change in words."""
+    """Return a part of a change in words."""
     more = cause.delta_ns > 0
     words = {"count": "more executions per inference" if more else "fewer executions per inference",
              "duration": "longer executions" if more else "shorter executions",

@@ -58,7 +58,7 @@ class Agreement:
 
 def agree(expected: Sequence[Output], actual: Sequence[Output], precisions: Sequence[str] = (),
           tolerance: Tolerance | None = None) -> list[Agreement]:
-    """Every output of either run, by name, in the order of `expected`.
+    """Return every output of either run, by name, in the order of `expected`.
 
     precisions: those that the two runs compute in; the coarsest of them and of the output's own type sets the
     tolerance, unless one is given.
@@ -72,7 +72,7 @@ def agree(expected: Sequence[Output], actual: Sequence[Output], precisions: Sequ
 
 
 def overall(found: Sequence[Agreement]) -> Status:
-    """The severest status; unknown where there is nothing."""
+    """Return the severest status; unknown where there is nothing."""
     return min((one.status for one in found), key=SEVEREST.index, default="unknown")
 
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Reals = NDArray[np.float64]
+from aaco.core.arrays import Reals
 
 CHANGED = 0.5  # prior probability that anything changed
 TYPICAL = 0.10  # mean size of a change that did, on the log scale
@@ -43,7 +42,7 @@ FITTED = Fit(0.292, 0.940)
 
 
 def probability(effect: float, error: float, degrees: float, margin: float) -> tuple[float, float]:
-    """The probabilities that the true change is a slowdown beyond the margin, and a speed-up beyond it.
+    """Return the probabilities that the true change is a slowdown beyond the margin, and a speed-up beyond it.
 
     effect, error, margin: on the log scale, positive = slower; error > 0, margin >= 0.
     """
@@ -52,8 +51,9 @@ def probability(effect: float, error: float, degrees: float, margin: float) -> t
 
 
 def posterior(effect: float, error: float, degrees: float, margin: float) -> tuple[float, float]:
-    """The same before calibration: the joint density of prior and likelihood, by the trapezoidal rule over the
-    quantiles of both, so that wherever either is narrow there are nodes."""
+    """Return the same before calibration: the joint density of prior and likelihood, by the trapezoidal rule over the
+    quantiles of both, so that wherever either is narrow there are nodes.
+    """
     corners = np.array([0.0, margin, -margin, effect])
     truth = np.sort(np.concatenate((effect - error * _nodes(round(degrees, 2)), _PRIOR, corners)))
     joint = np.exp(-np.abs(truth) / TYPICAL) / (2 * TYPICAL) * _density((effect - truth) / error, degrees) / error

@@ -17,13 +17,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from aaco.analytics.inputs import union_ns
+from aaco.core.arrays import Ints
+from aaco.core.inputs import union_ns
 from aaco.core.readings import Absent
-from aaco.tracelake.replicates import KernelSum, Profile
+from aaco.tracelake.history.replicates import KernelSum, Profile
 
-_Integers = NDArray[np.int64]
 Kind = Literal["count", "duration", "gaps", "overlap"]
 
 
@@ -103,7 +102,7 @@ class Change:
 
 
 def attribute(before: Profile, after: Profile) -> Change:
-    """The exact decomposition of the change of the profiled window from `before` to `after`."""
+    """Return the exact decomposition of the change of the profiled window from `before` to `after`."""
     inferences = lcm(before.inferences, after.inferences)
     scale_before, scale_after = inferences // before.inferences, inferences // after.inferences
     old, new = _by_family(before, scale_before), _by_family(after, scale_after)
@@ -117,7 +116,7 @@ def attribute(before: Profile, after: Profile) -> Change:
 
 
 def profile_of(kernels: pa.Table) -> Profile:
-    """Sums over the kernels that belong to a measured inference. Raises Absent when there are none.
+    """Sums over the kernels that belong to a measured inference. Raise Absent when there are none.
 
     kernels: the `kernels` table; a kernel without a family counts under its own name.
     """
@@ -150,7 +149,7 @@ def combine(profiles: Sequence[Profile]) -> Profile:
 
 
 def split(name: str, before: tuple[int, int], after: tuple[int, int]) -> FamilyChange:
-    """The change of one group of executions, (count, ns) before and after, split into its two parts."""
+    """Return the change of one group of executions, (count, ns) before and after, split into its two parts."""
     (old_count, old_ns), (new_count, new_ns) = before, after
     delta = new_ns - old_ns
     if old_count and new_count:
@@ -169,7 +168,7 @@ def _by_family(profile: Profile, scale: int) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _windows(iteration: _Integers, start: _Integers, end: _Integers) -> Iterator[tuple[int, int]]:
+def _windows(iteration: Ints, start: Ints, end: Ints) -> Iterator[tuple[int, int]]:
     """Per inference: first start to last end, and the time at least one kernel ran, in ns."""
     order = np.argsort(iteration, kind="stable")
     cuts = np.flatnonzero(np.diff(iteration[order])) + 1

@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from aaco.analytics import inputs, sentinel
-from aaco.core import statistics
+from aaco.analytics.quality import sentinel
+from aaco.core import inputs, statistics
+from aaco.core.arrays import Reals
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.readings import Absent
 from aaco.governance import change
 from aaco.governance.calibrate import probability
-from aaco.governance.spread import ALONE, Reals, Sessions, Spread, estimate, in_pairs
-from aaco.tracelake.replicates import IDENTITY, LATENCY, MEASURES, ProcessSample, Profile, Replicate
+from aaco.governance.spread import ALONE, Sessions, Spread, estimate, in_pairs
+from aaco.tracelake.history.replicates import IDENTITY, LATENCY, MEASURES, ProcessSample, Profile, Replicate
 
 Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Unit = Literal["process", "session", "block"]
@@ -80,13 +81,13 @@ class Side:
     def log_values(self, metric: str = LATENCY) -> list[Reals]:
         """Per session, the logarithm of each process's value of a metric, turned so that more is worse.
 
-        Raises Absent where a session has no value of it.
+        Raise Absent where a session has no value of it.
         """
         worse = 1.0 if MEASURES[metric].direction == "lower_is_better" else -1.0
         return [worse * np.log(replicate.values(metric)) for replicate in self.replicates]
 
     def profile(self) -> Profile:
-        """The sessions' profiles added up. Raises Absent, with the reason, when one has none."""
+        """Return the sessions' profiles added up. Raise Absent, with the reason, when one has none."""
         for replicate in self.replicates:
             if replicate.profile is None:
                 raise Absent(f"session {replicate.session_id}: {replicate.why_no_profile or 'no kernels recorded'}")
@@ -146,9 +147,9 @@ def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: fl
 
     history: what else is known of this metric on this machine, as spread.epochs gives it: it makes the spread better
     known. Pure and symmetric: the sides swapped give the inverse ratio and the opposite status. Inconclusive whatever
-    the numbers where a session is on both sides, units are too few, or (unless `doubtful_too`) a session was
-    slowed by interference or measured badly. Raises UsageError for a tolerance or level that cannot be, Absent where a
-    session has no value of the metric. Whether the sides may be compared at all is for `differences` to say.
+    the numbers where a session is on both sides, units are too few, or (unless `doubtful_too`) a session was slowed by
+    interference or measured badly. Raise UsageError for a tolerance or level that cannot be, Absent where a session has
+    no value of the metric. Whether the sides may be compared at all is for `differences` to say.
     """
     if not 0 <= tolerance_pct < math.inf or not 0 < level < 1:
         raise UsageError(f"tolerance {tolerance_pct} %, level {level}", "tolerance >= 0, level between 0 and 1")
@@ -167,7 +168,7 @@ def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: fl
 
 
 def differences(baseline: Side, current: Side) -> tuple[Difference, ...]:
-    """Every recorded fact that is not the same on both sides, those of IDENTITY first: they block a comparison.
+    """Return every recorded fact that is not the same on both sides, those of IDENTITY first: they block a comparison.
 
     A fact with several values on a side shows all of them.
     """
@@ -190,7 +191,7 @@ def side_from_tables(inference_iters: pa.Table, kernels: pa.Table | None, facts:
                      why_no_kernels: str = "no kernels table") -> Side:
     """One session as a side: the measured latencies of each process, and the profile where kernels were recorded.
 
-    facts: the other fields of Replicate (session_id, created_utc, machine_id, backend, ...). Raises UsageError for a
+    facts: the other fields of Replicate (session_id, created_utc, machine_id, backend, ...). Raise UsageError for a
     session without measured inferences or with a latency of zero, TypeError for an unknown fact.
     """
     unknown = facts.keys() - Replicate.model_fields.keys()
@@ -211,7 +212,7 @@ def side_from_tables(inference_iters: pa.Table, kernels: pa.Table | None, facts:
 
 
 def judge(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
-    """The three-way decision on a difference and its spread, whoever the sides are."""
+    """Return the three-way decision on a difference and its spread, whoever the sides are."""
     error, margin = spread.standard_error, math.log1p(tolerance_pct / 100)
     half = statistics.t_quantile(0.5 + level / 2, spread.degrees) * error
     low, high = spread.effect - half, spread.effect + half
@@ -228,12 +229,12 @@ def judge(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
 
 
 def decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct: float) -> tuple[Decision, str]:
-    """The three-way decision on the interval (low, high), log scale.
+    """Return the three-way decision on the interval (low, high), log scale.
 
     A change whose whole interval lies beyond the tolerance has been seen, however coarse the instrument, so the
     smallest detectable change does not veto it. It does veto `equivalent`: to see nothing with an instrument that could
-    not have seen a change of the tolerance says nothing. The tolerance for a speed-up is the inverse ratio,
-    1 / (1 + tolerance), so that swapping the sides swaps the answer.
+    not have seen a change of the tolerance says nothing. The tolerance for a speed-up is the inverse ratio, 1 / (1 +
+    tolerance), so that swapping the sides swaps the answer.
     """
     if low > margin:
         return "regressed", f"the whole interval lies above the tolerance of {tolerance_pct:g} %"
@@ -248,7 +249,7 @@ def decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct
 
 
 def _veto(baseline: Side, current: Side, found: Comparison, doubtful_too: bool) -> tuple[Veto | None, str]:
-    """What keeps any numbers from being a verdict, and why."""
+    """Return what keeps any numbers from being a verdict, and why."""
     if both := [name for name in current.session_ids if name in baseline.session_ids]:
         return "same session", f"{_named(both)} on both sides: a measurement against itself shows no change"
     if _too_few(found.units, (len(baseline.replicates), len(current.replicates))):
@@ -296,7 +297,7 @@ def _turns(baseline: Side, current: Side) -> list[bool]:
 
 
 def percent(log_ratio: float) -> float:
-    """A change on the log scale in percent."""
+    """Return a change on the log scale in percent."""
     return 100 * math.expm1(min(log_ratio, 700.0))  # beyond that a double overflows; the interval of 1 degree can
 
 
@@ -330,7 +331,7 @@ def _profile(kernels: pa.Table | None, why: str) -> tuple[Profile | None, str]:
 
 
 def _latencies(inference_iters: pa.Table) -> list[Reals]:
-    """The measured latencies of each process in ms; a source that does not tell processes apart has one."""
+    """Return the measured latencies of each process in ms; a source that does not tell processes apart has one."""
     try:
         measured = inputs.counted(inference_iters, "measurement")
     except Absent:

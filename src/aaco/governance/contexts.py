@@ -10,16 +10,16 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Rows = NDArray[np.int64]
+from aaco.core.arrays import Ints
+
 NOWHERE = 0  # the context of what no recorded call launched
 # What changes from run to run in a name that means the same: addresses, and the number of a step.
 _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|(?<=#)\d+")
 
 
 def plain(name: str) -> str:
-    """The name without what changes from run to run."""
+    """Return the name without what changes from run to run."""
     return _VOLATILE.sub("*", name)
 
 
@@ -31,8 +31,10 @@ class Contexts:
         self._known: dict[tuple[int, int], int] = {}
         self._pairs: list[tuple[int, int]] = [(NOWHERE, 0)]  # of each context: its enclosing context, its name's code
 
-    def number(self, names: Sequence[str], name: _Rows, parent: _Rows) -> _Rows:
-        """The context of every call. name: its code in `names`; parent: the row of its enclosing call, -1 for none."""
+    def number(self, names: Sequence[str], name: Ints, parent: Ints) -> Ints:
+        """Return the context of every call. name: its code in `names`; parent: the row of its enclosing call, -1 for
+        none.
+        """
         codes = np.array([self._codes.setdefault(plain(text), len(self._codes)) for text in names], np.int64)
         context = np.zeros(len(name), np.int64)
         for rows in _levels(parent):
@@ -41,7 +43,7 @@ class Contexts:
         return context
 
     def path(self, context: int) -> tuple[str, ...]:
-        """The names from the root down to the context; empty for NOWHERE."""
+        """Return the names from the root down to the context; empty for NOWHERE."""
         texts = list(self._codes)
         found = []
         while context != NOWHERE:
@@ -49,7 +51,7 @@ class Contexts:
             found.append(texts[name])
         return tuple(reversed(found))
 
-    def _intern(self, above: _Rows, name: _Rows) -> _Rows:
+    def _intern(self, above: Ints, name: Ints) -> Ints:
         """Numbers of the contexts (above, name), new ones appended."""
         width = len(self._codes)
         keys, position = np.unique(above * width + name, return_inverse=True)
@@ -62,7 +64,7 @@ class Contexts:
         return number
 
 
-def _levels(parent: _Rows) -> list[_Rows]:
+def _levels(parent: Ints) -> list[Ints]:
     """Rows of the forest level by level, roots first. A row that hangs on no root is left out."""
     order = np.argsort(parent, kind="stable")
     first = np.searchsorted(parent[order], np.arange(-1, len(parent) + 1))

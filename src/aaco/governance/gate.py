@@ -1,4 +1,4 @@
-"""The gate over a suite: what is red, what only looked like it, and what is not known. Pure; `aaco.gate` measures.
+"""The gate over a suite: what is red, what only looked like it, and what is not known. Pure; ci_gate measures.
 
 Two hurdles stand before red. Every metric of every benchmark is one test among all of them (Benjamini and Hochberg),
 and what still looks worse is a suspect, which fresh processes must show again. A tool that failed is an error of its
@@ -136,12 +136,16 @@ class Measured:
 
 
 def suspects(suite: Suite, measured: Sequence[Measured]) -> set[str]:
-    """The benchmarks that look worse, or miss an objective: to be measured once more, also where that is overlooked."""
+    """Return the benchmarks that look worse, or miss an objective: to be measured once more, also where that is
+    overlooked.
+    """
     return {check.benchmark for check in _first_look(suite, measured) if check.outcome in RED}
 
 
 def decide(suite: Suite, measured: Sequence[Measured], today: date, tool_version: str) -> Report:
-    """The report over the suite. today: for the ignore list, whose entries hold until the end of their last day."""
+    """Return the report over the suite. today: for the ignore list, whose entries hold until the end of their last
+    day.
+    """
     checks = _overlook(suite.ignore, [_confirmed(check, measured) for check in _first_look(suite, measured)], today)
     judged = [_judged(each, [check for check in checks if check.benchmark == each.benchmark.name])
               for each in measured]
@@ -153,12 +157,12 @@ def decide(suite: Suite, measured: Sequence[Measured], today: date, tool_version
 
 
 def exit_code(report: Report, strict: bool = False) -> int:
-    """What `aaco ci` exits with; `strict` makes an answer that could not be given a failure."""
+    """Return what `aaco ci` exits with; `strict` makes an answer that could not be given a failure."""
     return Exit.INCONCLUSIVE if strict and report.status == "inconclusive" else report.exit_code
 
 
 def _first_look(suite: Suite, measured: Iterable[Measured]) -> list[Check]:
-    """Every check by the first measurements alone, each comparison one among all."""
+    """Return every check by the first measurements alone, each comparison one among all."""
     found = [check for each in measured if each.first for check in (*_comparisons(each, each.first),
                                                                     *_objectives(each, each.first))]
     tested = [place for place, check in enumerate(found) if check.p_value is not None]
@@ -185,7 +189,7 @@ def _objectives(each: Measured, measurement: Measurement) -> list[Check]:
 
 
 def _among_all(check: Check, false_alarm_pct: float) -> Check:
-    """A change that is none among so many tests is not called one."""
+    """Return a change that is none among so many tests is not called one."""
     if check.outcome not in ("regressed", "improved") or check.q_value is None:
         return check
     if check.q_value <= false_alarm_pct / 100:
@@ -196,7 +200,7 @@ def _among_all(check: Check, false_alarm_pct: float) -> Check:
 
 
 def _confirmed(check: Check, measured: Sequence[Measured]) -> Check:
-    """What is red by a first look stays so where every further measurement shows it, too."""
+    """Return what is red by a first look stays so where every further measurement shows it, too."""
     if check.outcome not in RED:
         return check
     each = next(one for one in measured if one.benchmark.name == check.benchmark)
@@ -214,7 +218,9 @@ def _confirmed(check: Check, measured: Sequence[Measured]) -> Check:
 
 
 def _shows(check: Check, each: Measured, again: Measurement) -> bool:
-    """Whether it is there once more: on the stored baseline and, where its version was measured anew, on that."""
+    """Return whether it is there once more: on the stored baseline and, where its version was measured anew, on
+    that.
+    """
     fresh = again.anew is None or check.kind == "objective" or _repeats(check, each, replace(again, verdict=again.anew))
     return fresh and _repeats(check, each, again)
 
@@ -246,7 +252,7 @@ def _overlooked(ignore: Ignore, measured: Sequence[Measured], suite: Suite, toda
 
 
 def _judged(each: Measured, checks: list[Check]) -> Judged:
-    """A benchmark is as its worst check; a tool that failed is said beside what it had found until then."""
+    """Return a benchmark is as its worst check; a tool that failed is said beside what it had found until then."""
     measurements = [each.first, *each.again] if each.first else []
     verdict = each.first.verdict if each.first else None
     outcomes: list[tuple[Outcome, str]] = [(check.outcome, f"{check.metric}: {check.why}") for check in checks]
@@ -265,7 +271,9 @@ def _judged(each: Measured, checks: list[Check]) -> Judged:
 
 
 def _status(judged: Sequence[Judged]) -> tuple[Literal["passed", "failed", "inconclusive", "error"], int]:
-    """A confirmed regression first: it is true whatever else failed. Failures keep their code where it is one."""
+    """Return a confirmed regression first: it is true whatever else failed. Failures keep their code where it is
+    one.
+    """
     if any(each.outcome in RED for each in judged):
         return "failed", Exit.REGRESSION
     if codes := {each.error_code for each in judged if each.error_code is not None}:

@@ -9,7 +9,7 @@ from aaco.core.readings import Absent
 from aaco.governance.compare import Comparison, Side, compare
 from aaco.governance.multiplicity import benjamini_hochberg
 from aaco.governance.spread import Sessions
-from aaco.tracelake.replicates import LATENCY, MEASURES
+from aaco.tracelake.history.replicates import LATENCY, MEASURES
 
 Histories = Mapping[str, Sequence[Sessions]]
 
@@ -35,7 +35,7 @@ class Judged:
 
 def judge(baseline: Side, current: Side, tolerance_pct: float, level: float, doubtful_too: bool = False,
           histories: Histories | None = None) -> Judged:
-    """Compare the sides by every metric that both have. Raises UsageError as `compare`."""
+    """Compare the sides by every metric that both have. Raise UsageError as `compare`."""
     found: dict[str, Comparison] = {}
     absent: dict[str, str] = {}
     for metric in MEASURES:
@@ -48,7 +48,7 @@ def judge(baseline: Side, current: Side, tolerance_pct: float, level: float, dou
 
 
 def alone(comparison: Comparison) -> Judged:
-    """A comparison of the latency, of which nothing else was compared."""
+    """Return a comparison of the latency, of which nothing else was compared."""
     return among_all({LATENCY: comparison}, {})
 
 
@@ -63,7 +63,7 @@ def among_all(found: Mapping[str, Comparison], absent: Mapping[str, str], first:
 
 
 def _held(comparison: Comparison, q_value: float | None, tests: int) -> Comparison:
-    """The comparison, inconclusive where its change is not one among so many tests."""
+    """Return the comparison, inconclusive where its change is not one among so many tests."""
     if comparison.status not in ("regressed", "improved") or q_value is None or q_value <= 1 - comparison.level:
         return comparison
     return replace(comparison, status="inconclusive",

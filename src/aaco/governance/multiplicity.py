@@ -11,12 +11,13 @@ from aaco.core.errors import UsageError
 
 
 def benjamini_hochberg(p_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """The q-value of each test, in the order given: the smallest false-discovery rate at which it is called changed.
+    """Return the q-value of each test, in the order given: the smallest false-discovery rate at which it is called
+    changed.
 
     Benjamini and Hochberg 1995, q_(i) = min over j >= i of p_(j) m / j, capped at 1; valid for independent tests and
     for positively dependent ones, which latencies of one session are (Benjamini and Yekutieli 2001). Where nothing
-    changed at all, calling those with q <= a changed makes a mistake in at most a share `a` of all families.
-    Raises UsageError for what is no probability.
+    changed at all, calling those with q <= a changed makes a mistake in at most a share `a` of all families. Raise
+    UsageError for what is no probability.
     """
     p = np.asarray(p_values, np.float64)
     if not len(p):

@@ -121,7 +121,7 @@ DEFAULT = Policy(name="default", objectives=(
 
 
 def check(policy: Policy, readings: Mapping[str, Reading], session_id: str) -> Report:
-    """Hold a session's readings against a policy. Raises UsageError for a metric or a limit that there is not.
+    """Hold a session's readings against a policy. Raise UsageError for a metric or a limit that there is not.
 
     readings: every metric's, measured or absent.
     """
@@ -145,7 +145,7 @@ def exit_code(report: Report, strict: bool = False) -> Exit:
 
 
 def find_metric(name: str) -> registry.Metric:
-    """The metric of this name, an alias included. Raises UsageError; the metrics must have been loaded."""
+    """Return the metric of this name, an alias included. Raise UsageError; the metrics must have been loaded."""
     found = registry.find_metric(NAMES.get(name.lower(), name))
     if found is None:
         known = [*NAMES, *registry.METRICS]
@@ -154,7 +154,7 @@ def find_metric(name: str) -> registry.Metric:
 
 
 def limit_of(text: str, metric: registry.Metric) -> float:
-    """A limit in the metric's unit: "50", "50 ms", "16 GB", "70 %". Raises UsageError."""
+    """Return a limit in the metric's unit: "50", "50 ms", "16 GB", "70 %". Raise UsageError."""
     match = _LIMIT.fullmatch(text)
     known = _UNITS.get(metric.unit, {})
     try:
@@ -210,7 +210,7 @@ def _judged(reading: Reading, value: float, limit: float, warn_at: float, upper:
 
 
 def _interval(reading: Reading) -> tuple[float, float] | None:
-    """The reading's interval, where it has one that is one."""
+    """Return the reading's interval, where it has one that is one."""
     if reading.low is None or reading.high is None or not (math.isfinite(reading.low) and math.isfinite(reading.high)):
         return None
     return min(reading.low, reading.high), max(reading.low, reading.high)

@@ -14,13 +14,12 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aaco.core import statistics
+from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
 Unit = Literal["process", "session"]
-Reals = NDArray[np.float64]
 Sessions = Sequence[Reals]
 
 ROUNDING = 1e-12  # medians whose logarithms agree to this are equal: a double's logarithm carries no more
@@ -74,7 +73,7 @@ class _Squares:
 
 
 def estimate(baseline: Sessions, current: Sessions, history: Sequence[Sessions] = ()) -> Spread:
-    """The difference of the sides' means and the scatter behind it.
+    """Return the difference of the sides' means and the scatter behind it.
 
     One-way analysis of variance over sessions within groups (the sides, and the epochs of the history), one variance
     for all. Where sessions scatter more than their processes explain (DIFFER) the session is the unit, its value the
@@ -83,7 +82,7 @@ def estimate(baseline: Sessions, current: Sessions, history: Sequence[Sessions] 
     the same variance, and the process is the unit with both pooled (Bancroft 1964, "sometimes pool"). With one session
     on each side and no history the scatter between sessions is unknown: `design` says so.
 
-    Raises Absent where no spread can be known: one process against fewer than ALONE, and no history of ALONE sessions.
+    Raise Absent where no spread can be known: one process against fewer than ALONE, and no history of ALONE sessions.
     """
     counts = (sum(map(len, baseline)), sum(map(len, current)))
     epochs = [epoch for epoch in history if len(epoch)]
@@ -99,7 +98,7 @@ def estimate(baseline: Sessions, current: Sessions, history: Sequence[Sessions] 
 
 
 def in_pairs(baseline: Sessions, current: Sessions, order: Sequence[bool]) -> Spread | None:
-    """The difference from session to session where the sides took turns; None where they did not.
+    """Return the difference from session to session where the sides took turns; None where they did not.
 
     order: of all sessions in time, whether each is of the current side. Sessions that can be cut into neighbours, one
     of each side, are compared pair by pair: what drifts slowly is in both of a pair, and cancels.
@@ -117,7 +116,7 @@ def in_pairs(baseline: Sessions, current: Sessions, order: Sequence[bool]) -> Sp
 
 
 def epochs(samples: pa.Table, accepted: Iterable[str], without: Iterable[str], worse: int) -> list[list[Reals]]:
-    """A key's history as groups of sessions of one level each: it moves where a shift was accepted.
+    """Return a key's history as groups of sessions of one level each: it moves where a shift was accepted.
 
     samples: session_id and value, in time order. accepted: the sessions from which on the level is another one.
     without: sessions that are not history, because they are judged. worse: 1 where higher values are worse, else -1.
@@ -148,7 +147,7 @@ def _squares(groups: Sequence[Sessions]) -> _Squares:
 
 
 def _sessions_differ(found: _Squares, sessions: tuple[int, int], known: int) -> tuple[bool, str]:
-    """Whether sessions scatter more than their processes explain, and the design in words."""
+    """Return whether sessions scatter more than their processes explain, and the design in words."""
     shape = f"{sessions[0]} + {sessions[1]} sessions" + (f" and {known} of the history" if known else "")
     if not found.degrees_between:
         return False, "unpaired processes, one session each: drift of the machine between sessions is not covered"

@@ -83,7 +83,7 @@ class Ignore(_Written):
     reason: str = Field(min_length=1, max_length=500)
 
     def covers(self, benchmark: str, metric: str) -> bool:
-        """Whether it is about this metric of this benchmark."""
+        """Return whether it is about this metric of this benchmark."""
         return self.benchmark in (EVERY, benchmark) and self.metric in (EVERY, metric)
 
 

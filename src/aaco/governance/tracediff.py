@@ -20,16 +20,23 @@ from math import lcm
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aaco.analytics.alignment import align
-from aaco.analytics.inputs import union_ns
+from aaco.analytics.streaming.alignment import align
+from aaco.core.arrays import Ints
+from aaco.core.documents import encode
+from aaco.core.inputs import union_ns
 from aaco.governance.change import FamilyChange, split
 from aaco.governance.contexts import NOWHERE, Contexts
+from aaco.tracelake.document_schemas.regressions import (
+    ChangedFamily,
+    ChangedGap,
+    ChangedKernel,
+    ChangedKernelsLeftOut,
+    KernelReplacement,
+    SessionDifference,
+)
 
-SCHEMA_VERSION = 1
 OUTSIDE = "outside"  # of the kernels: copies or fills before the first or after the last one
-_Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -44,18 +51,18 @@ class Trace:
     """
 
     kernel_names: Sequence[str]
-    kernel: _Rows
-    start: _Rows
-    end: _Rows
-    device: _Rows
-    stream: _Rows
-    launch: _Rows
+    kernel: Ints
+    start: Ints
+    end: Ints
+    device: Ints
+    stream: Ints
+    launch: Ints
     call_names: Sequence[str] = ()
-    call: _Rows = field(default_factory=lambda: np.zeros(0, np.int64))
-    parent: _Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+    call: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    parent: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     steps: int = 1
     purposes: Sequence[tuple[str, str]] = (("", "unknown"),)
-    purpose: _Rows | None = None
+    purpose: Ints | None = None
     waits: Mapping[str, int] | None = None
 
 
@@ -117,7 +124,7 @@ class Replacement:
 @dataclass(frozen=True)
 class TraceChange:
     """The difference of two traces. span_after_ns - span_before_ns = sum of groups + delta_gaps - delta_overlap, and
-    the purposes sum to what the groups sum to."""
+    the purposes sum to what the groups sum to. warnings: what a reader must know before any figure of it."""
 
     steps: int
     steps_before: int
@@ -134,6 +141,7 @@ class TraceChange:
     same: int
     same_delta_ns: int
     replacements: tuple[Replacement, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def delta_ns(self) -> int:
@@ -143,32 +151,33 @@ class TraceChange:
     def document(self, most: int = 1000) -> dict[str, Any]:
         """For diff.json: every total, and the `most` largest groups and replacements with the sum of the rest."""
         shown, rest = self.groups[:most], self.groups[most:]
-        return {
-            "schema_version": SCHEMA_VERSION, "steps": self.steps, "steps_before": self.steps_before,
-            "steps_after": self.steps_after, "span_before_ns": self.span_before_ns,
-            "span_after_ns": self.span_after_ns, "delta_ns": self.delta_ns, "kernels_before": self.kernels_before,
-            "kernels_after": self.kernels_after, "delta_gaps_ns": self.delta_gaps_ns,
-            "delta_overlap_ns": self.delta_overlap_ns,
-            "delta_kernels_ns": sum(group.delta_ns for group in self.groups),
-            "groups": [_group_document(group) for group in shown],
-            "groups_not_shown": {"count": len(rest), "delta_ns": sum(group.delta_ns for group in rest)},
-            "families": [{"operator": one.operator, "family": one.family, **_change_document(one.change)}
-                         for one in self.purposes],
-            "gaps": [vars(wait) | {"delta_ns": wait.delta_ns} for wait in self.waits],
-            "same_kernels": self.same, "same_kernels_delta_ns": self.same_delta_ns,
-            "replacements": [vars(item) for item in self.replacements[:most]],
-        }
+        return encode(SessionDifference(
+            warnings=list(self.warnings),
+            steps=self.steps, steps_before=self.steps_before, steps_after=self.steps_after,
+            span_before_ns=self.span_before_ns, span_after_ns=self.span_after_ns, delta_ns=self.delta_ns,
+            kernels_before=self.kernels_before, kernels_after=self.kernels_after, delta_gaps_ns=self.delta_gaps_ns,
+            delta_overlap_ns=self.delta_overlap_ns,
+            delta_kernels_ns=sum(group.delta_ns for group in self.groups),
+            groups=[ChangedKernel(context=list(group.context), kernel=group.kernel, **_change_document(group.change))
+                    for group in shown],
+            groups_not_shown=ChangedKernelsLeftOut(count=len(rest), delta_ns=sum(group.delta_ns for group in rest)),
+            families=[ChangedFamily(operator=one.operator, family=one.family, **_change_document(one.change))
+                      for one in self.purposes],
+            gaps=[ChangedGap(**vars(wait), delta_ns=wait.delta_ns) for wait in self.waits],
+            same_kernels=self.same, same_kernels_delta_ns=self.same_delta_ns,
+            replacements=[KernelReplacement(**vars(item) | {"before": list(item.before), "after": list(item.after)})
+                          for item in self.replacements[:most]]))
 
 
 def with_steps(trace: Trace, steps: int) -> Trace:
-    """The trace, taken to hold so many steps."""
+    """Return the trace, taken to hold so many steps."""
     return replace(trace, steps=steps)
 
 
 def compare(before: Trace, after: Trace) -> TraceChange:
-    """The difference of two traces, exact in ns; both mark at least one step.
+    """Return the difference of two traces, exact in ns; both mark at least one step.
 
-    Raises ArithmeticError if the account did not sum: a defect.
+    Raise ArithmeticError if the account did not sum: a defect.
     """
     steps = lcm(before.steps, after.steps)
     scales = steps // before.steps, steps // after.steps
@@ -198,7 +207,7 @@ def _busy(trace: Trace) -> tuple[int, int, int]:
 
 
 def _groups(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Group, ...]:
-    """Every (context, kernel) group of either side, the largest difference first."""
+    """Return every (context, kernel) group of either side, the largest difference first."""
     contexts, kernels = Contexts(), dict[str, int]()
     sums = [_sums(trace, contexts, kernels, scale) for trace, scale in zip((before, after), scales, strict=True)]
     names = list(kernels)
@@ -210,7 +219,7 @@ def _groups(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Group
 
 
 def _parts(trace: Trace, span: int, gaps: int) -> dict[str, int]:
-    """The gaps of the kernels by cause; empty where the causes are not known, or are not of these gaps."""
+    """Return the gaps of the kernels by cause; empty where the causes are not known, or are not of these gaps."""
     if trace.waits is None:
         return {}
     parts = {**trace.waits, OUTSIDE: trace.waits[OUTSIDE] + span}
@@ -227,7 +236,7 @@ def _waits(parts: Sequence[Mapping[str, int]], scales: tuple[int, int]) -> tuple
 
 
 def _purposes(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Purpose, ...]:
-    """Every (operator, family) of either side, the largest difference first."""
+    """Return every (operator, family) of either side, the largest difference first."""
     sums = [_by_purpose(trace, scale) for trace, scale in zip((before, after), scales, strict=True)]
     found = (Purpose(*key, split(key[1], *(side.get(key, (0, 0)) for side in sums))) for key in {**sums[0], **sums[1]})
     return tuple(sorted(found, key=lambda part: (-abs(part.delta_ns), part.family, part.operator)))
@@ -284,13 +293,13 @@ def _replacements(before: Trace, after: Trace) -> tuple[int, int, tuple[Replacem
                                                                    item.after)))
 
 
-def _codes(trace: Trace, kernels: dict[str, int]) -> _Rows:
+def _codes(trace: Trace, kernels: dict[str, int]) -> Ints:
     """Per kernel, the code of its name in a table that both sides share."""
     shared = np.array([kernels.setdefault(name, len(kernels)) for name in trace.kernel_names], np.int64)
     return shared[trace.kernel] if len(shared) else np.zeros(0, np.int64)
 
 
-def _matching_streams(before: Trace, after: Trace) -> Iterator[tuple[_Rows, _Rows]]:
+def _matching_streams(before: Trace, after: Trace) -> Iterator[tuple[Ints, Ints]]:
     """Rows of the streams of both sides, the busiest of one with the busiest of the other: their ids mean nothing.
 
     A stream without a partner is paired with nothing.
@@ -302,7 +311,7 @@ def _matching_streams(before: Trace, after: Trace) -> Iterator[tuple[_Rows, _Row
         yield (sides[0][index] if index < len(sides[0]) else none, sides[1][index] if index < len(sides[1]) else none)
 
 
-def _places(*columns: _Rows) -> list[_Rows]:
+def _places(*columns: Ints) -> list[Ints]:
     """Rows that are equal in all the columns, in row order, as one array per distinct combination."""
     if not len(columns[0]):
         return []
@@ -313,11 +322,7 @@ def _places(*columns: _Rows) -> list[_Rows]:
     return np.split(order, np.flatnonzero(changed) + 1)
 
 
-def _group_document(group: Group) -> dict[str, Any]:
-    return {"context": list(group.context), "kernel": group.kernel, **_change_document(group.change)}
-
-
-def _change_document(change: FamilyChange) -> dict[str, Any]:
+def _change_document(change: FamilyChange) -> dict[str, int]:
     return {"count_before": change.count_before, "count_after": change.count_after, "ns_before": change.ns_before,
             "ns_after": change.ns_after, "delta_ns": change.ns_after - change.ns_before,
             "delta_count_ns": change.delta_count_ns, "delta_duration_ns": change.delta_duration_ns}

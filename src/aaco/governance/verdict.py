@@ -11,13 +11,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from aaco.core.documents import document
 from aaco.core.errors import Exit
 from aaco.core.readings import Absent
 from aaco.governance.advice import phrase, recommend
 from aaco.governance.change import Change, Part, attribute
 from aaco.governance.compare import DETECTABLE, ESTIMATOR, Comparison, Difference, Side
 from aaco.governance.metrics import Judged
-from aaco.tracelake.replicates import LATENCY, MEASURES, Measure
+from aaco.tracelake import layout
+from aaco.tracelake.history.replicates import LATENCY, MEASURES, Measure
 
 Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Status = Literal["regressed", "improved", "equivalent", "inconclusive", "no_baseline", "error"]
@@ -113,6 +115,7 @@ class MetricVerdict(_Document):
     replication_unit: Literal["process", "session", "block"]
 
 
+@document(layout.VERDICT)
 class RegressionVerdict(_Document):
     """verdict.json. Fields are added, never renamed; `schema_version` rises when meaning changes.
 
@@ -189,7 +192,9 @@ class RegressionVerdict(_Document):
 
 def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[Difference],
           tool_version: str, reproduce_command: str) -> RegressionVerdict:
-    """The whole verdict on `current` against `baseline`: the comparison, where the change sits, what to do next."""
+    """Return the whole verdict on `current` against `baseline`: the comparison, where the change sits, what to do
+    next.
+    """
     metric, comparison = judged.metric, judged.headline
     change, why_no_change = _change(baseline, current)
     cause, why_no_cause = _cause(comparison, change, why_no_change)
@@ -223,7 +228,7 @@ def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[D
 
 def of_metric(name: str, unit: str, direction: Direction, found: Comparison, centres: tuple[float, float],
               q_value: float | None) -> MetricVerdict:
-    """The verdict on one metric. centres: its value on either side."""
+    """Return the verdict on one metric. centres: its value on either side."""
     return MetricVerdict(
         metric=name, unit=unit, direction=direction, status=found.status, why=found.why, baseline_value=centres[0],
         current_value=centres[1], effect_pct=found.effect_pct, ci=interval(found), p_value=found.p_value,
@@ -233,7 +238,7 @@ def of_metric(name: str, unit: str, direction: Direction, found: Comparison, cen
 
 def without_comparison(status: Literal["no_baseline", "error"], why: str, recommendation: str, tool_version: str,
                        reproduce_command: str) -> RegressionVerdict:
-    """The verdict where nothing could be compared: there is no baseline, or the comparison itself failed."""
+    """Return the verdict where nothing could be compared: there is no baseline, or the comparison itself failed."""
     verdict = RegressionVerdict(status=status, why=why, regression=False, severity="none",
                                 recommendation=recommendation, tool_version=tool_version,
                                 reproduce_command=reproduce_command)
@@ -241,14 +246,14 @@ def without_comparison(status: Literal["no_baseline", "error"], why: str, recomm
 
 
 def in_history(found: RegressionVerdict, change_point: dict[str, Any] | None, why_none: str) -> RegressionVerdict:
-    """The verdict with the last change of level in the history of its metric, or why there is none."""
+    """Return the verdict with the last change of level in the history of its metric, or why there is none."""
     reasons = {name: why for name, why in found.why_absent.items() if name != "change_point"}
     absent = {} if change_point else {"change_point": why_none}
     return found.model_copy(update={"change_point": change_point, "why_absent": reasons | absent})
 
 
 def confidence(comparison: Comparison) -> float | None:
-    """The calibrated probability that the status is right; None where it claims nothing."""
+    """Return the calibrated probability that the status is right; None where it claims nothing."""
     worse, better = comparison.p_regression, comparison.p_improvement
     if worse is None or better is None or comparison.status == "inconclusive":
         return None
@@ -256,14 +261,14 @@ def confidence(comparison: Comparison) -> float | None:
 
 
 def severity(comparison: Comparison) -> Severity:
-    """How bad a confirmed regression is: low from the tolerance, medium from 10 %, high 20 %, critical 50 %."""
+    """Return how bad a confirmed regression is: low from the tolerance, medium from 10 %, high 20 %, critical 50 %."""
     if comparison.status != "regressed":
         return "none"
     return next((name for least, name in SEVERITIES if comparison.effect_pct >= least), "low")
 
 
 def exit_code(verdict: RegressionVerdict, strict: bool) -> Exit:
-    """What the command exits with; `strict` makes an answer that could not be given a failure."""
+    """Return what the command exits with; `strict` makes an answer that could not be given a failure."""
     if verdict.status == "error":
         return Exit.TOOL_ERROR
     if verdict.status == "regressed":
@@ -272,7 +277,7 @@ def exit_code(verdict: RegressionVerdict, strict: bool) -> Exit:
 
 
 def with_reasons(verdict: RegressionVerdict, reasons: Mapping[str, str], otherwise: str) -> RegressionVerdict:
-    """The verdict with a reason for every null field, and for each key of evidence that is not there."""
+    """Return the verdict with a reason for every null field, and for each key of evidence that is not there."""
     known = {**NOT_IN_THIS_VERSION, **reasons}
     empty = [name for name, value in verdict if value is None or (name == "causes" and not value)]
     keys = [name for name in known if name.startswith("evidence.")]
@@ -288,7 +293,7 @@ def _change(baseline: Side, current: Side) -> tuple[Change | None, str]:
 
 
 def _cause(comparison: Comparison, change: Change | None, why_no_change: str) -> tuple[Part | None, str]:
-    """The largest contribution to a confirmed change, where the profiled pass shows that change too."""
+    """Return the largest contribution to a confirmed change, where the profiled pass shows that change too."""
     if comparison.status not in ("regressed", "improved"):
         return None, f"no change is confirmed: the status is {comparison.status}"
     if change is None:
@@ -314,7 +319,7 @@ def _warnings(baseline: Side, current: Side) -> list[str]:
 
 
 def _evidence(change: Change | None, why_no_change: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The mission's deltas in percent per inference, and under evidence.NAME why one is not there."""
+    """Return the mission's deltas in percent per inference, and under evidence.NAME why one is not there."""
     absent = {"evidence.cpu_overhead_delta": "host time outside the profiled window is not recorded per inference"}
     if change is None:
         return {}, absent | dict.fromkeys(("evidence.kernel_launch_count_delta", "evidence.avg_kernel_duration_delta"),

@@ -1,1 +1,1 @@
-"""Makes the machine quiet, says how quiet it is, and puts everything back."""
+"""Makes the machine quiet, measures how quiet it is, and puts everything back."""

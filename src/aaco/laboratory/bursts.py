@@ -1,9 +1,9 @@
-"""Real time in bursts: SCHED_FIFO for what is in a control group, for less than 0.9 s at a stretch.
+"""Real time in bursts: SCHED_FIFO for the threads of a control group, for less than 0.9 s at a stretch.
 
 A SCHED_FIFO thread that never sleeps starves its CPU until the kernel throttles it for the rest of the second
-(sched_rt_runtime_us in sched(7)). A thread of ours, of higher priority and on other CPUs, looks 25 times a second at
-what the group's threads have run. A group that has used its burst up is fair again for PAUSE_S; a workload that sleeps
-for as long by itself between bursts is never touched.
+(sched_rt_runtime_us in sched(7)). A thread of this process, of higher priority and on other CPUs, checks the run time
+of the group's threads 25 times a second. A group that has used its burst is fair again for PAUSE_S. A workload that
+sleeps for as long by itself between bursts is never touched.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Bursts:
             last = now
 
     def step(self, elapsed_s: float) -> None:
-        """Account for the time since the last step, and make the threads what they may be until the next."""
+        """Account for the time since the last step, and set the policy of the threads until the next."""
         threads = cgroup.threads(self.groups)
         ran_s = min(elapsed_s, self._most_run_s(threads))
         if self.paused:
@@ -71,15 +71,15 @@ class Bursts:
         rested = self.credit_s == BURST_S if self.paused else self.credit_s > STEP_S
         self.pauses += not rested and not self.paused
         self.paused = not rested
-        self._make(threads, FIFO if rested else FAIR)
+        self._set_policy(threads, FIFO if rested else FAIR)
 
     def _most_run_s(self, threads: list[str]) -> float:
-        """What the busiest thread has run since the last step; a CPU is starved by one thread at a time."""
+        """Return the run time of the busiest thread since the last step, s; one thread at a time starves a CPU."""
         now = {thread: int((known(text, Path(f"/proc/{thread}/schedstat")) or "0").split()[0]) for thread in threads}
         most = max((ran - self._ran[thread] for thread, ran in now.items() if thread in self._ran), default=0)
         self._ran = now
         return max(0, most) / 1e9
 
-    def _make(self, threads: list[str], policy: str) -> None:
+    def _set_policy(self, threads: list[str], policy: str) -> None:
         for thread in threads:
             known(self._policy.write, thread, policy)

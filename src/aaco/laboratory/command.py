@@ -1,4 +1,4 @@
-"""Runs one command in a laboratory: the terminal is the command's, signals reach it, its exit code is ours."""
+"""Runs one command in a laboratory: it has the terminal, signals reach it, its exit code is ours."""
 
 from __future__ import annotations
 
@@ -6,32 +6,47 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from aaco.core.errors import Missing
 from aaco.laboratory.lab import Lab
 
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+WAITED_FOR = {signal.SIGCHLD, *PASSED_ON}
 FROM_KERNEL = 0x80  # si_code SI_KERNEL (sigaction(2)): a key of the terminal, which the command got as well
 
 
 def find(name: str) -> None:
-    """Raises Missing unless a shell would find the command."""
+    """Raise Missing unless a shell would find the command."""
     if shutil.which(name) is None:
         raise Missing(f"{name}: no such command, or not executable", f"command -v {name}; a path needs its ./")
 
 
-def run(lab: Lab, command: Sequence[str]) -> int:
-    """Run the command and wait for it. Its exit code, or 128 + N when signal N ended it, as a shell says it."""
-    waited = {signal.SIGCHLD, *PASSED_ON}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Block the signals that `run` waits for, in this thread and in those that start in the block, which keep it so.
+
+    The kernel gives a signal to any thread that does not block it. One of NumPy's would let SIGCHLD pass, so that
+    `run` waits for ever, or die of SIGTERM, while the main thread is between two waits.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
     try:
-        process = subprocess.Popen([*lab.launch(os.getpid()), *command])
-        while process.poll() is None:
-            found = signal.sigwaitinfo(waited)
-            if found.si_signo in PASSED_ON and found.si_code != FROM_KERNEL:
-                process.send_signal(found.si_signo)
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run(lab: Lab, command: Sequence[str]) -> int:
+    """Run the command and wait for it. Return its exit code, or 128 + N if signal N ended it, as a shell does.
+
+    Threads that run already must have been started under `signals_held`.
+    """
+    with signals_held():
+        process = subprocess.Popen([*lab.launch(os.getpid()), *command])
+        while process.poll() is None:
+            received = signal.sigwaitinfo(WAITED_FOR)
+            if received.si_signo in PASSED_ON and received.si_code != FROM_KERNEL:
+                process.send_signal(received.si_signo)
     code: int = process.returncode
     return code if code >= 0 else 128 - code

@@ -1,8 +1,8 @@
-"""The journal: every change of the machine is on disk before it is made, so that whoever comes later can undo it.
+"""The journal: every change of the machine is on disk before it is made, so that any later process can undo it.
 
-One file per laboratory, a JSON line each: first who owns it, then a record before every change. A record is written and
-fsynced, then the change is made. Undoing goes backwards and touches only what still holds our value, so it may be
-interrupted, repeated, or done by another process. The kernel's settings do not outlive a boot, and none of our knobs
+One file per laboratory, a JSON line each: first the owner, then a record before every change. A record is written and
+fsynced, then the change is made. Undoing goes backwards and touches only settings that still hold our value, so it may
+be interrupted, repeated, or done by another process. The kernel's settings do not outlive a boot, and none of our knobs
 keeps its value in a file or device that does: a journal of an earlier boot has nothing to undo.
 """
 
@@ -28,19 +28,19 @@ Fate = Literal["restored", "untouched", "foreign", "gone", "refused"]
 
 
 class Setting(Protocol):
-    """What the journal needs of a knob. Values are text in one canonical spelling."""
+    """The interface of a knob to the journal. Values are text in one canonical spelling."""
 
     def read(self, target: str) -> str:
-        """The value now. Raises Absent."""
+        """Return the value now. Raise Absent."""
         ...
 
     def write(self, target: str, value: str) -> None:
-        """Set the value. Raises Absent with the reason where that is refused."""
+        """Set the value. Raise Absent with the reason if that is refused."""
         ...
 
 
 @dataclass(frozen=True)
-class Change:
+class KnobChange:
     """One change: a knob's target held `old` and is to hold `new`."""
 
     knob: str
@@ -51,40 +51,41 @@ class Change:
 
 @dataclass(frozen=True)
 class Undone:
-    """What became of one change.
+    """The result of undoing one change.
 
-    untouched: it holds the old value (never changed, or undone before). foreign: somebody has changed it since.
+    untouched: it holds the old value (never changed, or undone before). foreign: another process has changed it since.
     gone: the target is not there any more. refused: it holds our value and cannot be set back, for the reason given.
     """
 
-    change: Change
+    change: KnobChange
     fate: Fate
     detail: str = ""
 
 
 @dataclass(frozen=True)
-class Account:
-    """A journal as read: whose it is, and the changes in the order they were begun."""
+class JournalAccount:
+    """A journal as read: its owner, and the changes in the order they were begun."""
 
     path: Path
     owner: Owner
     about: dict[str, Any]
     entered: bool
-    changes: tuple[Change, ...]
+    changes: tuple[KnobChange, ...]
 
     @property
     def lab(self) -> str:
-        """The laboratory's name."""
+        """Return the laboratory's name."""
         return self.path.name.removesuffix(SUFFIX)
 
     @property
     def of_this_boot(self) -> bool:
-        """Whether the kernel that was changed still runs."""
+        """Return whether the kernel that was changed still runs."""
         return self.owner.boot_id == Owner.current().boot_id
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody will undo it any more: neither its owner, nor the `aaco lab exit` that an entered one awaits.
+        """Return whether no process will undo it any more: neither its owner, nor the `aaco lab exit` that an entered
+        one awaits.
         """
         return not self.of_this_boot or not (self.entered or self.owner.alive)
 
@@ -97,70 +98,73 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, about: dict[str, Any]) -> Journal:
-        """A new journal at `path`, owned by this process. Raises StorageError."""
+        """Return a new journal at `path`, owned by this process. Raise StorageError."""
         with files.storage(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        head = _line({"schema_version": 1, "owner": Owner.current().model_dump(), **about})
+        head = _encode_line({"schema_version": 1, "owner": Owner.current().model_dump(), **about})
         files.write_atomically(path, lambda file: file.write(head))
         with files.storage(path):
             _sync_folder(path.parent)
             return cls(path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
 
-    def change(self, name: str, knob: Setting, target: str, new: str) -> Change:
-        """Note, set, read back. Raises Absent with the reason where the setting does not hold afterwards.
+    def change(self, name: str, knob: Setting, target: str, new: str) -> KnobChange:
+        """Write the record, set, read back. Raise Absent with the reason if the setting does not hold afterwards.
 
-        Whatever was set but does not read back as asked is set back at once.
+        A value that reads back differently is set back at once.
         """
-        change = Change(name, target, knob.read(target), new)
+        change = KnobChange(name, target, knob.read(target), new)
         if change.old == new:
             return change
         self._append(asdict(change))
         knob.write(target, new)
-        found = knob.read(target)
-        if found != new:
+        now = knob.read(target)
+        if now != new:
             knob.write(target, change.old)
-            raise Absent(f"{target}: asked for {new}, the kernel made it {found}; set back to {change.old}")
+            raise Absent(f"{target}: asked for {new}, the kernel made it {now}; set back to {change.old}")
         return change
 
     def enter(self) -> None:
-        """From now on the changes stay until they are asked back, whether this process lives or not."""
+        """Keep the changes from now on until they are undone on request, whether this process lives or not."""
         self._append(ENTERED)
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def _append(self, record: dict[str, Any]) -> None:
         with files.storage(self.path):
-            os.write(self._descriptor, _line(record))
+            os.write(self._descriptor, _encode_line(record))
             os.fsync(self._descriptor)
 
 
 def place(folder: Path) -> Path:
-    """Where a new journal of this process would be; nothing is made."""
+    """Return the path that a new journal of this process would have; nothing is made."""
     owner = Owner.current()
     return folder / f"{owner.pid}-{owner.start_ticks}-{os.urandom(2).hex()}{SUFFIX}"
 
 
-def read(path: Path) -> Account:
-    """The journal at `path`. A last record that was cut short is passed over: its change was never begun.
+def read(path: Path) -> JournalAccount:
+    """Return the journal at `path`. A last record that was cut short is skipped: its change was never begun.
 
-    Raises BadBundle, StorageError.
+    Raise BadBundle, StorageError.
     """
     with files.storage(path):
         *lines, _ = path.read_bytes().split(b"\n")
     try:
         head, *records = (json.loads(line) for line in lines)
         owner = Owner.model_validate(head.pop("owner"))
-        changes = tuple(Change(**record) for record in records if record != ENTERED)
+        changes = tuple(KnobChange(**record) for record in records if record != ENTERED)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadBundle(f"{path}: not a journal: {error}", "look at the values in it, set them back, remove it") \
             from error
-    return Account(path, owner, head, ENTERED in records, changes)
+    return JournalAccount(path, owner, head, ENTERED in records, changes)
 
 
-def accounts(folder: Path) -> Iterator[Account]:
-    """Every journal in the folder, oldest first; one that is undone meanwhile is passed over. Raises BadBundle."""
+def accounts(folder: Path) -> Iterator[JournalAccount]:
+    """Yield every journal in the folder, oldest first; one that is undone in the meantime is skipped.
+
+    Raise BadBundle.
+    """
     paths = folder.glob(f"*{SUFFIX}") if folder.is_dir() else ()
     for path in sorted(paths, key=lambda path: path.name):
         if path.exists():
@@ -171,48 +175,51 @@ def undo(path: Path, knob: Callable[[str], Setting]) -> list[Undone]:
     """Undo a journal's changes, newest first, and remove it unless something was refused.
 
     knob: finds a knob by its name; raises Absent for one that this version does not know. A journal that is gone is
-    undone. Raises BadBundle, StorageError.
+    undone. Raise BadBundle, StorageError.
     """
     with _locked(path) as there:
         if not there:
             return []
         account = read(path)
-        undone = [_undo(change, knob) for change in reversed(account.changes)] if account.of_this_boot else []
-        if all(each.fate != "refused" for each in undone):
+        undone = [_undo_change(change, knob) for change in reversed(account.changes)] if account.of_this_boot else []
+        if all(outcome.fate != "refused" for outcome in undone):
             with files.storage(path):
                 path.unlink()
                 _sync_folder(path.parent)
         return undone
 
 
-def _undo(change: Change, knob: Callable[[str], Setting]) -> Undone:
+def _undo_change(change: KnobChange, knob: Callable[[str], Setting]) -> Undone:
     try:
         setting = knob(change.knob)
     except Absent as reason:
         return Undone(change, "refused", str(reason))
     try:
-        found = setting.read(change.target)
+        now = setting.read(change.target)
     except Absent as reason:
         return Undone(change, "gone", str(reason))
-    if found == change.old:
+    if now == change.old:
         return Undone(change, "untouched")
-    if found != change.new:
-        return Undone(change, "foreign", found)
+    if now != change.new:
+        return Undone(change, "foreign", now)
     return _set_back(change, setting)
 
 
-def _set_back(change: Change, setting: Setting) -> Undone:
+def _set_back(change: KnobChange, setting: Setting) -> Undone:
     try:
         setting.write(change.target, change.old)
-        found = setting.read(change.target)
+        now = setting.read(change.target)
     except Absent as reason:
         return Undone(change, "refused", str(reason))
-    return Undone(change, "restored") if found == change.old else Undone(change, "refused", f"it stays {found}")
+    return Undone(change, "restored") if now == change.old else Undone(change, "refused", f"it stays {now}")
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Hold the journal's lock (flock(2)): two that undo at once take turns. Whether the journal is still there."""
+    """Hold the journal's lock (flock(2)): two processes that undo at once take turns.
+
+    Yield whether the journal is still there.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -226,7 +233,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a new or removed name in the folder last (fsync(2)); some file systems have no such thing."""
+    """Make a new or removed name in the folder last (fsync(2)); some file systems do not support it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):
@@ -235,5 +242,5 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _line(record: dict[str, Any]) -> bytes:
+def _encode_line(record: dict[str, Any]) -> bytes:
     return json.dumps(record).encode() + b"\n"

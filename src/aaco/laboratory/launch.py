@@ -1,4 +1,4 @@
-"""Turns the knobs of a process on itself, says what holds, and becomes the command: `-m aaco.laboratory.launch`."""
+"""Turns the knobs of a process on itself, reports the results, and becomes the command: `-m aaco.laboratory.launch`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NOT_STARTED = 126  # as a shell says it
 
 
 def main() -> None:
-    """argv: the job as JSON, then the command. The job's settings are [knob, target, value]."""
+    """Run the job in argv: the job as JSON, then the command. The job's settings are [knob, target, value]."""
     job, command = json.loads(sys.argv[1]), sys.argv[2:]
     if job["parent"]:
         _end_with(job["parent"])
-    said = _turn(job["settings"])
+    outcomes = _turn_knobs(job["settings"])
     with Path(job["report"]).open("a") as report:
-        report.write(json.dumps(said) + "\n")
+        report.write(json.dumps(outcomes) + "\n")
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so
         signal.signal(number, signal.SIG_DFL)
@@ -37,34 +37,34 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A killed parent takes us along, also once we are the command; at once if it has gone already."""
+    """Die with the parent, also after becoming the command; at once if the parent has gone already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _turn(settings: list[list[str]]) -> dict[str, Any]:
-    """Per knob: whether it holds, what was before, and why not."""
-    said: dict[str, Any] = {}
+def _turn_knobs(settings: list[list[str]]) -> dict[str, Any]:
+    """Return per knob: whether it holds, the earlier values, and why not."""
+    outcomes: dict[str, Any] = {}
     for name, target, value in settings:
-        entry = said.setdefault(name, {"held": True, "before": {}, "why_not": ""})
+        entry = outcomes.setdefault(name, {"held": True, "before": {}, "why_not": ""})
         try:
-            entry["before"][target] = _set(name, target, value)
+            entry["before"][target] = _set_target(name, target, value)
         except Absent as reason:
             entry |= {"held": False, "why_not": str(reason)}
-    return said
+    return outcomes
 
 
-def _set(name: str, target: str, value: str) -> str:
-    """Set and read back; the value before. Real time is only tried: `bursts` deals it out. Raises Absent."""
-    each = knob(name)
-    before = each.read(target)
-    each.write(target, value)
-    found = each.read(target)
+def _set_target(name: str, target: str, value: str) -> str:
+    """Set and read back; return the earlier value. Real time is only tried: `bursts` assigns it. Raise Absent."""
+    setting = knob(name)
+    before = setting.read(target)
+    setting.write(target, value)
+    now = setting.read(target)
     if name == RealTime.name:
-        each.write(target, FAIR)
-    if found != value:
-        raise Absent(f"asked for {value}, it is {found}")
+        setting.write(target, FAIR)
+    if now != value:
+        raise Absent(f"asked for {value}, it is {now}")
     return before
 
 

@@ -1,4 +1,4 @@
-"""The levels: which knobs each turns, and which of them it cannot do without."""
+"""The levels: the knobs that each turns, and the essential ones among them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADDED: dict[Level, dict[str, bool]] = {
     "paranoid": {"huge_pages": False, "swap_max": False, "swap": True},
 }
 LEVELS: tuple[Level, ...] = tuple(ADDED)
-# Knobs that are turned when they are asked for, whatever the level; and what asks for them.
+# Knobs that are turned on request, at every level; and the fields of Want that request them.
 ON_REQUEST: Mapping[str, tuple[str, ...]] = {
     "cpu_max": ("cpu_max_pct",), "memory_high": ("memory_high",), "memory_max": ("memory_max",), "io_max": ("io_max",),
     "amd_performance": ("gpu_level",), "amd_clock": ("gpu_clock_mhz", "gpu_memory_clock_mhz"),
@@ -30,31 +30,31 @@ ON_REQUEST: Mapping[str, tuple[str, ...]] = {
     "nvidia_power": ("gpu_power_w",), "caches": ("drop_caches",)}
 
 LIMITS = ("cpu_max", "memory_high", "memory_max", "io_max")
-GROUP = ("controllers", "group", "membership")  # what a limit needs, at whatever level
+GROUP = ("controllers", "group", "membership")  # what a limit needs, at every level
 
 
 def level(name: str) -> Level:
-    """The level of a name or an alias."""
-    return next((each for each in LEVELS if each == name), None) or ALIASES[name]
+    """Return the level of a name or an alias."""
+    return next((candidate for candidate in LEVELS if candidate == name), None) or ALIASES[name]
 
 
 def knobs(asked: Level, want: Want) -> list[str]:
-    """The knobs of a level and of those below it, then those on request."""
+    """Return the knobs of a level and of those below it, then those on request."""
     below = LEVELS[:LEVELS.index(asked) + 1]
     requested = [name for name, fields in ON_REQUEST.items() if any(getattr(want, field) for field in fields)]
     group = GROUP if set(LIMITS) & set(requested) else ()
-    return list(dict.fromkeys([*(name for each in below for name in ADDED[each]), *group, *requested]))
+    return list(dict.fromkeys([*(name for lower in below for name in ADDED[lower]), *group, *requested]))
 
 
 def achieved(asked: Level, held: Mapping[str, bool | None]) -> Level:
-    """The highest level up to the one asked whose essential knobs all hold, and those of every level below it.
+    """Return the highest level up to the requested one whose essential knobs all hold, and those of every level below.
 
-    held: per knob whether it holds; None where there is nothing to turn, which counts for and against nothing. A knob
-    that is not in it was not turned, and does not hold.
+    held: per knob whether it holds; None if there is nothing to turn, which counts for and against nothing. A knob that
+    is not in it was not turned, and does not hold.
     """
     reached: Level = "none"
-    for each in LEVELS[:LEVELS.index(asked) + 1]:
-        if not all(held.get(name, False) in (True, None) for name, essential in ADDED[each].items() if essential):
+    for candidate in LEVELS[:LEVELS.index(asked) + 1]:
+        if not all(held.get(name, False) in (True, None) for name, essential in ADDED[candidate].items() if essential):
             break
-        reached = each
+        reached = candidate
     return reached

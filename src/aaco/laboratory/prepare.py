@@ -1,4 +1,4 @@
-"""What would make the machine quiet, as commands a person can type; nothing is changed."""
+"""Commands that a person can type to make the machine quiet; nothing is changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aaco.laboratory.lab import GROUPED
 
 @dataclass(frozen=True)
 class Advice:
-    """One knob of the host: the commands that turn it; none where it is turned already, or cannot be (why_not)."""
+    """One knob of the host: the commands that turn it; none if it is turned already, or cannot be (why_not)."""
 
     knob: str
     meaning: str
@@ -23,20 +23,20 @@ class Advice:
 
 
 def advise(want: Want, host: Host | None = None) -> list[Advice]:
-    """What there is to turn up to the highest level, outside control groups. Only reads."""
+    """Return the knobs left to turn up to the highest level, outside control groups. Only reads."""
     names = [name for name in levels.knobs("paranoid", want) if name not in GROUPED]
-    every = (knob(name, host) for name in names)
-    found = (_advice(each, want) for each in every if each.scope == "host")
-    return [each for each in found if each is not None]
+    knobs = (knob(name, host) for name in names)
+    advice = (_advise_on(setting, want) for setting in knobs if setting.scope == "host")
+    return [entry for entry in advice if entry is not None]
 
 
-def _advice(each: Knob, want: Want) -> Advice | None:
-    """None where there is nothing on this machine to turn."""
+def _advise_on(setting: Knob, want: Want) -> Advice | None:
+    """Return the advice on a knob; None if this machine has nothing to turn."""
     try:
-        wishes = each.wishes(want)
-        needed = [each.command(target, value) for target, value in wishes.items() if each.read(target) != value]
+        wishes = setting.wishes(want)
+        needed = [setting.command(target, value) for target, value in wishes.items() if setting.read(target) != value]
     except NotHere:
         return None
     except Absent as reason:
-        return Advice(each.name, each.meaning, why_not=str(reason))
-    return Advice(each.name, each.meaning, tuple(needed), each.note())
+        return Advice(setting.name, setting.meaning, why_not=str(reason))
+    return Advice(setting.name, setting.meaning, tuple(needed), setting.note())

@@ -1,4 +1,4 @@
-"""Which CPU shares what with which, from sysfs, and the policies that choose among them."""
+"""What CPUs share, from sysfs, and the policies that choose among them."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ class Cpu:
 
 
 def cpus(host: Host, allowed: set[int] | None = None) -> list[Cpu]:
-    """The CPUs that are online and allowed (by default: to this process), nearest neighbours next to each other."""
+    """Return the CPUs that are online and allowed (by default: to this process), sorted so that near ones are adjacent.
+    """
     online = set(cpu_list(known(text, host.cpus / "online") or "")) or os.sched_getaffinity(0)
-    wanted = online & (os.sched_getaffinity(0) if allowed is None else allowed)
-    nodes = _nodes(host)
-    return sorted(_cpu(host, each, nodes) for each in wanted)
+    usable = online & (os.sched_getaffinity(0) if allowed is None else allowed)
+    nodes = _read_nodes(host)
+    return sorted(_read_cpu(host, cpu, nodes) for cpu in usable)
 
 
-def _cpu(host: Host, each: int, nodes: dict[int, int]) -> Cpu:
-    folder = host.cpus / f"cpu{each}/topology"
-    siblings = cpu_list(known(text, folder / "thread_siblings_list") or str(each))
+def _read_cpu(host: Host, cpu: int, nodes: dict[int, int]) -> Cpu:
+    folder = host.cpus / f"cpu{cpu}/topology"
+    siblings = cpu_list(known(text, folder / "thread_siblings_list") or str(cpu))
     package = known(number, folder / "physical_package_id") or 0
-    return Cpu(package, nodes.get(each, 0), siblings[0], siblings.index(each) if each in siblings else 0, each)
+    return Cpu(package, nodes.get(cpu, 0), siblings[0], siblings.index(cpu) if cpu in siblings else 0, cpu)
 
 
-def _nodes(host: Host) -> dict[int, int]:
+def _read_nodes(host: Host) -> dict[int, int]:
     folders = sorted((host.sys / "devices/system/node").glob("node[0-9]*"))
     return {cpu: int(folder.name[4:]) for folder in folders
             for cpu in cpu_list(known(text, folder / "cpulist") or "")}
 
 
 def gpu_cpus(host: Host) -> set[int]:
-    """The CPUs nearest to the first GPU (local_cpulist of its PCI device); empty where there is none."""
+    """Return the CPUs nearest to the first GPU (local_cpulist of its PCI device); empty if there is none."""
     for device in sorted((host.sys / "bus/pci/devices").glob("*")):
         kind, vendor = known(number, device / "class"), known(number, device / "vendor")
         if kind is not None and kind >> 8 in GPU_CLASSES and vendor in GPU_VENDORS:
@@ -54,16 +55,16 @@ def gpu_cpus(host: Host) -> set[int]:
     return set()
 
 
-def choose(found: Sequence[Cpu], policy: str = "compact", count: int | None = None,
+def choose(cpus: Sequence[Cpu], policy: str = "compact", count: int | None = None,
            near: set[int] | None = None) -> tuple[int, ...]:
-    """CPUs by a policy of POLICIES. Without a count: all that it offers, but for the first core, left to the rest.
+    """Return CPUs by a policy of POLICIES. Without a count: all that it offers, except the first core.
 
-    near: where a policy keeps to one node or package, the one that holds most of these. Raises UsageError when it
-    cannot offer that many.
+    near: if a policy keeps to one node or package, the one that holds most of these. Raise UsageError if it cannot
+    offer that many.
     """
-    offered = POLICIES[policy](found, near or set())
+    offered = POLICIES[policy](cpus, near or set())
     if count is None:
-        spare = {cpu.core for cpu in found} - {min(found, key=lambda cpu: cpu.number).core}
+        spare = {cpu.core for cpu in cpus} - {min(cpus, key=lambda cpu: cpu.number).core}
         kept = [cpu for cpu in offered if cpu.core in spare]
         return tuple(sorted(cpu.number for cpu in kept or offered))
     if policy == "pairs":
@@ -75,49 +76,52 @@ def choose(found: Sequence[Cpu], policy: str = "compact", count: int | None = No
     return tuple(cpu.number for cpu in later_first)
 
 
-def _compact(found: Sequence[Cpu], near: set[int]) -> list[Cpu]:
-    """Core after core, both threads of each, away from the first core as long as there are others."""
-    first = min(cpu.number for cpu in found)
-    return sorted(found, key=lambda cpu: (cpu.core == _core_of(found, first), cpu))
+def _compact(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
+    """Return core after core, both threads of each, away from the first core as long as there are others."""
+    first = min(cpu.number for cpu in cpus)
+    return sorted(cpus, key=lambda cpu: (cpu.core == _core_of(cpus, first), cpu))
 
 
-def _spread(found: Sequence[Cpu], near: set[int]) -> list[Cpu]:
-    """As far apart as can be: the packages and nodes in turn, second threads last."""
+def _spread(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
+    """Return CPUs as far apart as possible: the packages and nodes in turn, second threads last."""
     ranks: dict[tuple[int, int, int], int] = {}
     turn = {}
-    for cpu in _compact(found, near):
+    for cpu in _compact(cpus, near):
         key = (cpu.package, cpu.node, cpu.thread)
         turn[cpu] = ranks[key] = ranks.get(key, -1) + 1
-    return sorted(found, key=lambda cpu: (cpu.thread, turn[cpu], cpu))
+    return sorted(cpus, key=lambda cpu: (cpu.thread, turn[cpu], cpu))
 
 
-def _one(part: Callable[[Cpu], int]) -> Callable[[Sequence[Cpu], set[int]], list[Cpu]]:
-    def chosen(found: Sequence[Cpu], near: set[int]) -> list[Cpu]:
-        """The part nearest to the GPU, else the largest, else the last: the first serves the rest of the machine."""
-        parts = {part(cpu) for cpu in found}
-        inside = {each: [cpu for cpu in found if part(cpu) == each] for each in parts}
-        best = max(parts, key=lambda each: (len({cpu.number for cpu in inside[each]} & near), len(inside[each]), each))
-        return [cpu for cpu in _compact(found, near) if part(cpu) == best]
-    return chosen
+def _one_part(part_of: Callable[[Cpu], int]) -> Callable[[Sequence[Cpu], set[int]], list[Cpu]]:
+    def choose_part(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
+        """Return the CPUs of the part nearest to the GPU, else the largest, else the last.
+
+        The first part serves the rest of the machine.
+        """
+        parts = {part_of(cpu) for cpu in cpus}
+        inside = {part: [cpu for cpu in cpus if part_of(cpu) == part] for part in parts}
+        best = max(parts, key=lambda part: (len({cpu.number for cpu in inside[part]} & near), len(inside[part]), part))
+        return [cpu for cpu in _compact(cpus, near) if part_of(cpu) == best]
+    return choose_part
 
 
-def _no_smt(found: Sequence[Cpu], near: set[int]) -> list[Cpu]:
-    """One thread of every core: the first that is allowed."""
-    firsts = {min(other.number for other in found if other.core == cpu.core) for cpu in found}
-    return [cpu for cpu in _compact(found, near) if cpu.number in firsts]
+def _no_smt(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
+    """Return one thread of every core: the first that is allowed."""
+    firsts = {min(sibling.number for sibling in cpus if sibling.core == cpu.core) for cpu in cpus}
+    return [cpu for cpu in _compact(cpus, near) if cpu.number in firsts]
 
 
-def _pairs(found: Sequence[Cpu], near: set[int]) -> list[Cpu]:
-    """Whole cores of two threads only."""
-    whole = {cpu.core for cpu in found if sum(other.core == cpu.core for other in found) == 2}
-    return [cpu for cpu in _compact(found, near) if cpu.core in whole]
+def _pairs(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
+    """Return whole cores of two threads only."""
+    whole = {cpu.core for cpu in cpus if sum(sibling.core == cpu.core for sibling in cpus) == 2}
+    return [cpu for cpu in _compact(cpus, near) if cpu.core in whole]
 
 
-def _core_of(found: Sequence[Cpu], wanted: int) -> int:
-    return next(cpu.core for cpu in found if cpu.number == wanted)
+def _core_of(cpus: Sequence[Cpu], cpu_number: int) -> int:
+    return next(cpu.core for cpu in cpus if cpu.number == cpu_number)
 
 
 POLICIES: dict[str, Callable[[Sequence[Cpu], set[int]], list[Cpu]]] = {
-    "compact": _compact, "spread": _spread, "numa-local": _one(lambda cpu: cpu.node),
-    "socket-local": _one(lambda cpu: cpu.package), "no-smt": _no_smt, "pairs": _pairs,
+    "compact": _compact, "spread": _spread, "numa-local": _one_part(lambda cpu: cpu.node),
+    "socket-local": _one_part(lambda cpu: cpu.package), "no-smt": _no_smt, "pairs": _pairs,
 }

@@ -1,7 +1,7 @@
-"""A process that outlives the owner of a laboratory and puts the machine back: `python -m aaco.laboratory.watchdog`.
+"""A process that outlives the owner of a laboratory and restores the machine: `python -m aaco.laboratory.watchdog`.
 
 It waits for the end of its standard input. The owner holds the other end and never writes: the kernel closes it when
-the owner is gone, however it went. The watchdog has a session of its own, so no terminal and no signal to the owner's
+the owner is gone, however it ended. The watchdog has its own session, so no terminal and no signal to the owner's
 process group reaches it.
 """
 
@@ -28,7 +28,7 @@ class Watchdog:
         self.path = path
 
     def __enter__(self) -> None:
-        """Raises AacoError when the watchdog does not come to life: then nothing may be changed."""
+        """Start the watchdog. Raise AacoError if it does not start: then nothing may be changed."""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "aaco.laboratory.watchdog", str(self.path)], start_new_session=True, cwd="/",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -43,7 +43,7 @@ class Watchdog:
 
 
 def main() -> None:
-    """Wait for the owner's end, then undo what is left of its journal; once more harms nothing."""
+    """Wait for the owner's end, then undo the rest of its journal; doing so twice is harmless."""
     path = Path(sys.argv[1])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

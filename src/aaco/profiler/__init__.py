@@ -1,1 +1,1 @@
-"""Capture formats: one file per format, each with `recognises` and `parse`."""
+"""Readers of capture formats, and launchers of profilers."""

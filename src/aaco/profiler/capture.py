@@ -1,4 +1,4 @@
-"""What a parser hands over: tables in pieces of any size, and at the end what the capture says of itself."""
+"""What a parser yields: tables in pieces of any size, then the facts of the capture."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some records of a capture: how many, and how long in all. `ns` is 0 for records without a duration."""
+class Subtotal:
+    """The number of some records of a capture and the sum of their durations, ns (0 for records without a duration)."""
 
     count: int
     ns: int
 
 
 @dataclass(frozen=True)
-class Device:
-    """A device as the capture describes it; unknown is None."""
+class CapturedDevice:
+    """A device as the capture describes it; unknown fields are None."""
 
     id: int
     name: str | None = None
@@ -30,18 +30,18 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a capture says of itself, and the parser's account of every record in it.
+class CaptureFacts:
+    """What a capture states about itself, and the parser's account of every record in it.
 
-    records: how many records of each kind the file holds, counted before any of them is interpreted.
-    kernels: the executions among them and the sum of their durations exactly as the file writes them; it is the truth
-    that the tables are held against. None where the format records no kernels.
+    records: the number of records of each kind in the file, counted before any of them is interpreted.
+    kernels: the kernel executions among them and the sum of their durations exactly as the file writes them. The tables
+    are checked against it. None if the format records no kernels.
     left_out: records that became no row, by `kind: reason` with the kind as in `records`: of each kind, the records in
     the file are those that became rows plus those left out.
-    streams: (device, stream) of every stream that the capture names, whether it has work or not.
-    problems: what is wrong with the capture although it could be read.
+    streams: (device, stream) of every stream that the capture names, with or without work.
+    problems: defects of the capture that did not prevent reading it.
     metadata: facts about the run, as the file has them; the importer keeps only what its allow-list names.
-    clock: the clock its times are on: "monotonic", "boottime", "realtime", "device" or "unknown".
+    clock: the clock of its times: "monotonic", "boottime", "realtime", "device" or "unknown".
     """
 
     format: str
@@ -49,9 +49,9 @@ class Facts:
     tool_version: str | None = None
     clock: str = "unknown"
     records: dict[str, int] = field(default_factory=dict)
-    kernels: Part | None = None
-    left_out: dict[str, Part] = field(default_factory=dict)
-    devices: tuple[Device, ...] = ()
+    kernels: Subtotal | None = None
+    left_out: dict[str, Subtotal] = field(default_factory=dict)
+    devices: tuple[CapturedDevice, ...] = ()
     streams: tuple[tuple[int, int], ...] = ()
     rank: int | None = None
     world_size: int | None = None
@@ -60,16 +60,17 @@ class Facts:
     problems: tuple[str, ...] = ()
 
 
-def gathered(items: Iterable[pa.Table | Facts]) -> tuple[dict[str, list[pa.Table]], list[str]]:
-    """What parsers hand over, whole: the pieces of each table by its name, in order, and the problems of the captures.
+def gathered(pieces: Iterable[pa.Table | CaptureFacts]) -> tuple[dict[str, list[pa.Table]], list[str]]:
+    """Return all that parsers yielded: the pieces of each table by its name, in order, and the problems of all
+    captures.
     """
     tables: dict[str, list[pa.Table]] = {}
     problems = list[str]()
-    for item in items:
-        if isinstance(item, Facts):
-            problems += item.problems
+    for piece in pieces:
+        if isinstance(piece, CaptureFacts):
+            problems += piece.problems
         else:
-            tables.setdefault(item.schema.metadata[b"aaco.table"].decode(), []).append(item)
+            tables.setdefault(piece.schema.metadata[b"aaco.table"].decode(), []).append(piece)
     return tables, problems
 
 
@@ -83,20 +84,22 @@ class Parser(Protocol):
     FORMAT: str
 
     def recognises(self, path: Path) -> bool:
-        """Whether the file is of this format, judged by its first bytes, never by its name alone. Never raises."""
+        """Return whether the file is of this format, judged by its first bytes, never by its name alone. Never raise.
+        """
 
-    def parse(self, path: Path) -> Iterator[pa.Table | Facts]:
-        """Tables of core/tables/, in pieces of any size and any row order, and last the Facts. Raises BadCapture.
+    def parse(self, path: Path) -> Iterator[pa.Table | CaptureFacts]:
+        """Yield tables of core/tables/, in pieces of any size and row order, and last the CaptureFacts. Raise
+        BadCapture.
 
-        A piece is made by `TableSpec.build`, whose schema says which table it is of. `kernel_id`, `copy_id` and
-        `call_id` are the parser's own keys, unique within the capture: the lake numbers the rows anew and carries the
-        other tables' references along. `capture` and `rank` are filled in by the importer. Arguments of calls are given
-        as a call_arguments piece. Times are integers in ns, taken from the file's digits, never through a float that
-        cannot hold them.
+        `TableSpec.build` makes a piece; its schema names its table. `kernel_id`, `copy_id` and `call_id` are keys of
+        the
+        parser, unique within the capture: the lake renumbers the rows and the references of the other tables. The
+        importer fills in `capture` and `rank`. Arguments of calls come as a call_arguments piece. Times are integers in
+        ns, read from the file's digits, never through a float that cannot hold them.
         """
 
 
 def members(parser: Any, path: Path) -> Sequence[Path]:
-    """Every file of the capture that `path` is part of, the one to parse first."""
-    found: Sequence[Path] = parser.members(path) if hasattr(parser, "members") else (path,)
-    return found
+    """Return every file of the capture that `path` is part of, the one to parse first."""
+    paths: Sequence[Path] = parser.members(path) if hasattr(parser, "members") else (path,)
+    return paths

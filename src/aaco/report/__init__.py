@@ -1,1 +1,1 @@
-"""A session as text, JSON, Markdown or HTML."""
+"""A session as terminal text, HTML, Markdown, PDF or JSON."""

@@ -1,4 +1,4 @@
-"""A long series made short enough to draw: of each stretch its extremes, so that no peak is lost."""
+"""Thinning of a long series for a drawing: the extremes of each stretch, so that every peak remains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_POINTS = 3000
 
 
 def extremes(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Indices of the least and the greatest value of each stretch; all indices of a series of at most `most`."""
+    """Return the indices of the minimum and maximum of each stretch, sorted; all indices of up to `most` values."""
     if len(values) <= most:
         return np.arange(len(values))
     stretches = np.array_split(np.arange(len(values)), most // 2)

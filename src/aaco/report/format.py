@@ -1,4 +1,4 @@
-"""How numbers, units and names look in text: every report formats through here and nowhere else."""
+"""The formats of numbers, units and names in text, for every report."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from aaco.core.words import plural as plural
+
 if TYPE_CHECKING:
     from aaco.core.readings import Evidence, Reading
     from aaco.core.registry import Metric
 
-MOST_COUNTERS = 6  # that a line names
+MOST_COUNTERS = 6  # named in a line
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SUFFIX = {"pct": " %", "ratio": "", "1": "", "1/s": " /s", "probability": ""}
 _SIGN = {">=": "≥", "<=": "≤"}
@@ -19,29 +21,29 @@ BETTER = {"lower": "lower is better", "higher": "higher is better", "none": "nei
 OUTCOME = {True: "for", False: "against", None: "unknown"}
 
 
-def reading(found: Reading) -> str:
-    """A reading in words: "42.1 ms [41.8, 42.5]", or "absent: why"."""
-    if found.value is None:
-        return f"absent: {found.why_absent}"
-    return quantity(found.value, found.unit, found.low, found.high)
+def reading(measured: Reading) -> str:
+    """Return a reading in words: "42.1 ms [41.8, 42.5]", or "absent: why"."""
+    if measured.value is None:
+        return f"absent: {measured.why_absent}"
+    return quantity(measured.value, measured.unit, measured.low, measured.high)
 
 
-def reserved(found: Reading) -> str:
-    """A reading with what is to be known about it: "0.9, roofs in doubt: fp32_flops not converged"."""
-    return f"{reading(found)}, {found.caveat}" if found.caveat else reading(found)
+def reserved(measured: Reading) -> str:
+    """Return a reading with its caveat: "0.9, roofs in doubt: fp32_flops not converged"."""
+    return f"{reading(measured)}, {measured.caveat}" if measured.caveat else reading(measured)
 
 
-def banded(found: Reading) -> str:
-    """A reading with the name of the region its value lies in, and what is to be known about it: "1.3 (good)"."""
-    band = f" ({found.band})" if found.band else ""
-    return ", ".join(filter(None, (f"{reading(found)}{band}", found.method, found.caveat)))
+def banded(measured: Reading) -> str:
+    """Return a reading with its band, method and caveat: "1.3 (good)"."""
+    band = f" ({measured.band})" if measured.band else ""
+    return ", ".join(filter(None, (f"{reading(measured)}{band}", measured.method, measured.caveat)))
 
 
 def quantity(value: float, unit: str, low: float | None = None, high: float | None = None) -> str:
-    """A value with its unit and, where known, the ends of its interval in that same unit.
+    """Return a value with its unit and, if known, the ends of its interval in the same unit.
 
-    Three significant digits, or as many more as the interval's width needs for one. Times are shown in ns, us, ms or
-    s, whichever fits the value; bytes in powers of 1024, FLOP and bytes per second in powers of 1000.
+    Three significant digits, or as many more as the interval's width needs for one. Times are shown in the fitting unit
+    of ns, us, ms and s; bytes in powers of 1024, FLOP and bytes per second in powers of 1000.
     """
     scale, suffix = scaling(value, unit)
     if low is None or high is None:
@@ -55,7 +57,7 @@ def quantity(value: float, unit: str, low: float | None = None, high: float | No
 
 
 def scaling(value: float, unit: str) -> tuple[float, str]:
-    """What to divide values of about this size by, and the suffix of the result."""
+    """Return the divisor for values of about this size, and the suffix of the quotient."""
     if unit in _NS:
         nanoseconds = abs(value) * _NS[unit]
         best = next((name for name in ("s", "ms", "us") if nanoseconds >= _NS[name]), "ns")
@@ -71,22 +73,22 @@ def scaling(value: float, unit: str) -> tuple[float, str]:
 
 
 def duration(ns: float) -> str:
-    """A time given in ns, in the unit that fits it."""
+    """Return a time in ns in the unit that fits it."""
     return quantity(ns, "ns")
 
 
 def exact_ns(ns: int) -> str:
-    """A time to the ns, for accounts that must add up."""
+    """Return a time to the ns, for sums that must be exact."""
     return f"{ns:,} ns"
 
 
 def percent(share: float) -> str:
-    """A share of 1 as a percentage with one decimal; "<0.1 %" is not nothing."""
+    """Return a share of 1 as a percentage with one decimal; a small one is "<0.1 %", not 0."""
     return "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """A number with thousands separators; three significant digits unless `decimals` says otherwise."""
+    """Return a number with thousands separators, and three significant digits unless `decimals` is given."""
     if not math.isfinite(value):
         return "not finite"
     if decimals is None and value and not 1e-4 <= abs(value) < 1e15:
@@ -98,42 +100,41 @@ def number(value: float, decimals: int | None = None) -> str:
 
 
 def change(pct: float, low: float | None = None, high: float | None = None) -> str:
-    """A relative change with its sign and interval: "+4.2 % [+3.1, +5.2]"."""
+    """Return a relative change with its sign and interval: "+4.2 % [+3.1, +5.2]"."""
     interval = "" if low is None or high is None else f" [{low:+.1f}, {high:+.1f}]"
     return f"{pct:+.1f} %{interval}"
 
 
 def threshold(item: Evidence) -> str:
-    """What a piece of evidence asks of its reading: "≥ 60 %"."""
-    return f"{_SIGN[item.direction]} {item.threshold:g}{scaling(0, item.reading.unit)[1]}"
+    """Return the threshold of a piece of evidence: "≥ 60 %"."""
+    return f"{_SIGN[item.direction]} {limit(item)}"
+
+
+def limit(item: Evidence) -> str:
+    """Return the threshold without its sign of comparison, which ASCII writes longer: "60 %"."""
+    return f"{item.threshold:g}{scaling(0, item.reading.unit)[1]}"
 
 
 def bands(metric: Metric) -> str:
-    """The named regions of a metric in one line: "≤1.2 excellent, >5 severe"."""
+    """Return the bands of a metric in one line: "≤1.2 excellent, >5 severe"."""
     return ", ".join(str(band).replace("<=", "≤").replace(">=", "≥") for band in metric.bands)
 
 
 def counters(names: Sequence[str]) -> str:
-    """Counters in a line: by name, or how many where they are many."""
+    """Return counters in a line: by name, or only their number if there are many."""
     return f"{len(names)} counters" if len(names) > MOST_COUNTERS else ", ".join(names)
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: "1 process", "3 processes"."""
-    ending = "" if count == 1 else "es" if noun.endswith(("s", "ch", "sh", "x")) else "s"
-    return f"{count:,} {noun}{ending}"
-
-
 def clean(text: str) -> str:
-    """The text with everything that is not printable written as its escape: it can steer no terminal, no reading
-    direction and no file of lines."""
+    """Return the text with every unprintable character escaped, so that it controls no terminal, text direction or
+    line."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def cut(text: str, columns: int) -> str:
-    """The text, cleaned, with its middle left out where it is wider than `columns` terminal cells."""
+    """Return the clean text, without its middle if it is wider than `columns` terminal cells."""
     text = clean(text)
     if cells(text) <= columns:
         return text
@@ -143,13 +144,13 @@ def cut(text: str, columns: int) -> str:
 
 
 def name(text: str, columns: int) -> str:
-    """A name cut to `columns`, or words in place of one that would not be seen."""
+    """Return a name cut to `columns`, or words for a blank one."""
     return cut(text, columns) if text.strip() else "(empty name)"
 
 
 def symbol(text: str, columns: int) -> str:
-    """A kernel's name cut to `columns`: without its return type, template arguments and parameters, which make most of
-    a C++ symbol's length, where something else is left of it."""
+    """Return a kernel's name cut to `columns`, without return type, template arguments and parameters, unless nothing
+    else is left. They make most of a C++ symbol's length."""
     kept, depth = [], 0
     for letter in text.replace("(anonymous namespace)", "{anonymous}").removeprefix("void "):
         depth += letter in "<("
@@ -160,8 +161,8 @@ def symbol(text: str, columns: int) -> str:
 
 
 def kernel(text: str, columns: int) -> str:
-    """A kernel's name cut to `columns`. A C++ symbol loses its return type and parameters, then its end: it begins with
-    what it is, and its first template arguments tell it from its siblings. Other names lose their middle."""
+    """Return a kernel's name cut to `columns`. A C++ symbol loses its return type and parameters, then its end: its
+    beginning and its first template arguments distinguish it. Other names lose their middle."""
     text = clean(text)
     if "<" not in text and "(" not in text:
         return name(text, columns)
@@ -171,14 +172,14 @@ def kernel(text: str, columns: int) -> str:
 
 
 def pad(text: str, columns: int) -> str:
-    """The text filled up with spaces to `columns` terminal cells."""
+    """Return the text padded with spaces to `columns` terminal cells."""
     return text + " " * (columns - cells(text))
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """The text, cleaned, in lines of at most `columns` terminal cells; a longer word is broken.
+    """Return the clean text in lines of at most `columns` terminal cells; a longer word is broken.
 
-    The lines fit a terminal that knows no more than ASCII, too, where a comparison's sign takes two cells.
+    The lines also fit an ASCII terminal, where a comparison sign takes two cells.
     """
     lines = [""]
     for word in clean(text).split(" "):
@@ -195,20 +196,20 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def hung(label: str, text: str, columns: int = 80) -> list[str]:
-    """Text beside a label, its further lines under its first, at most `columns` wide."""
+    """Return text after a label, with further lines under the first, at most `columns` wide."""
     indent = cells(label)
-    first, *rest = wrap(text, columns - indent)
-    return [label + first, *(" " * indent + line for line in rest)]
+    first, *others = wrap(text, columns - indent)
+    return [label + first, *(" " * indent + line for line in others)]
 
 
 def bar(share: float, columns: int) -> str:
-    """A bar of `columns` cells, filled by a share of 1."""
+    """Return a bar of `columns` cells, filled by a share of 1."""
     full = round(min(1.0, max(0.0, share)) * columns)
     return "█" * full + "░" * (columns - full)
 
 
 def cells(text: str) -> int:
-    """Terminal cells the text takes (Unicode Standard Annex 11): two for wide letters, none for combining marks."""
+    """Return the terminal cells of a text (Unicode Standard Annex 11): wide letters take two, combining marks none."""
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 
@@ -217,7 +218,7 @@ def _plain_cells(text: str) -> int:
 
 
 def _parameters(symbol: str) -> int:
-    """Where the bracket opens that the symbol's end closes; its length where it does not end with one."""
+    """Return where the bracket opens that the symbol's end closes; the length if it does not end with one."""
     depth = 0
     for place in range(len(symbol) - 1 if symbol.endswith(")") else -1, -1, -1):
         depth += (symbol[place] == ")") - (symbol[place] == "(")
@@ -243,7 +244,7 @@ def _fitting(letters: Iterable[str], columns: int) -> str:
 
 
 def _decimals(value: float, width: float = 0.0) -> int:
-    """Decimals for three significant digits of the value and one of the width of its interval, at most six."""
+    """Return the decimals for three significant digits of the value and one of its interval's width, at most six."""
     rounded = float(f"{value:.2e}")
     needed = 2 - math.floor(math.log10(abs(rounded))) if rounded else 0
     if width > 0:

@@ -12,7 +12,7 @@ from aaco.report import format
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a report: what it is, its text, and the metric that defines it (empty for a plain fact)."""
+    """One line of a report: label, text, and the metric that defines it (empty for a plain fact)."""
 
     label: str
     text: str
@@ -20,7 +20,7 @@ class Row:
 
 
 def readings(explanation: Explanation, rows: tuple[tuple[str, str], ...]) -> Iterator[Row]:
-    """A row for each (label, metric): its value, or why there is none."""
+    """Yield a row for each (label, metric): the value, or why it is absent."""
     for label, metric in rows:
-        found = explanation.readings.get(metric) or Reading(metric, "", None, "this version does not compute it")
-        yield Row(label, format.banded(found), metric)
+        reading = explanation.readings.get(metric) or Reading(metric, "", None, "this version does not compute it")
+        yield Row(label, format.banded(reading), metric)

@@ -1,1 +1,1 @@
-"""Drives a workload and times it."""
+"""Runs a workload in fresh processes and times it."""

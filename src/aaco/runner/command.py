@@ -1,4 +1,4 @@
-"""Any command as a thing to measure: one fresh process, its wall time, and the kernel's account of it."""
+"""Measures any command: one fresh process, its wall time, and the kernel's accounting of it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 class Ran:
     """One run of a command. Times are CLOCK_MONOTONIC, just before it was spawned and just after it had ended.
 
-    CPU times, faults and switches are those of the command and of the children it waited for; max_rss_bytes is the
-    largest single one of them, and None where it is not above the floor, under which it cannot be told.
+    CPU times, faults and switches are those of the command and of the children it waited for. max_rss_bytes is the
+    largest single one of them; None if it is not above the floor, below which it cannot be determined.
     """
 
     start_ns: int
@@ -41,39 +41,39 @@ class Ran:
     faults_major: int
     switches_voluntary: int
     switches_involuntary: int
-    stdout: bytes  # its first bytes, KEEP_BYTES if no other number was asked for
+    stdout: bytes  # its first bytes, KEEP_BYTES by default
     stdout_bytes: int  # all of it
     stderr: bytes
     stderr_bytes: int
 
     @property
     def wall_ns(self) -> int:
-        """From just before the spawn to just after the end."""
+        """Return the time from just before the spawn to just after the end."""
         return self.end_ns - self.start_ns
 
     @property
     def last_words(self) -> str:
-        """The last line of what was kept of stderr; empty when it said nothing."""
+        """Return the last line of the kept stderr; empty if there is none."""
         return self.stderr.decode(errors="backslashreplace").strip().rpartition("\n")[2]
 
 
 def find(name: str) -> Path:
-    """The executable that a shell would run for this name. Raises Missing."""
-    found = shutil.which(name)
-    if found is None:
+    """Return the executable that a shell would run for this name. Raise Missing."""
+    path = shutil.which(name)
+    if path is None:
         raise Missing(f"{name}: no such command, or not executable", f"command -v {name}; a path needs its ./")
-    return Path(found)
+    return Path(path)
 
 
 def run(argv: Sequence[str], timeout_s: float | None = None, started: Callable[[int], None] = lambda pid: None,
         environment: Mapping[str, str] | None = None, keep_bytes: int = KEEP_BYTES) -> Ran:
     """Run a command once, without a shell and with nothing on its stdin; `started` gets its process id.
 
-    environment: what is added to ours. keep_bytes: of each output.
+    environment: additions to ours. keep_bytes: of each output.
 
-    It has a session and a process group of its own. The group is killed at its end, at the timeout, and when this
-    process ends in any way; a descendant that left the group, or SIGKILL to the launcher alone, escapes that. Raises
-    Missing for a command that cannot be started, AacoError at the timeout; how the command ended is in the result.
+    It has its own session and process group. The group is killed at its end, at the timeout, and when this process ends
+    in any way; a descendant that left the group, or SIGKILL to the launcher only, escapes that. Raise Missing for a
+    command that cannot be started, AacoError at the timeout; the result has the command's exit code.
     """
     job = {"parent": os.getpid(), "program": str(find(argv[0])), "argv": list(argv), "keep": keep_bytes}
     argv_of_launcher = [*surroundings.now().launcher, sys.executable, "-I", "-S", str(LAUNCHER)]
@@ -91,24 +91,24 @@ def run(argv: Sequence[str], timeout_s: float | None = None, started: Callable[[
 def _converse(launcher: subprocess.Popen[bytes], job: dict[str, Any], timeout_s: float | None,
               started: Callable[[int], None]) -> dict[str, Any]:
     assert launcher.stdin and launcher.stdout
-    with suppress(BrokenPipeError):  # it died before it listened; below is said how
+    with suppress(BrokenPipeError):  # it died before it listened; the code below reports how
         launcher.stdin.write(json.dumps(job).encode() + b"\n")
     first = json.loads(launcher.stdout.readline() or "{}")
     if "refused" in first:
         raise Missing(f"{job['program']}: {first['refused']}", "check that it is a program for this machine")
     if "pid" in first:
         started(first["pid"])
-    said, errors = launcher.communicate(timeout=timeout_s)
-    if not said:
+    output, errors = launcher.communicate(timeout=timeout_s)
+    if not output:
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise AacoError(f"the process that starts the command {ending(launcher.returncode)}: {last or 'no word'}",
                         "run it again; if it was killed, look for the kernel's out-of-memory killer in dmesg")
-    answer: dict[str, Any] = json.loads(said)
+    answer: dict[str, Any] = json.loads(output)
     return answer
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words; -N stands for signal N."""
+    """Return how a process ended, in words; -N is signal N."""
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
@@ -116,7 +116,7 @@ def ending(code: int) -> str:
 
 
 def keep(folder: Path, process: int, phase: str, ran: Ran) -> None:
-    """Write a run into a session folder: its row, and the beginnings of its outputs. Raises StorageError."""
+    """Write a run into a session folder: its row, and the beginnings of its outputs. Raise StorageError."""
     rows = iterations.path_of(folder, process)
     with files.storage(rows):
         rows.parent.mkdir(parents=True, exist_ok=True)

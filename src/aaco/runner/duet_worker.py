@@ -1,7 +1,7 @@
 """The measured process of a duet: holds one or both sides, and runs them in turns. Started by runner.duet.
 
-Where the two sides need environments of their own they live in two processes, each of which knows all the turns: after
-its own it sends the other a byte, if that one is next. Nobody else is between two turns.
+Sides with different environments live in two processes, each of which knows all the turns. After its turn a process
+sends the other a byte, if that one is next. No third process is between two turns.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ def main() -> None:
 
 
 def turns(job: DuetJob) -> list[Turn]:
-    """All that both sides do, in order: they are opened in the order that was drawn, warmed up and measured in turns.
-    """
-    found = [Turn(OPEN, side) for side in job.created]
-    found += [Turn(WARMUP, side) for _ in range(job.warmup) for side in job.created]
+    """Return all steps of both sides, in order: opened in the drawn order, warmed up and measured in turns."""
+    planned = [Turn(OPEN, side) for side in job.created]
+    planned += [Turn(WARMUP, side) for _ in range(job.warmup) for side in job.created]
     for pair, first in enumerate(job.first):
-        found += [Turn(pair, first, True), Turn(pair, 1 - first)]
-    return found
+        planned += [Turn(pair, first, True), Turn(pair, 1 - first)]
+    return planned
 
 
 def _run(job: DuetJob) -> dict[str, Any]:
@@ -54,27 +53,27 @@ def _run(job: DuetJob) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     planned = turns(job)
     mine = [turn.side in job.mine for turn in planned]
-    waits = [own and not before for before, own in pairwise([True, *mine])]
-    tells = [own and not after for own, after in pairwise([*mine, True])]
-    rest = Rest(job.sides[0]["burst_ns"], job.sides[0]["rest_ns"])
+    waits = [is_mine and not before for before, is_mine in pairwise([True, *mine])]
+    tells = [is_mine and not after for is_mine, after in pairwise([*mine, True])]
+    cooldown = Rest(job.sides[0]["burst_ns"], job.sides[0]["rest_ns"])
     with worker.appending(job.rows, new=False) as descriptor, worker.no_garbage_collection():
-        for turn, own, wait, tell in zip(planned, mine, waits, tells, strict=True):
-            if not own:
+        for turn, is_mine, waits_here, tell in zip(planned, mine, waits, tells, strict=True):
+            if not is_mine:
                 continue
-            if wait:
-                _hear(job.hear)
+            if waits_here:
+                _wait_for_signal(job.hear)
             if turn.pair == OPEN:
-                opened[turn.side], facts[str(turn.side)] = _open(job.sides[turn.side])
+                opened[turn.side], facts[str(turn.side)] = _open_side(job.sides[turn.side])
             elif turn.pair == WARMUP:
                 opened[turn.side]()
             else:
-                _measure(descriptor, turn, opened[turn.side], rest)
+                _measure_turn(descriptor, turn, opened[turn.side], cooldown)
             if tell:
                 os.write(job.tell, b".")
     return {"sides": facts}
 
 
-def _open(job: dict[str, Any]) -> tuple[Callable[[], object], dict[str, Any]]:
+def _open_side(job: dict[str, Any]) -> tuple[Callable[[], object], dict[str, Any]]:
     started = time.monotonic_ns()
     session = provider.open_session(Job(**job))
     described = provider.describe(session)
@@ -82,8 +81,8 @@ def _open(job: dict[str, Any]) -> tuple[Callable[[], object], dict[str, Any]]:
     return provider.bind(session, Job(**job)).run, kept | {"load_ms": (time.monotonic_ns() - started) / 1e6}
 
 
-def _measure(descriptor: int, turn: Turn, run: Callable[[], object], rest: Rest) -> None:
-    """One turn, and known work timed beside the pair: before its first turn, after its second."""
+def _measure_turn(descriptor: int, turn: Turn, run: Callable[[], object], cooldown: Rest) -> None:
+    """Measure one turn, and time known work around the pair: before its first turn, after its second."""
     clock = time.monotonic_ns
     spin = pairs.spin() if turn.is_first else 0
     start = clock()
@@ -91,12 +90,12 @@ def _measure(descriptor: int, turn: Turn, run: Callable[[], object], rest: Rest)
     end = clock()
     pairs.append(descriptor, turn.pair, turn.side, start, end, spin or pairs.spin())
     if not turn.is_first:
-        rest.after(end)
+        cooldown.after(end)
 
 
-def _hear(descriptor: int) -> None:
+def _wait_for_signal(descriptor: int) -> None:
     if not os.read(descriptor, 1):
-        signal.pause()  # the other process has died: whoever started both says how, and kills this one
+        signal.pause()  # the other process has died: their parent reports how, and kills this one
 
 
 if __name__ == "__main__":

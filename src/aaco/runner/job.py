@@ -1,4 +1,4 @@
-"""What one measured process is told to do; it travels as JSON from runner.ort to runner.worker."""
+"""The job of one measured process; it travels as JSON from runner.ort to runner.worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
     iterations: int
     resident: bool = False  # inputs and outputs stay in the device's memory
     settle: bool = False  # warm up until the latencies have settled: `warmup` is the most
-    region: bool = False  # whether CUDA's profiler is told where the measured inferences begin and end
+    region: bool = False  # whether CUDA's profiler is notified where the measured inferences begin and end
     canaries: bool = False  # whether its account has them
     probes: bool = False  # whether it times known work before and after its inferences
     level: str = "all"  # how far the graph is optimised
@@ -41,7 +41,7 @@ class Job:
     rest_ns: int = 0
     budget_ns: int | None = None
     precision_pct: float | None = None
-    named: str = ""  # a copy of the model whose nodes all have names; empty: the model's have
+    named: str = ""  # a copy of the model with names for all nodes; empty: the model has them
     profile: str = ""  # where the ORT profile goes
     dumps: dict[str, str] = field(default_factory=dict)  # optimisation level -> file for the optimised graph
     outputs: str = ""  # where the outputs of the last measured inference go; empty: they are not kept
@@ -53,7 +53,7 @@ class DuetJob:
     """One process's work in a duet, as JSON on stdin. Paths are absolute.
 
     sides: per side, the job that opens it. mine: the sides that live in this process. hear, tell: file descriptors of
-    the pipes between the processes, where there are two.
+    the pipes between the processes, if there are two.
     """
 
     parent: int

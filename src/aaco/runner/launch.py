@@ -1,8 +1,8 @@
-"""Starts one command, waits for it, and reports what it took; run as a file by runner.command.
+"""Starts one command, waits for it, and reports its cost; run as a file by runner.command.
 
-A process of its own, with the standard library's lightest part only, because Linux counts the size of the process that
-starts a command into the command's largest resident set (exec_mmap in fs/exec.c): started by aaco itself, `true` would
-seem to need a hundred megabytes. It lives as long as one command does, and takes it along when aaco is killed.
+It is a separate process, with the standard library's lightest part only, because Linux counts the size of the process
+that starts a command into the command's largest resident set (exec_mmap in fs/exec.c): started by aaco itself, `true`
+would seem to need a hundred megabytes. It lives as long as one command does, and kills it when aaco is killed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Drain(threading.Thread):
         self.keep, self.head, self.total = keep, bytearray(), 0
 
     def run(self) -> None:
-        """Until the last writer has closed its end."""
+        """Read until the last writer has closed its end."""
         while block := os.read(self.source, BLOCK):
             self.head += block[:self.keep - len(self.head)]
             self.total += len(block)
 
 
 def main() -> None:
-    """Do the job on stdin; say the command's process id, then, when it has ended, what it took: a JSON line each."""
+    """Do the job on stdin; print the command's process id, then, when it has ended, its cost: a JSON line each."""
     job = json.loads(sys.stdin.readline())
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     _end_with(job["parent"])
@@ -52,13 +52,13 @@ def main() -> None:
     try:
         pid = _spawn(job, outputs)
     except OSError as error:
-        _say({"refused": error.strerror})
+        _print_json({"refused": error.strerror})
         return
     _take_along(pid)
     for output in outputs:
         os.close(output.target)
         output.start()
-    _say({"pid": pid})
+    _print_json({"pid": pid})
     floor = _own_size()
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     end_ns = time.monotonic_ns()
@@ -66,19 +66,20 @@ def main() -> None:
     _, status, usage = os.wait4(pid, 0)
     for output in outputs:
         output.join(LAST_WORDS_S)
-    _say({"start_ns": start_ns, "end_ns": end_ns, "code": os.waitstatus_to_exitcode(status),
-          **_account(usage, floor), **_said("stdout", outputs[0]), **_said("stderr", outputs[1])})
+    _print_json({"start_ns": start_ns, "end_ns": end_ns, "code": os.waitstatus_to_exitcode(status),
+                 **_account(usage, floor), **_output_fields("stdout", outputs[0]),
+                 **_output_fields("stderr", outputs[1])})
 
 
 def _end_with(parent: int) -> None:
-    """SIGTERM when aaco is gone, however it went; at once if it has gone already."""
+    """Request SIGTERM when aaco is gone, however it ended; exit at once if it has gone already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _spawn(job: dict[str, Any], outputs: tuple[Drain, Drain]) -> int:
-    """The command in a session of its own, nothing to read, and signals as a shell leaves them."""
+    """Start the command in its own session, with nothing to read, and signals as a shell leaves them."""
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                *((os.POSIX_SPAWN_DUP2, output.target, number) for number, output in enumerate(outputs, 1))]
     return os.posix_spawn(job["program"], job["argv"], os.environ, file_actions=actions, setsid=True, setsigmask=[],
@@ -86,7 +87,7 @@ def _spawn(job: dict[str, Any], outputs: tuple[Drain, Drain]) -> int:
 
 
 def _take_along(pid: int) -> None:
-    """From now on, whoever ends us ends the command; a SIGTERM that came since the beginning is answered here."""
+    """End the command when this process is ended; a SIGTERM since the beginning is handled here."""
     def end(number: int, frame: FrameType | None) -> None:
         _kill(pid)
         os._exit(1)
@@ -101,7 +102,7 @@ def _kill(group: int) -> None:
 
 
 def _account(usage: struct_rusage, floor: int) -> dict[str, Any]:
-    """The kernel's account of the command and of those of its children that it waited for (getrusage(2))."""
+    """Return the kernel's accounting of the command and of those of its children that it waited for (getrusage(2))."""
     size = usage.ru_maxrss * 1024
     return {"user_ns": round(usage.ru_utime * 1e9), "system_ns": round(usage.ru_stime * 1e9),
             "max_rss_bytes": size if size > floor else None, "max_rss_floor_bytes": floor,
@@ -110,16 +111,16 @@ def _account(usage: struct_rusage, floor: int) -> dict[str, Any]:
 
 
 def _own_size() -> int:
-    """Our own largest resident set in bytes: a command's smaller one cannot be told from it."""
+    """Return our largest resident set in bytes: a command's smaller one cannot be distinguished from it."""
     with open("/proc/self/status") as status:  # noqa: PTH123 - pathlib is not light
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
-def _said(name: str, output: Drain) -> dict[str, Any]:
+def _output_fields(name: str, output: Drain) -> dict[str, Any]:
     return {name: output.head.decode("latin-1"), f"{name}_bytes": output.total}
 
 
-def _say(document: dict[str, Any]) -> None:
+def _print_json(document: dict[str, Any]) -> None:
     print(json.dumps(document), flush=True)
 
 

@@ -1,4 +1,5 @@
-"""Measured processes, seen from outside: started, told their job, waited for; their outcome, or how they died."""
+"""Runs measured processes from outside: starts them, sends their job, waits; returns their outcome, or how they died.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A process to start: its module, the job it gets on stdin, the file for its outcome and for what it says.
+class MeasuredProcess:
+    """A process to start: its module, the job it gets on stdin, the files for its outcome and its output.
 
-    environment comes over ours; before stands before its command; inherits are file descriptors that it gets under the
-    same numbers.
+    environment is added to ours; before precedes its command; inherits are file descriptors that it gets under the same
+    numbers.
     """
 
     module: str
@@ -36,37 +37,37 @@ class Measured:
     before: tuple[str, ...] = ()
 
 
-def run(processes: Sequence[Measured], poll: Callable[[], None] = lambda: None,
+def run(processes: Sequence[MeasuredProcess], poll: Callable[[], None] = lambda: None,
         started: Callable[[int], None] = lambda pid: None) -> list[dict[str, Any]]:
-    """Run these processes side by side to their ends; the outcome of each. `poll` is called while they run.
+    """Run these processes in parallel to their ends; return the outcome of each. `poll` is called while they run.
 
-    Where one fails the others are killed, and its error is raised: the AacoError it met, or one that says how it died.
+    If one fails the others are killed, and its error is raised: its AacoError, or one that says how it died.
     """
     with ExitStack() as stack:
-        outputs = [stack.enter_context(each.says.open("w+b")) for each in processes]
+        outputs = [stack.enter_context(planned.says.open("w+b")) for planned in processes]
         running: list[subprocess.Popen[bytes]] = []
         try:
-            for each, output in zip(processes, outputs, strict=True):
-                running.append(_start(each, output))
+            for planned, output in zip(processes, outputs, strict=True):
+                running.append(_start(planned, output))
                 started(running[-1].pid)
-                _tell(running[-1], each.job)
-            failed = _wait(running, poll)
+                _send_job(running[-1], planned.job)
+            failed = _wait_all(running, poll)
         finally:
             for process in running:
                 process.kill()
                 process.wait()
         for number in [*failed, *range(len(running))]:
-            _outcome(running[number].returncode, processes[number].outcome, outputs[number])
-        return [files.read_json(each.outcome) for each in processes]
+            _check_outcome(running[number].returncode, processes[number].outcome, outputs[number])
+        return [files.read_json(planned.outcome) for planned in processes]
 
 
-def _start(each: Measured, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*surroundings.now().launcher, *each.before, sys.executable, "-P", "-m", each.module],
-                            stdin=subprocess.PIPE, stdout=output, stderr=output, env=os.environ | each.environment,
-                            pass_fds=each.inherits)
+def _start(process: MeasuredProcess, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*surroundings.now().launcher, *process.before, sys.executable, "-P", "-m", process.module],
+                            stdin=subprocess.PIPE, stdout=output, stderr=output, env=os.environ | process.environment,
+                            pass_fds=process.inherits)
 
 
-def _tell(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> None:
+def _send_job(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> None:
     assert process.stdin is not None
     try:
         with process.stdin:
@@ -75,28 +76,28 @@ def _tell(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> None:
         pass  # it died before it listened; its exit status says more than the broken pipe
 
 
-def _wait(running: Sequence[subprocess.Popen[bytes]], poll: Callable[[], None]) -> list[int]:
-    """Until all have ended, or one has failed: which."""
+def _wait_all(running: Sequence[subprocess.Popen[bytes]], poll: Callable[[], None]) -> list[int]:
+    """Wait until all have ended, or one has failed. Return the numbers of those that failed."""
     for process in running:
         while process.returncode is None:
             try:
                 process.wait(POLL_S)
             except subprocess.TimeoutExpired:
                 poll()
-            if failed := [number for number, other in enumerate(running) if other.poll()]:
+            if failed := [number for number, sibling in enumerate(running) if sibling.poll()]:
                 return failed
     poll()
     return []
 
 
-def _outcome(code: int, path: Path, output: IO[bytes]) -> None:
+def _check_outcome(code: int, path: Path, output: IO[bytes]) -> None:
     """Raise what kept the process from its outcome, if anything did."""
-    found: dict[str, Any] = files.read_json(path) if path.is_file() else {}
-    if code == 0 and found:
+    outcome: dict[str, Any] = files.read_json(path) if path.is_file() else {}
+    if code == 0 and outcome:
         return
-    if "error" in found:
-        raise BY_EXIT_CODE.get(code, AacoError)(found["error"]["what"], found["error"]["fix"])
+    if "error" in outcome:
+        raise BY_EXIT_CODE.get(code, AacoError)(outcome["error"]["what"], outcome["error"]["fix"])
     output.seek(0)
-    said = output.read().decode(errors="replace").strip().splitlines()
-    raise AacoError(f"the measured process {command.ending(code)}" + (f": {said[-1]}" if said else ""),
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    raise AacoError(f"the measured process {command.ending(code)}" + (f": {lines[-1]}" if lines else ""),
                     "run it again; if it was killed, look for the kernel's out-of-memory killer in dmesg")

@@ -1,4 +1,4 @@
-"""ONNX files: loading with a clear reason when it fails, identity by content, and copies without the weights."""
+"""ONNX files: loading with a clear reason if it fails, identity by content, and copies without the weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPORT_AGAIN = "fetch or export the file again"
 # What can hold a tensor, directly or further down; anything else is small and copied whole.
 _HOLDERS = (onnx.ModelProto, onnx.GraphProto, onnx.NodeProto, onnx.AttributeProto, onnx.FunctionProto,
             onnx.SparseTensorProto, onnx.TrainingInfoProto, TensorProto)
-# Element types whose size is known: the rest is undefined, text, or newer than this onnx.
+# Element types of known size: the rest is undefined, text, or newer than this onnx.
 _SIZED = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 # Protobuf wire types (protobuf.dev/programming-guides/encoding): bytes after the tag, where that is fixed.
 _VARINT, _DELIMITED, _FIXED = 0, 2, {1: 8, 5: 4}
@@ -30,7 +30,7 @@ _VARINT, _DELIMITED, _FIXED = 0, 2, {1: 8, 5: 4}
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What a model is, by content: the file and the external data files it names."""
+    """A model's identity by content: the file and the external data files it names."""
 
     sha256: str
     bytes: int
@@ -38,7 +38,7 @@ class ModelIdentity:
 
 
 @dataclass(frozen=True)
-class _Field:
+class _ProtoField:
     """A top-level field of a serialised message: its number, wire type and the payload's place in the file."""
 
     number: int
@@ -48,10 +48,10 @@ class _Field:
 
 
 def load(path: Path, weights: bool = True) -> onnx.ModelProto:
-    """The model; with `weights=False` external data files are not opened, nor need they exist.
+    """Return the model; with `weights=False` external data files are not opened, nor need they exist.
 
-    Raises ModelError for a file that is missing, a folder, unreadable, empty, not ONNX, truncated or damaged, newer
-    than the installed onnx package, or that names external data which is missing, short, or outside its folder.
+    Raise ModelError for a file that is missing, a folder, unreadable, empty, not ONNX, truncated or damaged, newer than
+    the installed onnx package, or that names external data which is missing, short, or outside its folder.
     """
     with _readable(path):
         _outline(path)
@@ -69,19 +69,22 @@ def load(path: Path, weights: bool = True) -> onnx.ModelProto:
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """The model's metadata properties, read without its graph. Raises ModelError as `load` does for a bad file."""
+    """Return the model's metadata properties, read without its graph.
+
+    Raise ModelError as `load` does for a bad file.
+    """
     with _readable(path), path.open("rb") as file:
-        payloads = [_payload(file, found) for found in _outline(path)
-                    if found.number == onnx.ModelProto.METADATA_PROPS_FIELD_NUMBER]
+        payloads = [_read_payload(file, field) for field in _outline(path)
+                    if field.number == onnx.ModelProto.METADATA_PROPS_FIELD_NUMBER]
     pairs = map(onnx.StringStringEntryProto.FromString, payloads)
     return {pair.key: pair.value for pair in pairs}
 
 
 def identity(path: Path, model: onnx.ModelProto | None = None) -> ModelIdentity:
-    """Hash of the file and the external data it names: the file's own SHA-256 when there is no external data.
+    """Return the hash of the file and the external data it names: the file's SHA-256 if there is no external data.
 
-    Otherwise the hash runs on over each external file in the order of names: name, size, content. `model` is the file
-    as loaded without weights; it saves decoding it again. Raises ModelError.
+    Otherwise the hash continues over each external file in the order of names: name, size, content. `model` is the file
+    as loaded without weights; it saves decoding it again. Raise ModelError.
     """
     places = _external_files(path, model or load(path, weights=False))
     digest = hashlib.sha256()
@@ -96,19 +99,19 @@ def identity(path: Path, model: onnx.ModelProto | None = None) -> ModelIdentity:
 
 
 def strip_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without the data of tensors above 1 KiB, wherever they are; names, types, shapes and small constants stay.
+    """Return a copy without the data of tensors above 1 KiB, anywhere; names, types, shapes and small constants stay.
 
     A stripped tensor has data_location EXTERNAL and the location "stripped". The data is never copied on the way.
     """
-    copy: onnx.ModelProto = _lean(model)
+    copy: onnx.ModelProto = _copy_lean(model)
     return copy
 
 
 def name_nodes(model: onnx.ModelProto) -> int:
-    """Give every node, in bodies and functions too, a name that no other has; returns how many names were made.
+    """Give every node, in bodies and functions too, a unique name; return how many names were made.
 
-    Names are no part of a model's meaning, but all that ONNX Runtime's profile tells of a node: one without a name
-    appears there by an internal number, two of one name as one node. A made name is the operator with the node's
+    Names do not change a model's meaning, but ONNX Runtime's profile identifies a node by its name only: a node without
+    a name appears there by an internal number, two of one name as one node. A made name is the operator with the node's
     number in graph order, bodies after their node, as the graph's tables count. Changes the model in place.
     """
     nodes = list(_nodes_of(model.graph.node))
@@ -116,14 +119,14 @@ def name_nodes(model: onnx.ModelProto) -> int:
     taken, seen, made = {node.name for node in nodes}, {""}, 0
     for number, node in enumerate(nodes):
         if node.name in seen:
-            node.name = _free(f"{node.name or node.op_type}_{number}", taken)
+            node.name = _find_free_name(f"{node.name or node.op_type}_{number}", taken)
             taken.add(node.name)
             made += 1
         seen.add(node.name)
     return made
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _find_free_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name
@@ -138,7 +141,7 @@ def _nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def tensors(message: Any) -> Iterator[TensorProto]:
-    """Every tensor of a model, of its subgraphs, attributes, functions and sparse tensors."""
+    """Yield every tensor of a model, of its subgraphs, attributes, functions and sparse tensors."""
     if isinstance(message, TensorProto):
         yield message
         return
@@ -149,7 +152,7 @@ def tensors(message: Any) -> Iterator[TensorProto]:
                     yield from tensors(item)
 
 
-def _lean(message: Any) -> Any:
+def _copy_lean(message: Any) -> Any:
     if isinstance(message, TensorProto):
         return _lean_tensor(message)
     copy = type(message)()
@@ -157,16 +160,16 @@ def _lean(message: Any) -> Any:
         if isinstance(value, (int, float, str, bytes)):
             setattr(copy, field.name, value)
         elif isinstance(value, Message):
-            getattr(copy, field.name).CopyFrom(_lean_or_same(value))
+            getattr(copy, field.name).CopyFrom(_copy_or_keep(value))
         elif field.message_type is None:
             getattr(copy, field.name).extend(value)
         else:
-            getattr(copy, field.name).extend(map(_lean_or_same, value))
+            getattr(copy, field.name).extend(map(_copy_or_keep, value))
     return copy
 
 
-def _lean_or_same(message: Any) -> Any:
-    return _lean(message) if isinstance(message, _HOLDERS) else message
+def _copy_or_keep(message: Any) -> Any:
+    return _copy_lean(message) if isinstance(message, _HOLDERS) else message
 
 
 def _lean_tensor(tensor: TensorProto) -> TensorProto:
@@ -179,7 +182,7 @@ def _lean_tensor(tensor: TensorProto) -> TensorProto:
 
 
 def _data_bytes(tensor: TensorProto) -> int:
-    """The size of a tensor's data by its shape: asking protobuf for it would serialise the data."""
+    """Return the size of a tensor's data by its shape: asking protobuf for it would serialise the data."""
     if tensor.data_type not in _SIZED:
         return int(tensor.ByteSize())
     return int(math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
@@ -187,7 +190,7 @@ def _data_bytes(tensor: TensorProto) -> int:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turns what the file system refuses inside the block into a ModelError about `path`."""
+    """Raise the file system's refusal inside the block as a ModelError about `path`."""
     try:
         yield
     except FileNotFoundError as error:
@@ -200,8 +203,8 @@ def _readable(path: Path) -> Iterator[None]:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}", "check the disk and the path") from error
 
 
-def _outline(path: Path) -> list[_Field]:
-    """The top-level fields of a serialised ModelProto, hopping over their content. Raises ModelError."""
+def _outline(path: Path) -> list[_ProtoField]:
+    """Return the top-level fields of a serialised ModelProto, skipping over their content. Raise ModelError."""
     size = path.stat().st_size
     with path.open("rb") as file:
         if not size:
@@ -209,29 +212,29 @@ def _outline(path: Path) -> list[_Field]:
         # Every known writer puts ir_version first, as the byte 8; no text and no common binary format begins so.
         first = file.read(1)
         file.seek(0)
-        fields: list[_Field] = []
+        fields: list[_ProtoField] = []
         while file.tell() < size:
-            found = _next_field(file)
-            if found is None or found.start + found.length > size:
-                raise _not_whole(path, size, found, likely_onnx=first == b"\x08")
-            fields.append(found)
-            file.seek(found.start + found.length)
-    if onnx.ModelProto.GRAPH_FIELD_NUMBER not in {found.number for found in fields}:
-        raise _not_whole(path, size, None, likely_onnx=first == b"\x08")
+            field = _next_field(file)
+            if field is None or field.start + field.length > size:
+                raise _not_whole_error(path, size, field, likely_onnx=first == b"\x08")
+            fields.append(field)
+            file.seek(field.start + field.length)
+    if onnx.ModelProto.GRAPH_FIELD_NUMBER not in {field.number for field in fields}:
+        raise _not_whole_error(path, size, None, likely_onnx=first == b"\x08")
     return fields
 
 
-def _next_field(file: IO[bytes]) -> _Field | None:
-    """The field at the file's position; None where there is no complete and valid one."""
+def _next_field(file: IO[bytes]) -> _ProtoField | None:
+    """Return the field at the file's position; None if there is no complete and valid one."""
     tag = _read_varint(file)
     if tag is None or tag >> 3 == 0:
         return None
     wire = tag & 7
     start = file.tell()
     if wire == _VARINT:
-        return None if _read_varint(file) is None else _Field(tag >> 3, wire, start, file.tell() - start)
+        return None if _read_varint(file) is None else _ProtoField(tag >> 3, wire, start, file.tell() - start)
     length = _read_varint(file) if wire == _DELIMITED else _FIXED.get(wire)
-    return None if length is None else _Field(tag >> 3, wire, file.tell(), length)
+    return None if length is None else _ProtoField(tag >> 3, wire, file.tell(), length)
 
 
 def _read_varint(file: IO[bytes]) -> int | None:
@@ -246,7 +249,7 @@ def _read_varint(file: IO[bytes]) -> int | None:
     return None
 
 
-def _not_whole(path: Path, size: int, cut: _Field | None, likely_onnx: bool) -> ModelError:
+def _not_whole_error(path: Path, size: int, cut: _ProtoField | None, likely_onnx: bool) -> ModelError:
     if not likely_onnx:
         return ModelError(f"{path}: not an ONNX file", "give the .onnx file; export other formats to ONNX first")
     if cut:
@@ -254,16 +257,16 @@ def _not_whole(path: Path, size: int, cut: _Field | None, likely_onnx: bool) -> 
     return ModelError(f"{path}: truncated or damaged: it begins like ONNX and has no complete graph", EXPORT_AGAIN)
 
 
-def _payload(file: IO[bytes], found: _Field) -> bytes:
-    file.seek(found.start)
-    return file.read(found.length)
+def _read_payload(file: IO[bytes], field: _ProtoField) -> bytes:
+    file.seek(field.start)
+    return file.read(field.length)
 
 
 def _refuse_unusable(path: Path, model: onnx.ModelProto) -> None:
-    newest, known = onnx.defs.onnx_opset_version(), onnx.IR_VERSION
-    opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), None)
-    if model.ir_version > known:
-        raise ModelError(f"{path}: ONNX IR version {model.ir_version}; onnx {onnx.__version__} reads up to {known}",
+    newest, newest_ir = onnx.defs.onnx_opset_version(), onnx.IR_VERSION
+    opset = next((import_.version for import_ in model.opset_import if import_.domain in ("", "ai.onnx")), None)
+    if model.ir_version > newest_ir:
+        raise ModelError(f"{path}: ONNX IR version {model.ir_version}; onnx {onnx.__version__} reads up to {newest_ir}",
                          "upgrade onnx and onnxruntime, or export for an older ONNX")
     if not model.ir_version or not model.opset_import:
         raise ModelError(f"{path}: names no IR version or no operator set: not a whole ONNX model", EXPORT_AGAIN)
@@ -273,7 +276,7 @@ def _refuse_unusable(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _is_text(message: Any) -> bool:
-    """Whether every string is UTF-8; protobuf gives bytes where it is not. Weight data is not looked at."""
+    """Return whether every string is UTF-8; protobuf gives bytes if it is not. Weight data is skipped."""
     if isinstance(message, TensorProto):
         return isinstance(message.name, str) and all(map(_is_text, message.external_data))
     for field, value in message.ListFields():
@@ -289,16 +292,16 @@ def _is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL
 
 
-def _external(tensor: TensorProto, key: str) -> str:
+def _external_value(tensor: TensorProto, key: str) -> str:
     return next((entry.value for entry in tensor.external_data if entry.key == key), "")
 
 
 def _external_files(path: Path, model: onnx.ModelProto) -> list[str]:
-    """The names of the external data files, sorted. Raises ModelError where one is not whole."""
+    """Return the names of the external data files, sorted. Raise ModelError if one is not whole."""
     outside = [tensor for tensor in tensors(model) if _is_external(tensor)]
     for tensor in outside:
         _check_external(path, tensor)
-    return sorted({_external(tensor, "location") for tensor in outside})
+    return sorted({_external_value(tensor, "location") for tensor in outside})
 
 
 def _load_external(path: Path, model: onnx.ModelProto) -> None:
@@ -310,32 +313,32 @@ def _load_external(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _check_external(path: Path, tensor: TensorProto) -> None:
-    place = _external(tensor, "location")
+    place = _external_value(tensor, "location")
     if place == STRIPPED:
         raise ModelError(f"{path}: its weights were stripped", "use the original model")
     if not place or Path(place).is_absolute() or ".." in Path(place).parts:
         raise ModelError(f"{path}: names external data {place!r}, outside its own folder",
                          "save the model again with its data file beside it")
-    found = path.parent / place
+    data_file = path.parent / place
     with _readable(path):
-        if not found.is_file():
-            raise ModelError(f"{path}: its external data file {found} is missing", f"put {place} beside the model")
+        if not data_file.is_file():
+            raise ModelError(f"{path}: its external data file {data_file} is missing", f"put {place} beside the model")
         end = _external_end(path, tensor)
-        if end > found.stat().st_size:
-            raise ModelError(f"{found}: truncated: tensor {tensor.name!r} of {path.name} ends at byte {end}, the file "
-                             f"has {found.stat().st_size}", EXPORT_AGAIN)
+        if end > data_file.stat().st_size:
+            raise ModelError(f"{data_file}: truncated: tensor {tensor.name!r} of {path.name} ends at byte {end}, "
+                             f"the file has {data_file.stat().st_size}", EXPORT_AGAIN)
 
 
 def _external_end(path: Path, tensor: TensorProto) -> int:
-    """Where the tensor's data ends in its file; the length may be left out and is then not checked."""
+    """Return the end of the tensor's data in its file; the length may be missing and is then not checked."""
     try:
-        return int(_external(tensor, "offset") or 0) + int(_external(tensor, "length") or 0)
+        return int(_external_value(tensor, "offset") or 0) + int(_external_value(tensor, "length") or 0)
     except ValueError as error:
         raise ModelError(f"{path}: tensor {tensor.name!r} has a damaged external data entry", EXPORT_AGAIN) from error
 
 
 def _hash_file(digest: Any, path: Path) -> int:
-    """Feed a file to the digest in blocks; returns its size."""
+    """Add a file to the digest in blocks; return its size."""
     total = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -20,9 +20,9 @@ import numpy as np
 from aaco.core import files
 from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
-from aaco.runner import iterations, measured, model_file, surroundings, witness
+from aaco.runner import iterations, measured, model_file, self_accounting, surroundings
 from aaco.runner.job import Job
-from aaco.runner.measured import Measured
+from aaco.runner.measured import MeasuredProcess
 from aaco.runner.registry import BackendEntry
 from aaco.tracelake import layout, outputs
 
@@ -45,7 +45,7 @@ class Workload:
     backend: BackendEntry
     inputs: dict[str, np.ndarray]
     synthetic_weights: bool
-    named: Any = None  # onnx.ModelProto, where nodes had to be given names to be told apart in a profile
+    named: Any = None  # onnx.ModelProto with names for nodes, if a profile needs them
     names_made: int = 0
     resident: bool = False  # inputs and outputs stay in the device's memory
 
@@ -53,43 +53,43 @@ class Workload:
 def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, progress: Progress = lambda rows: None,
               started: Started = lambda pid: None, canaries: bool = False,
               environment: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Time the workload in one fresh process; its rows land in the session folder as they happen.
+    """Time the workload in one fresh process; write its rows to the session folder as they happen.
 
-    The first process also leaves the outputs of its last inference there.
-
-    progress gets the rows so far, started the process id; environment comes over this process's own. Returns what the
-    process reports of itself. Raises the AacoError the process met, or one that says how it died.
+    The first process also writes the outputs of its last inference there. progress gets the rows so far, started the
+    process id; environment is added to this process's environment. Return the process's report. Raise the AacoError the
+    process met, or one that says how it died.
     """
     rows = iterations.path_of(folder, process)
     with files.storage(rows):
         rows.parent.mkdir(parents=True, exist_ok=True)
     with scratch_of(workload) as scratch:
-        job = Job(kind="time", rows=str(rows.resolve()), account=str(witness.path_of(folder, process).resolve()),
+        job = Job(kind="time", rows=str(rows.resolve()),
+                  account=str(self_accounting.path_of(folder, process).resolve()),
                   warmup=plan.warmup, settle=plan.settle, iterations=plan.iterations,
                   budget_ns=None if plan.budget_s is None else int(plan.budget_s * 1e9),
                   precision_pct=plan.precision_pct, outputs="" if process else str((folder / outputs.FILE).resolve()),
                   canaries=canaries, probes=plan.watched_by is not None, **job_of(workload, scratch))
-        return _run(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
+        return _run_job(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
 
 
 def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mapping[str, str],
                 before: tuple[str, ...] = (), most: int | None = None, region: bool = False) -> dict[str, Any]:
-    """As many inferences as are profiled, in one fresh process that the environment, or what stands before its command,
-    makes a tracer watch.
+    """Run as many inferences as are profiled, in one fresh process under a tracer, which the environment, or the words
+    before its command, starts.
 
-    most: inferences at most. region: CUDA's profiler is told where the measured ones begin and end. Their rows go to
-    the folder, apart from the session's latencies, which no tracer disturbed.
+    most: inferences at most. region: CUDA's profiler is notified where the measured ones begin and end. Their rows go
+    to the folder, separate from the session's latencies, which no tracer disturbed.
     """
     with scratch_of(workload) as scratch:
         job = Job(kind="time", rows=str((folder / iterations.TRACED).resolve()), account=str(scratch / "account"),
-                  warmup=_few(plan), iterations=min(plan.profile_iterations, most or plan.profile_iterations),
+                  warmup=_count_warmup(plan), iterations=min(plan.profile_iterations, most or plan.profile_iterations),
                   region=region, **job_of(workload, scratch))
-        outcome = _watched(job, scratch, environment, before)
+        outcome = _run_watched(job, scratch, environment, before)
     return {"warmup": job.warmup, "iterations": job.iterations, "providers": outcome["providers"]}
 
 
-def _few(plan: Plan) -> int:
-    """Runs before those that are profiled or traced."""
+def _count_warmup(plan: Plan) -> int:
+    """Return the runs before those that are profiled or traced."""
     least, most = PROFILE_WARMUP
     return min(max(plan.warmup, least), most)
 
@@ -103,12 +103,12 @@ def profile_pass(folder: Path, workload: Workload, plan: Plan,
     offered is kept instead, and the profile still counts. The graphs are kept without their weights.
     """
     with scratch_of(workload) as scratch:
-        common = job_of(workload, scratch) | {"named": _named(workload, scratch), "rows": "", "account": "",
+        common = job_of(workload, scratch) | {"named": _write_named(workload, scratch), "rows": "", "account": "",
                                                "profile": str(scratch / "profile.json"),
                                                "offered": str(scratch / "offered.onnx")}
-        job = Job(kind="profile", warmup=_few(plan), iterations=plan.profile_iterations,
+        job = Job(kind="profile", warmup=_count_warmup(plan), iterations=plan.profile_iterations,
                   dumps={level: str(scratch / f"{level}.onnx") for level in layout.STAGE_GRAPHS}, **common)
-        outcome = _watched(job, scratch, environment, before)
+        outcome = _run_watched(job, scratch, environment, before)
         _keep_profile(scratch / "profile.json", folder / layout.ORT_PROFILE)
         for level in outcome["dumped"]:
             _keep_graph(Path(job.dumps[level]), folder / layout.STAGE_GRAPHS[level])
@@ -117,8 +117,8 @@ def profile_pass(folder: Path, workload: Workload, plan: Plan,
     return outcome | {"warmup": job.warmup, "iterations": job.iterations, "names_made": workload.names_made}
 
 
-def _named(workload: Workload, scratch: Path) -> str:
-    """Where the copy of the model is whose nodes all have names of their own; empty where the model needs none."""
+def _write_named(workload: Workload, scratch: Path) -> str:
+    """Return the copy of the model with names for all nodes; empty if the model needs none."""
     if workload.named is None:
         return ""
     path = scratch / "named.onnx"
@@ -128,14 +128,14 @@ def _named(workload: Workload, scratch: Path) -> str:
 
 @contextmanager
 def scratch_of(workload: Workload) -> Iterator[Path]:
-    """A folder for the length of the block with the workload's inputs in it."""
+    """Yield a folder with the workload's inputs in it; remove it at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="aaco-") as name, files.storage(Path(name)):
         np.savez(Path(name) / "inputs.npz", **workload.inputs)  # type: ignore[arg-type]
         yield Path(name)
 
 
 def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
-    """What every job of the workload says, by the names of Job."""
+    """Return the fields of every job of the workload, by the names of Job."""
     backend, around = workload.backend, surroundings.now()
     return {"burst_ns": around.burst_ns, "rest_ns": around.rest_ns,
             "parent": os.getpid(), "model": str(workload.model.resolve()), "provider": backend.provider,
@@ -144,21 +144,22 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
             "inputs": str(scratch / "inputs.npz"), "outcome": str(scratch / "outcome.json")}
 
 
-def _run(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
-         environment: Mapping[str, str], before: tuple[str, ...] = ()) -> dict[str, Any]:
-    return measured.run([Measured("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
-                                  environment, before=before)], poll, started)[0]
+def _run_job(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
+             environment: Mapping[str, str], before: tuple[str, ...] = ()) -> dict[str, Any]:
+    return measured.run([MeasuredProcess("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
+                                         environment, before=before)], poll, started)[0]
 
 
-def _watched(job: Job, scratch: Path, environment: Mapping[str, str], before: tuple[str, ...]) -> dict[str, Any]:
-    """Run the job; where a tracer watches it, which the environment or what stands before its command makes it do, with
-    patience that ends."""
-    poll = _patience(Path(job.outcome)) if environment or before else lambda: None
-    return _run(job, scratch, poll, lambda pid: None, environment, before)
+def _run_watched(job: Job, scratch: Path, environment: Mapping[str, str], before: tuple[str, ...]) -> dict[str, Any]:
+    """Run the job; under a tracer, started by the environment or the words before its command, with a time limit."""
+    poll = _limit_time(Path(job.outcome)) if environment or before else lambda: None
+    return _run_job(job, scratch, poll, lambda pid: None, environment, before)
 
 
-def _patience(outcome: Path) -> Callable[[], None]:
-    """What raises AacoError once a traced process has taken too long: a tracer that hangs must not hold up the run."""
+def _limit_time(outcome: Path) -> Callable[[], None]:
+    """Return a call that raises AacoError once a traced process has taken too long: a tracer that hangs must not block
+    the run.
+    """
     begin = time.monotonic()
     done = math.inf
 

@@ -18,5 +18,5 @@ class ORTRunner:
     def run(self, **plan: Any) -> pipeline.Run:
         """Run, record and explain, into the given session or a new one. Raises AacoError."""
         settings = resolve()
-        chosen = pipeline.plan(settings, self.model_path, **{**self.plan, **plan})
-        return pipeline.run(chosen, settings, session=self.session)
+        run_plan = pipeline.plan(settings, self.model_path, **{**self.plan, **plan})
+        return pipeline.run(run_plan, settings, session=self.session)

@@ -1,6 +1,6 @@
-"""The raw record of a duet: five int64 per turn, appended as they happen; and the piece of work timed beside them.
+"""The raw record of a duet: five int64 per turn, appended as they happen; and the known work timed with them.
 
-Where a tracer recorded what the device did, one more int64 per turn, in a file beside it: how long the device worked.
+If a tracer recorded the device, one more int64 per turn, in a second file: how long the device worked.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SIDES = ("baseline", "current")
 Kind = Literal["change", "baseline control", "current control"]
 _DAMAGED = "the file was damaged after the run; aaco info SESSION checks the hashes"
 SKEW_NS = 2000  # of a device's time by two clocks, each of which may be a microsecond off at its end of the turn
-SPINS = 4000  # turns of an empty loop, some 50 us: long beside a clock reading, short beside most inferences
+SPINS = 4000  # turns of an empty loop, some 50 us: long against a clock reading, short against most inferences
 
 
 @dataclass(frozen=True)
-class Duet:
+class DuetPlan:
     """One process's part of the plan, drawn before it starts.
 
     kind: what its two sides are: baseline and current, or twice the same. created: in which order the sides are
@@ -44,16 +44,16 @@ class Duet:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Which of the two things compared its sides are."""
+        """Return which of the two compared things its sides are."""
         return {"change": (0, 1), "baseline control": (0, 0), "current control": (1, 1)}[self.kind]
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the plan as JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, document: dict[str, Any]) -> Duet:
-        """From JSON. Raises ValueError for what cannot have been planned."""
+    def of(cls, document: dict[str, Any]) -> DuetPlan:
+        """Return the plan of a JSON document. Raise ValueError for an impossible plan."""
         created = document["created"]
         made = cls(document["process"], document["kind"], created and (created[0], created[1]),
                    tuple(document["first"]))
@@ -63,22 +63,22 @@ class Duet:
 
 
 def path_of(folder: Path, process: int) -> Path:
-    """The raw file of the process with this index inside a session folder."""
+    """Return the raw file of the process with this index inside a session folder."""
     return folder / "runtime" / f"pairs-{process:06d}.i64"
 
 
 def device_path_of(folder: Path, process: int) -> Path:
-    """The raw file of the device's time in each turn of that process, if it was recorded."""
+    """Return the raw file of the device's time in each turn of that process, if it was recorded."""
     return folder / "runtime" / f"device-{process:06d}.i64"
 
 
 def keep_device(folder: Path, process: int, busy_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    """Write the device's time in each turn, in their order. Raises StorageError."""
+    """Write the device's time in each turn, in their order. Raise StorageError."""
     files.write_atomically(device_path_of(folder, process), lambda file: file.write(busy_ns.astype("<i8").tobytes()))
 
 
 def spin() -> int:
-    """How long a fixed piece of work takes now, ns: more than usual where something else has the processor."""
+    """Return the time of a fixed piece of work now, ns: longer than usual if other work uses the processor."""
     clock = time.monotonic_ns
     start = clock()
     for _ in range(SPINS):
@@ -87,31 +87,31 @@ def spin() -> int:
 
 
 def append(descriptor: int, pair: int, side: int, start_ns: int, end_ns: int, spin_ns: int) -> None:
-    """Add one row. One write(2), so that a kill can cost at most the row in flight. Raises OSError."""
+    """Append one row by one write(2), so that a kill costs at most the row in flight. Raise OSError."""
     os.write(descriptor, ROW.pack(pair, side, start_ns, end_ns, spin_ns))
 
 
 def count(path: Path) -> int:
-    """Whole pairs in the file so far; 0 when it does not exist yet."""
+    """Return the whole pairs in the file so far; 0 if it does not exist yet."""
     try:
         return path.stat().st_size // ROW.size // 2
     except FileNotFoundError:
         return 0
 
 
-def parse(folder: Path, planned: Sequence[Duet]) -> pa.Table:
-    """The pairs of these processes as the pairs table, `disturbed` left null; a torn last row or pair is dropped.
+def parse(folder: Path, planned: Sequence[DuetPlan]) -> pa.Table:
+    """Return the pairs of these processes as the pairs table, `disturbed` left null, without a torn last row or pair.
 
-    Raises BadCapture on rows that are not what the plan says, or times that cannot be.
+    Raise BadCapture on rows that differ from the plan, or impossible times.
     """
     import pyarrow as pa  # here, because the measured process imports this module and must stay light
 
     from aaco.core.tables import PAIRS
 
-    return pa.concat_tables([_of_process(folder, duet) for duet in planned] or [PAIRS.build()])
+    return pa.concat_tables([_parse_process(folder, duet) for duet in planned] or [PAIRS.build()])
 
 
-def _of_process(folder: Path, duet: Duet) -> pa.Table:
+def _parse_process(folder: Path, duet: DuetPlan) -> pa.Table:
     from aaco.core.tables import PAIRS
 
     path = path_of(folder, duet.process)
@@ -129,25 +129,25 @@ def _of_process(folder: Path, duet: Duet) -> pa.Table:
     turns = rows.reshape(pairs, 2, 5)
     place = {name: (np.arange(pairs), np.where(first == number, 0, 1)) for number, name in enumerate(SIDES)}
     side = {name: turns[at] for name, at in place.items()}
-    busy = _device(device_path_of(folder, duet.process), rows)
+    busy = _read_device(device_path_of(folder, duet.process), rows)
     device = {} if busy is None else {f"{name}_device_ms": busy[at] / 1e6 for name, at in place.items()}
     times = {f"{name}_{end}_ns": values[:, 2 + at] for name, values in side.items()
              for at, end in enumerate(("start", "end"))}
     created_first = SIDES[duet.created[0]] if duet.created else None
     return PAIRS.build(process=np.full(pairs, duet.process), kind=[duet.kind] * pairs, pair=np.arange(pairs),
-                       created_first=[created_first] * pairs, ran_first=[SIDES[one] for one in first],
+                       created_first=[created_first] * pairs, ran_first=[SIDES[side_number] for side_number in first],
                        spin_ns=turns[:, :, 4].max(axis=1, initial=0), **times, **device,
                        **{f"{name}_ms": (values[:, 3] - values[:, 2]) / 1e6 for name, values in side.items()})
 
 
 def turns_of(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """The whole rows of a file, in order. Raises BadCapture where there is none."""
+    """Return the whole rows of a file, in order. Raise BadCapture if there is none."""
     raw = _read(path)
     return np.frombuffer(raw[: len(raw) // ROW.size * ROW.size], "<i8").reshape(-1, 5)
 
 
-def _device(path: Path, rows: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-    """The device's time per pair and turn; None where nothing recorded it. Raises BadCapture."""
+def _read_device(path: Path, rows: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    """Return the device's time per pair and turn; None if it was not recorded. Raise BadCapture."""
     if not path.exists():
         return None
     raw = _read(path)

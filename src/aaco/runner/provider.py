@@ -1,7 +1,7 @@
-"""ONNX Runtime sessions on exactly the provider that was asked for, or an error; never a silent fallback.
+"""ONNX Runtime sessions on exactly the requested provider, or an error; never a silent fallback.
 
-ONNX Runtime itself falls back to the CPU with a warning when a provider is missing or fails to start, so the providers
-it reports after loading, and the nodes it assigned, are compared with the request.
+ONNX Runtime itself falls back to the CPU with a warning if a provider is missing or fails to start, so the providers it
+reports after loading, and the nodes it assigned, are compared with the request.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ FAILURES = (
 
 
 def open_session(job: Job, level: str = "", profile_prefix: str = "", dump: str = "") -> ort.InferenceSession:
-    """A session on job.provider, its graph optimised as far as `level` says, else as the job does.
+    """Return a session on job.provider, its graph optimised to `level`, by default to the job's level.
 
-    Raises Missing when that provider does not run here, ModelError for a bad model.
+    Raise Missing if that provider does not run here, ModelError for a bad model.
     """
     if job.provider not in ort.get_available_providers():
         raise Missing(f"{job.provider} is not in this ONNX Runtime ({ort.__version__} has "
@@ -61,15 +61,15 @@ def open_session(job: Job, level: str = "", profile_prefix: str = "", dump: str 
     except FAILURES as error:
         raise _explain(job, error) from error
     if job.provider not in session.get_providers():
-        raise Missing(f"{job.provider} did not start: {_why_not(job.provider, session)}", _repair(job))
+        raise Missing(f"{job.provider} did not start: {_why_not(job.provider, session)}", _repair_hint(job))
     _refuse_empty_assignment(job, session)
     return session
 
 
 def dump_graph(job: Job, level: str, path: str) -> None:
-    """Write the graph as optimised at this level, but no further than the job's; nothing is run.
+    """Write the graph as optimised at this level, but no further than the job's; run nothing.
 
-    Raises ModelError where ONNX Runtime refuses.
+    Raise ModelError if ONNX Runtime refuses.
     """
     order = list(LEVELS)
     open_session(job, level=order[min(order.index(level), order.index(job.level))], dump=path)
@@ -79,25 +79,24 @@ def dump_offered(job: Job, path: str) -> None:
     """Write the graph that providers are offered: after the optimisations that ONNX Runtime makes for all of them.
 
     It compiles subgraphs only after that, so the CPU provider, which compiles none, can write it for any other; names
-    of nodes are then those of the assignment. Raises ModelError where the CPU provider lacks an operator.
+    of nodes are then those of the assignment. Raise ModelError if the CPU provider misses an operator.
     """
     open_session(replace(job, provider=CPU, provider_options={}), level=OFFERED, dump=path)
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A model with its inputs: `run` makes one inference, `produced` gives the outputs of the last one."""
+class BoundModel:
+    """A model with its inputs: `run` makes one inference, `produced` returns the outputs of the last one."""
 
     run: Callable[[], object]
     produced: Callable[[], list[Produced]]
 
 
-def bind(session: ort.InferenceSession, job: Job) -> Bound:
-    """Calls without arguments: one inference, and what the last one produced. From host memory to host memory, or, of a
-    job whose data is resident, within the device's.
+def bind(session: ort.InferenceSession, job: Job) -> BoundModel:
+    """Return calls without arguments: one inference, and the outputs of the last one.
 
-    Through IO binding, which takes half the time of a plain call; text cannot be bound. Raises UsageError for resident
-    text.
+    From host memory to host memory, or, for a job with resident data, within the device's. Through IO binding, which
+    takes half the time of a plain call; text cannot be bound. Raise UsageError for resident text.
     """
     kinds = {item.name: item.type for item in session.get_inputs()}
     with np.load(job.inputs, allow_pickle=False) as arrays:
@@ -105,29 +104,29 @@ def bind(session: ort.InferenceSession, job: Job) -> Bound:
     if "tensor(string)" in kinds.values():
         if job.resident:
             raise UsageError(f"{job.model} takes text, which no device holds", "--io host")
-        return _plain(session, job, tensors)
-    values = {name: _value(tensor, kinds[name]) for name, tensor in tensors.items()}
+        return _bind_plain(session, job, tensors)
+    values = {name: _make_value(tensor, kinds[name]) for name, tensor in tensors.items()}
     binding = session.io_binding()
-    return Bound(_explained(session, job, _bound(session, binding, job, values)),
-                 lambda: [_produced(item.name, item.type, value) for item, value in
-                          zip(session.get_outputs(), binding.get_outputs(), strict=True)])
+    return BoundModel(_explain_failures(session, job, _bind_inputs(session, binding, job, values)),
+                      lambda: [_fetch_output(item.name, item.type, value) for item, value in
+                               zip(session.get_outputs(), binding.get_outputs(), strict=True)])
 
 
-def _plain(session: ort.InferenceSession, job: Job, tensors: dict[str, np.ndarray]) -> Bound:
-    """Without binding: what came out last is all that is held of it."""
+def _bind_plain(session: ort.InferenceSession, job: Job, tensors: dict[str, np.ndarray]) -> BoundModel:
+    """Return calls without binding; they keep only the last outputs."""
     last: list[Any] = []
 
     def run() -> None:
         last[:] = session.run(None, tensors)
 
-    return Bound(_explained(session, job, run), lambda: [
+    return BoundModel(_explain_failures(session, job, run), lambda: [
         _as_array(item.name, item.type, np.asarray(value)) if isinstance(value, np.ndarray | np.generic) else
         Produced(item.name, item.type, None, NO_TENSOR)
         for item, value in zip(session.get_outputs(), last, strict=True)])
 
 
-def _produced(name: str, kind: str, value: ort.OrtValue) -> Produced:
-    """An output on the host. bfloat16 is widened to float32, which numpy has and which holds it exactly."""
+def _fetch_output(name: str, kind: str, value: ort.OrtValue) -> Produced:
+    """Return an output on the host. bfloat16 is widened to float32, which numpy has and which holds it exactly."""
     if not value.is_tensor():
         return Produced(name, kind, None, NO_TENSOR)
     if kind == "tensor(bfloat16)":
@@ -146,8 +145,8 @@ def _as_array(name: str, kind: str, array: np.ndarray) -> Produced:
         name, array.dtype.name, array)
 
 
-def _bound(session: ort.InferenceSession, binding: ort.IOBinding, job: Job,
-           values: dict[str, ort.OrtValue]) -> Callable[[], object]:
+def _bind_inputs(session: ort.InferenceSession, binding: ort.IOBinding, job: Job,
+                 values: dict[str, ort.OrtValue]) -> Callable[[], object]:
     for name, value in values.items():
         binding.bind_ortvalue_input(name, value)
     device = session.get_provider_options().get(job.provider, {}).get("device_id", "0")
@@ -156,7 +155,7 @@ def _bound(session: ort.InferenceSession, binding: ort.IOBinding, job: Job,
             binding.bind_output(output.name, MEMORY[job.provider], int(device))
         else:
             binding.bind_output(output.name)
-    # Binding is when an input is copied to its device (IOBinding::BindInput): there, each inference binds anew, unless
+    # Binding is when an input is copied to its device (IOBinding::BindInput): there, each inference binds again, unless
     # its data is resident. On the CPU nothing is copied, so the values must outlive the binding, which does not own
     # them.
     copied = job.provider != CPU and not job.resident
@@ -171,26 +170,26 @@ def _bound(session: ort.InferenceSession, binding: ort.IOBinding, job: Job,
     return run
 
 
-def _value(tensor: np.ndarray, kind: str) -> ort.OrtValue:
+def _make_value(tensor: np.ndarray, kind: str) -> ort.OrtValue:
     if kind == "tensor(bfloat16)":  # numpy has no such type: its files bring it back as two bytes without a meaning
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(tensor.view(np.uint16), BFLOAT16)
     return ort.OrtValue.ortvalue_from_numpy(tensor)
 
 
-def _explained(session: ort.InferenceSession, job: Job, infer: Callable[[], object]) -> Callable[[], object]:
+def _explain_failures(session: ort.InferenceSession, job: Job, infer: Callable[[], object]) -> Callable[[], object]:
     def run() -> None:
         try:
             infer()
         except FAILURES as error:
             fix = "ask for less at once: --batch, --shape" if NO_ROOM.search(str(error)) else \
                 f"check --inputs and --shape: the model takes {_signature(session)}"
-            raise UsageError(f"{job.model}: the inference failed: {_brief(error)}", fix) from error
+            raise UsageError(f"{job.model}: the inference failed: {_shorten(error)}", fix) from error
 
     return run
 
 
 def describe(session: ort.InferenceSession) -> dict[str, Any]:
-    """What really runs: version, providers with their options, and the node assignment by ONNX Runtime itself."""
+    """Return the real state: version, providers with their options, and the node assignment by ONNX Runtime itself."""
     return {
         "onnxruntime": ort.__version__,
         "build": ort.get_build_info(),
@@ -212,7 +211,7 @@ def _options(job: Job, level: str, profile_prefix: str, dump: str) -> ort.Sessio
         setattr(options, name, value)
     for name, text in job.entries.items():
         options.add_session_config_entry(name, text)
-    if job.named:  # read as bytes, so that external data is still looked for beside the model itself
+    if job.named:  # read as bytes, so that external data is still searched next to the model itself
         options.add_session_config_entry("session.model_external_initializers_file_folder_path",
                                          str(Path(job.model).parent))
     if profile_prefix:
@@ -234,7 +233,7 @@ def _refuse_empty_assignment(job: Job, session: ort.InferenceSession) -> None:
 
 
 def _explain(job: Job, error: Exception) -> AacoError:
-    text = _brief(error).replace(job.model, "the model")
+    text = _shorten(error).replace(job.model, "the model")
     if "compiled nodes" in text:
         return ModelError(f"{job.provider} compiles subgraphs, and ONNX Runtime writes no graph that holds them",
                           "the nodes of each subgraph are in the provider assignment")
@@ -242,13 +241,14 @@ def _explain(job: Job, error: Exception) -> AacoError:
         return UsageError(f"{job.provider} refuses its options: {text}", "correct its options in configs/backends.yaml")
     blamed = job.provider.removesuffix("ExecutionProvider").lower()
     if isinstance(error, ort_errors.EPFail) or (job.provider != CPU and blamed in text.lower()):
-        return Missing(f"{job.provider} failed to start: {text}", _repair(job))
+        return Missing(f"{job.provider} failed to start: {text}", _repair_hint(job))
     return ModelError(f"{job.model}: ONNX Runtime {ort.__version__} cannot load it: {text}",
                       "export it with an opset and operators that this ONNX Runtime supports")
 
 
 def _why_not(provider: str, session: ort.InferenceSession) -> str:
-    """What the dynamic linker says of the provider's library; ONNX Runtime only logs it, and goes on without."""
+    """Return the dynamic linker's message on the provider's library; ONNX Runtime only logs it, and continues without.
+    """
     name = provider.removesuffix("ExecutionProvider").lower()
     library = Path(ort.__file__).parent / "capi" / f"libonnxruntime_providers_{name}.so"
     try:
@@ -258,7 +258,7 @@ def _why_not(provider: str, session: ort.InferenceSession) -> str:
     return f"ONNX Runtime fell back to {', '.join(session.get_providers())}"
 
 
-def _repair(job: Job) -> str:
+def _repair_hint(job: Job) -> str:
     return f"aaco doctor  # shows what {job.provider} needs and this machine lacks; its library is installed"
 
 
@@ -266,7 +266,7 @@ def _signature(session: ort.InferenceSession) -> str:
     return ", ".join(f"{item.name} {item.type}{item.shape}" for item in session.get_inputs())
 
 
-def _brief(error: Exception) -> str:
-    """The message on one line, without the place in ONNX Runtime's source that some begin with."""
+def _shorten(error: Exception) -> str:
+    """Return the message on one line, without the place in ONNX Runtime's source that some begin with."""
     text = re.sub(r"^/\S+\.(cc|h):\d+ .*?\) ", "", " ".join(str(error).split()))
     return text if len(text) <= 400 else text[:400] + " ..."

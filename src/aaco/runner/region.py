@@ -1,4 +1,4 @@
-"""Where the measured inferences begin and end, told to a profiler that counts between these marks alone."""
+"""Marks the measured inferences for a profiler that counts only between these marks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BEGIN, END = "cuProfilerStart", "cuProfilerStop"
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """A block that the profiler watches. Raises AacoError where CUDA's driver is not there, or refuses."""
+def profiled() -> Iterator[None]:
+    """Let the profiler watch the block. Raise AacoError if CUDA's driver is missing, or refuses."""
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError as error:

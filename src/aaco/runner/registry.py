@@ -1,7 +1,7 @@
 """The two registries: models and backends by name, packaged defaults overlaid by the user's YAML files.
 
-An entry of a later file replaces the earlier entry of that name whole: what one file says is what runs. Keys that do
-not exist are errors. The path of a model is relative to the current folder.
+An entry of a later file replaces the earlier entry of that name whole. Unknown keys are errors. The path of a model is
+relative to the current folder.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class ModelEntry(_Entry):
 
     @property
     def shapes(self) -> dict[str, tuple[int | str | None, ...]]:
-        """Each described input's shape; None where it says -1."""
+        """Return each described input's shape; None for -1."""
         return {item.name: tuple(None if size == -1 else size for size in item.shape) for item in self.inputs}
 
     @model_validator(mode="before")
     @classmethod
     def _read_dialects(cls, data: Any) -> Any:
-        """`input_shapes: {name: shape}` is `inputs` without types."""
+        """Return the fields with `input_shapes: {name: shape}` rewritten as `inputs` without types."""
         if not isinstance(data, dict) or "input_shapes" not in data:
             return data
         if "inputs" in data:
@@ -81,8 +81,8 @@ class ModelEntry(_Entry):
         shapes = data["input_shapes"]
         if not isinstance(shapes, dict):
             raise ValueError("input_shapes must be a map of input name to shape")
-        rest = {key: value for key, value in data.items() if key != "input_shapes"}
-        return rest | {"inputs": [{"name": name, "shape": shape} for name, shape in shapes.items()]}
+        others = {key: value for key, value in data.items() if key != "input_shapes"}
+        return others | {"inputs": [{"name": name, "shape": shape} for name, shape in shapes.items()]}
 
 
 class BackendEntry(_Entry):
@@ -103,19 +103,19 @@ class BackendEntry(_Entry):
 
     @property
     def provider_options(self) -> dict[str, str]:
-        """The options under the provider's own names, as ONNX Runtime wants them: text, and True or False."""
+        """Return the options under the provider's names, as ONNX Runtime requires: text, and True or False."""
         device = {} if self.device_id is None else {"device_id": str(self.device_id)}
         return device | {_option_name(self.provider, name): str(value) for name, value in self.options.items()}
 
     @property
     def session_options(self) -> dict[str, int]:
-        """The attributes to set on onnxruntime.SessionOptions."""
-        chosen = {"intra_op_num_threads": self.intra_op_threads, "inter_op_num_threads": self.inter_op_threads}
-        return {name: value for name, value in chosen.items() if value is not None}
+        """Return the attributes to set on onnxruntime.SessionOptions."""
+        threads = {"intra_op_num_threads": self.intra_op_threads, "inter_op_num_threads": self.inter_op_threads}
+        return {name: value for name, value in threads.items() if value is not None}
 
     @property
     def install(self) -> str:
-        """What to do where the provider is missing."""
+        """Return what to do if the provider is missing."""
         if self.extra:
             return f"pip install 'aaco[{self.extra}]' in an environment with no other onnxruntime wheel"
         return f"install a build of ONNX Runtime that has {self.provider}"
@@ -123,12 +123,12 @@ class BackendEntry(_Entry):
     @model_validator(mode="before")
     @classmethod
     def _read_switches(cls, data: Any) -> Any:
-        """Switches may stand beside the provider (`fp16_enable: true`) or inside `options`."""
+        """Return the fields with switches at the top level (`fp16_enable: true`) moved into `options`."""
         if not isinstance(data, dict) or not isinstance(data.get("options") or {}, dict):
             return data
         beside = {name: data[name] for name in _SWITCHES if name in data}
-        rest = {name: value for name, value in data.items() if name not in _SWITCHES}
-        return rest | {"options": (data.get("options") or {}) | beside}
+        others = {name: value for name, value in data.items() if name not in _SWITCHES}
+        return others | {"options": (data.get("options") or {}) | beside}
 
     @model_validator(mode="after")
     def _check_provider(self) -> BackendEntry:
@@ -141,7 +141,7 @@ class BackendEntry(_Entry):
 
 
 class ResolvedModel(NamedTuple):
-    """A model file that is there, the entry that describes it, and whether its weights are synthetic."""
+    """An existing model file, the entry that describes it, and whether its weights are synthetic."""
 
     path: Path
     entry: ModelEntry
@@ -149,53 +149,58 @@ class ResolvedModel(NamedTuple):
 
 
 def models(files: Iterable[Path] = ()) -> dict[str, ModelEntry]:
-    """The packaged models overlaid by those of `files` that exist, in order. Raises UsageError for a bad file."""
-    raw = _merged(PACKAGED_MODELS, files, "models")
-    return {name: _entry(ModelEntry, name, fields, file) for name, (fields, file) in raw.items()}
+    """Return the packaged models overlaid by those of `files` that exist, in order. Raise UsageError for a bad file."""
+    raw = _merge_files(PACKAGED_MODELS, files, "models")
+    return {name: _build_entry(ModelEntry, name, fields, file) for name, (fields, file) in raw.items()}
 
 
 def backends(files: Iterable[Path] = ()) -> dict[str, BackendEntry]:
-    """The packaged backends overlaid by those of `files` that exist, highest priority first. Raises UsageError."""
-    raw = _merged(PACKAGED_BACKENDS, files, "backends")
+    """Return the packaged backends overlaid by those of `files` that exist, highest priority first.
+
+    Raise UsageError.
+    """
+    raw = _merge_files(PACKAGED_BACKENDS, files, "backends")
     if AUTO in raw:
         raise UsageError(f"{raw[AUTO][1]}: no backend can be named {AUTO}: that chooses one", "give it another name")
-    entries = [_entry(BackendEntry, name, fields, file) for name, (fields, file) in raw.items()]
+    entries = [_build_entry(BackendEntry, name, fields, file) for name, (fields, file) in raw.items()]
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: -entry.priority)}
 
 
 def backend(name: str, entries: Mapping[str, BackendEntry]) -> BackendEntry:
-    """The backend of this name. Raises UsageError for an unknown one, and Missing for one that was retired or where no
-    ONNX Runtime is installed."""
-    found = entries.get(name)
-    if found is None:
+    """Return the backend of this name. Raise UsageError for an unknown one.
+
+    Raise Missing for one that was retired, or if no ONNX Runtime is installed.
+    """
+    entry = entries.get(name)
+    if entry is None:
         raise UsageError(f"no backend {name!r}{meant(name, entries)}", f"known: {', '.join(entries)}, or {AUTO}")
-    if found.retired:
-        alive = [other.name for other in entries.values() if not other.retired]
-        raise Missing(f"backend {name}: {found.retired}", f"--backend {' or '.join(alive)}")
+    if entry.retired:
+        alive = [candidate.name for candidate in entries.values() if not candidate.retired]
+        raise Missing(f"backend {name}: {entry.retired}", f"--backend {' or '.join(alive)}")
     if find_spec("onnxruntime") is None:
-        raise Missing(f"backend {name}: this needs onnxruntime, which is not installed", found.install)
-    return found
+        raise Missing(f"backend {name}: this needs onnxruntime, which is not installed", entry.install)
+    return entry
 
 
 def resolve_model(name_or_path: str, entries: Mapping[str, ModelEntry], cache: Path, seed: int = 0) -> ResolvedModel:
-    """The file to run: a registered name's own file; else the zoo's, built under `cache` on first use; or a path.
+    """Return the file to run: a registered name's file; else the zoo's, built under `cache` on first use; or a path.
 
-    Raises ModelError for a name or file that does not exist, StorageError when the zoo cannot write.
+    Raise ModelError for a name or file that does not exist, StorageError if the zoo cannot write.
     """
     from aaco.runner import zoo  # imports onnx, which listing the registries does not need
 
     entry = entries.get(name_or_path)
     if entry and entry.path and Path(entry.path).exists():
-        return _from_file(Path(entry.path), entry)
+        return _resolve_file(Path(entry.path), entry)
     recipe = (entry and entry.zoo) or zoo.recipe_name(name_or_path)
     if recipe:
         return ResolvedModel(zoo.build(recipe, cache, seed), entry or ModelEntry(name=recipe), synthetic=True)
     if entry is None and _is_path(name_or_path):
-        return _from_file(Path(name_or_path), ModelEntry(name=Path(name_or_path).stem))
-    raise _unknown(name_or_path, entry, entries)
+        return _resolve_file(Path(name_or_path), ModelEntry(name=Path(name_or_path).stem))
+    raise _unknown_model(name_or_path, entry, entries)
 
 
-def _from_file(path: Path, entry: ModelEntry) -> ResolvedModel:
+def _resolve_file(path: Path, entry: ModelEntry) -> ResolvedModel:
     from aaco.runner import model_file, zoo
 
     if not files.is_text(str(path.resolve())):
@@ -207,7 +212,7 @@ def _is_path(text: str) -> bool:
     return "/" in text or text.endswith(".onnx") or Path(text).is_file()
 
 
-def _unknown(name: str, entry: ModelEntry | None, entries: Mapping[str, ModelEntry]) -> ModelError:
+def _unknown_model(name: str, entry: ModelEntry | None, entries: Mapping[str, ModelEntry]) -> ModelError:
     if entry and entry.path:
         return ModelError(f"model {name!r}: {entry.path} does not exist (from {Path.cwd()}), and the zoo has no recipe "
                           "of that name", "put the file there, or correct the entry's path; paths start at the "
@@ -220,15 +225,15 @@ def _option_name(provider: str, name: str) -> str:
     return _PREFIXES[provider] + name if name in _SWITCHES else name
 
 
-def _merged(packaged: Path, files: Iterable[Path], section: str) -> dict[str, tuple[Any, Path]]:
+def _merge_files(packaged: Path, files: Iterable[Path], section: str) -> dict[str, tuple[Any, Path]]:
     merged: dict[str, tuple[Any, Path]] = {}
     for file in [packaged, *(file for file in files if file.exists())]:
-        merged |= {name: (fields, file) for name, fields in _read(file, section).items()}
+        merged |= {name: (fields, file) for name, fields in _read_entries(file, section).items()}
     return merged
 
 
-def _read(file: Path, section: str) -> dict[str, Any]:
-    """The entries of one YAML file, by name. Raises UsageError."""
+def _read_entries(file: Path, section: str) -> dict[str, Any]:
+    """Return the entries of one YAML file, by name. Raise UsageError."""
     fix = f"its form is: {section}: {{name: {{key: value}}}}"
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -247,27 +252,27 @@ def _read(file: Path, section: str) -> dict[str, Any]:
     return entries
 
 
-def _entry(kind: type[E], name: str, fields: Any, file: Path) -> E:
+def _build_entry(kind: type[E], name: str, fields: Any, file: Path) -> E:
     if not isinstance(fields, dict):
-        raise UsageError(f"{file}: {name} must map keys to values", f"keys: {', '.join(_keys(kind))}")
+        raise UsageError(f"{file}: {name} must map keys to values", f"keys: {', '.join(_allowed_keys(kind))}")
     try:
         return kind.model_validate({"name": name} | fields)
     except ValidationError as error:
         # A misspelt key is also a missing one: the misspelling says more.
-        worst: Any = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+        worst: Any = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
         place = ".".join([name, *map(str, worst["loc"])])
-        raise UsageError(f"{file}: {place}: {worst['msg']}", _nearest(kind, worst["loc"])) from error
+        raise UsageError(f"{file}: {place}: {worst['msg']}", _suggest_key(kind, worst["loc"])) from error
 
 
-def _nearest(kind: type[_Entry], location: Sequence[int | str]) -> str:
+def _suggest_key(kind: type[_Entry], location: Sequence[int | str]) -> str:
     inside = InputEntry if location[:1] == ("inputs",) and len(location) > 1 else kind
-    known = _keys(inside)
-    likely = near(str(location[-1]) if location else "", known, 1)
+    keys = _allowed_keys(inside)
+    likely = near(str(location[-1]) if location else "", keys, 1)
     unknown = likely and likely[0] != location[-1]
-    return f"did you mean {likely[0]!r}?" if unknown else f"keys: {', '.join(known)}"
+    return f"did you mean {likely[0]!r}?" if unknown else f"keys: {', '.join(keys)}"
 
 
-def _keys(kind: type[_Entry]) -> list[str]:
-    """What may be written in an entry of this kind."""
+def _allowed_keys(kind: type[_Entry]) -> list[str]:
+    """Return the keys allowed in an entry of this kind."""
     dialects = {ModelEntry: ["input_shapes"], BackendEntry: list(_SWITCHES)}
     return [*kind.model_fields, *dialects.get(kind, [])]

@@ -1,6 +1,7 @@
-"""When enough has been measured: the interval of the median is narrow, the budget is spent, or the count reached.
+"""When to stop measuring: the interval of the median is narrow, the budget is spent, or the count reached.
 
-A warm-up is enough when the latencies have settled."""
+A warm-up ends when the latencies have settled.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +32,29 @@ class Stop:
     settle: bool = False  # stop once the latencies have settled
 
     def reason(self, latencies_ns: list[int], elapsed_ns: int) -> Reason | None:
-        """Why to stop now, or None to go on."""
+        """Return why to stop now, or None to go on."""
         if len(latencies_ns) >= self.iterations:
             return "iterations"
         if self.budget_ns is not None and elapsed_ns >= self.budget_ns:
             return "budget"
-        if self.precision_pct is not None and _is_look(len(latencies_ns)) and self._precise(latencies_ns):
+        if self.precision_pct is not None and _is_look(len(latencies_ns)) and self._is_precise(latencies_ns):
             return "precision"
-        if self.settle and _is_look(len(latencies_ns)) and _settled(latencies_ns):
+        if self.settle and _is_look(len(latencies_ns)) and _is_settled(latencies_ns):
             return "settled"
         return None
 
-    def _precise(self, latencies_ns: list[int]) -> bool:
+    def _is_precise(self, latencies_ns: list[int]) -> bool:
         median = statistics.quantile(np.asarray(latencies_ns, np.float64), 0.5)
         if median.low is None or median.high is None or self.precision_pct is None:
             return False
         return 100 * (median.high - median.low) <= self.precision_pct * median.value
 
 
-def _settled(latencies_ns: list[int]) -> bool:
-    """Whether the later half is steady from its first five on.
+def _is_settled(latencies_ns: list[int]) -> bool:
+    """Return whether the later half is steady from its first five on.
 
-    Looked at again and again, the rule for a whole series ends a slow warm-up too early, by chance: of one that decays
-    over 20 inferences, with 10 % of noise, it left 37 % of the excess in one case of ten; this rule left 10 %.
+    Applied repeatedly, the rule for a whole series ends a slow warm-up too early, by chance: of one that decays over 20
+    inferences, with 10 % of noise, it left 37 % of the excess in one case of ten; this rule left 10 %.
     """
     try:
         return settled_at(np.asarray(latencies_ns[len(latencies_ns) // 2:], np.float64)) == 0

@@ -1,6 +1,6 @@
-"""What a measured process is started in: the words before its command line, and when it rests.
+"""The surroundings of a measured process: the words before its command line, and its pauses.
 
-Set around a run by whoever composes it with a laboratory; the runner knows nothing of laboratories.
+The caller that combines a run with a laboratory sets them; the runner does not import laboratories.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Surroundings:
-    """launcher: a program and its arguments, to which the command is added and which becomes it.
+    """launcher: a program and its arguments; the command is appended, and the program becomes it.
 
     After burst_ns of inferences the measured loop sleeps for rest_ns, between two inferences; 0: it never does.
     """
@@ -29,13 +29,13 @@ _NOW: ContextVar[Surroundings] = ContextVar("surroundings", default=NONE)
 
 
 def now() -> Surroundings:
-    """Those of the block that this is called in."""
+    """Return those of the enclosing block."""
     return _NOW.get()
 
 
 @contextmanager
 def within(surroundings: Surroundings) -> Iterator[None]:
-    """Every measured process that is started in the block is started in these."""
+    """Start every measured process of the block in these surroundings."""
     token = _NOW.set(surroundings)
     try:
         yield
@@ -44,14 +44,14 @@ def within(surroundings: Surroundings) -> Iterator[None]:
 
 
 class Rest:
-    """Lets a loop sleep after each burst, so that nobody has to take the processor from it."""
+    """Lets a loop sleep after each burst, so that the kernel need not preempt it."""
 
     def __init__(self, burst_ns: int, rest_ns: int) -> None:
         self.burst_ns, self.rest_ns = burst_ns, rest_ns
         self.woke_ns = time.monotonic_ns()
 
     def after(self, end_ns: int) -> None:
-        """Called when an inference has ended at `end_ns` (CLOCK_MONOTONIC)."""
+        """Sleep if the burst is over; an inference has ended at `end_ns` (CLOCK_MONOTONIC)."""
         if self.burst_ns and end_ns - self.woke_ns >= self.burst_ns:
             time.sleep(self.rest_ns / 1e9)
             self.woke_ns = time.monotonic_ns()

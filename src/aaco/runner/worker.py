@@ -1,6 +1,6 @@
-"""The measured process: loads one model in ONNX Runtime, runs it, and leaves rows behind. Started by runner.ort.
+"""The measured process: loads one model in ONNX Runtime, runs it, and writes rows. Started by runner.ort.
 
-It imports numpy and onnxruntime and nothing else of weight, so that what is measured is the workload. A job comes as
+It imports numpy and onnxruntime and no other large package, so that the measurement is the workload. A job comes as
 JSON on stdin; the outcome goes to the job's `outcome` file. Timing and profiling are separate jobs in separate
 processes, because ONNX Runtime's node profiling adds 13-15 us per node.
 """
@@ -26,11 +26,11 @@ import numpy as np
 from aaco import markers
 from aaco.core import files
 from aaco.core.errors import AacoError, ModelError
-from aaco.runner import iterations, probes, provider, region
+from aaco.runner import cpu_times, iterations, probes, provider, region
 from aaco.runner.job import Job
+from aaco.runner.self_accounting import SelfAccounting
 from aaco.runner.stopping import Reason, Stop
 from aaco.runner.surroundings import Rest
-from aaco.runner.witness import Witness
 from aaco.tracelake import outputs
 
 NULL_LOOPS = 2000
@@ -42,11 +42,11 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 def main() -> None:
     """Run the job on stdin."""
     job = Job(**json.load(sys.stdin))
-    answer(job.parent, Path(job.outcome), lambda: _time(job) if job.kind == "time" else _profile(job))
+    answer(job.parent, Path(job.outcome), lambda: _run_timing(job) if job.kind == "time" else _run_profile(job))
 
 
 def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> None:
-    """Work for the parent and leave what comes of it. Exit code and outcome file carry any AacoError back."""
+    """Do the parent's work and write its outcome. Exit code and outcome file return any AacoError."""
     _die_with(parent)
     try:
         files.write_json(outcome, work())
@@ -56,14 +56,16 @@ def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> No
 
 
 def _die_with(parent: int) -> None:
-    """A killed parent must not leave us measuring: die with it, or now if it has gone already."""
+    """Die with a killed parent instead of measuring on, or now if it has gone already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent not in _above():
+    if parent not in _ancestors():
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _above() -> Iterator[int]:
-    """The process that started this one, and those above it: a profiler that starts us stands between us and ours."""
+def _ancestors() -> Iterator[int]:
+    """Yield the process that started this one, and those above it: a profiler that starts us is between us and our
+    parent.
+    """
     number = os.getppid()
     while number:
         yield number
@@ -74,37 +76,40 @@ def _above() -> Iterator[int]:
         number = int(stat.rpartition(")")[2].split()[1])
 
 
-def _time(job: Job) -> dict[str, Any]:
+def _run_timing(job: Job) -> dict[str, Any]:
     started = time.monotonic_ns()
     with markers.phase("load"):
         session = provider.open_session(job)
     load_ms = (time.monotonic_ns() - started) / 1e6
     bound = provider.bind(session, job)
-    run, rest = bound.run, Rest(job.burst_ns, job.rest_ns)
+    run, cooldown = bound.run, Rest(job.burst_ns, job.rest_ns)
     probed, warmed = [probes.look()] if job.probes else None, None
     with (appending(job.rows) as descriptor, appending(job.account) as account, no_garbage_collection(),
-          closing(Witness(account, job.canaries)) as witness):
+          closing(SelfAccounting(account, job.canaries)) as witness):
         turn = markers.iteration if markers.heard() else _unmarked
         if job.warmup:
             with markers.phase("warmup"):
-                ended, turns = loop(run, descriptor, 0, _warmup(job), witness, rest, turn)
+                ended, turns = loop(run, descriptor, 0, _warmup_rule(job), witness, cooldown, turn)
                 warmed = {"iterations": len(turns), "stopped_by": ended}
-        with markers.phase("measurement"), region.told() if job.region else NOTHING:
-            reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct), witness, rest,
-                             turn)
+        before = cpu_times.look()
+        with markers.phase("measurement"), region.profiled() if job.region else NOTHING:
+            reason, _ = loop(run, descriptor, 1, Stop(job.iterations, job.budget_ns, job.precision_pct), witness,
+                             cooldown, turn)
+        spent = cpu_times.between(before, cpu_times.look())
     if probed:
         probed.append(probes.look())
     return provider.describe(session) | {"load_ms": load_ms, "warmup": warmed, "stopped_by": reason,
                                          "null_loop": null_loop(),
-                                         "witness": witness.cost(), "probes": probed, "produced": _kept(bound, job)}
+                                         "witness": witness.cost(), "probes": probed, "cpu": spent,
+                                         "produced": _keep_outputs(bound, job)}
 
 
-def _warmup(job: Job) -> Stop:
+def _warmup_rule(job: Job) -> Stop:
     return Stop(job.warmup, LONGEST_WARMUP_NS if job.settle else None, settle=job.settle)
 
 
-def _kept(bound: provider.Bound, job: Job) -> list[dict[str, Any]] | None:
-    """The outputs of the last measured inference, as kept; None where that is not asked."""
+def _keep_outputs(bound: provider.BoundModel, job: Job) -> list[dict[str, Any]] | None:
+    """Return the outputs of the last measured inference, as kept; None if they are not requested."""
     return outputs.keep(Path(job.outputs), bound.produced()) if job.outputs else None
 
 
@@ -112,13 +117,13 @@ def _unmarked(number: int) -> AbstractContextManager[None]:
     return NOTHING
 
 
-def loop(run: Callable[[], object], descriptor: int, phase: int, stop: Stop, witness: Witness | None = None,
-         rest: Rest | None = None, turn: Callable[[int], AbstractContextManager[None]] = _unmarked,
+def loop(run: Callable[[], object], descriptor: int, phase: int, stop: Stop, witness: SelfAccounting | None = None,
+         cooldown: Rest | None = None, turn: Callable[[int], AbstractContextManager[None]] = _unmarked,
          ) -> tuple[Reason, list[int]]:
-    """Call `run` until the rule says stop, appending one row each; returns the reason and the latencies in ns.
+    """Call `run` until the rule says stop, and append one row each. Return the reason and the latencies in ns.
 
-    Only `run` lies between the two clock readings; the row is written after them, and so is the witness's. turn: a
-    block around both readings, by the number of the turn in its phase.
+    Only `run` is between the two clock readings; the row is written after them, and so is the account's. turn: a block
+    around both readings, by the number of the turn in its phase.
     """
     clock = time.monotonic_ns
     latencies: list[int] = []
@@ -134,15 +139,16 @@ def loop(run: Callable[[], object], descriptor: int, phase: int, stop: Stop, wit
         latencies.append(end - start)
         if witness:
             witness.beside(end)
-        if rest:
-            rest.after(end)
+        if cooldown:
+            cooldown.after(end)
     if witness:
         witness.look()
     return reason, latencies
 
 
 def null_loop() -> dict[str, float]:
-    """Our own weight for a workload of nothing, in ns: what is inside each latency, and what a whole turn costs."""
+    """Return our overhead for a workload of nothing, in ns: the part inside each latency, and the cost of a whole turn.
+    """
     with tempfile.TemporaryFile() as file:
         begin = time.monotonic_ns()
         _, latencies = loop(_nothing, file.fileno(), 1, Stop(NULL_LOOPS))
@@ -156,7 +162,7 @@ def _nothing() -> None:
 
 @contextmanager
 def appending(path: str, new: bool = True) -> Iterator[int]:
-    """A new file, or one that others append to as well, open for rows to be appended."""
+    """Yield a new file, or one that others append to as well, open for rows to be appended."""
     with files.storage(Path(path)):
         descriptor = os.open(path, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if new else os.O_APPEND), 0o644)
         try:
@@ -167,7 +173,7 @@ def appending(path: str, new: bool = True) -> Iterator[int]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """No pause of the interpreter's own inside the block."""
+    """Prevent pauses of the interpreter inside the block."""
     gc.collect()
     gc.disable()
     try:
@@ -176,25 +182,27 @@ def no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _profile(job: Job) -> dict[str, Any]:
-    graphs = _dump(job)
+def _run_profile(job: Job) -> dict[str, Any]:
+    graphs = _dump_graphs(job)
     with markers.phase("load"):
         session = provider.open_session(job, profile_prefix=job.profile)
     run = provider.bind(session, job).run
     for phase, turns in (("warmup", job.warmup), ("measurement", job.iterations)):
+        before = cpu_times.look()
         with markers.phase(phase):
             for number in range(turns):
                 with markers.iteration(number):
                     run()
+    spent = cpu_times.between(before, cpu_times.look())
     start_ns = session.get_profiling_start_time_ns()
     with files.storage(Path(job.profile)):
         Path(session.end_profiling()).replace(job.profile)
     return provider.describe(session) | graphs | {
-        "profiling_start_realtime_ns": start_ns, "events": _categories(Path(job.profile))}
+        "profiling_start_realtime_ns": start_ns, "cpu": spent, "events": _count_categories(Path(job.profile))}
 
 
-def _dump(job: Job) -> dict[str, Any]:
-    """Write the graph as optimised at each level; where that is refused, as it was offered to the provider, and why."""
+def _dump_graphs(job: Job) -> dict[str, Any]:
+    """Write the graph as optimised at each level; if that is refused, as it was offered to the provider, and why."""
     try:
         for level, path in job.dumps.items():
             provider.dump_graph(job, level, path)
@@ -211,8 +219,8 @@ def _dump_offered(job: Job) -> dict[str, Any]:
     return {"offered": True, "offered_absent": None}
 
 
-def _categories(profile: Path) -> dict[str, int]:
-    """How many events of each category the profile holds."""
+def _count_categories(profile: Path) -> dict[str, int]:
+    """Return how many events of each category the profile holds."""
     return dict(Counter(event.get("cat") for event in files.read_json(profile)))
 
 

@@ -1,1 +1,1 @@
-"""Everything on disk: session tables, manifests, baselines, retention."""
+"""Everything on disk: tables, documents, manifests, history, bundles."""

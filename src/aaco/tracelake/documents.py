@@ -1,4 +1,4 @@
-"""Reading and writing the JSON documents of a bundle: each is held against its form (forms/) before it is believed.
+"""Reading and writing the JSON documents of a bundle: each is validated (document_schemas/) before use.
 
 `read` hands out the document itself, not a model of it, so that what it holds beyond its form is shown as it is.
 """
@@ -26,13 +26,18 @@ def read(session: Session, name: str) -> dict[str, Any]:
     return require(session, name) if holds(session, name) else {}
 
 
+def read_held(session: Session, files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the documents that the session has of these files, by the names given with them. Raise BadBundle."""
+    return {name: document for name, file in files.items() if (document := read(session, file))}
+
+
 def some(session: Session, name: str, fields: Collection[str]) -> dict[str, Any]:
-    """Of a document those of these fields that it has, held against its form; the others are not looked at, which for a
+    """Return these fields of a document, as far as it has them, validated; the others are not checked, which for a
     long document is most of the work. Among them must be all that the form requires. Empty where there is no document.
     Raises BadBundle."""
     import msgspec
 
-    from aaco.tracelake.forms import FORMS
+    from aaco.tracelake.document_schemas import form_of
 
     path = session.folder / name
     if not holds(session, name):
@@ -41,16 +46,16 @@ def some(session: Session, name: str, fields: Collection[str]) -> dict[str, Any]
         raw = path.read_bytes()
     try:
         document = msgspec.json.decode(raw, type=dict[str, Any])  # as strict as read_json, in half the time
-        found = {each: document[each] for each in ("schema_version", *fields) if each in document}
-        FORMS[name].model_validate(found)
+        present = {field: document[field] for field in ("schema_version", *fields) if field in document}
+        form_of(name).model_validate(present, context=documents.STORED)
     except (ValidationError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         problem = first_problem(error) if isinstance(error, ValidationError) else first_line(error)
         raise BadBundle(f"{path}: not a {path.stem.replace('_', ' ')}: {problem}", documents.CHECK) from error
-    return found
+    return present
 
 
 def damage(session: Session, name: str) -> Iterator[str]:
-    """A remark where a document that reports do not read, as they make it anew, cannot be read by others either."""
+    """Yield a remark if a document that reports recompute, and so do not read, is damaged."""
     try:
         read(session, name)
     except BadBundle as error:
@@ -60,10 +65,10 @@ def damage(session: Session, name: str) -> Iterator[str]:
 
 def require(session: Session, name: str) -> dict[str, Any]:
     """A document of the bundle that has its form. Raises BadBundle, also where there is none."""
-    from aaco.tracelake.forms import FORMS
+    from aaco.tracelake.document_schemas import form_of
 
     path = session.folder / name
-    return documents.check(path, FORMS[name], path.stem.replace("_", " "))
+    return documents.check(path, form_of(name), path.stem.replace("_", " "))
 
 
 def replace(session: Session, name: str, document: Mapping[str, Any] | None) -> None:
@@ -82,7 +87,7 @@ def remove(session: Session, *names: str) -> None:
 
 
 def as_form(session: Session, name: str, form: type[BaseModel]) -> dict[str, Any] | None:
-    """A document in the fields of a form that lies above this layer; None where there is none. Raises BadBundle."""
+    """Return a document in the fields of a model of a higher layer; None if there is none. Raise BadBundle."""
     if not holds(session, name):
         return None
     path = session.folder / name

@@ -112,15 +112,15 @@ class Index:
 
     def _look(self) -> None:
         """Read what is new or was replaced, and forget what has gone."""
-        known: dict[str, tuple[Stamp, Entry]] = {}
+        entries_by_folder: dict[str, tuple[Stamp, Entry]] = {}
         with files.storage(self._root):
             for path in _folders(self._root):
                 if now := stamp(path):
                     held = self._known.get(path)
-                    known[path] = held if held and held[0] == now else (now, entry(Session(Path(path))))
-        if known != self._known:
-            self._known = known
-            self._by_id = {each.session_id: each for _, (_, each) in sorted(known.items())}
+                    entries_by_folder[path] = held if held and held[0] == now else (now, entry(Session(Path(path))))
+        if entries_by_folder != self._known:
+            self._known = entries_by_folder
+            self._by_id = {each.session_id: each for _, (_, each) in sorted(entries_by_folder.items())}
             self._by_id = dict(reversed(self._by_id.items()))
 
 
@@ -128,14 +128,14 @@ def _folders(root: Path) -> Iterator[str]:
     """The folders that may be sessions: ROOT/<date>/<id>, as core.session.sessions finds them."""
     for day in _inside(str(root)):
         if day.name[:1].isdigit():
-            yield from (each.path for each in _inside(day.path) if not each.name.startswith("."))
+            yield from (child.path for child in _inside(day.path) if not child.name.startswith("."))
 
 
 def _inside(folder: str) -> list[os.DirEntry[str]]:
-    """What lies in a folder; nothing where it has gone, or is none."""
+    """Return the entries of a folder; none if it is gone or not a folder."""
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as scanned:
+            return list(scanned)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -143,10 +143,10 @@ def _inside(folder: str) -> list[os.DirEntry[str]]:
 def stamp(folder: Path | str, name: str = RECORD) -> Stamp | None:
     """What changes whenever a file of a session is replaced, or may be read again; None where there is none."""
     try:
-        found = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for 10,000 of them
+        status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for 10,000 of them
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_ctime_ns, found.st_ino, found.st_size
+    return status.st_ctime_ns, status.st_ino, status.st_size
 
 
 @dataclass(frozen=True)
@@ -163,28 +163,29 @@ class Choice:
     by: str = "created_utc"
     descending: bool = True
 
-    def takes(self, each: Entry) -> bool:
+    def takes(self, entry: Entry) -> bool:
         """Whether a session is among them."""
-        return (self.tag in (None, each.tag) and self.model in (None, each.model)
-                and self.backend in (None, each.backend) and (self.status is None or each.status == self.status)
-                and (self.text is None or self.text in each.session_id or self.text in each.tag) and self._then(each))
+        return (self.tag in (None, entry.tag) and self.model in (None, entry.model)
+                and self.backend in (None, entry.backend) and (self.status is None or entry.status == self.status)
+                and (self.text is None or self.text in entry.session_id or self.text in entry.tag)
+                and self._then(entry))
 
     def of(self, entries: Iterable[Entry]) -> list[Entry]:
         """Those of the entries, sorted; equals stay in the order of their ids."""
-        chosen = sorted(filter(self.takes, entries), key=lambda each: each.session_id, reverse=self.descending)
-        return sorted(chosen, key=self._key, reverse=self.descending)
+        ordered = sorted(filter(self.takes, entries), key=lambda entry: entry.session_id, reverse=self.descending)
+        return sorted(ordered, key=self._key, reverse=self.descending)
 
-    def _key(self, each: Entry) -> str | float:
-        return _time(each) if self.by == "created_utc" else str(getattr(each, self.by))
+    def _key(self, entry: Entry) -> str | float:
+        return _time(entry) if self.by == "created_utc" else str(getattr(entry, self.by))
 
-    def _then(self, each: Entry) -> bool:
+    def _then(self, entry: Entry) -> bool:
         if self.since is None and self.until is None:
             return True
-        created = _time(each)
+        created = _time(entry)
         return ((self.since is None or created >= self.since.timestamp())
                 and (self.until is None or created < self.until.timestamp()))
 
 
-def _time(each: Entry) -> float:
+def _time(entry: Entry) -> float:
     """When it was created, in seconds of the epoch; before everything else where that is not known."""
-    return datetime.fromisoformat(each.created_utc).timestamp() if each.created_utc else float("-inf")
+    return datetime.fromisoformat(entry.created_utc).timestamp() if entry.created_utc else float("-inf")

@@ -1,4 +1,4 @@
-"""Where each thing lies inside a session's folder: the bundle contract, in one place. Tables name their own file."""
+"""Where each thing is inside a session's folder: the bundle contract, in one place. Tables name their own file."""
 
 from __future__ import annotations
 
@@ -34,10 +34,6 @@ DERIVED_METRICS = "metrics/derived_metrics.json"
 BOTTLENECK = "metrics/bottleneck.json"
 TRACE_CHECK = "metrics/trace_check.json"
 GIVEN_LATENCY = "runtime/given_latency.json"  # of an import: how long a step takes without a profiler
-# What further examinations of a session found, by what they asked.
-EXAMINED = {name: f"metrics/{name}.json" for name in
-            ("instructions", "device_work", "kernel_classes", "roofline", "attribution", "products", "critical_path",
-             "fusion", "launch_tax", "stacks", "device_passes")}
 # What an examination of a trace found, by part; those it has nothing to say about are not there.
 TRACE = {name: f"metrics/{name}.json" for name in
          ("timeline", "idle", "launches", "queues", "collectives", "steady_state")}
@@ -54,3 +50,8 @@ EXPECTED = (
     tables.OP_TO_KERNEL_MAP.file, tables.INFERENCE_ITERS.file, SUMMARY, DERIVED_METRICS, BOTTLENECK, BASELINE_REF, DIFF,
     VERDICT, HTML_REPORT, PLOTS,
 )
+
+
+def finding(name: str) -> str:
+    """Return the file of a finding's document."""
+    return f"metrics/{name}.json"

@@ -59,8 +59,8 @@ def renew(session: Session, names: Collection[str]) -> None:
 
 def content(session: Session) -> list[str]:
     """Every file of the bundle, as sorted relative names; session.json and the manifest itself are left out."""
-    found = (path for path in session.folder.rglob("*") if path.is_file() and not path.is_symlink())
-    names = (path.relative_to(session.folder).as_posix() for path in found)
+    files_inside = (path for path in session.folder.rglob("*") if path.is_file() and not path.is_symlink())
+    names = (path.relative_to(session.folder).as_posix() for path in files_inside)
     return sorted(name for name in names if name not in (RECORD, NAME) and not Path(name).name.startswith("."))
 
 
@@ -80,7 +80,7 @@ def check(session: Session) -> dict[str, str]:
 def refuse_damage(session: Session, rewritten: tuple[str, ...] = ()) -> None:
     """Raise BadBundle when a file is not as it was sealed: sealing it again would make the change look original.
 
-    Files below the folders `rewritten` are about to be made anew, so whatever is in them now is not looked at: a
+    Files below the folders `rewritten` are about to be replaced, so their present content is not checked: a
     command that was killed among them can be given again.
     """
     _refuse(session, lambda name: not name.startswith(rewritten))

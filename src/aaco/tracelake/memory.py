@@ -1,4 +1,4 @@
-"""How this process holds memory: given back when it is freed, for work whose peak must not grow with its input."""
+"""Memory of this process: returned to the system when freed, so that the peak does not grow with the input."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def give_back() -> None:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory; 0 where the system does not tell."""
+    """Return this process's resident memory, bytes; 0 if the system does not report it."""
     try:
         return int(_STATM.read_bytes().split()[1]) * _PAGE
     except OSError:

@@ -1,7 +1,7 @@
-"""What a model computed: the outputs of one inference, kept beside its timings so that two sessions can be compared.
+"""What a model computed: the outputs of one inference, kept with its timings so that two sessions can be compared.
 
 A digest of every output is kept, and its elements if there are few, else an evenly spaced sample of them: which ones
-depends on the shape alone, so samples of two sessions hold the same elements. Imported by the measured process: light.
+depends only on the shape, so samples of two sessions hold the same elements. Imported by the measured process: light.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class Output:
 def keep(path: Path, produced: Sequence[Produced]) -> list[dict[str, Any]]:
     """Write the elements that are kept; returns the facts of every output, in order. Raises StorageError."""
     left, facts, arrays = BUDGET, [], {}
-    for index, one in enumerate(produced):
-        if one.array is None:
-            facts.append({"name": one.name, "dtype": one.dtype, "shape": None, "elements": None, "sha256": None,
-                          "not_finite": None, "kept": 0, "why_not_kept": one.why_not})
+    for index, output in enumerate(produced):
+        if output.array is None:
+            facts.append({"name": output.name, "dtype": output.dtype, "shape": None, "elements": None, "sha256": None,
+                          "not_finite": None, "kept": 0, "why_not_kept": output.why_not})
             continue
-        values = _sample(one.array, min(LIMIT, left))
+        values = _sample(output.array, min(LIMIT, left))
         left -= len(values)
         arrays[f"output_{index}"] = values
-        facts.append(_facts(one, one.array, len(values)))
+        facts.append(_facts(output, output.array, len(values)))
     files.write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
     return facts
 
@@ -95,10 +95,10 @@ def digest(array: NDArray[Any]) -> str:
     return state.hexdigest()
 
 
-def _facts(one: Produced, array: NDArray[Any], kept: int) -> dict[str, Any]:
+def _facts(output: Produced, array: NDArray[Any], kept: int) -> dict[str, Any]:
     counted = np.issubdtype(array.dtype, np.inexact)
     why = "" if kept or not array.size else f"the {BUDGET:,} elements that are kept of a run were used up before"
-    return {"name": one.name, "dtype": one.dtype, "shape": list(array.shape), "elements": array.size,
+    return {"name": output.name, "dtype": output.dtype, "shape": list(array.shape), "elements": array.size,
             "sha256": digest(array), "kept": kept, "why_not_kept": why,
             "not_finite": int(array.size - np.isfinite(array).sum()) if counted else None}
 

@@ -1,6 +1,6 @@
-"""Reading a session's tables: a piece at a time, a stretch of time, or whole; and `Session`, which offers all of it.
+"""Reading a session's tables: a piece at a time, a stretch of time, or whole; `QueryableSession` offers all of it.
 
-A table lies in its order of time, in row groups that know the times they span, so a stretch of it costs what it holds.
+A table is in order of time, in row groups that know their time span, so reading a stretch costs only its size.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from aaco.core import session as folders
 from aaco.core import tables
 from aaco.core.errors import UsageError
+from aaco.core.session import Session
 from aaco.core.tables import INFERENCE_ITERS, KERNEL_GROUPS, KERNELS, TableSpec
 from aaco.tracelake import store
 from aaco.tracelake.memory import give_back
@@ -26,7 +26,7 @@ Rule = Literal["iqr", "mad", "z"]
 
 
 @dataclass(frozen=True)
-class Part(folders.Session):
+class SessionPart(Session):
     """A session of whose kernels, copies and calls those are read that start from start_ns to end_ns, or belong to an
     inference. What is counted without reading (`rows`) is the whole table; ids are those of the whole table, too."""
 
@@ -43,79 +43,79 @@ class Slice:
     tables: Mapping[str, pa.Table]
 
 
-def batches(session: folders.Session, spec: TableSpec, columns: Sequence[str] | None = None
+def batches(session: Session, spec: TableSpec, columns: Sequence[str] | None = None
             ) -> Iterator[pa.RecordBatch]:
-    """The table's rows in its order, a row group at a time; nothing where the session lacks the table.
+    """The table's rows in its order, a row group at a time; nothing if the session does not have the table.
 
-    columns: those wanted, all by default. Of a Part only its rows. NAME columns are dictionary-encoded; in a session
-    that was imported, all batches have the same dictionary. Raises BadBundle.
+    columns: all by default. Of a SessionPart only its rows. NAME columns are dictionary-encoded; in an
+    imported session all batches have the same dictionary. Raises BadBundle.
     """
     if not store.holds(session, spec):
         return
-    wanted = list(spec.columns if columns is None else columns)
+    names = list(spec.columns if columns is None else columns)
     with store.opened(session, spec) as file:
         for group in range(file.num_row_groups):
-            yield _of_part(session, file, spec, group, wanted)
+            yield _of_part(session, file, spec, group, names)
             give_back()
 
 
-def names(session: folders.Session, spec: TableSpec, column: str) -> list[str]:
+def names(session: Session, spec: TableSpec, column: str) -> list[str]:
     """The dictionary of a NAME column, by code. Raises BadBundle."""
     first = next(batches(session, spec, [column]), None)
     return [] if first is None else [str(name) for name in first.column(0).dictionary.to_pylist()]
 
 
-def rows(session: folders.Session, spec: TableSpec) -> int:
-    """How many rows the table has; 0 where the session lacks it. Raises BadBundle."""
+def rows(session: Session, spec: TableSpec) -> int:
+    """Return how many rows the table has; 0 if the session does not have it. Raise BadBundle."""
     if not store.holds(session, spec):
         return 0
     with store.opened(session, spec) as file:
         return int(file.metadata.num_rows)
 
 
-def rows_within(session: folders.Session, spec: TableSpec) -> int:
-    """How many rows `batches` gives: of a Part those of it. Raises BadBundle."""
-    if not isinstance(session, Part):
+def rows_within(session: Session, spec: TableSpec) -> int:
+    """How many rows `batches` gives: of a SessionPart those of it. Raises BadBundle."""
+    if not isinstance(session, SessionPart):
         return rows(session, spec)
     return sum(batch.num_rows for batch in batches(session, spec, [time_column(spec)]))
 
 
-def has_values(session: folders.Session, spec: TableSpec, column: str) -> bool:
-    """Whether any row has a value in the column, told without reading it. Raises BadBundle."""
+def has_values(session: Session, spec: TableSpec, column: str) -> bool:
+    """Return whether any row has a value in the column, without reading it. Raise BadBundle."""
     if not store.holds(session, spec):
         return False
     with store.opened(session, spec) as file:
         at = file.schema_arrow.get_field_index(column)
         groups = [file.metadata.row_group(group) for group in range(file.num_row_groups if at >= 0 else 0)]
-        known = [(group.column(at).statistics, group.num_rows) for group in groups]
-        return any(found is None or found.null_count < count for found, count in known)
+        statistics_by_group = [(group.column(at).statistics, group.num_rows) for group in groups]
+        return any(statistics is None or statistics.null_count < count for statistics, count in statistics_by_group)
 
 
-def slices(session: folders.Session, columns_by_table: Mapping[str, Sequence[str]]) -> Iterator[Slice]:
+def slices(session: Session, columns_by_table: Mapping[str, Sequence[str]]) -> Iterator[Slice]:
     """Stretches of time that tile the whole capture, each with the rows of the tables that start in it.
 
-    columns_by_table: the columns wanted, by table name. A slice ends where a row group of some table does, so it holds
+    columns_by_table: the columns to read, by table name. A slice ends where a row group of some table does, so it holds
     about a row group of each at most. Rows without a start are in no slice. Raises BadBundle.
     """
     readers = {name: _Reader(session, tables.ALL[name], list(columns)) for name, columns in columns_by_table.items()}
-    known = [times for reader in readers.values() for times in reader.times]
-    start = min((first for first, _ in known), default=0)
-    for last in sorted({last for _, last in known}):
+    spans = [times for reader in readers.values() for times in reader.times]
+    start = min((first for first, _ in spans), default=0)
+    for last in sorted({last for _, last in spans}):
         if last >= start:
             yield Slice(start, last + 1, {name: reader.until(last + 1) for name, reader in readers.items()})
             give_back()
             start = last + 1
 
 
-def untimed(session: folders.Session, spec: TableSpec, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def untimed(session: Session, spec: TableSpec, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows without a start, which no slice holds, a row group at a time. Raises BadBundle."""
     if not store.holds(session, spec):
         return
     begin = time_column(spec)
     with store.opened(session, spec) as file:
         for group in range(file.num_row_groups):
-            known = file.metadata.row_group(group).column(file.schema_arrow.get_field_index(begin)).statistics
-            if known is None or not known.has_null_count or known.null_count:
+            statistics = file.metadata.row_group(group).column(file.schema_arrow.get_field_index(begin)).statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
                 batch = _batch(file, spec, group, [begin, *columns])
                 yield _only(batch.filter(batch.column(0).is_null()), columns)
 
@@ -123,7 +123,7 @@ def untimed(session: folders.Session, spec: TableSpec, columns: Sequence[str]) -
 class _Reader:
     """Reads a table forward in time, a row group at a time."""
 
-    def __init__(self, session: folders.Session, spec: TableSpec, columns: list[str]) -> None:
+    def __init__(self, session: Session, spec: TableSpec, columns: list[str]) -> None:
         self._session, self._spec, self._columns = session, spec, columns
         self._time = time_column(spec)
         self._held: pa.RecordBatch | None = None
@@ -141,8 +141,8 @@ class _Reader:
             self._held = batch.slice(cut) if cut < batch.num_rows else None
             if self._held is not None:
                 break
-        wanted = [[_only(part, self._columns)] for part in parts] or [[_only(self._nothing(), self._columns)]]
-        return pa.Table.from_batches([batch for each in wanted for batch in each])
+        selected = [[_only(part, self._columns)] for part in parts] or [[_only(self._nothing(), self._columns)]]
+        return pa.Table.from_batches([batch for group in selected for batch in group])
 
     def _next(self) -> pa.RecordBatch:
         with store.opened(self._session, self._spec, self._metadata) as file:
@@ -155,9 +155,9 @@ class _Reader:
 
 
 class Tables(Mapping[str, pa.Table]):
-    """A session's tables that have rows, each read when it is first asked for."""
+    """A session's tables that have rows, each read on first access."""
 
-    def __init__(self, session: folders.Session) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._rows = {name: rows(session, spec) for name, spec in tables.ALL.items()}
         self._read: dict[str, pa.Table] = {}
@@ -183,30 +183,30 @@ class Tables(Mapping[str, pa.Table]):
         return self._rows.get(name, 0)
 
 
-class Session(folders.Session):
-    """A session with its tables to ask. `aaco.Session.open(folder)`."""
+class QueryableSession(Session):
+    """A session with its tables to ask. Its public name is `aaco.Session`: `aaco.Session.open(folder)`."""
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A whole table, or the columns named; no rows where the session lacks it. Raises UsageError, BadBundle."""
+        """Return a whole table or the named columns; no rows if it does not exist. Raise UsageError, BadBundle."""
         spec = _spec(name, columns or ())
-        wanted = list(spec.columns if columns is None else columns)
-        found = list(batches(self, spec, wanted))
-        return pa.Table.from_batches(found) if found else spec.build().select(wanted)
+        names = list(spec.columns if columns is None else columns)
+        read = list(batches(self, spec, names))
+        return pa.Table.from_batches(read) if read else spec.build().select(names)
 
     def page(self, name: str, columns: Sequence[str] | None, offset: int, limit: int) -> pa.Table:
-        """Some rows of a table in its order; reads only the row groups they lie in. Raises UsageError, BadBundle."""
+        """Return some rows of a table in order; read only their row groups. Raise UsageError, BadBundle."""
         spec = _spec(name, columns or ())
-        wanted = list(spec.columns if columns is None else columns)
+        names = list(spec.columns if columns is None else columns)
         parts, end, first = [], offset + limit, 0
         if store.holds(self, spec):
             with store.opened(self, spec) as file:
                 for group in range(file.num_row_groups):
                     count = file.metadata.row_group(group).num_rows
                     if first < end and first + count > offset:
-                        batch = _batch(file, spec, group, wanted)
+                        batch = _batch(file, spec, group, names)
                         parts.append(batch.slice(max(offset - first, 0), end - max(offset, first)))
                     first += count
-        return pa.Table.from_batches(parts).unify_dictionaries() if parts else spec.build().select(wanted)
+        return pa.Table.from_batches(parts).unify_dictionaries() if parts else spec.build().select(names)
 
     @property
     def latency(self) -> NDArray[np.float64]:
@@ -243,21 +243,21 @@ class Session(folders.Session):
 
     def window(self, start_ns: int, end_ns: int, name: str = KERNELS.name, columns: Sequence[str] | None = None
                ) -> pa.Table:
-        """The rows of a table that lie in [start_ns, end_ns) at least in part, also those that began before it.
+        """Return the rows that overlap [start_ns, end_ns), also those that began before it.
 
         Reads only the row groups that reach into the window. Raises UsageError, BadBundle.
         """
         spec = _spec(name, columns or ())
-        wanted = list(spec.columns if columns is None else columns)
+        names = list(spec.columns if columns is None else columns)
         begin, end = time_column(spec), end_column(spec)
         parts = []
         if store.holds(self, spec):
             with store.opened(self, spec) as file:
                 for group, (first, last) in _spans(self, spec, begin, end)[1].items():
                     if first < end_ns and last >= start_ns:
-                        batch = _batch(file, spec, group, [begin, end, *wanted])
-                        parts.append(_only(batch.filter(_inside(batch, start_ns, end_ns)), wanted, skip=2))
-        return pa.Table.from_batches(parts) if parts else spec.build().select(wanted)
+                        batch = _batch(file, spec, group, [begin, end, *names])
+                        parts.append(_only(batch.filter(_inside(batch, start_ns, end_ns)), names, skip=2))
+        return pa.Table.from_batches(parts) if parts else spec.build().select(names)
 
     def outliers(self, rule: Rule = "iqr") -> pa.Table:
         """The kernel executions that took much longer or shorter than others of their name, the farthest first.
@@ -328,7 +328,7 @@ def _spec(name: str, columns: Sequence[str]) -> TableSpec:
     return spec
 
 
-def _spans(session: folders.Session, spec: TableSpec, begin: str, end: str,
+def _spans(session: Session, spec: TableSpec, begin: str, end: str,
            ) -> tuple[pq.FileMetaData | None, dict[int, tuple[int, int]]]:
     """The metadata of the table's file, and of each row group with times the first `begin` and last `end` in it."""
     if not store.holds(session, spec):
@@ -347,24 +347,24 @@ def _span(group: pq.RowGroupMetaData, begin: int, end: int) -> tuple[int, int] |
     return first.min, max(last.max if last is not None and last.has_min_max else first.max, first.max)
 
 
-def _batch(file: pq.ParquetFile, spec: TableSpec, group: int, wanted: Sequence[str]) -> pa.RecordBatch:
-    """The wanted columns of a row group, null where an older table lacks them."""
-    unique = list(dict.fromkeys(wanted))
-    known = set(file.schema_arrow.names)
-    there = file.read_row_group(group, [name for name in unique if name in known])
+def _batch(file: pq.ParquetFile, spec: TableSpec, group: int, names: Sequence[str]) -> pa.RecordBatch:
+    """Return columns of a row group, null if an older table does not have them."""
+    unique = list(dict.fromkeys(names))
+    stored = set(file.schema_arrow.names)
+    there = file.read_row_group(group, [name for name in unique if name in stored])
     fitting = spec.conform(there, spec.file, unique)
-    whole = [fitting[name].combine_chunks() for name in wanted]
-    return pa.RecordBatch.from_arrays(whole, names=list(wanted))
+    whole = [fitting[name].combine_chunks() for name in names]
+    return pa.RecordBatch.from_arrays(whole, names=list(names))
 
 
-def _of_part(session: folders.Session, file: pq.ParquetFile, spec: TableSpec, group: int, wanted: Sequence[str]
+def _of_part(session: Session, file: pq.ParquetFile, spec: TableSpec, group: int, names: Sequence[str]
              ) -> pa.RecordBatch:
-    """The wanted columns of a row group's rows, of a part of a session those that are in it."""
-    if not isinstance(session, Part) or spec.name not in tables.OF_INFERENCES:
-        return _batch(file, spec, group, wanted)
+    """Return columns of a row group; for a part of a session only its rows."""
+    if not isinstance(session, SessionPart) or spec.name not in tables.OF_INFERENCES:
+        return _batch(file, spec, group, names)
     asked = [name for name in ("t_start_ns", "iteration") if name in spec.columns]
-    batch = _batch(file, spec, group, list(dict.fromkeys([*asked, *wanted])))
-    return tables.started_in(batch, session.start_ns, session.end_ns).select(list(wanted))
+    batch = _batch(file, spec, group, list(dict.fromkeys([*asked, *names])))
+    return tables.started_in(batch, session.start_ns, session.end_ns).select(list(names))
 
 
 def _only(batch: pa.RecordBatch, columns: Sequence[str], skip: int = 1) -> pa.RecordBatch:

@@ -1,11 +1,9 @@
-"""A capture's own file, kept in the session: text only, with every credential in it withheld."""
+"""A capture's own file, kept in the session: text only, with every credential in it redacted."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -13,18 +11,15 @@ import pyarrow as pa
 
 from aaco.core import files
 from aaco.core.errors import BadCapture
-from aaco.tracelake import text
+from aaco.core.redaction.columns import redact_column
+from aaco.core.redaction.pieces import safe_cut, split_records
 
 BLOCK = 1 << 20
-LONGEST = 16 << 20  # a stretch without any end of a record is cut after this
 GZIP = b"\x1f\x8b"
-_RECORD = re.compile(r"\},|\n")
-_KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 
 
 def is_text(path: Path) -> bool:
-    """Whether the file, unzipped if it is gzip, begins as text: binary formats cannot be redacted. Raises BadCapture.
-    """
+    """Return whether the file, unzipped if it is gzip, begins as text; no other can be redacted. Raise BadCapture."""
     try:
         with _opened(path) as file:
             head = file.read(1 << 16)
@@ -36,8 +31,8 @@ def is_text(path: Path) -> bool:
     return b"\0" not in head
 
 
-def keep(source: Path, target: Path) -> None:
-    """Copy a text file without its credentials, zipped where it was. Memory: a few records. Raises StorageError."""
+def write_redacted(source: Path, target: Path) -> None:
+    """Copy a text file without its credentials, zipped where it was. Memory: a few records. Raise StorageError."""
     with source.open("rb") as file:
         zipped = file.read(2) == GZIP
 
@@ -57,36 +52,17 @@ def _copy(source: Path, target: IO[bytes] | gzip.GzipFile) -> None:
     with _opened(source) as file:
         while block := file.read(BLOCK):
             held += decoder.decode(block)
-            cut = _cut(held)
-            target.write(_redacted(held[:cut]))
+            cut = safe_cut(held)
+            target.write(_redact_records(held[:cut]))
             held = held[cut:]
-    target.write(_redacted(held + decoder.decode(b"", final=True)))
+    target.write(_redact_records(held + decoder.decode(b"", final=True)))
 
 
-def _cut(held: str) -> int:
-    """Where the text may be cut so that no credential is: after a record, and not inside a private key."""
-    if len(held) > LONGEST:
-        return len(held)
-    ends = max(held.rfind("\n"), held.rfind("},") + 1) + 1
-    key = held.rfind(_KEY_BEGIN, 0, ends)
-    return key if key >= 0 and held.find(_KEY_END, key, ends) < 0 else ends
-
-
-def _redacted(content: str) -> bytes:
-    """Record by record, of which only the few that look like it are searched closely."""
+def _redact_records(content: str) -> bytes:
+    """Redact record by record: only the few that look like it are searched closely."""
     plain = content.encode(errors="surrogateescape").decode(errors="replace")
-    kept = text.redacted(pa.chunked_array([pa.array(list(_records(plain)), pa.string())]))
-    return "".join(kept.to_pylist()).encode()
-
-
-def _records(content: str) -> Iterator[str]:
-    start = 0
-    for end in _RECORD.finditer(content):
-        key = content.find(_KEY_BEGIN, start, end.end())
-        if key < 0 or content.find(_KEY_END, key, end.end()) >= 0:
-            yield content[start:end.end()]
-            start = end.end()
-    yield content[start:]
+    records = redact_column(pa.chunked_array([pa.array(list(split_records(plain)), pa.string())]))
+    return "".join(records.to_pylist()).encode()
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import LATEST, Session, sessions
-from aaco.tracelake import baselines
+from aaco.tracelake.history import baselines
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ def choose(root: Path, max_sessions: int, max_age_days: int, kept: Collection[st
            now: datetime | None = None) -> list[Removal]:
     """Sessions beyond the newest `max_sessions` or older than `max_age_days`, oldest last.
 
-    Never chosen: one that runs, one whose id is in `kept`, one that a baseline file holds of which it knows itself, and
-    one whose record cannot be read, because what cannot be understood is not ours to delete.
+    Never chosen: one that runs, one whose id is in `kept`, one in a baseline file that its record names, and
+    one whose record cannot be read, because what cannot be understood must not be deleted.
     """
     now = now or datetime.now(UTC)
-    found = [session for session in sessions(root) if _readable(session)]
+    readable = [session for session in sessions(root) if _readable(session)]
     removals = []
-    for rank, session in enumerate(found):
+    for rank, session in enumerate(readable):
         age = now - datetime.fromisoformat(session.record.created_utc)
         why = _why(rank, age, max_sessions, max_age_days)
         held = {session.id, session.record.session_id} & set(kept)  # a renamed folder is still that session
@@ -68,7 +68,7 @@ def _why(rank: int, age: timedelta, max_sessions: int, max_age_days: int) -> str
 
 
 def stores(root: Path, store: Path) -> list[Path]:
-    """The folders whose baselines may refer to sessions under `root`: the one that is set, and the one beside them.
+    """Return the folders of baselines for sessions under `root`: the configured one, and the one next to them.
 
     Where the command is given decides neither of the latter: a project's baselines are beside its sessions.
     """
@@ -76,7 +76,7 @@ def stores(root: Path, store: Path) -> list[Path]:
 
 
 def _is_kept(session: Session) -> bool:
-    """Whether a baseline file that the session knows of holds it, or cannot tell."""
+    """Return whether a baseline file that the session names holds it or cannot be read."""
     names = {session.id, session.record.session_id}
     return any(baselines.holds(Path(path), name) for path in session.record.kept_by for name in names)
 

@@ -1,4 +1,4 @@
-"""SQL over sessions' tables: DuckDB behind walls, with one door that only opens inwards, to the tables' Parquet files.
+"""SQL over sessions' tables: DuckDB in a sandbox that may read the tables' Parquet files and nothing else.
 
 The walls: a query is a single SELECT; no file can be touched but those of the tables; the configuration is locked;
 memory, threads and the room for what does not fit in memory are bounded.
@@ -65,7 +65,7 @@ class Answer:
 def ask(sessions: Sequence[Session], query: str, memory: str = MEMORY, sealed: bool = True) -> Iterator[Answer]:
     """Ask the sessions' tables. Each is a view with a column session_id; `events` is everything that has a time.
 
-    sealed: whether the tables must be as they were sealed; not while they are written anew, before the next seal.
+    sealed: whether the tables must match the seal; False while they are rewritten, before the next seal.
     Raises UsageError for anything but a single SELECT over them, and for one that does not fit the memory limit;
     BadBundle for a table that is not as it was sealed.
     """
@@ -79,9 +79,9 @@ def ask(sessions: Sequence[Session], query: str, memory: str = MEMORY, sealed: b
             _refuse_all_but_select(connection, query)
             _open(connection, sessions, set(re.findall(r"\w+", query.lower())), door, sealed)
             with ThreadPoolExecutor(1) as worker:
-                found = _stoppable(worker, connection, lambda: connection.sql(query).to_arrow_reader(ROWS))
-                following = partial(_stoppable, worker, connection, lambda: next(found, None))
-                yield Answer(found.schema, iter(following, None))
+                reader = _stoppable(worker, connection, lambda: connection.sql(query).to_arrow_reader(ROWS))
+                following = partial(_stoppable, worker, connection, lambda: next(reader, None))
+                yield Answer(reader.schema, iter(following, None))
         except duckdb.Error as error:
             raise UsageError(f"the query: {door.named(first_line(error))}", _remedy(error)) from error
         finally:
@@ -121,7 +121,7 @@ class _Door:
     def named(self, text: str) -> str:
         """The text with the files' own names."""
         return re.sub(re.escape(f"{self._folder}/") + r"\d+\.parquet",
-                      lambda found: str(self.paths.get(found[0], found[0])), text)
+                      lambda match: str(self.paths.get(match[0], match[0])), text)
 
 
 def _refuse_all_but_select(connection: Any, query: str) -> None:
@@ -133,20 +133,20 @@ def _refuse_all_but_select(connection: Any, query: str) -> None:
         raise UsageError(f"the query is {kinds}; only a single SELECT is answered: the lake is read-only", EXAMPLE)
 
 
-def _open(connection: Any, sessions: Sequence[Session], wanted: set[str], door: _Door, sealed: bool) -> None:
-    """Make the views whose names are among the words of the query (all where none is), and lock the door behind them.
+def _open(connection: Any, sessions: Sequence[Session], words: set[str], door: _Door, sealed: bool) -> None:
+    """Create the views that the query names (all if it names none), then forbid file access.
     """
-    named = wanted | (set(EVENT_SOURCES) if EVENTS in wanted else set())
-    chosen = [spec for name, spec in tables.ALL.items() if name in named] or list(tables.ALL.values())
+    named = words | (set(EVENT_SOURCES) if EVENTS in words else set())
+    specs = [spec for name, spec in tables.ALL.items() if name in named] or list(tables.ALL.values())
     held = {spec.name: {session.id: door.add(session.folder / spec.file) for session in sessions
-                        if store.holds(session, spec)} for spec in chosen}
+                        if store.holds(session, spec)} for spec in specs}
     for session in sessions if sealed else ():  # DuckDB does not look at the checksums in the files
-        manifest.refuse_changed(session, [spec.file for spec in chosen])
+        manifest.refuse_changed(session, [spec.file for spec in specs])
     connection.execute(f"SET allowed_paths = {list(door.paths)}")
     connection.execute("SET enable_external_access = false")
-    for spec in chosen:
+    for spec in specs:
         connection.execute(f"CREATE VIEW {spec.name} AS {_view(spec, held[spec.name])}")
-    if set(EVENT_SOURCES) <= {spec.name for spec in chosen}:
+    if set(EVENT_SOURCES) <= {spec.name for spec in specs}:
         connection.execute(f"CREATE VIEW {EVENTS} AS {' UNION ALL '.join(map(_events, EVENT_SOURCES))}")
     connection.execute("SET lock_configuration = true")
 

@@ -80,14 +80,14 @@ def holds(session: Session, spec: TableSpec) -> bool:
 
 
 def read(session: Session, spec: TableSpec) -> pa.Table:
-    """One table, in the spec's columns; columns of an older version that lacks them are null. Raises BadBundle."""
+    """Return one table in the spec's columns; columns that an older version does not have are null. Raise BadBundle."""
     with opened(session, spec) as file:
         return spec.conform(file.read(), str(session.folder / spec.file))
 
 
 @contextmanager
 def opened(session: Session, spec: TableSpec, known: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
-    """The table's file; whatever is wrong with it while it is read becomes a BadBundle.
+    """Open the table's file; any damage found while it is read becomes a BadBundle.
 
     known: its metadata, from when it was opened before: those of a long table take milliseconds to read.
     """
@@ -106,5 +106,5 @@ def opened(session: Session, spec: TableSpec, known: pq.FileMetaData | None = No
 
 def read_all(session: Session) -> dict[str, pa.Table]:
     """Every table present, by name. A table with no rows is left out: empty means not measured."""
-    found = {name: read(session, spec) for name, spec in tables.ALL.items() if holds(session, spec)}
-    return {name: table for name, table in found.items() if table.num_rows}
+    tables_by_name = {name: read(session, spec) for name, spec in tables.ALL.items() if holds(session, spec)}
+    return {name: table for name, table in tables_by_name.items() if table.num_rows}

@@ -1,6 +1,6 @@
-"""Kernel time traced home: to the nodes of a known graph, to the operators and modules of a traced framework.
+"""Attribute kernel time to the nodes of a known graph, or to the operators and modules of a traced framework.
 
-Time is conserved to the ns: the shares of a kernel sum to its duration, whether attributed or not.
+Time is conserved to the ns: the shares of a kernel sum to its duration, attributed or not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Kernels traced to the operator, module and annotation that launched them, in one pass over a framework's trace.
+"""Map kernels to the operator, module and annotation that launched them, in one pass over a framework's trace.
 
-A kernel belongs to its launch by correlation id, a launch to the innermost operator around it on its thread: both are
-facts of the trace, so the method is `exact_span`. A replayed device graph launches many kernels by one call: graphs.py
-joins them to the capture, where that was traced. What is left, and kernels whose launch is not in the trace, is stated
-as of no operator, with the reason. Every kernel with a duration is in the map once, so time is conserved to the ns.
+A kernel belongs to its launch by correlation id, and a launch to the innermost operator around it on its thread. Both
+are facts of the trace, so the method is `exact_span`. One call that replays a device graph launches many kernels;
+graphs.py joins these to the capture if it was traced. The other kernels, and those whose launch is not in the trace,
+have no operator and a reason for it. Every kernel with a duration is in the map once, so time is conserved to the ns.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.attribution.enclosing import CALL_COLUMNS, Around, Enclosing, Is, Line
+from aaco.analytics.attribution.call_context import CALL_COLUMNS, CallContext, CallContexts, CallLine, Is
 from aaco.analytics.attribution.graphs import Graphs, Launched, Replay, kernel_of
 from aaco.analytics.attribution.nodes import EXACT
 from aaco.analytics.attribution.operators import Operators, Signatures, Why
 from aaco.analytics.attribution.phases import Numbers, Phase, Phases, joined, kept, meaning, numbers_of
-from aaco.analytics.calls import Does
-from aaco.analytics.lanes import Ints, Names, integers
-from aaco.analytics.linking import CALL_COLUMNS as LINK_COLUMNS
-from aaco.analytics.linking import Callers, Calls, Linked, Linker
-from aaco.analytics.work import Work
+from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.link_launches import CALL_COLUMNS as LINK_COLUMNS
+from aaco.analytics.streaming.link_launches import Callers, LaunchCalls, Linked, Linker
+from aaco.analytics.streaming.stream_ids import NameIds, integers
+from aaco.analytics.streaming.work import WorkRows
+from aaco.core.arrays import Ints
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, KERNELS, OP_TO_KERNEL_MAP
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -36,30 +37,30 @@ UNDECIDED = -1
 
 
 class Attribution:
-    """One pass over a trace; `feed` gives the map of the kernels that it settles, `operators` at the end the sums."""
+    """One pass over a trace. `feed` returns the map of the kernels that it settles, `operators` the sums at the end."""
 
     def __init__(self) -> None:
         self._callers, self._linker = Callers(), Linker()
-        self._enclosing, self._signatures = Enclosing(), Signatures()
+        self._contexts, self._signatures = CallContexts(), Signatures()
         self._operators = Operators()
-        self._kernels, self._families = Names(), Names()
+        self._kernels, self._families = NameIds(), NameIds()
         self._family_of: Ints = np.zeros(0, np.int64)
         self._texts: dict[int, str] = {}  # arguments of operators that are still open
-        self._phases, self._means = Phases(), np.zeros(0, np.int64)
+        self._phases, self._phase_of_name = Phases(), np.zeros(0, np.int64)
         self._numbers = Numbers(*(np.zeros(0, np.int64) for _ in range(3)))  # of calls that are still open
         self._graphs = Graphs()
         self._replays: dict[int, Replay] = {}  # by graph launch; held only where a capture is known
 
     def feed(self, kernels: pa.Table, api_calls: pa.Table, arguments: pa.Table, until: int | None) -> pa.Table:
-        """The op_to_kernel_map rows of the kernels that can be settled now.
+        """Return the op_to_kernel_map rows of the kernels that can be settled now.
 
-        The rows that start next, each table in start order, with COLUMNS; arguments: the rows of call_arguments of
-        these calls, by call_id. until: later rows start at or after it; None: there are none.
+        kernels, api_calls: the rows that start next, in start order, with COLUMNS. arguments: the call_arguments rows
+        of these calls, by call_id. until: later rows start at or after it; None: there are none.
         """
-        line = self._enclosing.line(api_calls)
-        around = self._place(line, self._enclosing.around(line), arguments)
+        line = self._contexts.line(api_calls)
+        around = self._place(line, self._contexts.around(line), arguments)
         calls = self._callers.calls(api_calls, line.carried + np.arange(api_calls.num_rows))
-        launches = calls.part <= Does.FILL
+        launches = calls.part <= CallKind.FILL
         tag = calls.tag.copy()
         tag[launches] = self._launching(line, around, calls.tag[launches], calls.part[launches], arguments)
         self._note_captured(api_calls, line, around, calls, tag, arguments)
@@ -67,59 +68,60 @@ class Attribution:
         linked = self._linker.feed(self._work(kernels), replace(calls, tag=tag), until)
         return self._settle(linked) if linked else OP_TO_KERNEL_MAP.build()
 
-    def _place(self, line: Line, around: Around, arguments: pa.Table) -> Around:
-        """What lies around the calls, with phases where the trace has a way back."""
-        names = self._enclosing.names.known
-        new = [meaning(name) for name in names[len(self._means):]]
-        self._means = np.concatenate([self._means, np.array(new, np.int64)])
-        if not (self._means == Phase.BACKWARD).any():
+    def _place(self, line: CallLine, around: CallContext, arguments: pa.Table) -> CallContext:
+        """Return the context of the calls, with phases if the trace has a backward pass."""
+        names = self._contexts.names.known
+        phases = [meaning(name) for name in names[len(self._phase_of_name):]]
+        self._phase_of_name = np.concatenate([self._phase_of_name, np.array(phases, np.int64)])
+        if not (self._phase_of_name == Phase.BACKWARD).any():
             return around
         self._numbers = joined(self._numbers, numbers_of(arguments))
-        return self._phases.placed(line, around, self._means, self._numbers)
+        return self._phases.placed(line, around, self._phase_of_name, self._numbers)
 
     def untimed(self, kernels: pa.Table) -> pa.Table:
-        """The map of kernels without a start, which are in no slice."""
+        """Return the map of kernels without a start, which are in no slice."""
         work = self._work(kernels)
         return self._mapped(work, self._operators.nowhere(work.capture, Why.NO_START))
 
     def rest(self) -> pa.Table:
-        """What can be settled only when all has been fed: to be asked once, before `operators`."""
-        nothing = {spec.name: spec.build().select(COLUMNS[spec.name]) for spec in (KERNELS, API_CALLS)}
-        last = self.feed(nothing["kernels"], nothing["api_calls"], CALL_ARGUMENTS.build(), None)
+        """Return the map rows that need the whole trace. Call it once, after the last `feed` and before `operators`."""
+        empty = {spec.name: spec.build().select(COLUMNS[spec.name]) for spec in (KERNELS, API_CALLS)}
+        last = self.feed(empty["kernels"], empty["api_calls"], CALL_ARGUMENTS.build(), None)
         return pa.concat_tables([last, *(self._replayed(replay) for replay in self._replays.values())])
 
     def operators(self) -> pa.Table:
-        """The operators table, the longest on the device first."""
-        return self._operators.table(self._enclosing.names.known, self._enclosing.path, self._signatures.known,
+        """Return the operators table, the longest on the device first."""
+        return self._operators.table(self._contexts.names.known, self._contexts.path, self._signatures.known,
                                      self._families.known)
 
-    def _launching(self, line: Line, around: Around, places: Ints, part: Ints, arguments: pa.Table) -> Ints:
-        """The operator's row of each launching call, by its place in the line."""
+    def _launching(self, line: CallLine, around: CallContext, places: Ints, part: Ints, arguments: pa.Table) -> Ints:
+        """Return the operator's row of each launching call, by its place in the line."""
         operator = around.operator[places]
         owners = np.unique(operator[operator >= 0])
         fresh = owners[line.row[owners] == UNDECIDED]
         signature = self._signatures.numbers(self._arguments(line.id[fresh], arguments))
         line.row[fresh] = self._operators.rows(line, around, fresh, signature)
-        alone = np.where(part == Does.GRAPH, Why.REPLAYED, Why.NO_OPERATOR)
-        of_none = self._operators.outside(line, around, places, alone)
-        return np.where((operator >= 0) & (part != Does.GRAPH), np.append(line.row, -1)[operator], of_none)
+        reasons = np.where(part == CallKind.GRAPH, Why.REPLAYED, Why.NO_OPERATOR)
+        of_none = self._operators.outside(line, around, places, reasons)
+        return np.where((operator >= 0) & (part != CallKind.GRAPH), np.append(line.row, -1)[operator], of_none)
 
     def _arguments(self, ids: Ints, arguments: pa.Table) -> list[str | None]:
-        """The arguments of calls, as text: of this slice, or of calls that began before it."""
-        known = integers(arguments["call_id"])
-        at = np.searchsorted(known, ids)
-        there = at < len(known)
-        there[there] = known[at[there]] == ids[there]
-        found = iter(arguments["arguments"].take(pa.array(at[there])).to_pylist())
-        return [next(found) if here else self._texts.get(key) for key, here in zip(ids.tolist(), there, strict=True)]
+        """Return the arguments of calls as text, from this slice or from the calls that are still open."""
+        sorted_ids = integers(arguments["call_id"])
+        places = np.searchsorted(sorted_ids, ids)
+        is_there = places < len(sorted_ids)
+        is_there[is_there] = sorted_ids[places[is_there]] == ids[is_there]
+        texts = iter(arguments["arguments"].take(pa.array(places[is_there])).to_pylist())
+        return [next(texts) if is_here else self._texts.get(key)
+                for key, is_here in zip(ids.tolist(), is_there, strict=True)]
 
-    def _close(self, line: Line, around: Around, arguments: pa.Table, until: int | None) -> None:
+    def _close(self, line: CallLine, around: CallContext, arguments: pa.Table, until: int | None) -> None:
         """Settle the operators that have ended: their calls and their host time."""
         operators = np.flatnonzero((line.kind == Is.OPERATOR) & (np.arange(len(line)) >= line.carried))
         inside = operators[around.above[operators] >= 0]
         np.add.at(line.inner, around.above[inside], line.end[inside] - line.start[inside])
-        closed = self._enclosing.keep(line, until) & (line.kind == Is.OPERATOR)
-        self._numbers = kept(self._numbers, self._enclosing.open_ids)
+        closed = self._contexts.keep(line, until) & (line.kind == Is.OPERATOR)
+        self._numbers = kept(self._numbers, self._contexts.open_ids)
         silent = np.flatnonzero(closed & (line.row == UNDECIDED))
         line.row[silent] = self._operators.rows(line, around, silent, np.full(len(silent), -1))
         ended = np.flatnonzero(closed)
@@ -128,33 +130,33 @@ class Attribution:
         texts = self._arguments(waiting, arguments)
         self._texts = {key: text for key, text in zip(waiting.tolist(), texts, strict=True) if text is not None}
 
-    def _work(self, kernels: pa.Table) -> Work:
-        """The kernels with a duration, as the linker takes them."""
+    def _work(self, kernels: pa.Table) -> WorkRows:
+        """Return the kernels with a duration, as the linker takes them."""
         self._learn(kernels)
         timed = kernels.filter(kernels["dur_ns"].is_valid())
         start, length = integers(timed["t_start_ns"]), integers(timed["dur_ns"])
         zero = np.zeros(len(start), np.int64)
-        return Work(start, start + length, zero, zero, zero, integers(timed["capture"]),
-                    integers(timed["correlation_id"]), self._kernels.numbers(timed["kernel_name"]),
-                    integers(timed["kernel_id"]), integers(timed["graph_node_id"]))  # carried as the iteration
+        return WorkRows(start, start + length, zero, zero, zero, integers(timed["capture"]),
+                        integers(timed["correlation_id"]), self._kernels.numbers(timed["kernel_name"]),
+                        integers(timed["kernel_id"]), integers(timed["graph_node_id"]))  # carried as the iteration
 
     def _learn(self, kernels: pa.Table) -> None:
         """Remember the family of each kernel name."""
         name, family = self._kernels.numbers(kernels["kernel_name"]), self._families.numbers(kernels["family"])
         self._family_of = np.concatenate([self._family_of, np.full(len(self._kernels) - len(self._family_of), -1)])
-        known = (name >= 0) & (family >= 0)
-        self._family_of[name[known]] = family[known]
+        is_named = (name >= 0) & (family >= 0)
+        self._family_of[name[is_named]] = family[is_named]
 
     def _settle(self, linked: Linked) -> pa.Table:
         row = linked.call.tag.copy()
         lost = linked.number < 0
         row[lost] = self._operators.nowhere(linked.work.capture[lost], Why.NO_LAUNCH)
-        replayed = ~lost & (linked.call.part == Does.GRAPH) & bool(self._graphs)
+        replayed = ~lost & (linked.call.part == CallKind.GRAPH) & bool(self._graphs)
         for at in np.flatnonzero(replayed).tolist():
             self._hold(linked, at)
         return self._mapped(linked.work.take(~replayed), row[~replayed])
 
-    def _mapped(self, work: Work, row: Ints) -> pa.Table:
+    def _mapped(self, work: WorkRows, row: Ints) -> pa.Table:
         return self._rows(work.kernel_id, work.name, work.end - work.start, row)
 
     def _rows(self, kernel_id: Ints, name: Ints, length: Ints, row: Ints) -> pa.Table:
@@ -165,22 +167,22 @@ class Attribution:
         return OP_TO_KERNEL_MAP.build(kernel_id=kernel_id, method=method.dictionary_encode(), share_ns=length,
                                       operator_id=row, confidence=pc.if_else(exact, 1.0, pa.scalar(None, pa.float64())))
 
-    def _note_captured(self, api_calls: pa.Table, line: Line, around: Around, calls: Calls, tag: Ints,
+    def _note_captured(self, api_calls: pa.Table, line: CallLine, around: CallContext, calls: LaunchCalls, tag: Ints,
                        arguments: pa.Table) -> None:
-        """Remember what was launched while a stream was captured."""
+        """Remember the launches made while a stream was captured."""
         marks = self._callers.marks(api_calls)
-        launches = np.flatnonzero(calls.part == Does.LAUNCH)
-        some = launches[self._graphs.inside(calls.thread[launches], calls.start[launches], marks)]
-        if not len(some) and not marks:
+        launches = np.flatnonzero(calls.part == CallKind.LAUNCH)
+        captured = launches[self._graphs.inside(calls.thread[launches], calls.start[launches], marks)]
+        if not len(captured) and not marks:
             return
-        places = calls.tag[some]
+        places = calls.tag[captured]
         owner = np.where(around.operator[places] >= 0, line.id[around.operator[places]], -1)
         texts = self._arguments(line.id[places], arguments)
-        self._graphs.feed(Launched(calls.start[some], calls.thread[some], calls.capture[some], tag[some], owner,
-                                   [kernel_of(text) for text in texts]), marks)
+        self._graphs.feed(Launched(calls.start[captured], calls.thread[captured], calls.capture[captured],
+                                   tag[captured], owner, [kernel_of(text) for text in texts]), marks)
 
     def _hold(self, linked: Linked, at: int) -> None:
-        """Keep a replayed kernel until all of its replay are there."""
+        """Keep a replayed kernel until its whole replay has come."""
         number = int(linked.number[at])
         if number not in self._replays:
             self._replays[number] = Replay(int(linked.work.capture[at]), int(linked.call.tag[at]))
@@ -191,7 +193,7 @@ class Attribution:
         replay.nodes.append(int(linked.work.iteration[at]))
 
     def _replayed(self, replay: Replay) -> pa.Table:
-        """The map of one replay's kernels."""
+        """Return the map of one replay's kernels."""
         ids, names, lengths = replay.ordered()
         graph, proved = self._graphs.of_replay(replay.capture, [self._kernels.known[name] if name >= 0 else None
                                                                 for name in names.tolist()])

@@ -1,4 +1,4 @@
-"""The operators table while it is summed: a row per operator, place in the program and signature."""
+"""Sum the operators table: a row per operator, place in the program and signature."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.attribution.enclosing import Around, Line
+from aaco.analytics.attribution.call_context import CallContext, CallLine
 from aaco.analytics.attribution.nodes import UNATTRIBUTED
 from aaco.analytics.attribution.phases import NAMES, Phase
-from aaco.analytics.lanes import NONE, Ints, Keys, grow
+from aaco.analytics.streaming.stream_ids import NONE, TupleIds, grow
+from aaco.core.arrays import Ints
 from aaco.core.tables import OPERATORS
 
 MOST_SIGNATURES = 1 << 17  # later ones count as not recorded: a hostile trace may give each call its own
@@ -21,8 +22,9 @@ NO_COST = "not modelled"
 
 
 class Why(IntEnum):
-    """Why kernels have no operator, or how it was found: by their launch, or in a replayed graph by their place in it,
-    which the names prove or do not."""
+    """Why kernels have no operator, or how it was found: by their launch, or by their place in a replayed graph, which
+    the names prove (BY_NAMES) or do not (BY_POSITION).
+    """
 
     FOUND = 0
     NO_OPERATOR = 1
@@ -43,7 +45,7 @@ REASONS = {Why.NO_OPERATOR: "launched outside any operator",
 
 
 class _Inputs(msgspec.Struct, gc=False):
-    """What an operator was called with, each a JSON array as it stands in the trace."""
+    """The inputs of an operator's call, each a JSON array as in the trace."""
 
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
     dtypes: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
@@ -57,75 +59,77 @@ _SPACE = b" \n\t\r"  # some exporters indent; no shape and no type has a space t
 
 
 class Signatures:
-    """Numbers for what operators were called with: shapes, types and values, as JSON."""
+    """Numbers for the inputs of operators: shapes, types and values, as JSON."""
 
     def __init__(self) -> None:
         self.known: list[Signature] = []
         self._number: dict[Signature, int] = {}
 
     def numbers(self, arguments: Sequence[str | None]) -> Ints:
-        """The signature of each call's arguments; -1 where there is none."""
-        return np.array([self._of(one) for one in _decoded(arguments)], np.int64)
+        """Return the signature of each call's arguments, -1 if there is none."""
+        return np.array([self._number_of(inputs) for inputs in _decoded(arguments)], np.int64)
 
-    def _of(self, one: _Inputs) -> int:
-        found = bytes(one.shapes), bytes(one.dtypes), bytes(one.inputs)
-        if not any(found):
+    def _number_of(self, inputs: _Inputs) -> int:
+        written = bytes(inputs.shapes), bytes(inputs.dtypes), bytes(inputs.inputs)
+        if not any(written):
             return -1
-        number = self._number.get(found, -1)
+        number = self._number.get(written, -1)
         if number < 0 and len(self._number) < MOST_SIGNATURES:
-            plain = found[0].translate(None, _SPACE), found[1].translate(None, _SPACE), found[2]
-            number = self._number[found] = self._number.setdefault(plain, len(self.known))
+            plain = written[0].translate(None, _SPACE), written[1].translate(None, _SPACE), written[2]
+            number = self._number[written] = self._number.setdefault(plain, len(self.known))
             if number == len(self.known):
                 self.known.append(plain)
         return number
 
 
 class Operators:
-    """Rows by key, and what is summed of each: calls, host time, kernels, device time by family."""
+    """Rows by key, and the sums of each: calls, host time, kernels, device time by family."""
 
     def __init__(self) -> None:
         # capture, operator, outermost, path, annotation, signature, Why, Phase
-        self._keys = Keys()
+        self._keys = TupleIds()
         self._calls, self._host, self._kernels, self._device = (np.zeros(0, np.int64) for _ in range(4))
         self._families: dict[tuple[int, int], int] = defaultdict(int)  # (row, family) -> ns
 
-    def rows(self, line: Line, around: Around, operators: Ints, signature: Ints) -> Ints:
-        """The rows of calls of operators."""
+    def rows(self, line: CallLine, around: CallContext, operators: Ints, signature: Ints) -> Ints:
+        """Return the rows of these calls of operators."""
         outermost = line.name[around.outermost[operators]]
         return self._numbers(line.capture[operators], line.name[operators], outermost, around.path[operators],
                              around.annotation[operators], signature, np.full(len(operators), Why.FOUND),
                              around.phase[operators])
 
-    def outside(self, line: Line, around: Around, calls: Ints, why: Ints) -> Ints:
-        """The rows of launches that belong to no operator."""
+    def outside(self, line: CallLine, around: CallContext, calls: Ints, why: Ints) -> Ints:
+        """Return the rows of launches that belong to no operator."""
         none = np.full(len(calls), -1)
         return self._numbers(line.capture[calls], none, none, around.path[calls], around.annotation[calls], none, why,
                              around.phase[calls])
 
     def nowhere(self, capture: Ints, why: Why) -> Ints:
-        """The rows of kernels of which not even the launch is known."""
+        """Return the rows of kernels without a known launch."""
         none = np.full(len(capture), -1)
         return self._numbers(capture, none, none, none, none, none, np.full(len(capture), why), 0 * none)
 
     def replayed(self, capture: int, rows: Sequence[int], operators: Sequence[int], how: Why) -> Ints:
-        """The rows of a replay's kernels, whose launches were captured in these rows by these calls of operators; each
-        call counts as one more. A launch that was of no operator stays so."""
+        """Return the rows of a replay's kernels and count one more call for each captured call of an operator.
+
+        rows, operators: of the captured launches. A launch without an operator keeps its reason.
+        """
         keys = [self._keys.known[row] for row in rows]
-        found = [(capture, *key[1:6], how if key[6] == Why.FOUND else key[6], key[7]) for key in keys]
-        made = self._numbers(*(np.array(column, np.int64) for column in zip(*found, strict=True)))
-        calls = {(int(row), operator) for row, operator in zip(made, operators, strict=True) if operator >= 0}
+        replay_keys = [(capture, *key[1:6], how if key[6] == Why.FOUND else key[6], key[7]) for key in keys]
+        replay_rows = self._numbers(*(np.array(column, np.int64) for column in zip(*replay_keys, strict=True)))
+        calls = {(int(row), operator) for row, operator in zip(replay_rows, operators, strict=True) if operator >= 0}
         np.add.at(self._calls, np.array([row for row, _ in calls], np.int64), 1)
-        return made
+        return replay_rows
 
     def unlike(self, row: int) -> int:
-        """The row of a replay that is of none of the captured graphs, in place of the one that it would have had."""
+        """Return the row of a replay that matches none of the captured graphs, in place of `row`."""
         key = (*self._keys.known[row][:6], Why.UNLIKE, self._keys.known[row][7])
-        return int(self._numbers(*(np.array([value], np.int64) for value in key))[0])
+        return int(self._numbers(*(np.array([part], np.int64) for part in key))[0])
 
     def methods(self, row: Ints) -> pa.Array:
-        """How the kernels of rows were found: by operator, or at least by module."""
-        known = pa.array([self._method(key) for key in self._keys.known], pa.string())
-        return known.take(pa.array(row))
+        """Return how the kernels of these rows were found: by operator, or at least by module."""
+        by_row = pa.array([self._method(key) for key in self._keys.known], pa.string())
+        return by_row.take(pa.array(row))
 
     def _method(self, key: tuple[int, ...]) -> str:
         if key[6] == Why.NO_OPERATOR and key[3] >= 0:
@@ -133,15 +137,15 @@ class Operators:
         return FOUND.get(Why(key[6]), UNATTRIBUTED)
 
     def count_calls(self, row: Ints, host_ns: Ints) -> None:
-        """Calls of these rows have ended, which took the host so long themselves."""
+        """Count ended calls of these rows. host_ns: the time of each without the operators inside."""
         np.add.at(self._calls, row, 1)
         np.add.at(self._host, row, host_ns)
 
     def count_kernels(self, row: Ints, length: Ints, family: Ints) -> None:
-        """Kernels of these rows took so long; family: its number, or -1."""
+        """Count kernels of these rows. length: ns. family: its number, or -1."""
         np.add.at(self._kernels, row, 1)
         np.add.at(self._device, row, length)
-        both = Keys()
+        both = TupleIds()
         which = both.numbers(row, family)
         spent = np.zeros(len(both), np.int64)
         np.add.at(spent, which, length)
@@ -151,54 +155,54 @@ class Operators:
 
     def table(self, names: Sequence[str], path: Callable[[int], str | None], signatures: Sequence[Signature],
               families: Sequence[str]) -> pa.Table:
-        """The operators table, the longest on the device first; rows without a call or kernel are left out."""
+        """Return the operators table, the longest on the device first, without rows that have no call or kernel."""
         largest = self._largest()
         order = np.lexsort((np.arange(len(self._keys)), -self._host, -self._device))
-        chosen = [row for row in order.tolist() if self._calls[row] or self._kernels[row]]
-        keys = [self._keys.known[row] for row in chosen]
-        said = [_texts(signatures[key[5]]) if key[5] >= 0 else (None, None, None) for key in keys]
+        used = [row for row in order.tolist() if self._calls[row] or self._kernels[row]]
+        keys = [self._keys.known[row] for row in used]
+        inputs = [_texts(signatures[key[5]]) if key[5] >= 0 else (None, None, None) for key in keys]
         of_none = np.array([Why(key[6]) not in FOUND for key in keys], bool)
         no_host = np.array([key[6] != Why.FOUND for key in keys], bool)
-        rows = np.array(chosen, np.int64)
+        rows = np.array(used, np.int64)
         return OPERATORS.build(
             operator_id=rows, operator=[_name(names, key[1]) for key in keys],
             outermost=[_name(names, key[2]) for key in keys], module=[path(key[3]) for key in keys],
             annotation=[_name(names, key[4]) for key in keys],
-            phase=[NAMES.get(Phase(key[7])) for key in keys], shapes=[one[0] for one in said],
-            dtypes=[one[1] for one in said], inputs=[one[2] for one in said],
+            phase=[NAMES.get(Phase(key[7])) for key in keys], shapes=[texts[0] for texts in inputs],
+            dtypes=[texts[1] for texts in inputs], inputs=[texts[2] for texts in inputs],
             calls=pa.array(self._calls[rows], mask=of_none), kernels=self._kernels[rows],
             device_ns=self._device[rows], host_ns=pa.array(self._host[rows], mask=no_host),
-            family=[_name(families, largest.get(row, -1)) for row in chosen],
-            method=[self._method(key) if self._kernels[row] else None for row, key in zip(chosen, keys, strict=True)],
+            family=[_name(families, largest.get(row, -1)) for row in used],
+            method=[self._method(key) if self._kernels[row] else None for row, key in zip(used, keys, strict=True)],
             why_unattributed=[REASONS.get(Why(key[6])) for key in keys], why_no_cost=[NO_COST] * len(keys),
             capture=[None if key[0] == NONE else key[0] for key in keys])
 
     def _numbers(self, *columns: Ints) -> Ints:
-        found = self._keys.numbers(*columns) if len(columns[0]) else np.zeros(0, np.int64)
+        rows = self._keys.numbers(*columns) if len(columns[0]) else np.zeros(0, np.int64)
         count = len(self._keys)
         self._calls, self._host = grow(self._calls, count, 0), grow(self._host, count, 0)
         self._kernels, self._device = grow(self._kernels, count, 0), grow(self._device, count, 0)
-        return found
+        return rows
 
     def _largest(self) -> dict[int, int]:
-        """Of each row the family that took most of its time."""
-        found: dict[int, int] = {}
+        """Return the family that took most time, by row."""
+        largest: dict[int, int] = {}
         for (row, family), ns in sorted(self._families.items()):
-            if row not in found or ns > self._families[row, found[row]]:
-                found[row] = family
-        return found
+            if row not in largest or ns > self._families[row, largest[row]]:
+                largest[row] = family
+        return largest
 
 
 def _decoded(arguments: Sequence[str | None]) -> list[_Inputs]:
-    """The inputs among the arguments; nothing of those that are no JSON object."""
+    """Return the inputs among the arguments of each call; empty if these are no JSON object."""
     try:
-        found = _MANY.decode("[" + ",".join([one or "{}" for one in arguments]) + "]")
+        inputs = _MANY.decode("[" + ",".join([text or "{}" for text in arguments]) + "]")
     except msgspec.DecodeError:
-        found = []
-    return found if len(found) == len(arguments) else [_alone(one) for one in arguments]
+        inputs = []
+    return inputs if len(inputs) == len(arguments) else [_decode_one(text) for text in arguments]
 
 
-def _alone(text: str | None) -> _Inputs:
+def _decode_one(text: str | None) -> _Inputs:
     try:
         return _ONE.decode(text or "{}")
     except msgspec.DecodeError:

@@ -1,9 +1,9 @@
-"""Which part of training an operator belongs to: the way forward, the way back, or a repetition of the way forward.
+"""Find which part of training an operator belongs to: forward, backward, or recomputation.
 
-PyTorch numbers every operation that it records for the way back ("Sequence number"), and an operation of the way back
-names the one that it differentiates and the thread that recorded it ("Fwd thread id" above 0). What is recorded anew
-inside an operation of the way back is a forward operator computed again, as activation checkpointing does, whichever
-way it is built; so is a gradient that will itself be differentiated, which the trace does not tell apart.
+PyTorch numbers every operation that it records for the backward pass ("Sequence number"). A backward operation names
+the one that it differentiates and the thread that recorded it ("Fwd thread id" above 0). An operation recorded inside a
+backward operation is a forward operator computed again, as any form of activation checkpointing does; so is a gradient
+that will itself be differentiated, which the trace does not distinguish.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.attribution.enclosing import Around, Line, at, nearest
-from aaco.analytics.lanes import Ints, integers
+from aaco.analytics.attribution.call_context import CallContext, CallLine, at, nearest
+from aaco.analytics.streaming.stream_ids import integers
+from aaco.core.arrays import Ints
 
 BACKWARD_PREFIX = "autograd::engine::evaluate_function"
 OPTIMIZER_PREFIX = "Optimizer."  # what PyTorch calls its ranges around the steps of optimizers
-SAID = '"Sequence number"'
+SEQUENCE_KEY = '"Sequence number"'
 REMEMBERED = 1 << 18  # recorded operations whose module is known
 
 
 class Phase(IntEnum):
-    """Part of training; NONE in a trace without a way back."""
+    """Part of training; NONE in a trace without a backward pass."""
 
     NONE = 0
     FORWARD = 1
@@ -50,7 +51,7 @@ _DECODER = msgspec.json.Decoder(_Recorded)
 
 @dataclass(frozen=True)
 class Numbers:
-    """Of calls, by ascending id: the number under which each was recorded, or of what it is the gradient; else -1."""
+    """Per call, by ascending id: the number that it was recorded under, or whose gradient it is; else -1."""
 
     id: Ints
     recorded: Ints
@@ -58,23 +59,24 @@ class Numbers:
 
 
 class Phases:
-    """Finds the phase of operators while their calls stream by, and the modules of gradients."""
+    """Finds the phase of operators, and the modules of gradients, while their calls stream by."""
 
     def __init__(self) -> None:
         self._path_of: OrderedDict[tuple[int, int], int] = OrderedDict()  # (capture, number) -> path
 
-    def placed(self, line: Line, around: Around, means: Ints, numbers: Numbers) -> Around:
-        """What lies around the calls, with the phase of each, and gradients in the modules of what they are of.
+    def placed(self, line: CallLine, around: CallContext, means: Ints, numbers: Numbers) -> CallContext:
+        """Return the context of the calls with the phase of each, and with gradients in the modules of their operators.
 
-        means: of names the phase that they tell, or NONE. numbers: of the calls of the line.
+        means: the phase that each name implies, or NONE. numbers: of the calls of the line.
         """
-        recorded, gradient_of = (_of(line.id, numbers.id, each) for each in (numbers.recorded, numbers.gradient_of))
-        parent = np.where(line.parent_id >= 0, _of(line.parent_id, line.id, np.arange(len(line))), -1)
-        told = np.append(means, Phase.NONE)
-        back = nearest(parent, (gradient_of >= 0) | (told[np.maximum(line.name, -1)] == Phase.BACKWARD))
-        again = nearest(parent, recorded >= 0)
-        phase = np.where(back < 0, Phase.FORWARD, np.where(again > back, Phase.RECOMPUTE, Phase.BACKWARD))
-        phase[told[np.maximum(around.annotation, -1)] == Phase.OPTIMIZER] = Phase.OPTIMIZER
+        recorded, gradient_of = (_values_of(line.id, numbers.id, column)
+                                 for column in (numbers.recorded, numbers.gradient_of))
+        parent = np.where(line.parent_id >= 0, _values_of(line.parent_id, line.id, np.arange(len(line))), -1)
+        phase_of_name = np.append(means, Phase.NONE)
+        gradient = nearest(parent, (gradient_of >= 0) | (phase_of_name[np.maximum(line.name, -1)] == Phase.BACKWARD))
+        recomputed = nearest(parent, recorded >= 0)
+        phase = np.where(gradient < 0, Phase.FORWARD, np.where(recomputed > gradient, Phase.RECOMPUTE, Phase.BACKWARD))
+        phase[phase_of_name[np.maximum(around.annotation, -1)] == Phase.OPTIMIZER] = Phase.OPTIMIZER
         for row in np.flatnonzero((recorded >= 0) & (around.path >= 0)).tolist():
             self._path_of[int(line.capture[row]), int(recorded[row])] = int(around.path[row])
         while len(self._path_of) > REMEMBERED:
@@ -87,28 +89,28 @@ class Phases:
 
 
 def meaning(name: str) -> Phase:
-    """The phase that a name tells: of an operation of the way back, of an optimizer's range."""
+    """Return the phase that a name implies: of a backward operation, or of an optimizer's range."""
     return (Phase.BACKWARD if name.startswith(BACKWARD_PREFIX) else
             Phase.OPTIMIZER if name.startswith(OPTIMIZER_PREFIX) else Phase.NONE)
 
 
 def numbers_of(arguments: pa.Table) -> Numbers:
-    """The numbers in the arguments of calls, which are rows of call_arguments by call_id."""
-    some = arguments.filter(pc.match_substring(arguments["arguments"], SAID))
-    found = [_decoded(text) for text in some["arguments"].to_pylist()]
-    sequence = np.array([one.sequence for one in found], np.int64)
-    of_gradient = np.array([one.forward_thread > 0 for one in found], bool)
-    return Numbers(integers(some["call_id"]), np.where(of_gradient, -1, sequence), np.where(of_gradient, sequence, -1))
+    """Return the numbers in the arguments of calls. arguments: rows of call_arguments by call_id."""
+    rows = arguments.filter(pc.match_substring(arguments["arguments"], SEQUENCE_KEY))
+    recorded = [_decoded(text) for text in rows["arguments"].to_pylist()]
+    sequence = np.array([numbers.sequence for numbers in recorded], np.int64)
+    of_gradient = np.array([numbers.forward_thread > 0 for numbers in recorded], bool)
+    return Numbers(integers(rows["call_id"]), np.where(of_gradient, -1, sequence), np.where(of_gradient, sequence, -1))
 
 
 def joined(first: Numbers, second: Numbers) -> Numbers:
-    """Both, of calls that follow each other."""
+    """Return both, of calls that follow each other."""
     return Numbers(*(np.concatenate([getattr(first, name), getattr(second, name)])
                      for name in ("id", "recorded", "gradient_of")))
 
 
 def kept(numbers: Numbers, ids: Ints) -> Numbers:
-    """Those of the calls with these ids."""
+    """Return the numbers of the calls with these ids."""
     some = np.isin(numbers.id, ids)
     return Numbers(numbers.id[some], numbers.recorded[some], numbers.gradient_of[some])
 
@@ -120,9 +122,9 @@ def _decoded(text: str) -> _Recorded:
         return _Recorded()
 
 
-def _of(asked: Ints, known: Ints, values: Ints) -> Ints:
-    """The value of each asked id among the known ones, which ascend; -1 where it is not there."""
-    if not len(known):
-        return np.full(len(asked), -1)
-    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    return np.where(known[place] == asked, values[place], -1)
+def _values_of(ids: Ints, sorted_ids: Ints, values: Ints) -> Ints:
+    """Return the value of each id in sorted_ids (ascending), -1 if it is not there."""
+    if not len(sorted_ids):
+        return np.full(len(ids), -1)
+    place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    return np.where(sorted_ids[place] == ids, values[place], -1)

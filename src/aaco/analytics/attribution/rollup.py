@@ -1,4 +1,4 @@
-"""The operators table summed: by operator, module, kernel family or partition; and the time that is of no operator."""
+"""Sum the operators table by operator, module, kernel family or partition, with the time of no operator."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
 
-from aaco.core.errors import BadBundle
+from aaco.core import documents
+from aaco.tracelake import layout
 
 By = Literal["operator", "module", "family", "partition", "phase"]
 BY: tuple[By, ...] = ("operator", "module", "family", "partition", "phase")
-SCHEMA_VERSION = 1
 NO_MODULE = "(no module)"
 NO_FAMILY = "(no family)"
 NO_PHASE = "(no phase)"
@@ -24,10 +23,10 @@ _NUMBER = "0123456789._"
 
 
 @dataclass
-class Part:
-    """What a name stands for took: of modules also what the modules inside them took.
+class RollupPart:
+    """The sums of one name; for a module also those of the modules inside.
 
-    calls and host_ns are None where no row knows them.
+    calls and host_ns are None if no row has them.
     """
 
     name: str
@@ -48,12 +47,12 @@ class Part:
 
     @property
     def total_ns(self) -> int:
-        """Its own device time and that of what lies inside it."""
+        """Its own device time and that of the modules inside."""
         return self.device_ns + self.inside_ns
 
 
 @dataclass(frozen=True)
-class Loose:
+class UnattributedKernels:
     """Kernels of no operator, and why."""
 
     why: str
@@ -63,27 +62,27 @@ class Loose:
 
 @dataclass(frozen=True)
 class Rollup:
-    """Parts, the longest on the device first; with the loose ones of an operator roll-up they sum to total_ns."""
+    """Parts, the longest on the device first. In a roll-up by operator they and the loose kernels sum to total_ns."""
 
     by: By
     kernels: int
     total_ns: int
-    parts: tuple[Part, ...]
-    loose: tuple[Loose, ...]
+    parts: tuple[RollupPart, ...]
+    loose: tuple[UnattributedKernels, ...]
 
     @property
     def attributed_ns(self) -> int:
         """The time of kernels that have an operator."""
-        return self.total_ns - sum(one.device_ns for one in self.loose)
+        return self.total_ns - sum(kernels.device_ns for kernels in self.loose)
 
 
 def rollup(operators: pa.Table, by: By, folded: bool = True) -> Rollup:
-    """Sum the rows of the operators table.
+    """Return the sums of the operators table's rows.
 
-    by module: each module's own time, and beside it that of the modules inside; `folded`: modules that differ in their
-    number only are one. Rows without an operator are loose; by module those that have one are the module's.
+    by: "module" sums each module's own time, and separately that of the modules inside. folded: modules that differ
+    only in their number are one. Rows without an operator are loose, except by module if they have one.
     """
-    parts: dict[str, Part] = {}
+    parts: dict[str, RollupPart] = {}
     loose: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     kernels = total = 0
     for row in operators.select(_COLUMNS).to_pylist():
@@ -96,22 +95,23 @@ def rollup(operators: pa.Table, by: By, folded: bool = True) -> Rollup:
         _part(parts, name).add(row)
         for outer in _around(name) if by == "module" else ():
             _part(parts, outer).inside_ns += row["device_ns"]
-    found = sorted(parts.values(), key=lambda part: (-part.total_ns, -(part.host_ns or 0), part.name))
-    reasons = sorted((Loose(why, *amounts) for why, amounts in loose.items()), key=lambda one: -one.device_ns)
-    return Rollup(by, kernels, total, tuple(found), tuple(reasons))
+    ordered = sorted(parts.values(), key=lambda part: (-part.total_ns, -(part.host_ns or 0), part.name))
+    reasons = sorted((UnattributedKernels(why, *amounts) for why, amounts in loose.items()),
+                     key=lambda group: -group.device_ns)
+    return Rollup(by, kernels, total, tuple(ordered), tuple(reasons))
 
 
 def fold(path: str) -> str:
-    """A path of modules without their numbers: Model_0/Layer_3/Linear_7 -> Model/Layer/Linear."""
+    """Return a path of modules without their numbers: Model_0/Layer_3/Linear_7 -> Model/Layer/Linear."""
     return "/".join(part.rstrip(_NUMBER) or part for part in path.split("/"))
 
 
-def _part(parts: dict[str, Part], name: str) -> Part:
-    return parts.setdefault(name, Part(name))
+def _part(parts: dict[str, RollupPart], name: str) -> RollupPart:
+    return parts.setdefault(name, RollupPart(name))
 
 
 def _around(path: str) -> Iterator[str]:
-    """The modules around a module, innermost first."""
+    """Yield the modules around a module, innermost first."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
@@ -136,35 +136,32 @@ _COLUMNS = ["operator", "module", "family", "phase", "provider", "partition", "c
             "host_ns", "why_unattributed"]
 
 
+@documents.document(layout.finding("attribution"), version=1)
 @dataclass(frozen=True)
-class Summary:
+class OperatorSummary:
     """What a report shows of the operators: the longest of each roll-up, and all that is loose."""
 
     kernels: int
     total_ns: int
     attributed_ns: int
-    unattributed: tuple[Loose, ...]
-    operators: tuple[Part, ...]
-    modules: tuple[Part, ...]
-    phases: tuple[Part, ...] = ()
+    unattributed: tuple[UnattributedKernels, ...]
+    operators: tuple[RollupPart, ...]
+    modules: tuple[RollupPart, ...]
+    phases: tuple[RollupPart, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The content of attribution.json."""
-        return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(self)}
+        """Return the content of attribution.json."""
+        return documents.encode(self)
 
 
-def summary(operators: pa.Table, most: int) -> Summary:
-    """Of each roll-up the `most` longest."""
+def summary(operators: pa.Table, most: int) -> OperatorSummary:
+    """Return the `most` longest of each roll-up."""
     by_operator, by_module = rollup(operators, "operator"), rollup(operators, "module")
-    return Summary(by_operator.kernels, by_operator.total_ns, by_operator.attributed_ns, by_operator.loose,
-                   by_operator.parts[:most], by_module.parts[:most],
-                   tuple(part for part in rollup(operators, "phase").parts if part.name != NO_PHASE))
+    return OperatorSummary(by_operator.kernels, by_operator.total_ns, by_operator.attributed_ns, by_operator.loose,
+                           by_operator.parts[:most], by_module.parts[:most],
+                           tuple(part for part in rollup(operators, "phase").parts if part.name != NO_PHASE))
 
 
-def of(document: Mapping[str, Any]) -> Summary:
-    """The summary that a document was made of. Raises BadBundle where it is not as this version writes it."""
-    try:
-        return msgspec.convert({name: value for name, value in document.items() if name != "schema_version"}, Summary)
-    except msgspec.ValidationError as error:
-        raise BadBundle(f"metrics/attribution.json: not as this version writes it: {error}",
-                        "aaco analyze SESSION") from error
+def of(document: Mapping[str, Any]) -> OperatorSummary:
+    """Return the summary that a document was made of. Raise BadBundle if this version did not write it so."""
+    return documents.decode(document, OperatorSummary)

@@ -1,11 +1,11 @@
-"""Kernels laid to nodes by their order alone, where no launch, name or profile says whose they are.
+"""Assign kernels to nodes by their order only, if no launch, name or profile does it.
 
-A runtime works through its nodes in their order, and a node launches its kernels one after the other: kernels that
-prepare (a transposed input), one or more that do the work, kernels that finish (a bias, a sum of partial results). That
-is a hidden Markov model from left to right. How probable a kernel is at a node is told by the two families, by the
-operator's word in the kernel's name, and by its duration against the node's modelled work. Forward and backward
-passes give the probability of each (kernel, node), which is the confidence; how well it is calibrated is measured on
-recordings whose truth was withheld (docs/concepts/attribution.md has the figures).
+A runtime executes its nodes in order, and a node launches its kernels one after the other: kernels that prepare (a
+transposed input), one or more that do the work, kernels that finish (a bias, a sum of partial results). This is a
+left-to-right hidden Markov model. The probability of a kernel at a node follows from the two families, from the
+operator's word in the kernel's name, and from its duration relative to the node's modelled work. The forward-backward
+algorithm gives the probability of each (kernel, node), which is the confidence. Its calibration is measured on
+recordings with known assignments that it did not see (docs/concepts/attribution.md has the figures).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aaco.analytics.families import decode
-from aaco.analytics.operators import family
+from aaco.analytics.costs import family
+from aaco.analytics.kernels.families import decode
+from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
 
-Reals = NDArray[np.float64]
 MOST_CELLS = 8_000_000  # kernels x nodes: a gigabyte while it works
 BEFORE, MAIN, AFTER = range(3)
 OUTSIDE = -1
@@ -47,8 +47,8 @@ VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Con
 
 
 @dataclass(frozen=True)
-class Node:
-    """A node of the executed graph, in its order. modelled_ns: its time by its work and the device's roofs, if known.
+class SequenceNode:
+    """A node of the executed graph, in order. modelled_ns: its time by its work and the device's roofs, if known.
 
     silent: it runs on no device, so it launches nothing.
     """
@@ -69,7 +69,7 @@ class Beliefs:
     finished: float = 0.4  # that helpers come behind
     helper: float = 0.01  # of the others, either
     again: float = 0.05  # one more kernel of the same kind
-    stranger: float = 0.03  # a kernel of any other family
+    other_family: float = 0.03  # a kernel of any other family
     word: float = 3.0  # how much likelier the operator's word in the kernel's name makes it
     spread: float = 1.5  # standard deviation of log(duration / modelled time)
     outside: float = 0.3  # a copy that feeds or fetches is of no node
@@ -78,8 +78,8 @@ class Beliefs:
 
 
 @dataclass(frozen=True)
-class Laid:
-    """Of each kernel its most probable node (OUTSIDE: none) and how probable that is."""
+class NodeAssignment:
+    """The most probable node of each kernel (OUTSIDE: none) and its probability."""
 
     node: NDArray[np.int64]
     confidence: Reals
@@ -87,56 +87,56 @@ class Laid:
 
 @dataclass(frozen=True)
 class ByOrder:
-    """The kernels with `executed_node` filled in where a node is most probable, and per kernel how probable it is."""
+    """The kernels with `executed_node` filled in with the most probable node, and its probability per kernel."""
 
     kernels: pa.Table
     confidence: list[float | None]
 
 
 def lay_kernels(kernels: pa.Table, executed_nodes: pa.Table, modelled_ns: Mapping[str, float] | None = None) -> ByOrder:
-    """Lay the kernels of each iteration to the executed nodes, which are in the order in which they run.
+    """Assign the kernels of each iteration to the executed nodes, which are in the order in which they run.
 
     kernels: with kernel_name, iteration and dur_ns, in start order. modelled_ns: by node. Iterations with the same
-    sequence are laid as one, by the medians of their durations. Raises Absent.
+    sequence are assigned as one, by the medians of their durations. Raise Absent as `lay`.
     """
     nodes = [_node(row, modelled_ns or {}) for row in executed_nodes.to_pylist()]
-    names, chosen = executed_nodes["name"].to_pylist(), [OUTSIDE] * kernels.num_rows
+    names, node_of_kernel = executed_nodes["name"].to_pylist(), [OUTSIDE] * kernels.num_rows
     confidence: list[float | None] = [None] * kernels.num_rows
-    lasted = np.asarray(kernels["dur_ns"].fill_null(0))
+    dur_ns = np.asarray(kernels["dur_ns"].fill_null(0))
     for sequence, runs in _alike(kernels).items():
-        durations = np.median([lasted[rows] for rows in runs], axis=0)
-        laid = lay([decode(name).family for name in sequence], sequence, durations.tolist(), nodes)
+        durations = np.median([dur_ns[rows] for rows in runs], axis=0)
+        assigned = lay([decode(name).family for name in sequence], sequence, durations.tolist(), nodes)
         for rows in runs:
-            for row, node, known in zip(rows, laid.node.tolist(), laid.confidence.tolist(), strict=True):
-                chosen[row], confidence[row] = node, known
-    column = pa.array([None if node == OUTSIDE else names[node] for node in chosen], pa.string()).dictionary_encode()
-    return ByOrder(replaced(kernels, "executed_node", column), confidence)
+            for row, node, probability in zip(rows, assigned.node.tolist(), assigned.confidence.tolist(), strict=True):
+                node_of_kernel[row], confidence[row] = node, probability
+    column = pa.array([None if node == OUTSIDE else names[node] for node in node_of_kernel], pa.string())
+    return ByOrder(replaced(kernels, "executed_node", column.dictionary_encode()), confidence)
 
 
-def _node(row: Mapping[str, Any], modelled_ns: Mapping[str, float]) -> Node:
-    known = family(row["op_type"] or "", row["domain"] or "")
-    guessed = decode(row["op_type"] or "").family if known == "unknown" else known
-    return Node(row["op_type"] or "", guessed, modelled_ns.get(row["name"]), row["provider"] == ON_HOST)
+def _node(row: Mapping[str, Any], modelled_ns: Mapping[str, float]) -> SequenceNode:
+    graph_family = family(row["op_type"] or "", row["domain"] or "")
+    node_family = decode(row["op_type"] or "").family if graph_family == "unknown" else graph_family
+    return SequenceNode(row["op_type"] or "", node_family, modelled_ns.get(row["name"]), row["provider"] == ON_HOST)
 
 
 def _alike(kernels: pa.Table) -> dict[tuple[str, ...], list[list[int]]]:
-    """By sequence of names the rows of each iteration that has it."""
+    """Return the rows of each iteration, by its sequence of kernel names."""
     rows: dict[int, list[int]] = defaultdict(list)
     for row, iteration in enumerate(kernels["iteration"].to_pylist()):
         if iteration is not None:
             rows[iteration].append(row)
-    names, found = kernels["kernel_name"].to_pylist(), defaultdict(list)
-    for some in rows.values():
-        found[tuple(names[row] or "" for row in some)].append(some)
-    return found
+    names, by_sequence = kernels["kernel_name"].to_pylist(), defaultdict(list)
+    for positions in rows.values():
+        by_sequence[tuple(names[row] or "" for row in positions)].append(positions)
+    return by_sequence
 
 
-def lay(families: Sequence[str], names: Sequence[str], durations_ns: Sequence[float], nodes: Sequence[Node],
-        beliefs: Beliefs | None = None) -> Laid:
-    """Lay the kernels of one inference, in start order, to the nodes that it executes, in their order.
+def lay(families: Sequence[str], names: Sequence[str], durations_ns: Sequence[float], nodes: Sequence[SequenceNode],
+        beliefs: Beliefs | None = None) -> NodeAssignment:
+    """Return the assignment of one inference's kernels, in start order, to the nodes that it executes, in order.
 
-    What kernels an operator launches is learnt on the way (expectation maximisation, from a prior by families): one
-    that repeats shows it better each time. Raises Absent where there is nothing to lay, or too much.
+    It learns which kernels an operator launches on the way (expectation maximisation, from a prior by families): each
+    repetition shows it better. Raise Absent if there is nothing to assign, or too much.
     """
     beliefs = beliefs or Beliefs()
     if not families or not nodes:
@@ -144,7 +144,7 @@ def lay(families: Sequence[str], names: Sequence[str], durations_ns: Sequence[fl
     if len(families) * len(nodes) > MOST_CELLS:
         raise Absent(f"{len(families):,} kernels x {len(nodes):,} nodes: more than {MOST_CELLS:,} to weigh")
     model = _Model(nodes, beliefs)
-    kernels = _Kernels(model, families, names, durations_ns)
+    kernels = _SequenceKernels(model, families, names, durations_ns)
     weight = _weighed(model, kernels.seen())
     for _ in range(beliefs.rounds):
         kernels.learn(np.exp(weight - np.logaddexp.reduce(weight, axis=1, keepdims=True)))
@@ -152,16 +152,16 @@ def lay(families: Sequence[str], names: Sequence[str], durations_ns: Sequence[fl
     # Columns: three phases of each node, then feeding and fetching, which are of no node.
     by_node = np.logaddexp.reduce(weight[:, :-2].reshape(len(families), len(nodes), 3), axis=2)
     of_none = np.logaddexp.reduce(weight[:, -2:], axis=1, keepdims=True)
-    everything = np.concatenate([by_node, of_none], axis=1)
-    best = everything.argmax(axis=1)
-    confidence = np.exp(everything[np.arange(len(best)), best] - np.logaddexp.reduce(everything, axis=1))
-    return Laid(np.where(best == len(nodes), OUTSIDE, best), np.minimum(confidence, 1.0))
+    by_choice = np.concatenate([by_node, of_none], axis=1)
+    best = by_choice.argmax(axis=1)
+    confidence = np.exp(by_choice[np.arange(len(best)), best] - np.logaddexp.reduce(by_choice, axis=1))
+    return NodeAssignment(np.where(best == len(nodes), OUTSIDE, best), np.minimum(confidence, 1.0))
 
 
 class _Model:
     """Logarithms of the model's probabilities, by node."""
 
-    def __init__(self, nodes: Sequence[Node], beliefs: Beliefs) -> None:
+    def __init__(self, nodes: Sequence[SequenceNode], beliefs: Beliefs) -> None:
         self.nodes, self.beliefs = nodes, beliefs
         helped = np.array([node.family in HELPED for node in nodes])
         view = np.array([plain(node.op_type) in VIEWS for node in nodes])
@@ -178,14 +178,14 @@ class _Model:
         self.skipped = np.concatenate([[0.0], np.cumsum(self.skip)])
 
 
-class _Kernels:
-    """How likely each kernel is at each node and phase, by its name; and what was learnt of it."""
+class _SequenceKernels:
+    """The likelihood of each kernel at each node and phase by its name, and what was learned of it."""
 
     def __init__(self, model: _Model, families: Sequence[str], names: Sequence[str], durations_ns: Sequence[float]
                  ) -> None:
         self._model, beliefs = model, model.beliefs
-        self._known = list(dict.fromkeys(zip(names, families, strict=True)))
-        self._name = np.array([self._known.index(pair) for pair in zip(names, families, strict=True)])
+        self._pairs = list(dict.fromkeys(zip(names, families, strict=True)))
+        self._name = np.array([self._pairs.index(pair) for pair in zip(names, families, strict=True)])
         kinds = list(dict.fromkeys((node.op_type, node.family) for node in model.nodes))
         self._kind = np.array([kinds.index((node.op_type, node.family)) for node in model.nodes])
         self._prior = np.stack([self._of_kind(*kind, beliefs) for kind in kinds])  # kind, phase, name
@@ -194,38 +194,40 @@ class _Kernels:
         self._outside = np.log(np.where(np.array(families) == "copy", 1.0, 1e-4))
 
     def seen(self) -> Reals:
-        """The logarithm of the likelihood of each kernel in each column."""
-        found = np.log(self._table)[self._kind][:, :, self._name].transpose(2, 0, 1)  # kernel, node, phase
-        found[:, :, MAIN] += self._duration
-        return np.concatenate([found.reshape(len(found), -1), np.stack([self._outside] * 2, axis=1)], axis=1)
+        """Return the log-likelihood of each kernel in each column."""
+        likelihood = np.log(self._table)[self._kind][:, :, self._name].transpose(2, 0, 1)  # kernel, node, phase
+        likelihood[:, :, MAIN] += self._duration
+        return np.concatenate([likelihood.reshape(len(likelihood), -1), np.stack([self._outside] * 2, axis=1)], axis=1)
 
     def learn(self, posterior: Reals) -> None:
-        """Take what operators launched, as probable as it is, for more of what they launch."""
+        """Update the launch probabilities of operators with the posterior."""
         strength = self._model.beliefs.strength
         by_node = posterior[:, :-2].reshape(len(posterior), -1, 3)
-        of_name = np.zeros((len(self._known), *by_node.shape[1:]))
+        of_name = np.zeros((len(self._pairs), *by_node.shape[1:]))
         np.add.at(of_name, self._name, by_node)
         counts = np.zeros_like(self._prior)
         np.add.at(counts, self._kind, of_name.transpose(1, 2, 0))
         self._table = (strength * self._prior + counts) / (strength + counts.sum(axis=2, keepdims=True))
 
     def _of_kind(self, op_type: str, family: str, beliefs: Beliefs) -> Reals:
-        """Probabilities of the kernels in the three phases of an operator."""
-        everything = tuple(dict.fromkeys(family for _, family in self._known))
-        main = everything if family == "unknown" else (family, *WORKS.get(family, ()))
+        """Return the probabilities of the kernels in the three phases of an operator."""
+        all_families = tuple(dict.fromkeys(family for _, family in self._pairs))
+        main = all_families if family == "unknown" else (family, *WORKS.get(family, ()))
         word = plain(op_type).lower()
-        said = np.array([beliefs.word if len(word) > 2 and word in name.lower() else 1.0 for name, _ in self._known])
-        of_family = np.array([self._spread(each, share, beliefs) for each, share in (
+        by_word = np.array([beliefs.word if len(word) > 2 and word in name.lower() else 1.0 for name, _ in self._pairs])
+        of_family = np.array([self._spread(families, share, beliefs) for families, share in (
             (PREPARES, 1 / len(PREPARES)), (main, 1 / len(main) if family == "unknown" else 0.8),
             (FINISHES, 1 / len(FINISHES)))])
-        of_family[MAIN] *= said
+        of_family[MAIN] *= by_word
         return of_family / of_family.sum(axis=1, keepdims=True)
 
-    def _spread(self, chosen: Sequence[str], first: float, beliefs: Beliefs) -> Reals:
-        """Of each kernel: `first` on the first of the chosen families, the rest on the others, a little on any."""
-        rest = (1 - first) / max(len(chosen) - 1, 1)
-        share = {family: first if place == 0 else rest for place, family in enumerate(chosen)}
-        return np.array([share.get(family, 0.0) + beliefs.stranger for _, family in self._known])
+    def _spread(self, families: Sequence[str], first: float, beliefs: Beliefs) -> Reals:
+        """Return per kernel the share of its family: `first` for the first family, an equal part of the remainder for
+        the others, and a little for any.
+        """
+        later = (1 - first) / max(len(families) - 1, 1)
+        share = {family: first if place == 0 else later for place, family in enumerate(families)}
+        return np.array([share.get(family, 0.0) + beliefs.other_family for _, family in self._pairs])
 
     def _by_duration(self, durations_ns: Reals) -> Reals:
         modelled = np.array([node.modelled_ns or np.nan for node in self._model.nodes])
@@ -234,19 +236,19 @@ class _Kernels:
 
 
 def plain(op_type: str) -> str:
-    """An operator's name without its namespace and what marks it as in place: aten::add_ -> add."""
+    """Return an operator's name without its namespace and in-place mark: aten::add_ -> add."""
     return op_type.rpartition("::")[2].rstrip("_")
 
 
 def _weighed(model: _Model, seen: Reals) -> Reals:
-    """The logarithm of the probability of each kernel and column, up to a constant of each kernel."""
+    """Return the log-probability of each kernel and column, up to a constant per kernel."""
     return _forward(model, seen) + _backward(model, seen)
 
 
 def _forward(model: _Model, seen: Reals) -> Reals:
-    """The logarithm of what is seen up to each kernel and its column."""
+    """Return the log-probability of what is seen up to each kernel and its column."""
     count = len(model.nodes)
-    found = np.empty_like(seen)
+    log_seen = np.empty_like(seen)
     feed = np.log(model.beliefs.outside)
     none = np.full(count, -np.inf)
     before, main, after, feeding, fetching = none, none, none, -np.inf, -np.inf
@@ -258,49 +260,49 @@ def _forward(model: _Model, seen: Reals) -> Reals:
         new_main = np.logaddexp(np.logaddexp(main + model.again, before + model.to_main), entered + model.begin[1])
         after = np.logaddexp(after + model.again, main + model.to_after)
         feeding = feed if place == 0 else feeding + feed
-        own = likely[:-2].reshape(count, 3)
-        before, main, after = new_before + own[:, BEFORE], new_main + own[:, MAIN], after + own[:, AFTER]
+        by_phase = likely[:-2].reshape(count, 3)
+        before, main, after = new_before + by_phase[:, BEFORE], new_main + by_phase[:, MAIN], after + by_phase[:, AFTER]
         feeding, fetching = feeding + likely[-2], fetching + likely[-1]
-        found[place, :-2] = np.stack([before, main, after], axis=1).ravel()
-        found[place, -2:] = feeding, fetching
-    return found
+        log_seen[place, :-2] = np.stack([before, main, after], axis=1).ravel()
+        log_seen[place, -2:] = feeding, fetching
+    return log_seen
 
 
 def _entered(model: _Model, left: Reals, feeding: float) -> Reals:
-    """The way into each node: from the begin, or from any earlier node over skipped ones."""
+    """Return the log-probability of entering each node: from the begin, or from an earlier node over skipped ones."""
     source = np.concatenate([[feeding], left - model.skipped[1:]])[:-1]
     return np.logaddexp.accumulate(source) + model.skipped[:-1] + model.enter
 
 
 def _ended(model: _Model, left: Reals) -> float:
-    """The way behind the last node."""
+    """Return the log-probability of going past the last node."""
     return float(np.logaddexp.reduce(left - model.skipped[1:]) + model.skipped[-1])
 
 
 def _backward(model: _Model, seen: Reals) -> Reals:
-    """The logarithm of what is seen after each kernel, given its column."""
+    """Return the log-probability of what is seen after each kernel, given its column."""
     count = len(model.nodes)
-    found = np.zeros_like(seen)
+    log_seen = np.zeros_like(seen)
     feed = np.log(model.beliefs.outside)
     left = model.skipped[-1] - model.skipped[1:]  # nothing more comes: all nodes behind are skipped
     nothing = np.full(count, -np.inf)  # helpers that come first must be followed
-    found[-1, :-2] = np.stack([nothing, left + model.out_of_main, left + model.out_of_after], axis=1).ravel()
-    found[-1, -2:] = model.skipped[-1], 0.0
+    log_seen[-1, :-2] = np.stack([nothing, left + model.out_of_main, left + model.out_of_after], axis=1).ravel()
+    log_seen[-1, -2:] = model.skipped[-1], 0.0
     for place in range(len(seen) - 2, -1, -1):
-        own, now = seen[place + 1], found[place + 1]
-        ahead = (own[:-2] + now[:-2]).reshape(count, 3)
-        feeding, fetching = own[-2] + now[-2], own[-1] + now[-1]
+        likelihood, log_ahead = seen[place + 1], log_seen[place + 1]
+        ahead = (likelihood[:-2] + log_ahead[:-2]).reshape(count, 3)
+        feeding, fetching = likelihood[-2] + log_ahead[-2], likelihood[-1] + log_ahead[-1]
         into = model.enter + np.logaddexp(model.begin[0] + ahead[:, BEFORE], model.begin[1] + ahead[:, MAIN])
         # From each node: to a later one over skipped ones, or behind the last to fetch.
         reached = np.logaddexp.accumulate((into + model.skipped[:-1])[::-1])[::-1]
         later = np.concatenate([reached[1:], [-np.inf]])
         behind = model.skipped[-1] + feed + fetching
         left = np.logaddexp(later, behind) - model.skipped[1:]
-        found[place, :-2] = np.stack([
+        log_seen[place, :-2] = np.stack([
             np.logaddexp(model.again + ahead[:, BEFORE], model.to_main + ahead[:, MAIN]),
             np.logaddexp(np.logaddexp(model.again + ahead[:, MAIN], model.to_after + ahead[:, AFTER]),
                          model.out_of_main + left),
             np.logaddexp(model.again + ahead[:, AFTER], model.out_of_after + left)], axis=1).ravel()
-        found[place, -2] = np.logaddexp(feed + feeding, np.logaddexp(reached[0], behind))
-        found[place, -1] = feed + fetching
-    return found
+        log_seen[place, -2] = np.logaddexp(feed + feeding, np.logaddexp(reached[0], behind))
+        log_seen[place, -1] = feed + fetching
+    return log_seen

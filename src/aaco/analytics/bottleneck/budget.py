@@ -1,8 +1,18 @@
-"""Where the wall time went, by what limited it: the devices' work, and the idle time by what the host was doing.
+"""Split the wall time by what limited it: the devices' work, and the idle time by what the host was doing.
 
-Parts sum to the wall exactly, in whole ns. The wall is that of the trace, the devices' spans summed; or, where the step
-was timed without a profiler, that latency times the steps of the trace: a profiler stretches what the host does and
-leaves kernels as they are, so the devices' parts stay and the idle time shrinks, all of its parts alike.
+Parts sum to the wall exactly, in whole ns. The wall is that of the trace, the devices' spans summed. If the step was
+timed without a profiler, it is that latency times the steps of the trace: a profiler stretches the host's work and
+leaves kernels as they are, so the devices' parts stay and all parts of the idle time shrink by the same factor.
+
+Steps are counted by marks, or given. A repeated block of kernels may be a layer: it counts as a step only where the
+latency bears that out, see count_steps.
+
+Idle time after a drain is `sync` as far as the wait took, which is what it saves to take the wait out, and `relaunch`
+as far as the host then launched again, which it would have to do anyway. No device graph holds a wait, so as long as
+the waits are there neither is `launch`.
+
+Launched work that the device did not begin is `shared_device` where another process explains it: telemetry saw others
+compute on the device, or, without telemetry, it happened FEWEST_UNSTARTED times. Fewer may be anything: `unknown`.
 """
 
 from __future__ import annotations
@@ -11,37 +21,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
-from aaco.analytics.trace import Trace
+from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.readings import Absent
 
-HOST = ("launch", "pause", "sync")
+HOST = ("launch", "pause", "sync", "relaunch")
+PROFILED, UNPROFILED = "profiled trace", "unprofiled latency"  # whose wall it is: the method of every share begins so
 UNCHANGED = ("kernel_wait", "noise", "throttled", "unknown")  # causes of idle time that are parts as they are
 # A copy of fewer bytes takes the bus less time than its call takes the host (64 KiB at 55 GB/s is 1.2 us): a host that
 # waits in such copies reads single values, and waits for the device, not for the bytes.
 SMALL_COPY_BYTES = 65_536
+OTHERS_PCT = 5.0  # of the device's time that other processes had by telemetry, as rules/quality.py
+FEWEST_UNSTARTED = 3  # recordings without a co-tenant have at most one such gap
+STRETCH = (0.9, 6.5)  # time of a traced step / without the profiler: METHODS 7 has 1.5 to 6.5; 0.9 for noise
+GIVE = "give the number (--steps N), or mark the steps (prof.step(), record_function(\"step 1\"))"
 OUTSIDE_MOST = 0.1  # of kernels in no step; with more, a step's time says little of the trace's
 
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """Latencies of the same steps without a profiler: how many, their median, and where they come from."""
+    """Latencies of the same steps without a profiler: count, median, and source. steps: in the trace, if given."""
 
     count: int
     median_ms: float
     source: str
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
 class Budget:
-    """parts_ns: by limiter or cause, summing to wall_ns. unprofiled: whether the wall is a latency without profiler."""
+    """parts_ns: by limiter or cause, summing to wall_ns. unprofiled: whether the wall is a latency without profiler.
+
+    why_profiled: why it is not, where a latency was given. shared_by: what shows that another process had the device.
+    judged: which rank and steps it is of, empty for the whole of the only one.
+    """
 
     wall_ns: int
     busy_ns: int
     parts_ns: Mapping[str, int]
     unprofiled: bool
+    why_profiled: str = ""
+    shared_by: str = ""
+    judged: str = ""
 
     def pct(self, *parts: str) -> float:
-        """Share of the wall that these parts take together. Raises Absent where no time passed."""
+        """Return the share of the wall that these parts take together. Raise Absent if no time passed."""
         if not self.wall_ns:
             raise Absent("the devices' work spans no time")
         return 100 * sum(self.parts_ns[part] for part in parts) / self.wall_ns
@@ -50,58 +73,88 @@ class Budget:
 KERNELS = ("compute", "memory", "memory_latency", "kernel", "communication", "local_copy")
 
 
-def budget(trace: Trace, device_work: DeviceWork, unprofiled: Unprofiled | None = None) -> Budget:
-    """The budget of a trace. Raises Absent where it has none."""
-    busy = dict(device_work.parts_ns)
-    idle = _idle(trace, device_work)
-    wall = trace.sum("span_ns")
-    if unprofiled is not None and (steps := _steps(trace)):
-        wall = max(sum(busy.values()), round(steps * unprofiled.median_ms * 1e6))
-        idle = _scaled(idle, wall - sum(busy.values()))
-        return Budget(wall, sum(busy.values()), busy | idle, True)
-    return Budget(sum(busy.values()) + sum(idle.values()), sum(busy.values()), busy | idle, False)
+def budget(trace: DeviceTrace, device_work: DeviceWork, unprofiled: Unprofiled | None = None,
+           device_others_sm_pct: float | None = None, straggler_ns: int = 0) -> Budget:
+    """Return the budget of a trace. straggler_ns: time in which devices only waited in a collective for a late rank,
+    which device_work does not hold. Raise Absent if it has none."""
+    busy, shared_by = {**device_work.parts_ns, "straggler": straggler_ns}, _shared_by(trace, device_others_sm_pct)
+    idle, busy_ns, why = _idle(trace, device_work, bool(shared_by)), sum(busy.values()), ""
+    if unprofiled is not None:
+        try:
+            wall = max(busy_ns, round(count_steps(trace, unprofiled) * unprofiled.median_ms * 1e6))
+            return Budget(wall, busy_ns, busy | _scaled(idle, wall - busy_ns), True, shared_by=shared_by)
+        except Absent as reason:
+            why = f"the given latency is not used: {reason}"
+    return Budget(busy_ns + sum(idle.values()), busy_ns, busy | idle, False, why, shared_by)
 
 
-def _idle(trace: Trace, work: DeviceWork) -> dict[str, int]:
-    """Idle time by cause. A wait in a copy call counts as waiting for the device where the copies are small."""
+def _shared_by(trace: DeviceTrace, others_pct: float | None) -> str:
+    """Return what shows that another process had the device while launched work waited; empty if nothing does."""
+    held = sum(lane.unstarted for lane in trace.idle.devices)
+    if not held or (others_pct is not None and others_pct < OTHERS_PCT):
+        return ""
+    if others_pct is not None:
+        return f"telemetry: other processes had {others_pct:.0f} % of the device's time"
+    return f"{held} times launched work did not begin for 250 us or more" if held >= FEWEST_UNSTARTED else ""
+
+
+def _idle(trace: DeviceTrace, work: DeviceWork, shared: bool) -> dict[str, int]:
+    """Return the idle time by cause. A wait in a copy call counts as waiting for the device if the copies are small."""
     causes = {name: sum(lane.causes[name].ns for lane in trace.idle.devices)
               for name in ("host_wait", "launch", "sync_wait", "copy_wait", *UNCHANGED)}
     paused = sum(lane.paused_ns for lane in trace.idle.devices)
-    paused = max(paused, min(causes["host_wait"], work.call_ns.get("allocate", 0)))  # allocating is no launching
-    moved = [copied for copied in work.copies if copied.kind in TRANSFERS]
-    mean = sum(each.bytes for each in moved) / max(1, sum(each.count for each in moved))
+    # Allocating is no launching, and where it waits for the device by itself (cudaFree) no wait of the program's.
+    paused = max(paused, min(causes["host_wait"] + causes["sync_wait"], work.call_ns.get("allocate", 0)))
+    from_waits = max(0, paused - causes["host_wait"])
+    transfers = [copied for copied in work.copies if copied.kind in TRANSFERS]
+    mean = sum(copied.bytes for copied in transfers) / max(1, sum(copied.count for copied in transfers))
     small = mean < SMALL_COPY_BYTES
-    return {"launch": causes["host_wait"] - paused + causes["launch"], "pause": paused,
-            "sync": causes["sync_wait"] + (causes["copy_wait"] if small else 0),
+    held = sum(lane.unstarted_ns for lane in trace.idle.devices) if shared else 0
+    causes["unknown"] -= held
+    sync = causes["sync_wait"] - from_waits + (causes["copy_wait"] if small else 0)
+    relaunch = min(sync, sum(lane.relaunch_ns for lane in trace.idle.devices))
+    return {"shared_device": held,
+            "launch": causes["host_wait"] + from_waits - paused + causes["launch"], "pause": paused,
+            "sync": sync - relaunch, "relaunch": relaunch,
             "copy_wait": 0 if small else causes["copy_wait"],
             **{name: causes[name] for name in UNCHANGED}}
 
 
 def _scaled(parts: Mapping[str, int], total: int) -> dict[str, int]:
-    """The parts in the same proportions with another sum, in whole ns; what rounding leaves goes to the largest."""
+    """Return the parts in the same proportions with another sum, in whole ns. The largest takes the rounding error."""
     before = sum(parts.values())
-    found = {name: part * total // before if before else 0 for name, part in parts.items()}
+    scaled = {name: part * total // before if before else 0 for name, part in parts.items()}
     largest = max(parts, key=lambda name: parts[name])
-    found[largest] += total - sum(found.values())
-    return found
+    scaled[largest] += total - sum(scaled.values())
+    return scaled
 
 
-def _steps(trace: Trace) -> int:
-    """Steps of all devices that ran the whole trace; 0 where neither markers nor repetition count them."""
-    marked = [each for each in trace.blocks.steps if each.count and each.outside <= OUTSIDE_MOST * trace.sum("kernels")]
-    if marked:
-        devices = {capture: sum(1 for device in trace.devices if device.capture == capture)
-                   for capture in {device.capture for device in trace.devices}}
-        return sum(max(each.count for each in marked if each.capture == capture) * devices[capture]
-                   for capture in {each.capture for each in marked})
+def count_steps(trace: DeviceTrace, unprofiled: Unprofiled | None = None) -> int:
+    """Return the steps in the trace, summed over devices: as given, by marks, else by repetition.
+
+    Raise Absent if nothing counts them, or if the repeated block may be a layer: then so many steps of the given
+    latency do not fit the span. unprofiled: the latency; None: repetition counts nothing.
+    """
+    if unprofiled is not None and unprofiled.steps:
+        return unprofiled.steps * len(trace.devices)
+    if marked := _marked_steps(trace):
+        return marked
     whole = [block for block in trace.blocks.blocks if block.kernels * block.repeats >= 0.9 * block.of]
-    return sum(block.repeats for block in whole) if len(whole) == len(trace.devices) else 0
+    count = sum(block.repeats for block in whole) if len(whole) == len(trace.devices) else 0
+    if not count:
+        raise Absent(f"the capture has no markers of steps, and no sequence of kernels repeats over most of it; {GIVE}")
+    stretch = trace.sum("span_ns") / (count * unprofiled.median_ms * 1e6) if unprofiled else 0.0
+    if not STRETCH[0] <= stretch <= STRETCH[1]:
+        raise Absent(f"no markers of steps; a sequence of kernels repeats {count} times, but the trace takes "
+                     f"{stretch:.2f} times as long as so many steps: it may be a layer, or several steps; {GIVE}")
+    return count
 
 
-def steps(trace: Trace) -> int:
-    """Steps in the trace, devices counted apart. Raises Absent where nothing counts them."""
-    found = _steps(trace)
-    if not found:
-        raise Absent("the capture has no markers of steps, and no sequence of kernels repeats over most of it")
-    return found
-
+def _marked_steps(trace: DeviceTrace) -> int:
+    """Return the marked steps of all devices that ran the whole trace; 0 without marks that hold most kernels."""
+    marked = [steps for steps in trace.blocks.steps
+              if steps.count and steps.outside <= OUTSIDE_MOST * trace.sum("kernels")]
+    devices = {capture: sum(1 for device in trace.devices if device.capture == capture)
+               for capture in {device.capture for device in trace.devices}}
+    return sum(max(steps.count for steps in marked if steps.capture == capture) * devices[capture]
+               for capture in {steps.capture for steps in marked})

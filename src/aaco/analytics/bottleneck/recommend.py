@@ -1,19 +1,24 @@
-"""What to do next, by what it can gain: the time that a limit takes, times the part of that which the action can take
-away (Amdahl 1967).
+"""Recommend actions by what they can gain: a limit's time, times the part of it that the action can remove (Amdahl
+1967).
 
 An action gains at most attributed x feasible, never more than the time attributed to its limit. Feasible shares are
-measured where our recordings have the same step with and without the limit (tests/captures/torch_scenarios), else
-bounds from what the action does to the work; each says which. They are upper bounds of what is usual, not promises:
-`confirm` says which reading tells, and in which direction it must go.
+measured if our recordings have the same step with and without the limit (tests/captures/torch_scenarios), else they are
+bounds derived from the action; each says which. They are upper bounds of what is usual, not promises: `confirm` names
+the reading that shows the effect, and its direction.
+
+What is already so, what the framework or the device does not have, and what cannot work here is not offered: each
+action, and each thing to try, declares on which facts of the workload it depends (analytics/workload).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from aaco.core.advice import FactCondition, FactValues, Step, fact_is, fact_is_not, offered, why_not
 from aaco.core.readings import Reading
+from aaco.tracelake.document_schemas.answers import Confirmation, NotOffered, Recommended
 
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 EFFORTS = ("low", "medium", "high")
@@ -21,11 +26,12 @@ Values = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Known:
-    """An action that is known to help against a limit.
+class KnownAction:
+    """An action that helps against a limit.
 
-    attributed: the limit's share of the wall, per cent, from readings; feasible: which part of it the action can take
-    away; both raise KeyError where a reading that they need is absent.
+    attributed: the limit's share of the wall, per cent, from readings. feasible: the part of it that the action can
+    remove. Both raise KeyError if a reading that they need is absent. attempts: what to try, for each framework and
+    device. applies_if, already_done_if: facts without which, or with which, it is not offered.
     """
 
     name: str
@@ -34,14 +40,38 @@ class Known:
     feasible: Callable[[Values], float]
     why_feasible: str
     effort: str
-    attempt: str
+    attempts: tuple[Step, ...]
     confirm: str
     direction: str = "down"
+    applies_if: tuple[FactCondition, ...] = ()
+    already_done_if: tuple[FactCondition, ...] = ()
+
+    def why_not(self, facts: FactValues | None) -> str:
+        """Return why the action is not offered in a workload with these facts; empty if it is."""
+        if reason := why_not(facts, self.applies_if, self.already_done_if):
+            return reason
+        if offered(self.attempts, facts):
+            return ""
+        return next(step.why_not(facts) for step in self.attempts)
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """An action that could gain something by the readings and is not offered, and the fact that speaks against it."""
+
+    name: str
+    title: str
+    gain_pct: float
+    why: str
+
+    def entry(self) -> NotOffered:
+        """Return the entry of not_offered in bottleneck.json."""
+        return NotOffered(action=self.name, title=self.title, gain_pct=self.gain_pct, because=self.why)
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """An action with what it can gain in this session. speedup: Amdahl's 1 / (1 - gain)."""
+    """An action with its possible gain in this session. speedup: Amdahl's 1 / (1 - gain)."""
 
     name: str
     title: str
@@ -52,40 +82,69 @@ class Recommendation:
     attempt: str
     confirm_metric: str
     confirm_direction: str
+    targets: tuple[str, ...] = ()  # nodes that it acts on, those that take most first
 
     @property
     def gain_pct(self) -> float:
-        """Share of the wall that it can take away, at most."""
+        """The share of the wall that it can remove, at most."""
         return self.attributed_pct * self.feasible_ratio
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster the session becomes, at most; None where nothing would be left."""
+        """How many times faster the session can become, at most; None if nothing would remain."""
         return None if self.gain_pct >= 100 else 1 / (1 - self.gain_pct / 100)
 
-    def document(self) -> dict[str, Any]:
-        """One entry of optimization_priority in bottleneck.json."""
-        return {"action": self.name, "title": self.title, "attributed_pct": self.attributed_pct,
-                "feasible_ratio": self.feasible_ratio, "why_feasible": self.why_feasible, "gain_pct": self.gain_pct,
-                "speedup_at_most": self.speedup, "effort": self.effort, "try": self.attempt,
-                "confirm": {"metric": self.confirm_metric, "direction": self.confirm_direction}}
+    def entry(self) -> Recommended:
+        """Return the entry of optimization_priority in bottleneck.json."""
+        return Recommended(
+            action=self.name, title=self.title, attributed_pct=self.attributed_pct, feasible_ratio=self.feasible_ratio,
+            why_feasible=self.why_feasible, gain_pct=self.gain_pct, speedup_at_most=self.speedup, effort=self.effort,
+            attempt=self.attempt, confirm=Confirmation(metric=self.confirm_metric, direction=self.confirm_direction),
+            targets=list(self.targets) or None)
 
 
-def ranked(readings: Mapping[str, Reading]) -> tuple[Recommendation, ...]:
-    """What can gain something in this session, the largest gain first; of equal gains the least effort."""
-    values = {name: one.value for name, one in readings.items() if one.value is not None}
-    found = [made for known in ACTIONS if (made := _of(known, values)) and made.gain_pct >= LEAST_PCT]
-    return tuple(sorted(found, key=lambda one: (-one.gain_pct, EFFORTS.index(one.effort), one.name)))
+# Actions on nodes of a run on CPUs, by the side of the nodes.
+NODES_OF = {"int8_nodes": "compute", "fuse_nodes": "memory"}
+MOST_TARGETS = 5
 
 
-def _of(known: Known, values: Values) -> Recommendation | None:
-    """The action in this session; None where what it acts on was not measured."""
+def with_targets(recommendations: tuple[Recommendation, ...], cpu_budget: Mapping[str, Any]
+                 ) -> tuple[Recommendation, ...]:
+    """Return the recommendations with the nodes that they act on. cpu_budget: content of cpu_budget.json."""
+    by_side: dict[str, list[str]] = {}
+    for node in cpu_budget["largest"]:
+        by_side.setdefault(node["side"], []).append(node["name"])
+    return tuple(replace(advice, targets=tuple(by_side.get(NODES_OF.get(advice.name, ""), ())[:MOST_TARGETS]))
+                 for advice in recommendations)
+
+
+def ranked(readings: Mapping[str, Reading], facts: FactValues | None = None) -> tuple[Recommendation, ...]:
+    """Return the actions that gain something in this session, the largest gain first; of equal gains the least
+    effort. facts: of the workload; None if nobody looked for them, and then nothing is left out for them.
+    """
+    useful = [advice for action in ACTIONS
+              if not action.why_not(facts) and (advice := _gaining(action, readings, facts))]
+    return tuple(sorted(useful, key=lambda advice: (-advice.gain_pct, EFFORTS.index(advice.effort), advice.name)))
+
+
+def withheld(readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[Withheld, ...]:
+    """Return the actions that gain something by the readings and that a fact speaks against, the largest first."""
+    found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
+             if (reason := action.why_not(facts)) and (advice := _gaining(action, readings, facts))]
+    return tuple(sorted(found, key=lambda entry: (-entry.gain_pct, entry.name)))
+
+
+def _gaining(action: KnownAction, readings: Mapping[str, Reading], facts: FactValues | None) -> Recommendation | None:
+    """Return the action's gain in this session; None if its limit was not measured, or the gain is not worth a line."""
+    values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     try:
-        attributed, feasible = known.attributed(values), known.feasible(values)
+        attributed, feasible = action.attributed(values), action.feasible(values)
     except KeyError:
         return None
-    return Recommendation(known.name, known.title, min(100.0, max(0.0, attributed)), min(1.0, max(0.0, feasible)),
-                          known.why_feasible, known.effort, known.attempt, known.confirm, known.direction)
+    advice = Recommendation(action.name, action.title, min(100.0, max(0.0, attributed)), min(1.0, max(0.0, feasible)),
+                            action.why_feasible, action.effort, "; ".join(offered(action.attempts, facts)),
+                            action.confirm, action.direction)
+    return advice if advice.gain_pct >= LEAST_PCT else None
 
 
 def _of_metric(name: str) -> Callable[[Values], float]:
@@ -104,8 +163,15 @@ def _not_allocating(values: Values) -> float:
     return values["host_pause_pct"] - min(values["host_pause_pct"], values.get("allocation_call_pct", 0.0))
 
 
+def _launching_between_waits(values: Values) -> float:
+    """Return the time of launches. A graph holds no wait: raise KeyError where more time goes to those."""
+    if values.get("sync_limited_pct", 0.0) > values["launch_limited_pct"]:
+        raise KeyError("sync_limited_pct")
+    return values["launch_limited_pct"]
+
+
 def _overlapped(values: Values) -> float:
-    """Transfers can hide behind the device's work, as long as that lasts."""
+    """Return the part of transfers that can overlap with the device's work, limited by its length."""
     transfer = values["transfer_limited_pct"]
     return min(1.0, values["device_limited_pct"] / transfer) if transfer else 0.0
 
@@ -114,49 +180,169 @@ def _pinned(values: Values) -> float:
     return values["pageable_copy_pct"] / 100 * PINNING
 
 
+def _surplus_threads(values: Values) -> float:
+    """Return all of the waits where there are more threads than CPUs, and none where they fit."""
+    return float(values["threads_per_cpu"] > 1)
+
+
+def _fitting_threads(values: Values) -> float:
+    return float(values["threads_per_cpu"] <= 1)
+
+
+def _nodes_and_overhead(values: Values) -> float:
+    return values["node_memory_pct"] + values["runtime_overhead_pct"]
+
+
+def _levels_left(values: Values) -> float:
+    return float(values["graph_levels_left"] > 0)
+
+
+def _larger_batch(values: Values) -> float:
+    return values["batch_is_free"] * (1 - 1 / BATCH)
+
+
+def _narrowed(values: Values) -> float:
+    """Return the part of the products that 8-bit integers save, by the machine's measured roofs."""
+    return values["int8_saving_pct"] / values["node_compute_pct"] if values["node_compute_pct"] else 0.0
+
+
+def _of_others(values: Values) -> float:
+    return values["contended_pct"] - values.get("quota_pct", 0.0)
+
+
+BATCH = 8  # samples that share the runtime's overhead
 PINNING = 1 - 9.0 / 55.4  # rates of pageable and pinned copies to an H200 over PCIe 5 x16, 256 MiB
 MEASURED = "measured on our recordings: "
+PYTORCH, ORT = fact_is("framework", "pytorch"), fact_is("framework", "onnxruntime")
+VLLM, SGLANG = fact_is("framework", "vllm"), fact_is("framework", "sglang")
+OWN_CODE = fact_is_not("framework", "vllm", "sglang", "tensorrt_llm")  # a program that its user can edit
+NO_FRAMEWORK = fact_is_not("framework", "pytorch", "onnxruntime", "vllm", "sglang", "jax", "tensorflow", "migraphx",
+                           "tensorrt", "tensorrt_llm")
+AMD, NVIDIA = fact_is("vendor", "amd"), fact_is("vendor", "nvidia")
+TRAINING = fact_is("phase", "training")
+COMPILED = fact_is("execution", "compiled")
+NOT_SERVING = fact_is_not("phase", "serving")
+NARROW = fact_is("product_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4")
+EIGHT_BITS = fact_is("product_type", "fp8", "fp4", "int8", "int4")
 ACTIONS = (
-    Known("device_graph", "Launch once for many kernels", _of_metric("launch_limited_pct"), _always(0.9),
-          MEASURED + "a device graph took away 83 to 87 % of six launch-bound steps", "low",
-          'torch.compile(model, mode="reduce-overhead"), torch.cuda.CUDAGraph; ONNX Runtime: enable_cuda_graph=1',
-          "launch_limited_pct"),
-    Known("move_host_work", "Take the host's own work out of the step", _not_allocating, _always(0.9),
-          MEASURED + "without it 97 to 99 % of five host-bound steps were gone", "medium",
-          "DataLoader(num_workers=4, prefetch_factor=4); py-spy record -p PID to find it", "host_pause_pct"),
-    Known("keep_memory", "Keep device memory instead of asking for it in each step", _allocating, _always(0.89),
-          MEASURED + "the allocator's cache took away 89 % of such a step", "low",
-          "no torch.cuda.empty_cache() in the loop; preallocate; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-          "allocation_call_pct"),
-    Known("remove_waits", "Take the host's waits out of the loop", _of_metric("sync_limited_pct"), _always(0.9),
-          "a wait that is not made costs nothing; one in ten is assumed to be needed", "medium",
-          "no .item(), .cpu(), print or boolean indexing per operation; read results once per step",
-          "sync_limited_pct"),
-    Known("pin_memory", "Page-lock the host's memory", _of_metric("transfer_limited_pct"), _pinned,
-          "pinned copies run at 55 GB/s where pageable ones reach 9 (H200, PCIe 5)", "low",
-          "DataLoader(pin_memory=True), tensor.pin_memory(), .to(device, non_blocking=True); ONNX Runtime: "
-          "session.io_binding() with inputs that lie on the device, OrtValue.ortvalue_from_numpy(x, 'cuda', 0)",
-          "pageable_copy_pct"),
-    Known("overlap_transfers", "Copy while computing", _of_metric("transfer_limited_pct"), _overlapped,
-          "a copy can hide behind the device's work, as long as that lasts", "medium",
-          "a copy stream of its own, the next batch during this step, non_blocking=True; ONNX Runtime: fill the "
-          "OrtValue of the next inference during this one, and bind outputs on the device (io_binding)",
-          "transfer_limited_pct"),
-    Known("fusion", "Fuse kernels that only pass over memory", _of_metric("memory_limited_pct"), _always(0.5),
-          "two passes over the same data become one: half of the traffic; longer chains gain more", "low",
-          "torch.compile(model); fused optimizers and norms; ONNX Runtime: onnxruntime.transformers.optimizer, and the "
-          "CUDA provider's fuse_conv_bias=1 and prefer_nhwc=1", "memory_limited_pct"),
-    Known("narrower_types", "Compute in a narrower type", _of_metric("compute_limited_pct"), _always(0.5),
-          "half the width doubles the matrix rate (data sheets, METHODS section 5)", "medium",
-          "torch.autocast(dtype=torch.bfloat16) for fp32; fp8 or int8 from there, after a check of the accuracy; ONNX "
-          "Runtime: onnxconverter_common.float16.convert_float_to_float16",
-          "compute_limited_pct"),
-    Known("more_in_flight", "Give the device more independent reads at once",
-          _of_metric("memory_latency_limited_pct"), _always(0.5),
-          "twice the reads in flight halve the wait, until bandwidth is reached (Little's law)", "high",
-          "larger batches, several queries per launch, more blocks; sort indices", "memory_latency_limited_pct"),
-    Known("overlap_communication", "Communicate while computing", _of_metric("exposed_communication_pct"),
-          _always(0.5), "half of it is assumed to have work to hide behind", "medium",
-          "DDP bucket_cap_mb, FSDP backward_prefetch, NCCL or RCCL on a stream of its own",
-          "exposed_communication_pct"),
+    KnownAction("device_graph", "Launch once for many kernels", _launching_between_waits, _always(0.9),
+                MEASURED + "a device graph took away 83 to 87 % of six launch-bound steps", "low", (
+                    Step('torch.compile(model, mode="reduce-overhead"), torch.cuda.CUDAGraph', (PYTORCH, OWN_CODE)),
+                    Step("ONNX Runtime: enable_cuda_graph=1", (ORT, NVIDIA)),
+                    Step("vLLM: without --enforce-eager", (VLLM,)),
+                    Step("SGLang: without --disable-cuda-graph", (SGLANG,)),
+                    Step("hipStreamBeginCapture, then hipGraphLaunch", (AMD, NO_FRAMEWORK)),
+                    Step("cudaStreamBeginCapture, then cudaGraphLaunch", (NVIDIA, NO_FRAMEWORK))),
+                "launch_limited_pct", applies_if=(fact_is("graph_capture", "possible"),),
+                already_done_if=(fact_is("device_graph", "replayed", "captured"),)),
+    KnownAction("move_host_work", "Take the host's own work out of the step", _not_allocating, _always(0.9),
+                MEASURED + "without it 97 to 99 % of five host-bound steps were gone", "medium", (
+                    Step("DataLoader(num_workers=4, prefetch_factor=4)",
+                         (fact_is("data_loader", "single_process"), NOT_SERVING)),
+                    Step("more workers of the DataLoader, or a larger prefetch_factor",
+                         (fact_is("data_loader", "workers"), NOT_SERVING)),
+                    Step("py-spy record -p PID finds it in a Python program", (
+                        fact_is("framework", "pytorch", "jax", "tensorflow", "vllm", "sglang", "onnxruntime"),)),
+                    Step("perf record -g -p PID finds it", (NO_FRAMEWORK,))), "host_pause_pct"),
+    KnownAction("keep_memory", "Keep device memory instead of asking for it in each step", _allocating, _always(0.89),
+                MEASURED + "the allocator's cache took away 89 % of such a step", "low", (
+                    Step("no torch.cuda.empty_cache() in the loop", (PYTORCH,)),
+                    Step("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", (PYTORCH, NVIDIA)),
+                    Step("preallocate, and reuse what was allocated")), "allocation_call_pct"),
+    KnownAction("remove_waits", "Take the host's waits out of the loop", _of_metric("removable_wait_pct"), _always(0.9),
+                "a wait that is not made costs nothing; one in ten is assumed to be needed", "medium", (
+                    Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH,)),
+                    Step("outputs bound to the device: session.io_binding()", (ORT,)),
+                    Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
+                    Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
+                    Step("read results once per step")),
+                "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),)),
+    KnownAction("have_the_device", "Have the device to yourself", _of_metric("shared_device_limited_pct"), _always(1.0),
+                "time in which the device did another process's work; alone there is none", "medium", (
+                    Step("nvidia-smi pmon -c 5 says who else computes on it; another device, MIG, or MPS", (NVIDIA,)),
+                    Step("amd-smi process says who else computes on it; another device, or a partition", (AMD,))),
+                "shared_device_limited_pct"),
+    KnownAction("pin_memory", "Page-lock the host's memory", _of_metric("transfer_limited_pct"), _pinned,
+                "pinned copies run at 55 GB/s where pageable ones reach 9 (H200, PCIe 5)", "low", (
+                    Step("DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),)),
+                    Step("tensor.pin_memory(), .to(device, non_blocking=True)", (PYTORCH,)),
+                    Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,)),
+                    Step("OrtValue.ortvalue_from_numpy(x, 'cuda', 0)", (ORT, NVIDIA)),
+                    Step("hipHostMalloc for the host's side", (AMD, NO_FRAMEWORK)),
+                    Step("cudaMallocHost for the host's side", (NVIDIA, NO_FRAMEWORK))),
+                "pageable_copy_pct", already_done_if=(fact_is("copies", "pinned", "none"),)),
+    KnownAction("overlap_transfers", "Copy while computing", _of_metric("transfer_limited_pct"), _overlapped,
+                "a copy can hide behind the device's work, as long as that lasts", "medium", (
+                    Step("a copy stream of its own, the next batch during this step"),
+                    Step("non_blocking=True", (PYTORCH,)),
+                    Step("ONNX Runtime: fill the OrtValue of the next inference during this one, and bind outputs on "
+                         "the device (io_binding)", (ORT,))), "transfer_limited_pct"),
+    KnownAction("fusion", "Fuse kernels that only pass over memory", _of_metric("memory_limited_pct"), _always(0.5),
+                "two passes over the same data become one: half of the traffic; longer chains gain more", "low", (
+                    Step("torch.compile(model)", (PYTORCH, OWN_CODE), (COMPILED,)),
+                    Step("F.scaled_dot_product_attention in place of products and softmax",
+                         (PYTORCH, fact_is("attention", "written_out"))),
+                    Step("F.layer_norm, F.group_norm or F.rms_norm in place of norms that are written out",
+                         (PYTORCH, fact_is("norms", "written_out"))),
+                    Step("fused=True for the optimizer", (PYTORCH, fact_is("optimizer", "loop", "foreach"))),
+                    Step("ONNX Runtime: onnxruntime.transformers.optimizer", (ORT,)),
+                    Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),
+                    Step("the CUDA provider's prefer_nhwc=1", (ORT, NVIDIA, fact_is("layout", "nchw")))),
+                "memory_limited_pct"),
+    KnownAction("narrower_types", "Compute in a narrower type", _of_metric("compute_limited_pct"), _always(0.5),
+                "half the width doubles the matrix rate (data sheets, METHODS section 5)", "medium", (
+                    Step("torch.autocast(dtype=torch.bfloat16) for fp32", (PYTORCH, OWN_CODE)),
+                    Step("--dtype bfloat16", (fact_is("framework", "vllm", "sglang"),)),
+                    Step("ONNX Runtime: onnxconverter_common.float16.convert_float_to_float16", (ORT,)),
+                    Step("fp16 or bf16 operands for the matrix units", (NO_FRAMEWORK,))),
+                "compute_limited_pct", applies_if=(fact_is("product_type", "fp64", "fp32", "tf32"),),
+                already_done_if=(NARROW,)),
+    KnownAction("eight_bit_types", "Compute in eight bits", _of_metric("compute_limited_pct"), _always(0.5),
+                "eight bits double the matrix rate of sixteen (data sheets, METHODS section 5); check the accuracy",
+                "high", (
+                    Step("torchao's float8 for linear layers", (PYTORCH, OWN_CODE, fact_is("product_kind", "gemm"))),
+                    Step("--quantization fp8", (fact_is("framework", "vllm", "sglang"),)),
+                    Step("fp8 operands for the matrix units", (NO_FRAMEWORK,))), "compute_limited_pct",
+                applies_if=(fact_is("eight_bit_units", "yes"), fact_is("product_type", "fp16", "bf16")),
+                already_done_if=(EIGHT_BITS,)),
+    KnownAction("more_in_flight", "Give the device more independent reads at once",
+                _of_metric("memory_latency_limited_pct"), _always(0.5),
+                "twice the reads in flight halve the wait, until bandwidth is reached (Little's law)", "high",
+                (Step("larger batches, several queries per launch, more blocks; sort indices"),),
+                "memory_latency_limited_pct"),
+    KnownAction("overlap_communication", "Communicate while computing", _of_metric("exposed_communication_pct"),
+                _always(0.5), "half of it is assumed to have work to hide behind", "medium", (
+                    Step("DDP bucket_cap_mb, FSDP backward_prefetch", (PYTORCH, TRAINING)),
+                    Step("NCCL on a stream of its own", (NVIDIA,)), Step("RCCL on a stream of its own", (AMD,))),
+                "exposed_communication_pct"),
+    KnownAction("quiet_cpus", "Keep other work off the run's CPUs", _of_others, _always(1.0),
+                "what others took comes back when they are gone", "low",
+                (Step("aaco run --lab, or taskset -c; see top; --noise repeat measures until enough is clean"),),
+                "contended_pct"),
+    KnownAction("raise_quota", "Raise the CPU quota of the run's control group", _of_metric("quota_pct"), _always(1.0),
+                "without the quota no thread is kept from running by it", "low",
+                (Step("cpu.max of its cgroup; docker run --cpus; Kubernetes resources.limits.cpu"),), "quota_pct"),
+    KnownAction("fit_threads", "Use no more threads than CPUs", _of_metric("thread_wait_pct"), _surplus_threads,
+                "threads that each have a CPU do not wait for one; a bound", "low",
+                (Step("intra_op_threads in configs/backends.yaml: the CPUs that an affinity or a quota leaves, which "
+                      "ONNX Runtime does not count; aaco compare MODEL MODEL --option-b intra_op_threads=N"),),
+                "thread_wait_pct"),
+    KnownAction("compare_threads", "Compare thread counts", _of_metric("thread_wait_pct"), _fitting_threads,
+                "fewer threads wait less, but what the others computed is left to them: a bound", "low",
+                (Step("aaco compare MODEL MODEL --option-b intra_op_threads=1, then 2, 4, .."),), "thread_wait_pct"),
+    KnownAction("graph_level", "Raise the level of graph optimisation", _nodes_and_overhead, _levels_left,
+                "fusion takes away nodes and passes between them; what it can join is not known before: a bound", "low",
+                (Step("aaco compare MODEL MODEL --option-b graph_optimization=all"),), "runtime_overhead_pct"),
+    KnownAction("fuse_nodes", "Join nodes that could be one", _of_metric("node_fusible_pct"), _always(1.0),
+                "tensors between them are not written and read again, and their overhead goes: a bound", "medium",
+                (Step("onnxruntime.transformers.optimizer, fused operators on export; the report lists which nodes"),),
+                "node_memory_pct"),
+    KnownAction("larger_batch", "Raise the batch", _of_metric("runtime_overhead_pct"), _larger_batch,
+                "eight samples share the overhead of one", "low", (Step("aaco run MODEL --batch 8"),),
+                "runtime_overhead_pct"),
+    KnownAction("int8_nodes", "Compute products in 8-bit integers", _of_metric("node_compute_pct"), _narrowed,
+                "the measured int8 and fp32 roofs of this machine; only of what computes in fp32",
+                "medium", (
+                    Step("onnxruntime.quantization.quantize_static or quantize_dynamic; check the accuracy"),),
+                "node_compute_pct"),
 )

@@ -1,5 +1,5 @@
-"""What bounds the wall time of a trace: the chain of work, launches, host code and waits that its end depends on.
+"""Find what bounds the wall time of a trace: the chain of work, launches, host code and waits that its end depends on.
 
-`dag` has the algorithms, on integer columns; `events` and `edges` make the graph of a trace; `answer` says what was
-found. docs/concepts/critical-path.md explains the model.
+`dag` has the algorithms, on integer columns; `events` and `edges` make the graph of a trace; `answer` describes the
+path. docs/concepts/critical-path.md explains the model.
 """

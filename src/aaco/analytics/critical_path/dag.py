@@ -1,11 +1,11 @@
-"""Longest paths over a recorded schedule, in O(E) memory and near-linear time, on integer columns.
+"""Find longest paths over a recorded schedule, in O(E) memory and near-linear time, on integer columns.
 
-A node is something that began at a known time and took a known time; an edge says that its target could begin only
-after some part of its source had passed, and a lag more. What was recorded satisfies every edge, and that makes longest
-paths cheap: with the recorded times t as potentials, the cost of an edge becomes t(target) - t(source) - weight, which
-is never negative, so that Dijkstra's algorithm finds longest paths as shortest ones (Johnson 1977, "Efficient
-algorithms for shortest paths in sparse networks"; Kelley 1961 for earliest and latest times in project networks).
-Costs are whole ns held in float64: exact below 2**53 ns, 104 days.
+A node began at a known time and took a known time. An edge says that its target could begin only after some part of its
+source had passed, plus a lag. The recorded schedule satisfies every edge, which makes longest paths cheap: with the
+recorded times t as potentials, the cost of an edge becomes t(target) - t(source) - weight, which is never negative, so
+Dijkstra's algorithm finds longest paths as shortest ones (Johnson 1977, "Efficient algorithms for shortest paths in
+sparse networks"; Kelley 1961 for earliest and latest times in project networks). Costs are whole ns in float64: exact
+below 2**53 ns, 104 days.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from heapq import heapify, heappop, heappush
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aaco.analytics.lanes import Flags, Ints
+from aaco.core.arrays import Flags, Ints, Reals
 
-Reals = NDArray[np.float64]
 LONGEST_NS = 2**52
 NO_EDGE = -1
 FEW = 100_000  # edges
@@ -28,7 +26,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Edge(IntEnum):
-    """Why a node had to wait for another. Of several that held it equally long the first in this order is named."""
+    """Why a node had to wait for another. Of several with the same delay the first in this order is named."""
 
     PEER = 0  # a collective operation: all ranks must have come
     SYNC = 1  # a host call waited for device work
@@ -40,12 +38,12 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True)
 class Dag:
-    """A schedule and what it had to obey. All times in ns.
+    """A schedule and its constraints. All times in ns.
 
     Per node: `start`, `length`, `counts` (whether the window lasts until it has ended). Per edge: `source`, `target`
     (node numbers), `part` (of the source's length, that must have passed), `lag` (known least delay after it), `kind`
-    (Edge), `inferred` (concluded from times, not recorded).
-    The window is [begin, end]. Every edge must hold: start[source] + part + lag <= start[target]; part and lag >= 0.
+    (Edge), `inferred` (concluded from times, not recorded). The window is [begin, end]. Every edge must hold:
+    start[source] + part + lag <= start[target]; part and lag >= 0.
     """
 
     start: Ints
@@ -62,11 +60,13 @@ class Dag:
 
     @property
     def nodes(self) -> int:
-        """How many nodes."""
+        """The number of nodes."""
         return len(self.start)
 
     def holds(self) -> bool:
-        """Whether the recorded schedule obeys every edge and lies in the window, as everything here relies on."""
+        """Return whether the recorded schedule obeys every edge and is inside the window, as all functions here
+        require.
+        """
         if not self.nodes:
             return True
         free = self.start[self.target] - self.start[self.source] - self.part - self.lag
@@ -76,17 +76,20 @@ class Dag:
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A Dag in which something holds every node where it is: `edge` per node the one that did, NO_EDGE for the first
-    of a chain. The lag of that edge has grown to what was observed."""
+class BoundDag:
+    """A Dag in which every node is held where it is. `edge`: per node the edge that held it, NO_EDGE for the first of a
+    chain. The lag of that edge has grown to what was observed.
+    """
 
     dag: Dag
     edge: Ints
 
 
-def bind(dag: Dag) -> Bound:
-    """Find what held each node: the edge that arrives last by what is known of its lag. What is left until the node's
-    start becomes part of that lag, so the recorded schedule is the earliest one."""
+def bind(dag: Dag) -> BoundDag:
+    """Return the Dag with the edge that held each node: the one that arrives last by its known lag.
+
+    The remaining time until the node's start becomes part of that lag, so the recorded schedule is the earliest one.
+    """
     arrival = dag.start[dag.source] + dag.part + dag.lag
     latest = np.full(dag.nodes, np.iinfo(np.int64).min)
     np.maximum.at(latest, dag.target, arrival)
@@ -95,15 +98,17 @@ def bind(dag: Dag) -> Bound:
     for kind in reversed(Edge):
         rows = np.flatnonzero(holds & (dag.kind == kind))
         edge[dag.target[rows]] = rows
-    chosen = edge[edge != NO_EDGE]
+    binding = edge[edge != NO_EDGE]
     lag = dag.lag.copy()
-    lag[chosen] += dag.start[dag.target[chosen]] - arrival[chosen]
-    return Bound(replace(dag, lag=lag), edge)
+    lag[binding] += dag.start[dag.target[binding]] - arrival[binding]
+    return BoundDag(replace(dag, lag=lag), edge)
 
 
-def walk(bound: Bound, last: int) -> Ints:
-    """The nodes from the first of the chain that held `last` in its place, to `last`. A cycle of edges without length,
-    which only a false trace has, ends it."""
+def walk(bound: BoundDag, last: int) -> Ints:
+    """Return the nodes from the first of the chain that held `last`, to `last`.
+
+    A cycle of edges without length, which only a false trace has, ends it.
+    """
     before = np.where(bound.edge == NO_EDGE, -1, bound.dag.source[bound.edge]).tolist() if bound.dag.source.size else []
     seen = bytearray(bound.dag.nodes)
     path, node = [], last
@@ -115,17 +120,20 @@ def walk(bound: Bound, last: int) -> Ints:
 
 
 def slack(dag: Dag) -> Ints:
-    """Per node how much later it could have started without the window ending later, everything else as early as can
-    be: latest start minus earliest start. The earliest is the recorded one where the Dag comes from `bind`. NEVER for
-    nodes on which nothing depends that counts."""
+    """Return per node how much later it could have started without the window ending later, everything else as early as
+    possible: latest start minus earliest start. The earliest is the recorded one if the Dag comes from `bind`. NEVER
+    for nodes on which nothing depends that counts.
+    """
     free = dag.start[dag.target] - dag.start[dag.source] - dag.part - dag.lag
     last = np.flatnonzero(dag.counts)
     return _nearest(dag.nodes, dag.target, dag.source, free, last, (dag.end - dag.start - dag.length)[last])
 
 
 def replay(dag: Dag, factor: Reals) -> tuple[Ints, Ints]:
-    """Per node its start after the window's begin, and its length, when it takes `factor` (>= 0) times as long and
-    everything starts as early as it may. Lags, and when chains begin, stay as they are."""
+    """Return per node its start after the window's begin and its length, if it takes `factor` (>= 0) times as long.
+
+    Everything starts as early as it may. Lags, and when chains begin, stay as they are.
+    """
     length = np.rint(dag.length * factor).astype(np.int64)
     part = np.minimum(length[dag.source], np.rint(dag.part * factor[dag.source]).astype(np.int64))
     stretch = max(1, ceil(factor.max(initial=1.0)))
@@ -133,23 +141,23 @@ def replay(dag: Dag, factor: Reals) -> tuple[Ints, Ints]:
 
 
 def window(dag: Dag, factor: Reals | None = None) -> int:
-    """How long the window takes when nodes take `factor` times as long."""
+    """Return the length of the window if nodes take `factor` times as long."""
     start, length = replay(dag, np.ones(dag.nodes) if factor is None else factor)
     return int((start + length)[dag.counts].max(initial=0))
 
 
 def longest_sum(dag: Dag, counted: Flags) -> int:
-    """The largest sum of the lengths of `counted` nodes over any chain; lags and other nodes count nothing."""
+    """Return the largest sum of the lengths of `counted` nodes over any chain. Lags and other nodes count nothing."""
     part = np.where(counted[dag.source], dag.part, 0)
     start = earliest(dag, part, np.zeros_like(dag.lag), np.zeros_like(dag.start), 1)
     return int((start + np.where(counted, dag.length, 0)).max(initial=0))
 
 
 def earliest(dag: Dag, part: Ints, lag: Ints, release: Ints, stretch: int) -> Ints:
-    """Per node its earliest start after the window's begin under other parts and lags.
+    """Return per node its earliest start after the window's begin under other parts and lags.
 
-    release: before which the first of a chain does not start. stretch: a factor by which the recorded schedule obeys
-    the edges when all its times are multiplied by it.
+    release: before it the first of a chain does not start. stretch: a factor by which the recorded schedule obeys the
+    edges when all its times are multiplied by it.
     """
     after = stretch * (dag.start - dag.begin)
     free = after[dag.target] - after[dag.source] - part - lag
@@ -161,8 +169,9 @@ def earliest(dag: Dag, part: Ints, lag: Ints, release: Ints, stretch: int) -> In
 
 
 def _nearest(nodes: int, source: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> Ints:
-    """Per node the least cost at which it is reached from outside, where entering each of `roots` costs `at`; NEVER
-    where it is not reached. Raises ValueError where a cost is negative: then the schedule does not obey its edges."""
+    """Return per node the least cost to reach it from outside, if entering each of `roots` costs `at`; NEVER if it is
+    not reached. Raise ValueError if a cost is negative: then the schedule does not obey its edges.
+    """
     if min(cost.min(initial=0), at.min(initial=0)) < 0:
         raise ValueError("the schedule does not obey its edges")
     order = np.argsort(source, kind="stable")
@@ -172,7 +181,9 @@ def _nearest(nodes: int, source: Ints, target: Ints, cost: Ints, roots: Ints, at
 
 
 def _by_heap(first: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> Ints:
-    """Dijkstra's algorithm on lists: for few edges it takes less than to import scipy (0.2 CPU s, 30 MB)."""
+    """Return the least costs by Dijkstra's algorithm on lists; for few edges cheaper than importing scipy (0.2 CPU s,
+    30 MB).
+    """
     begins, targets, costs = first.tolist(), target.tolist(), cost.tolist()
     nearest = [NEVER] * (len(begins) - 1)
     heap = list(zip(at.tolist(), roots.tolist(), strict=True))
@@ -188,7 +199,7 @@ def _by_heap(first: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> In
 
 
 def _by_scipy(first: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> Ints:
-    """The same, compiled, from one more node that has an edge to each root."""
+    """Return the same, compiled, from one more node that has an edge to each root."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -196,6 +207,6 @@ def _by_scipy(first: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> I
     indptr = np.r_[first, len(target) + len(roots)].astype(kind)
     costs = np.concatenate([cost, at]).astype(np.float64)
     graph = csr_array((costs, np.concatenate([target, roots]).astype(kind), indptr), shape=(nodes + 1, nodes + 1))
-    found = dijkstra(graph, directed=True, indices=np.array([nodes]))[0, :nodes]
-    reached = np.isfinite(found)
-    return np.where(reached, np.where(reached, found, 0).astype(np.int64), NEVER)
+    distance = dijkstra(graph, directed=True, indices=np.array([nodes]))[0, :nodes]
+    reached = np.isfinite(distance)
+    return np.where(reached, np.where(reached, distance, 0).astype(np.int64), NEVER)

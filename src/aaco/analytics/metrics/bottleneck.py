@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aaco.analytics.activity import NO_HOST
-from aaco.analytics.bottleneck.budget import HOST, KERNELS, Budget, Unprofiled, steps
+from aaco.analytics.bottleneck.budget import (
+    HOST,
+    KERNELS,
+    PROFILED,
+    UNPROFILED,
+    Budget,
+    Unprofiled,
+    count_steps,
+)
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
-from aaco.analytics.trace import Trace
+from aaco.analytics.timeline.activity import NO_HOST
+from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
@@ -62,7 +70,7 @@ def transfer_limited_pct(budget: Budget) -> Estimate:
 
 @metric(unit="pct", better="lower", formula="100 x idle time for the host's launching, pauses and waits / wall",
         source=SOURCE)
-def host_limited_pct(budget: Budget, trace: Trace) -> Estimate:
+def host_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which a device has nothing to do because the host came late."""
     _linked(trace)
     return _share(budget, *HOST)
@@ -70,7 +78,7 @@ def host_limited_pct(budget: Budget, trace: Trace) -> Estimate:
 
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x idle time for the host, in gaps shorter than a pause (250 us) / wall")
-def launch_limited_pct(budget: Budget, trace: Trace) -> Estimate:
+def launch_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which a device waits for a host that launches as fast as it can."""
     _linked(trace)
     return _share(budget, "launch")
@@ -78,7 +86,7 @@ def launch_limited_pct(budget: Budget, trace: Trace) -> Estimate:
 
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x idle time in gaps in which the host took 250 us or more / wall")
-def host_pause_pct(budget: Budget, trace: Trace) -> Estimate:
+def host_pause_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which a device waits for a host that does something else than launch."""
     _linked(trace)
     return _share(budget, "pause")
@@ -86,10 +94,28 @@ def host_pause_pct(budget: Budget, trace: Trace) -> Estimate:
 
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x idle time after the host's waits, those in copies of a few bytes included / wall")
-def sync_limited_pct(budget: Budget, trace: Trace) -> Estimate:
+def sync_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which a device waits because the host had been waiting for it."""
     _linked(trace)
+    return _share(budget, "sync", "relaunch")
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x idle time after the host's waits, as far as the waits and the way to them took / wall")
+def removable_wait_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
+    """Share of the wall that taking the host's waits out saves; launching again after each is not in it."""
+    _linked(trace)
     return _share(budget, "sync")
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x idle time in which launched work did not begin for 250 us or more, if another process explains "
+        "that / wall")
+def shared_device_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
+    """Share of the wall in which the device had work of this program and did another process's."""
+    _linked(trace)
+    share = _share(budget, "shared_device")
+    return replace(share, method=f"{share.method}; {budget.shared_by}") if budget.shared_by else share
 
 
 @metric(unit="ratio", better="higher", source="GPU.md: busy time is to be set against the latency without a profiler",
@@ -98,15 +124,15 @@ def sync_limited_pct(budget: Budget, trace: Trace) -> Estimate:
 def unprofiled_busy_ratio(budget: Budget) -> float:
     """Share of an unprofiled step in which the device is busy: a profiler can double a host-bound step."""
     if not budget.unprofiled:
-        raise Absent(NOT_TIMED)
+        raise Absent(budget.why_profiled or NOT_TIMED)
     return budget.busy_ns / budget.wall_ns
 
 
 @metric(unit="pct", better="lower", formula="100 x (time of a step in the trace / latency without a profiler - 1)",
         source=SOURCE)
-def profiler_stretch_pct(trace: Trace, unprofiled: Unprofiled) -> float:
+def profiler_stretch_pct(trace: DeviceTrace, unprofiled: Unprofiled) -> float:
     """How much longer a step takes under the profiler."""
-    return 100 * (trace.sum("span_ns") / steps(trace) / (1e6 * unprofiled.median_ms) - 1)
+    return 100 * (trace.sum("span_ns") / count_steps(trace, unprofiled) / (1e6 * unprofiled.median_ms) - 1)
 
 
 @metric(unit="GB/s", better="higher", formula="bytes / time of copies from host to device", source=SOURCE)
@@ -147,17 +173,19 @@ def allocation_call_pct(device_work: DeviceWork) -> float:
 
 
 def _share(budget: Budget, *parts: str) -> Estimate:
-    return Estimate(budget.pct(*parts), method="unprofiled latency" if budget.unprofiled else "profiled trace")
+    of_what = UNPROFILED if budget.unprofiled else PROFILED
+    why = f"; {budget.why_profiled}" if budget.why_profiled else ""
+    return Estimate(budget.pct(*parts), method=(f"{of_what}, {budget.judged}" if budget.judged else of_what) + why)
 
 
 def _told(budget: Budget, work: DeviceWork, *parts: str) -> Estimate:
-    """A share of kernels by their limiter, with what told it: the more by names, the less it is worth."""
+    """Return a share of kernels by their limiter, with what told it: the more by names, the less it is worth."""
     found, total = _share(budget, *parts), sum(work.told_by_ns.values())
     told = [f"{name} {100 * ns / total:.0f} %" for name, ns in work.told_by_ns.items() if ns]
     return replace(found, method=f"{found.method}; limits told by {', '.join(told)}") if told else found
 
 
-def _linked(trace: Trace) -> None:
+def _linked(trace: DeviceTrace) -> None:
     if not trace.launches.linked:
         raise Absent(NO_HOST)
 

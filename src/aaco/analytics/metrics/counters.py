@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.inputs import Spans
+from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent
 from aaco.core.registry import metric
 
@@ -16,7 +16,7 @@ TIER = "T2"
 
 @metric(unit="ratio", better="higher", formula="instructions / cycles, of the intervals of counting (about 50 ms) that "
         "lie within the measured inferences of a process", source=SOURCE, aliases=("IPC",))
-def cpu_instructions_per_cycle(system_events: pa.Table, measured_spans: Spans) -> float:
+def cpu_instructions_per_cycle(system_events: pa.Table, measured_spans: MeasuredSpans) -> float:
     """Instructions that the measured process's threads completed per cycle of a CPU, between inferences, too.
 
     Low where they wait for memory or mispredict branches; what is high depends on the processor and its vector units.
@@ -26,7 +26,7 @@ def cpu_instructions_per_cycle(system_events: pa.Table, measured_spans: Spans) -
 
 @metric(unit="1", better="lower", formula="1000 x last-level cache misses / instructions, of the same intervals as "
         "cpu_instructions_per_cycle", source=SOURCE, aliases=("MPKI",))
-def cpu_llc_misses_per_1000_instructions(system_events: pa.Table, measured_spans: Spans) -> float:
+def cpu_llc_misses_per_1000_instructions(system_events: pa.Table, measured_spans: MeasuredSpans) -> float:
     """How often the measured process's threads went to memory: what its caches did not hold.
 
     The event is the processor's own (PERF_COUNT_HW_CACHE_MISSES): compare it between sessions of one machine.
@@ -34,7 +34,7 @@ def cpu_llc_misses_per_1000_instructions(system_events: pa.Table, measured_spans
     return 1000 * _ratio(system_events, measured_spans, "llc_misses", "instructions")
 
 
-def _ratio(events: pa.Table, spans: Spans, above: str, below: str) -> float:
+def _ratio(events: pa.Table, spans: MeasuredSpans, above: str, below: str) -> float:
     tiers = events["tier"].cast(pa.string())
     if not pc.any(pc.equal(tiers, TIER)).as_py():
         raise Absent("hardware counters are recorded with --telemetry as a user may (T2), not with --ebpf (T3)")
@@ -51,13 +51,13 @@ def _ratio(events: pa.Table, spans: Spans, above: str, below: str) -> float:
 
 
 def _counts(events: pa.Table, kind: str) -> dict[tuple[int, int, int], float]:
-    """The count of each interval of counting: (process id, begin, length)."""
+    """Return the count of each interval of counting: (process id, begin, length)."""
     rows = events.filter(pc.and_(pc.equal(events["kind"].cast(pa.string()), kind),
                                  pc.equal(events["tier"].cast(pa.string()), TIER)))
     keys = zip(*(rows[name].to_pylist() for name in ("process_id", "t_ns", "dur_ns")), strict=True)
     return dict(zip(keys, rows["value"].to_pylist(), strict=True))
 
 
-def _within(key: tuple[int, int, int], spans: Spans) -> bool:
+def _within(key: tuple[int, int, int], spans: MeasuredSpans) -> bool:
     _, begin, length = key
     return bool(np.any((spans.start <= begin) & (begin + length <= spans.end)))

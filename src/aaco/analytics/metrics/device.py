@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics.energy import inside
-from aaco.analytics.heat import WARM_C, throttling
-from aaco.analytics.inputs import Spans
-from aaco.analytics.neighbours import RunDevices
+from aaco.analytics.quality.co_tenants import RunDevices
+from aaco.analytics.quality.energy import inside
+from aaco.analytics.quality.thermal import WARM_C, throttling
+from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
@@ -20,7 +20,7 @@ SOURCE = "the mission's thermal and power guards"
 @metric(unit="degC", better="lower",
         formula="highest temperature of the run's busy devices while inferences were measured",
         source=SOURCE, bands=(f"<{WARM_C:g} fine", "<85 warm", "<95 violation", ">=95 critical"))
-def device_temperature_max_c(run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def device_temperature_max_c(run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """How hot the busiest device got: its edge, or its junction where the edge has no sensor."""
     busy = _busy(run_devices, measured_spans)
     sensor = "hotspot_c" if busy["temp_c"].null_count == busy.num_rows else "temp_c"
@@ -30,7 +30,7 @@ def device_temperature_max_c(run_devices: RunDevices, measured_spans: Spans) -> 
 
 @metric(unit="pct", better="none", formula="100 x mean power / power limit of the run's busy devices", source=SOURCE,
         bands=("<90 below the cap", "<100 near the cap", ">=100 at the cap"))
-def device_power_of_cap_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
+def device_power_of_cap_pct(run_devices: RunDevices, measured_spans: MeasuredSpans) -> float:
     """How near to their power limit the busy devices ran."""
     chosen = _busy(run_devices, measured_spans)
     power, cap = (chosen[name].to_numpy(zero_copy_only=False).astype(float) for name in ("power_w", "power_cap_w"))
@@ -42,7 +42,7 @@ def device_power_of_cap_pct(run_devices: RunDevices, measured_spans: Spans) -> f
 
 @metric(unit="pct", better="lower", formula="100 x standard deviation / mean of the core clock of its busy devices",
         source=SOURCE, aliases=("CIS",), bands=("<=3 steady", "<=5 varies", ">5 unstable"))
-def device_clock_variation_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
+def device_clock_variation_pct(run_devices: RunDevices, measured_spans: MeasuredSpans) -> float:
     """How unsteady the clock of the busy devices was."""
     clock = _known(run_devices, measured_spans, "sclk_mhz")
     return 100 * float(clock.std()) / float(clock.mean())
@@ -50,7 +50,7 @@ def device_clock_variation_pct(run_devices: RunDevices, measured_spans: Spans) -
 
 @metric(unit="pct", better="lower", formula="100 x samples with a throttle reason / samples of the run's busy devices",
         source="NVML clocks event reasons", bands=("<=0 free", "<=5 seldom", ">5 throttled"))
-def device_throttled_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
+def device_throttled_pct(run_devices: RunDevices, measured_spans: MeasuredSpans) -> float:
     """How often the driver held the clock down, for power or for heat."""
     reasons = _busy(run_devices, measured_spans)["throttle_reasons"].drop_null().to_pylist()
     if not reasons:
@@ -60,7 +60,7 @@ def device_throttled_pct(run_devices: RunDevices, measured_spans: Spans) -> floa
 
 @metric(unit="pct", better="lower",
         formula="100 x (1 - mean core clock / highest core clock) of the run's busy devices", source=SOURCE)
-def device_clock_below_max_pct(run_devices: RunDevices, measured_spans: Spans) -> float:
+def device_clock_below_max_pct(run_devices: RunDevices, measured_spans: MeasuredSpans) -> float:
     """How far the clock of the busy devices stayed below the highest that they have."""
     chosen = _busy(run_devices, measured_spans)
     clock, top = (chosen[name].to_numpy(zero_copy_only=False).astype(float) for name in ("sclk_mhz", "sclk_max_mhz"))
@@ -70,14 +70,14 @@ def device_clock_below_max_pct(run_devices: RunDevices, measured_spans: Spans) -
     return 100 * (1 - float(share.mean()))
 
 
-def _known(run_devices: RunDevices, spans: Spans, name: str) -> NDArray[np.float64]:
+def _known(run_devices: RunDevices, spans: MeasuredSpans, name: str) -> NDArray[np.float64]:
     values = _busy(run_devices, spans)[name].drop_null().to_numpy().astype(float)
     if not len(values):
         raise Absent(f"{name} was not recorded")
     return values
 
 
-def _busy(run_devices: RunDevices, spans: Spans) -> pa.Table:
+def _busy(run_devices: RunDevices, spans: MeasuredSpans) -> pa.Table:
     """Samples while inferences were measured, of the run's devices that did something."""
     timed = run_devices.events.filter(pc.is_valid(run_devices.events["t_ns"]))
     within = pa.array(inside(timed["t_ns"].to_numpy(), spans))

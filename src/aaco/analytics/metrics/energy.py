@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.energy import Power, busy, by_counter, spent, trapezoid
-from aaco.analytics.inputs import Spans
-from aaco.analytics.neighbours import RunDevices
+from aaco.analytics.quality.co_tenants import RunDevices
+from aaco.analytics.quality.energy import Power, busy, by_counter, measured_energy, trapezoid
+from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
@@ -17,32 +17,32 @@ SOURCE = "trapezoid rule; arXiv:2312.02741 for the sensors' accuracy"
 
 @metric(unit="W", better="none",
         formula="energy of the run's busy devices / measured time, from the first inference to the last", source=SOURCE)
-def device_power_mean_w(power: Power, measured_spans: Spans) -> Estimate:
+def device_power_mean_w(power: Power, measured_spans: MeasuredSpans) -> Estimate:
     """Mean power of the devices that worked, together, while inferences were measured."""
-    return _per(spent(power, measured_spans), measured_spans.wall_ns / 1e9)
+    return _per(measured_energy(power, measured_spans), measured_spans.wall_ns / 1e9)
 
 
 @metric(unit="J", better="lower",
         formula="energy of the run's busy devices over the measured time / inferences made in it", source=SOURCE)
-def energy_per_inference_j(power: Power, measured_spans: Spans, inference_iters: pa.Table) -> Estimate:
+def energy_per_inference_j(power: Power, measured_spans: MeasuredSpans, inference_iters: pa.Table) -> Estimate:
     """Energy that the devices took for one inference, a whole batch, and for what lies between two of them.
 
     Whole devices: what others did on them is in it, and so is what they take when idle.
     """
-    return _per(spent(power, measured_spans), _made(inference_iters))
+    return _per(measured_energy(power, measured_spans), _made(inference_iters))
 
 
 @metric(unit="J", better="lower", formula="energy of the run's busy devices over the measured time / tokens fed in it",
         source=SOURCE)
-def energy_per_token_j(power: Power, measured_spans: Spans, inference_iters: pa.Table,
+def energy_per_token_j(power: Power, measured_spans: MeasuredSpans, inference_iters: pa.Table,
                        tokens_per_inference: int) -> Estimate:
     """The same for one of the identifiers that the input of an inference holds."""
-    return _per(spent(power, measured_spans), _made(inference_iters) * tokens_per_inference)
+    return _per(measured_energy(power, measured_spans), _made(inference_iters) * tokens_per_inference)
 
 
 @metric(unit="pct", better="none", formula="100 x energy by samples of power / energy by the device's own counter",
         source=SOURCE, bands=("<95 samples read low", "<=105 agree", ">105 samples read high"))
-def energy_of_counter_pct(power: Power, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def energy_of_counter_pct(power: Power, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """Whether samples of power add up to the device's energy counter, over the time that both cover."""
     sampled, counted = 0.0, 0.0
     for device in busy(run_devices.events, measured_spans):
@@ -55,7 +55,7 @@ def energy_of_counter_pct(power: Power, run_devices: RunDevices, measured_spans:
 
 
 def _made(inference_iters: pa.Table) -> int:
-    """Every inference of the measured time, also those that statistics leave out: they took their energy too."""
+    """Return every inference of the measured time, also those that statistics leave out: they took their energy too."""
     return int(pc.sum(pc.equal(inference_iters["phase"].cast(pa.string()), "measurement")).as_py() or 0)
 
 

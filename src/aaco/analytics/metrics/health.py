@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aaco.analytics import health
+from aaco.analytics.quality import health
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics.inputs import phase_ns
-from aaco.analytics.overlap import sampled
+from aaco.core.inputs import phase_ns
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
+from aaco.core.tables import sampled
 
 PSI = "Documentation/accounting/psi.rst"
 STAT = "proc_stat(5)"
@@ -132,7 +132,7 @@ def _of_kind(events: pa.Table, kind: str) -> pa.Table:
 
 
 def _peak(events: pa.Table, iterations: pa.Table, phase: str | None) -> Estimate:
-    """The high-water mark where it rose in the phase; else it was below an earlier one, and samples must do."""
+    """Return the high-water mark where it rose in the phase; else it was below an earlier one, and samples must do."""
     samples, found, began = sampled(events), [], 0
     for process in np.unique(iterations["process"].to_numpy()).tolist():
         rows = iterations.filter(pc.equal(iterations["process"], process))

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics.activity import Activity, Launching
-from aaco.analytics.inputs import Alone, Window, union_ns
-from aaco.analytics.launch_tax import score
+from aaco.analytics.timeline.activity import Activity, LaunchingTime
+from aaco.analytics.timeline.launch_tax import score
 from aaco.core import statistics
+from aaco.core.inputs import KernelsAlone, Window, union_ns
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
@@ -48,7 +48,7 @@ def source_amplification_ratio(kernels_per_inference: float, graph_nodes: pa.Tab
 @metric(unit="ratio", better="higher", source=METHODS,
         formula="union of GPU kernel intervals / wall time of the window (the pass of kernels alone has both, if made)",
         bands=(">=0.9 device-bound", ">=0.7 host overhead visible", "<0.7 host-limited"))
-def gpu_active_ratio(gpu_activity: Activity, kernels_alone: Alone | None = None) -> float:
+def gpu_active_ratio(gpu_activity: Activity, kernels_alone: KernelsAlone | None = None) -> float:
     """Share of the window in which at least one kernel ran on the GPU. Low means host-limited, no more than that."""
     found = kernels_alone or gpu_activity
     return found.union_ns / found.wall_ns
@@ -94,7 +94,7 @@ def launch_rate_hz(activity: Activity) -> float:
 @metric(unit="pct", better="lower", formula="100 x idle time in the launch path / wall time; without a host trace, "
         "100 x sum of min(gap, calibrated launch latency) / wall time", source=METHODS,
         aliases=("LTS",), bands=("<5 healthy", "<=20 warning", ">20 critical"))
-def launch_tax_pct(launching: Launching) -> float:
+def launch_tax_pct(launching: LaunchingTime) -> float:
     """Share of the window in which the device idles because the next kernel is still being launched."""
     return 100 * launching.ns / launching.wall_ns
 
@@ -109,7 +109,7 @@ def launch_tax_score(gpu_activity: Activity, microkernel_pct: float, launch_rate
 @metric(unit="ratio", better="higher", formula="union of kernel intervals / wall time of the runs that hold them (the "
         "pass of kernels alone has both, if made)",
         source="closure of the profiled pass")
-def closure_ratio(window: Window, kernels_alone: Alone | None = None) -> float:
+def closure_ratio(window: Window, kernels_alone: KernelsAlone | None = None) -> float:
     """Share of the runs' wall time that the recorded kernels explain; the rest is the runtime's own."""
     if kernels_alone:
         return kernels_alone.union_ns / kernels_alone.wall_ns
@@ -146,7 +146,7 @@ def profiling_correction_ratio(window: Window, latencies_ms: NDArray[np.float64]
 
 
 def _ratio_of_medians(above: NDArray[np.float64], below: NDArray[np.float64]) -> Estimate:
-    """The ratio with an interval from those of both medians (MOVER on logarithms: Donner and Zou 2012)."""
+    """Return the ratio with an interval from those of both medians (MOVER on logarithms: Donner and Zou 2012)."""
     over, under = (statistics.quantile(sample, 0.5) for sample in (above, below))
     value = over.value / under.value
     if not (over.low and over.high and under.low and under.high):

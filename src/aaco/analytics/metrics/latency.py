@@ -6,25 +6,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aaco.analytics import steadiness
+from aaco.analytics.quality import steadiness
 from aaco.core import statistics
+from aaco.core.arrays import Reals
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 from aaco.core.settling import settled_at
 
-Latencies = NDArray[np.float64]
 QUANTILE = "order statistics, linear interpolation (type 7); interval: exact binomial ranks at 95 %"
 METHODS = "METHODS section 1, latency"
 
 
 @metric(unit="ms", better="lower", formula="mean of measured latencies; interval: Student t at 95 %", source=METHODS)
-def latency_mean_ms(latencies_ms: Latencies) -> Estimate:
+def latency_mean_ms(latencies_ms: Reals) -> Estimate:
     """Mean time of one inference."""
     return statistics.mean_interval(latencies_ms)
 
 
 @metric(unit="ms", better="lower", formula="standard deviation with n - 1", source=METHODS)
-def latency_std_ms(latencies_ms: Latencies) -> float:
+def latency_std_ms(latencies_ms: Reals) -> float:
     """Spread of the time of one inference."""
     if len(latencies_ms) < 2:
         raise Absent("one iteration has no spread")
@@ -32,49 +32,49 @@ def latency_std_ms(latencies_ms: Latencies) -> float:
 
 
 @metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
-def latency_p50_ms(latencies_ms: Latencies) -> Estimate:
+def latency_p50_ms(latencies_ms: Reals) -> Estimate:
     """Half of the inferences are faster."""
     return statistics.quantile(latencies_ms, 0.50)
 
 
 @metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
-def latency_p90_ms(latencies_ms: Latencies) -> Estimate:
+def latency_p90_ms(latencies_ms: Reals) -> Estimate:
     """Nine of ten inferences are faster."""
     return statistics.quantile(latencies_ms, 0.90)
 
 
 @metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
-def latency_p95_ms(latencies_ms: Latencies) -> Estimate:
+def latency_p95_ms(latencies_ms: Reals) -> Estimate:
     """Nineteen of twenty inferences are faster."""
     return statistics.quantile(latencies_ms, 0.95)
 
 
 @metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
-def latency_p99_ms(latencies_ms: Latencies) -> Estimate:
+def latency_p99_ms(latencies_ms: Reals) -> Estimate:
     """99 of 100 inferences are faster; absent under 100 iterations, which cannot support it."""
     return statistics.quantile(latencies_ms, 0.99)
 
 
 @metric(unit="ms", better="lower", formula="smallest measured latency", source=METHODS)
-def latency_min_ms(latencies_ms: Latencies) -> float:
+def latency_min_ms(latencies_ms: Reals) -> float:
     """The fastest inference."""
     return float(latencies_ms.min())
 
 
 @metric(unit="ms", better="lower", formula="largest measured latency", source=METHODS)
-def latency_max_ms(latencies_ms: Latencies) -> float:
+def latency_max_ms(latencies_ms: Reals) -> float:
     """The slowest inference."""
     return float(latencies_ms.max())
 
 
 @metric(unit="ms", better="lower", formula="p75 - p25", source=METHODS)
-def latency_iqr_ms(latencies_ms: Latencies) -> float:
+def latency_iqr_ms(latencies_ms: Reals) -> float:
     """Width of the middle half of the latencies."""
     return statistics.quantile(latencies_ms, 0.75).value - statistics.quantile(latencies_ms, 0.25).value
 
 
 @metric(unit="ms", better="lower", formula="1.4826 x median absolute deviation", source=METHODS)
-def latency_mad_ms(latencies_ms: Latencies) -> float:
+def latency_mad_ms(latencies_ms: Reals) -> float:
     """Robust spread; equals the standard deviation on normal noise and ignores outliers."""
     return statistics.mad_sigma(latencies_ms)
 
@@ -89,7 +89,7 @@ def latency_cov_pct(latency_std_ms: float, latency_mean_ms: float) -> float:
 
 @metric(unit="pct", better="lower", formula="100 x (largest - smallest median of a process) / median of all latencies",
         source="METHODS section 3: the unit of replication is the process", bands=("<=5 alike", ">5 processes differ"))
-def process_spread_pct(process_medians_ms: Latencies, latency_p50_ms: float) -> float:
+def process_spread_pct(process_medians_ms: Reals, latency_p50_ms: float) -> float:
     """How far apart the fresh processes are; where they differ, the median over all of them describes none."""
     if len(process_medians_ms) < 2:
         raise Absent("one process has nothing to differ from")
@@ -97,14 +97,14 @@ def process_spread_pct(process_medians_ms: Latencies, latency_p50_ms: float) -> 
 
 
 @metric(unit="1/s", better="higher", formula="batch x iterations / sum of latencies", source=METHODS)
-def throughput_per_s(latencies_ms: Latencies, inference_iters: pa.Table) -> float:
+def throughput_per_s(latencies_ms: Reals, inference_iters: pa.Table) -> float:
     """Samples per second, one inference at a time; a batch of 8 counts 8."""
     return 1000 * float(inference_iters["batch"][0].as_py()) * len(latencies_ms) / float(latencies_ms.sum())
 
 
 @metric(unit="pct", better="lower", formula="100 x (median warm-up - median measured) / median measured",
         source=METHODS)
-def warmup_effect_pct(warmup_ms: Latencies, latency_p50_ms: float) -> float:
+def warmup_effect_pct(warmup_ms: Reals, latency_p50_ms: float) -> float:
     """How much slower the warm-up iterations were."""
     return 100 * (float(np.median(warmup_ms)) / latency_p50_ms - 1)
 
@@ -125,7 +125,7 @@ def warmup_shortfall(warmup_iterations_needed: float, inference_iters: pa.Table)
 
 
 @metric(unit="pct", better="lower", formula="share outside [p25 - 1.5 IQR, p75 + 1.5 IQR]", source="Tukey 1977")
-def outliers_iqr_pct(latencies_ms: Latencies) -> float:
+def outliers_iqr_pct(latencies_ms: Reals) -> float:
     """Iterations outside Tukey's fences. Counted, never dropped."""
     low, high = np.quantile(latencies_ms, [0.25, 0.75])
     reach = 1.5 * (high - low)
@@ -133,14 +133,14 @@ def outliers_iqr_pct(latencies_ms: Latencies) -> float:
 
 
 @metric(unit="pct", better="lower", formula="share with |x - mean| > 3 standard deviations", source="three-sigma rule")
-def outliers_z_pct(latencies_ms: Latencies, latency_std_ms: float) -> float:
+def outliers_z_pct(latencies_ms: Reals, latency_std_ms: float) -> float:
     """Iterations beyond three standard deviations. Counted, never dropped."""
     return _share(np.abs(latencies_ms - latencies_ms.mean()) > 3 * latency_std_ms)
 
 
 @metric(unit="pct", better="lower", formula="share with |x - median| > 3.5 x 1.4826 MAD",
         source="Iglewicz and Hoaglin 1993")
-def outliers_mad_pct(latencies_ms: Latencies, latency_mad_ms: float) -> float:
+def outliers_mad_pct(latencies_ms: Reals, latency_mad_ms: float) -> float:
     """Iterations far from the median by the robust spread. Counted, never dropped."""
     return _share(np.abs(latencies_ms - np.median(latencies_ms)) > 3.5 * latency_mad_ms)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.core.registry import metric
 
-Reals = NDArray[np.float64]
 SOURCE = "docs/concepts/measuring.md"
 CLASSES = ("<1 negligible", "<5 low", "<10 moderate", "<25 high", ">=25 severe")
 

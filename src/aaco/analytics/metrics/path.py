@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aaco.analytics.critical_path.summary import Course, CriticalPaths
+from aaco.analytics.critical_path.summary import CriticalPaths, PathSummary
 from aaco.core.readings import Absent
 from aaco.core.registry import metric
 
@@ -30,7 +30,7 @@ def critical_path_device_pct(critical_paths: CriticalPaths) -> float:
     return 100 * work / window
 
 
-def _courses(found: CriticalPaths) -> tuple[Course, ...]:
+def _courses(found: CriticalPaths) -> tuple[PathSummary, ...]:
     if found.why_absent:
         raise Absent(found.why_absent)
     return found.paths

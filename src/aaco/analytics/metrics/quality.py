@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics import inputs
-from aaco.analytics import measurement_quality as quality
+from aaco.analytics.quality import measurement_quality as quality
+from aaco.core import inputs
 from aaco.core.registry import metric
 
 SOURCE = "docs/concepts/measuring.md"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aaco.analytics import stability
+from aaco.analytics.quality import stability
+from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.core.registry import metric
 
-Latencies = NDArray[np.float64]
 SOURCE = "docs/concepts/measuring.md"
 
 
 @metric(unit="1", better="none", formula="lag-1 autocorrelation, of the process that made most iterations",
         source="Box and Jenkins 1970",
         bands=("<=0.2 independent", "<=0.5 correlated", ">0.5 strongly correlated"))
-def latency_autocorrelation(longest_run_ms: Latencies) -> float:
+def latency_autocorrelation(longest_run_ms: Reals) -> float:
     """How much an inference's latency tells of the next one's."""
     return stability.autocorrelation(longest_run_ms)
 
@@ -24,7 +23,7 @@ def latency_autocorrelation(longest_run_ms: Latencies) -> float:
 @metric(unit="probability", better="higher",
         formula="Ljung-Box over 10 lags, or a fifth of the iterations, of the process that made most",
         source="Ljung and Box 1978", bands=("<0.01 correlated", ">=0.01 independent"))
-def latency_independence_p(longest_run_ms: Latencies) -> float:
+def latency_independence_p(longest_run_ms: Reals) -> float:
     """Probability of such autocorrelations in a series without any."""
     return stability.ljung_box_p(longest_run_ms)
 
@@ -33,7 +32,7 @@ def latency_independence_p(longest_run_ms: Latencies) -> float:
         formula="n (1 - r) / (1 + r); n, r: iterations of the process that made most, their lag-1 autocorrelation, "
                 "0 where negative",
         source="first-order autoregression")
-def effective_iterations(longest_run_ms: Latencies) -> float:
+def effective_iterations(longest_run_ms: Reals) -> float:
     """How many independent iterations would tell as much about the mean."""
     return stability.effective_size(longest_run_ms)
 
@@ -42,7 +41,7 @@ def effective_iterations(longest_run_ms: Latencies) -> float:
         formula="100 x Theil-Sen slope x (n - 1) / median, over at most 400 parts, of the process that made most "
                 "iterations",
         source="Theil 1950, Sen 1968")
-def latency_drift_pct(longest_run_ms: Latencies) -> float:
+def latency_drift_pct(longest_run_ms: Reals) -> float:
     """How far the latency moved from the first to the last measured inference."""
     median = float(np.median(longest_run_ms))
     if not median:
@@ -53,13 +52,13 @@ def latency_drift_pct(longest_run_ms: Latencies) -> float:
 @metric(unit="probability", better="higher",
         formula="Mann-Kendall, two-sided, corrected for ties, of the process that made most iterations",
         source="Mann 1945, Kendall 1975", bands=("<0.01 drifts", ">=0.01 no trend"))
-def latency_drift_p(longest_run_ms: Latencies) -> float:
+def latency_drift_p(longest_run_ms: Reals) -> float:
     """Probability of such a trend in a series without any."""
     return stability.drift(longest_run_ms)[1]
 
 
 @metric(unit="1", better="lower", formula="peaks of a kernel density with a valley below 0.6 between them, each with a "
         "tenth of the iterations", source=SOURCE, bands=("<=1 one mode", ">1 several modes"))
-def latency_modes(longest_run_ms: Latencies) -> float:
+def latency_modes(longest_run_ms: Reals) -> float:
     """How many latencies the run has: with several, a median describes none of them."""
     return float(stability.modes(longest_run_ms))

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.energy import busy, inside
-from aaco.analytics.inputs import Spans, phase_ns
-from aaco.analytics.neighbours import OTHERS, RunDevices, others
+from aaco.analytics.quality.co_tenants import OTHERS, RunDevices, others
+from aaco.analytics.quality.energy import busy, inside
+from aaco.core.inputs import MeasuredSpans, phase_ns
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
@@ -21,27 +21,27 @@ PHASES = (None, "warmup", "measurement")  # of a process that is measured; None:
 
 
 @metric(unit="pct", better="higher", formula="mean share of SMs that were busy, of the run's busy devices", source=GPM)
-def device_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def device_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """How many of the device's multiprocessors had work, while inferences were measured."""
     return _share(samples, run_devices, measured_spans, "sm_pct")
 
 
 @metric(unit="pct", better="higher", formula="mean active warps / most that there can be, of the run's busy devices",
         source=GPM)
-def device_occupancy_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def device_occupancy_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """How full the multiprocessors were with warps, while inferences were measured."""
     return _share(samples, run_devices, measured_spans, "occupancy_pct")
 
 
 @metric(unit="pct", better="higher", source=GPM,
         formula="mean share of the time in which tensor pipes worked, of the run's busy devices")
-def device_tensor_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def device_tensor_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """How busy the tensor cores were, while inferences were measured."""
     return _share(samples, run_devices, measured_spans, "tensor_pct")
 
 
 @metric(unit="pct", better="none", formula="mean DRAM traffic / its highest, of the run's busy devices", source=GPM)
-def device_dram_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def device_dram_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """How much of the memory's bandwidth was used, while inferences were measured."""
     return _share(samples, run_devices, measured_spans, "dram_pct")
 
@@ -49,14 +49,14 @@ def device_dram_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: 
 @metric(unit="pct", better="lower", bands=("<5 ours alone", ">=5 shared"),
         formula="mean share of the time in which kernels of others ran, of the run's busy devices",
         source="NVML process utilization (nvmlDeviceGetProcessUtilization)")
-def device_others_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def device_others_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """How much of the device's multiprocessors processes had that are not ours, while inferences were measured."""
     return _share(others(samples), run_devices, measured_spans, OTHERS, USERS_NS)
 
 
 @metric(unit="1", better="lower", formula="most processes that held one of the run's busy devices at one sample",
         source=DRIVER)
-def device_processes_max(run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def device_processes_max(run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """Processes on the busiest device while inferences were measured; more than the program's own share it."""
     worked = busy(run_devices.events, measured_spans)
     rows = _rows(run_devices.events, worked)
@@ -68,28 +68,30 @@ def device_processes_max(run_devices: RunDevices, measured_spans: Spans) -> Esti
 
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use until the first warm-up inference, of the run's busy devices")
-def load_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
+def load_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
     """Device memory that was in use at most while loading, by whomever, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, None)
 
 
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use while warming up, of the run's busy devices")
-def warmup_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
+def warmup_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans
+                           ) -> Estimate:
     """Device memory that was in use at most while warming up, by whomever, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, "warmup")
 
 
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use while inferences were measured, of the run's busy devices")
-def measured_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
+def measured_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans
+                             ) -> Estimate:
     """Device memory that was in use at most while inferences were measured, by whomever, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, "measurement")
 
 
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use from loading to the last measured inference, of the run's busy devices")
-def peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
+def peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
     """Device memory that was in use at most in the processes that are measured, by whomever, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, *PHASES)
 
@@ -97,7 +99,7 @@ def peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured
 @metric(unit="pct", better="lower", source=DRIVER, bands=("<=90 room left", ">90 full"),
         formula="most memory in use / memory there is, from loading to the last measured inference, of the run's busy "
                 "devices")
-def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: Spans) -> Estimate:
+def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
     """How full the memory of the fullest of the run's devices was, by whomever, as sampled."""
     held, method = _held(run_devices, inference_iters, measured_spans, *PHASES)
     sized = held.filter(pc.greater(held["vram_total_bytes"], 0))
@@ -111,7 +113,7 @@ def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_s
         formula="most memory that the run's processes held of one of its busy devices, from loading to the end of what "
                 "is measured",
         source="NVML (nvmlDeviceGetComputeRunningProcesses) or KFD (vram_* of a process)")
-def own_peak_vram_bytes(samples: pa.Table, run_devices: RunDevices, measured_spans: Spans) -> Estimate:
+def own_peak_vram_bytes(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """Device memory that the run's own processes held at most, as sampled: others' is not in it, nor a profiler's."""
     worked = _in_use(run_devices, measured_spans)
     held = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), OWN_VRAM)), worked)
@@ -121,10 +123,10 @@ def own_peak_vram_bytes(samples: pa.Table, run_devices: RunDevices, measured_spa
     return Estimate(float(pc.max(held["value"]).as_py()), method=run_devices.of(worked))
 
 
-def _share(samples: pa.Table, run_devices: RunDevices, spans: Spans, name: str,
+def _share(samples: pa.Table, run_devices: RunDevices, spans: MeasuredSpans, name: str,
            period_ns: int = PERIOD_NS) -> Estimate:
     """Mean of the shares that are wholly of the measured time."""
-    whole, worked = Spans(spans.start + period_ns, spans.end), busy(run_devices.events, spans)
+    whole, worked = MeasuredSpans(spans.start + period_ns, spans.end), busy(run_devices.events, spans)
     rows = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), name)), worked)
     values = rows.filter(pa.array(inside(rows["t_ns"].to_numpy(), whole)))["value"].to_numpy()
     if len(values) < FEWEST:
@@ -133,14 +135,16 @@ def _share(samples: pa.Table, run_devices: RunDevices, spans: Spans, name: str,
     return Estimate(float(values.mean()), method=run_devices.of(worked))
 
 
-def _peak(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *phases: str | None) -> Estimate:
+def _peak(run_devices: RunDevices, inference_iters: pa.Table, spans: MeasuredSpans, *phases: str | None) -> Estimate:
     held, method = _held(run_devices, inference_iters, spans, *phases)
     return Estimate(float(pc.max(held["vram_used_bytes"]).as_py()), method=method)
 
 
-def _held(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *phases: str | None
+def _held(run_devices: RunDevices, inference_iters: pa.Table, spans: MeasuredSpans, *phases: str | None
           ) -> tuple[pa.Table, str]:
-    """What the devices that worked had in use in these phases of every process of the session; and which they are."""
+    """Return what the devices that worked had in use in these phases of every process of the session; and which they
+    are.
+    """
     worked = _in_use(run_devices, spans)
     rows = _rows(run_devices.events, worked)
     known = rows.filter(pc.is_valid(rows["vram_used_bytes"]))
@@ -156,14 +160,14 @@ def _held(run_devices: RunDevices, inference_iters: pa.Table, spans: Spans, *pha
     return known.filter(pa.array(held)), run_devices.of(worked)
 
 
-def _in_use(run_devices: RunDevices, spans: Spans) -> list[int]:
-    """The run's device; of several those that did something until the last measured inference.
+def _in_use(run_devices: RunDevices, spans: MeasuredSpans) -> list[int]:
+    """Return the run's device; of several those that did something until the last measured inference.
 
-    What is measured may be over between two samples, in which memory was held all the same. Raises Absent.
+    What is measured may be over between two samples, in which memory was held all the same. Raise Absent.
     """
     if len(run_devices.numbers) == 1:
         return list(run_devices.numbers)
-    return busy(run_devices.events, Spans(np.zeros(1, np.int64), spans.end.max(keepdims=True)))
+    return busy(run_devices.events, MeasuredSpans(np.zeros(1, np.int64), spans.end.max(keepdims=True)))
 
 
 def _rows(table: pa.Table, devices: list[int]) -> pa.Table:

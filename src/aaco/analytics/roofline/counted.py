@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics.roofline.formulas import Formula, Formulas, plain
+from aaco.core.arrays import Reals
 
-Floats = NDArray[np.float64]
 AGREE = 1e-9  # relative; what two passes counted of a deterministic kernel is the same number or it is not
 MOST_NAMED = 4
 _INSTANCE = re.compile(r"(.+)\[\d{1,4}\]", re.ASCII)
@@ -43,7 +43,7 @@ class Work:
     counted types counted any. zero: counters that are zero everywhere and believed.
     """
 
-    quantities: Mapping[str, Floats]
+    quantities: Mapping[str, Reals]
     absent: Mapping[str, str]
     unknown_matrix: NDArray[np.bool_]
     contradictions: tuple[Contradiction, ...] = ()
@@ -56,13 +56,13 @@ class Counted:
 
     count: int
     wanted: Formulas
-    values: dict[str, Floats] = field(default_factory=dict)
-    summed: dict[str, Floats] = field(default_factory=dict)  # over instances, where no total is given
+    values: dict[str, Reals] = field(default_factory=dict)
+    summed: dict[str, Reals] = field(default_factory=dict)  # over instances, where no total is given
     instances: dict[str, NDArray[np.bool_]] = field(default_factory=dict)  # by full name: kernels it was added for
     differing: dict[str, set[int]] = field(default_factory=dict)  # kernels of which two passes counted differently
     nonzero: set[str] = field(default_factory=set)  # prefixes of `alive` of which a counter counted something
 
-    def add(self, kernels: NDArray[np.int64], counters: pa.DictionaryArray, values: Floats) -> None:
+    def add(self, kernels: NDArray[np.int64], counters: pa.DictionaryArray, values: Reals) -> None:
         """Enter rows of the counters table; `kernels` are positions, negative for those of no interest here."""
         names = counters.dictionary.to_pylist()
         codes = counters.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -71,7 +71,7 @@ class Counted:
                 rows = (codes == code) & (kernels >= 0) & np.isfinite(values)
                 self._enter(str(names[code]), kernels[rows], values[rows])
 
-    def _enter(self, name: str, kernels: NDArray[np.int64], values: Floats) -> None:
+    def _enter(self, name: str, kernels: NDArray[np.int64], values: Reals) -> None:
         instance = _INSTANCE.fullmatch(name)
         counter = plain(instance[1] if instance else name)
         if values.any():
@@ -89,7 +89,7 @@ class Counted:
         if differ.any():
             self.differing.setdefault(counter, set()).update(kernels[differ].tolist())
 
-    def _sum_up(self, name: str, counter: str, kernels: NDArray[np.int64], values: Floats) -> None:
+    def _sum_up(self, name: str, counter: str, kernels: NDArray[np.int64], values: Reals) -> None:
         """Add one instance of a counter to its sum, once per kernel."""
         seen = self.instances.setdefault(name, np.zeros(self.count, bool))
         total = self.summed.setdefault(counter, np.full(self.count, np.nan))
@@ -97,9 +97,10 @@ class Counted:
         seen[kernels] = True
         total[kernels[new]] = np.nan_to_num(total[kernels[new]]) + values[new]
 
-    def column(self, counter: str) -> Floats | None:
-        """What each kernel counted: the total as given, else the sum over instances, else a rate times its cycles;
-        None where it never was."""
+    def column(self, counter: str) -> Reals | None:
+        """Return what each kernel counted: the total as given, else the sum over instances, else a rate times its
+        cycles; None where it never was.
+        """
         found = self.values.get(counter)
         found = self.summed.get(counter) if found is None else found
         if found is None and counter in self.wanted.rates:
@@ -109,7 +110,7 @@ class Counted:
 
 
 def read(batches: Iterable[pa.RecordBatch], kernels: NDArray[np.int64], wanted: Formulas) -> Counted:
-    """The counters of these kernels (ids in rising order) from batches of (kernel_id, counter, value)."""
+    """Return the counters of these kernels (ids in rising order) from batches of (kernel_id, counter, value)."""
     found = Counted(len(kernels), wanted)
     for batch in batches:
         table = pa.Table.from_batches([batch]).filter(pc.is_valid(batch.column("value")))
@@ -123,7 +124,7 @@ def read(batches: Iterable[pa.RecordBatch], kernels: NDArray[np.int64], wanted: 
 
 
 def work(counted: Counted) -> Work:
-    """The quantities of every kernel, by the formulas of its architecture."""
+    """Return the quantities of every kernel, by the formulas of its architecture."""
     dead = set(_dead(counted))
     quantities, absent = {}, dict(counted.wanted.absent)
     for formula in counted.wanted.quantities:
@@ -142,12 +143,12 @@ def work(counted: Counted) -> Work:
     return Work(quantities, absent, _unknown_matrix(counted, quantities), tuple(_contradictions(counted)), zero)
 
 
-def _column(counted: Counted, name: str) -> Floats:
+def _column(counted: Counted, name: str) -> Reals:
     found = counted.column(name)
     return np.full(counted.count, np.nan) if found is None else found
 
 
-def _is_zero(column: Floats | None) -> bool:
+def _is_zero(column: Reals | None) -> bool:
     return column is not None and bool(np.isfinite(column).any()) and not np.nan_to_num(column).any()
 
 
@@ -161,11 +162,11 @@ def _dead(counted: Counted) -> Iterator[str]:
 
 
 def _idle_block(name: str, counted: Counted) -> bool:
-    """Whether nothing can have been counted: a kernel without local memory has no accesses to it."""
+    """Return whether nothing can have been counted: a kernel without local memory has no accesses to it."""
     return name.startswith("SQ_LDS_") and "SQ_WAVES" in counted.nonzero
 
 
-def _unknown_matrix(counted: Counted, quantities: Mapping[str, Floats]) -> NDArray[np.bool_]:
+def _unknown_matrix(counted: Counted, quantities: Mapping[str, Reals]) -> NDArray[np.bool_]:
     """Kernels whose matrix instructions are of a type that was not counted."""
     ran = np.zeros(counted.count, bool)
     for name, beyond in counted.wanted.matrix_work.items():

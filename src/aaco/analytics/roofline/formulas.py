@@ -65,13 +65,13 @@ class Formulas:
 
 
 def plain(counter: str) -> str:
-    """A counter's name without what tools vary: the sum over instances, and the EA prefix of older files."""
+    """Return a counter's name without what tools vary: the sum over instances, and the EA prefix of older files."""
     name = counter.removesuffix("_sum")
     return "TCC_EA0_" + name[7:] if name.startswith("TCC_EA_") else name
 
 
 def of(arch: str | None) -> Formulas | None:
-    """The formulas of an architecture, or None where none are known here."""
+    """Return the formulas of an architecture, or None where none are known here."""
     if arch is None:
         return None
     return NVIDIA if arch.startswith("sm_") else AMD.get(arch)

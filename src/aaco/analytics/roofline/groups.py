@@ -31,7 +31,8 @@ Unit = tuple[str, ...]
 
 
 def units(group: str, formulas: Formulas, listed: Collection[str] | None) -> list[Unit]:
-    """The group's counters as the tool lists them, a unit per quantity; empty where the GPU counts nothing of it.
+    """Return the group's counters as the tool lists them, a unit per quantity; empty where the GPU counts nothing of
+    it.
 
     listed: the names that the tool knows; None where it could not list them, and every one is taken to be there.
     """
@@ -44,7 +45,7 @@ def units(group: str, formulas: Formulas, listed: Collection[str] | None) -> lis
 
 
 def _wanted(group: str, formulas: Formulas) -> Iterator[tuple[str, Unit]]:
-    """The quantities of a group, each with the counters of a formula of it, the best first."""
+    """Yield the quantities of a group, each with the counters of a formula of it, the best first."""
     for formula in formulas.quantities:
         if formula.quantity.startswith(QUANTITIES[group]):
             yield formula.quantity, tuple(formula.weights)
@@ -55,14 +56,14 @@ def _wanted(group: str, formulas: Formulas) -> Iterator[tuple[str, Unit]]:
 
 
 def _named(wanted: tuple[str, Unit], listed: Collection[str] | None) -> Unit | None:
-    """The counters by the names the tool has for them; None where one is not there."""
+    """Return the counters by the names the tool has for them; None where one is not there."""
     found = [next((name for name in _spellings(counter) if listed is None or _base(name) in listed), None)
              for counter in wanted[1]]
     return None if None in found else tuple(name for name in found if name)
 
 
 def _spellings(counter: str) -> list[str]:
-    """The names a tool may have for a counter: the sum over a block's instances, EA0 or, before gfx940, EA."""
+    """Return the names a tool may have for a counter: the sum over a block's instances, EA0 or, before gfx940, EA."""
     names = [counter, *([counter.replace("TCC_EA0_", "TCC_EA_")] if counter.startswith("TCC_EA0_") else [])]
     summed = counter.startswith(("TCC_", "TCP_", "GL2C_"))
     return [*(f"{name}_sum" for name in names if summed), *names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aaco.analytics.devices.ceilings import DRAM, L1, L2, LDS, Ceilings
+from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, LDS, Ceilings
 
 SOURCE = "measured by rocprof-compute on the device of the capture (roofline.csv)"
 BY_US = "measured on this machine by aaco calibrate"
@@ -21,7 +21,7 @@ LEVELS = {"dram_bytes_per_s": DRAM, "l2_bytes_per_s": L2, "lds_bytes_per_s": LDS
 
 
 def of_card(ceilings: Mapping[str, float]) -> Ceilings:
-    """The ceilings of a machine card's device, by their names there."""
+    """Return the ceilings of a machine card's device, by their names there."""
     rates = {name.removesuffix("_flops"): value for name, value in ceilings.items()
              if name.endswith("_flops") and name.startswith(("vector_", "matrix_"))}
     bandwidths = {level: ceilings[name] for name, level in LEVELS.items() if name in ceilings}
@@ -29,7 +29,7 @@ def of_card(ceilings: Mapping[str, float]) -> Ceilings:
 
 
 def measured(facts: Mapping[str, float]) -> Ceilings:
-    """The measured ceilings among a device's facts."""
+    """Return the measured ceilings among a device's facts."""
     def of(columns: Mapping[str, str]) -> dict[str, float]:
         return {name: facts[f"roofline_{column}"] * 1e9 for column, name in columns.items()
                 if facts.get(f"roofline_{column}")}

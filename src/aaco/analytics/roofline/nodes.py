@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.bottleneck.limiters import COMPUTE_FAMILIES, UNTOLD_FAMILIES
-from aaco.analytics.executed_work import Work, border_work
-from aaco.analytics.inputs import Window, execution_window
-from aaco.analytics.operators.precision import UNKNOWN_HERE, computes_in
+from aaco.analytics.costs.precision import UNKNOWN_HERE, computes_in
+from aaco.analytics.graph.executed_work import NodeWork, border_work
+from aaco.analytics.roofline.limiters import COMPUTE_FAMILIES, UNTOLD_FAMILIES
 from aaco.analytics.roofline.summary import Envelope
+from aaco.core.inputs import Window, execution_window
 from aaco.core.readings import Absent
 
 BANDWIDTH = "dram_bytes_per_s"
@@ -35,11 +35,11 @@ WORK = pa.schema([PLACED.field(name) for name in ("name", "dtype", "flops", "byt
 
 
 def node_work(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table,
-              executed_work: Mapping[str, Work]) -> pa.Table:
+              executed_work: Mapping[str, NodeWork]) -> pa.Table:
     """One row per executed node that has modelled work and measured time, slowest first.
 
     Columns: name, dtype (of its arithmetic; null where that is not known), flops, bytes (per inference), time_ns (mean
-    per inference); all_time_ns in the metadata is the time of every node, modelled or not. Raises Absent without
+    per inference); all_time_ns in the metadata is the time of every node, modelled or not. Raise Absent without
     modelled nodes or times of the work itself.
     """
     run = execution_window(window)
@@ -57,10 +57,10 @@ def node_work(window: Window, executed_nodes: pa.Table, graph_nodes: pa.Table,
 
 
 def roofline(node_work: pa.Table, machine: Mapping[str, float]) -> pa.Table:
-    """The nodes under the roofs of their own type: node_work with the place of each, or why it has none.
+    """Return the nodes under the roofs of their own type: node_work with the place of each, or why it has none.
 
     Further columns: intensity (FLOP/byte), ideal_ns, utilization (ideal / time) and bound ("compute" or "memory"); null
-    where the ceiling of the node's type was not measured, and then why_absent says so. Raises Absent, with the reason
+    where the ceiling of the node's type was not measured, and then why_absent says so. Raise Absent, with the reason
     that takes most time, where no node has a place.
     """
     if BANDWIDTH not in machine:
@@ -75,7 +75,9 @@ def roofline(node_work: pa.Table, machine: Mapping[str, float]) -> pa.Table:
 
 
 def envelope(roofline: pa.Table) -> Envelope:
-    """The nodes that have a place, summed. Raises Absent where every node is shorter than the profile's resolution."""
+    """Return the nodes that have a place, summed. Raise Absent where every node is shorter than the profile's
+    resolution.
+    """
     placed = roofline.filter(pc.is_valid(roofline["ideal_ns"]))
     total = float((roofline.schema.metadata or {})[b"all_time_ns"])
     if not total:
@@ -133,7 +135,9 @@ def roofs_of(found: Mapping[str, pa.Table]) -> set[str]:
 
 
 def dtypes(kernels: pa.Table, executed_nodes: pa.Table) -> dict[str, str | None]:
-    """The type of each executed node's arithmetic, by the operator and the types that the capture saw it read."""
+    """Return the type of each executed node's arithmetic, by the operator and the types that the capture saw it
+    read.
+    """
     columns = (executed_nodes[name].to_pylist() for name in ("name", "op_type", "domain"))
     operator = {name: (op_type, domain or "") for name, op_type, domain in zip(*columns, strict=True)}
     seen = zip(kernels["executed_node"].to_pylist(), kernels["dtypes"].to_pylist(), strict=True)
@@ -141,7 +145,7 @@ def dtypes(kernels: pa.Table, executed_nodes: pa.Table) -> dict[str, str | None]
 
 
 def time_per_inference(window: Window) -> dict[str, float]:
-    """The mean time of each executed node in an inference, ns."""
+    """Return the mean time of each executed node in an inference, ns."""
     grouped = window.kernels.group_by("executed_node").aggregate([("dur_ns", "sum")])
     totals = zip(grouped["executed_node"].to_pylist(), grouped["dur_ns_sum"].to_pylist(), strict=True)
     return {name: total / window.inferences for name, total in totals if name is not None}

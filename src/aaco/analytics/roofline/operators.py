@@ -1,9 +1,9 @@
 """Operators under the ceilings of their device, by modelled work: a roofline where no counters were recorded.
 
 FLOPs and compulsory bytes are those of the operator's shapes, its time is that of its kernels. Products, convolutions
-and attention are held against the matrix unit's rate of their first input's type; of f32 against the fastest the device
-has for it (tf32 where there is one). Tensors may lie in a cache, so a share beyond the memory's roof is no error: the
-operator was served from there, and has no place. Beyond the compute roof the model or the time is wrong: it is told.
+and attention are held against the rate of the unit that their longest kernel used (`units`). Tensors may lie in a
+cache, so a share beyond the memory's roof is no error: the operator was served from there, and has no place. Beyond the
+compute roof the model or the time is wrong: it is told.
 """
 
 from __future__ import annotations
@@ -14,36 +14,42 @@ from typing import Any
 
 import pyarrow as pa
 
-from aaco.analytics.devices.ceilings import DRAM, Ceilings
-from aaco.analytics.operators.torch.arguments import TYPES
+from aaco.analytics.costs.torch.arguments import TYPES
+from aaco.analytics.roofline.devices.ceilings import DRAM, Ceilings
+from aaco.analytics.roofline.units import KINDS, MATRIX_FAMILIES, rate_used
 
-MATRIX_FAMILIES = ("gemm", "conv", "attention")
-KINDS = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8",
-         **dict.fromkeys(("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"), "f8")}
 CACHED = "its tensors came from a cache: more bytes a second than the memory has"
-NEEDS = ("operator", "shapes", "dtypes", "family", "calls", "device_ns", "flops", "bytes", "capture")
+NEEDS = ("operator_id", "operator", "shapes", "dtypes", "family", "calls", "device_ns", "flops", "bytes", "capture")
 MOST = 100
 
 
-def placed(operators: pa.Table, ceilings: Mapping[int | None, Ceilings]) -> list[dict[str, Any]]:
+def placed(operators: pa.Table, ceilings: Mapping[int | None, Ceilings], kernel_of: Mapping[int, str] | None = None
+           ) -> list[dict[str, Any]]:
     """Operators with modelled work and device time, alike in signature and capture summed, the longest first.
 
     ceilings: of the device of each capture that has one kind of device. Each row has its place, or why_absent; an
-    `error` where it exceeds the compute roof.
+    `error` where it exceeds the compute roof. kernel_of: by operator_id the kernel that took most of its time.
     """
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in operators.select(list(NEEDS)).to_pylist():
         if row["flops"] is not None and row["bytes"] is not None and row["device_ns"] and row["capture"] in ceilings:
             key = tuple(row[name] for name in ("operator", "shapes", "dtypes", "family", "capture"))
-            known = sums.setdefault(key, {**row, "calls": 0, "device_ns": 0, "flops": 0, "bytes": 0})
+            known = sums.setdefault(key, {**row, "calls": 0, "device_ns": 0, "flops": 0, "bytes": 0, "kernel": None})
+            known["kernel"] = known["kernel"] or (kernel_of or {}).get(row["operator_id"])
             for name in ("calls", "device_ns", "flops", "bytes"):
                 known[name] += row[name] or 0
     longest = sorted(sums.values(), key=lambda row: -row["device_ns"])[:MOST]
-    return [_place(row, ceilings[row["capture"]]) for row in longest]
+    return [_without_ids(_place(row, ceilings[row["capture"]])) for row in longest]
+
+
+def _without_ids(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("operator_id", "kernel")}
 
 
 def rate_of(family: str | None, dtype: str | None, rates: Mapping[str, float]) -> str | None:
-    """The rate that an operator's arithmetic runs at, at best; None where its type or the device's peak is unknown."""
+    """Return the rate that an operator's arithmetic runs at, at best; None where its type or the device's peak is
+    unknown.
+    """
     kind = KINDS.get(dtype or "")
     unit = "matrix" if family in MATRIX_FAMILIES else "vector"
     wanted = {f"{unit}_{kind}"} | ({"matrix_tf32", "vector_f32"} if (unit, kind) == ("matrix", "f32") else set()) \
@@ -58,7 +64,7 @@ def _place(row: Mapping[str, Any], ceilings: Ceilings) -> dict[str, Any]:
              "flops_per_s": row["flops"] / seconds, "bytes_per_s": row["bytes"] / seconds, "bound": None,
              "roof_share": None, "why_absent": None, "error": None}
     memory = ceilings.bandwidths.get(DRAM)
-    name = rate_of(row["family"], _first_type(row["dtypes"]), ceilings.rates)
+    name = rate_used(row["kernel"], row["family"], _first_type(row["dtypes"]), ceilings.rates, row["flops"] / seconds)
     if memory is None or (name is None and row["flops"]):
         why = "the memory's bandwidth is not known" if memory is None else "the peak of its type is not known"
         return found | {"why_absent": ceilings.absent.get("rates") or ceilings.absent.get(DRAM, why)}
@@ -74,7 +80,7 @@ def _place(row: Mapping[str, Any], ceilings: Ceilings) -> dict[str, Any]:
 
 
 def _first_type(dtypes: str | None) -> str | None:
-    """The type of an operator's first tensor."""
+    """Return the type of an operator's first tensor."""
     try:
         said = json.loads(dtypes or "[]")
     except ValueError:

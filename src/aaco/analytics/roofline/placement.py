@@ -17,15 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from aaco.analytics.devices.ceilings import DRAM, L1, L2, LDS, SIDE, Ceilings
 from aaco.analytics.roofline import formulas
 from aaco.analytics.roofline.counted import Work
+from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, LDS, SIDE, Ceilings
+from aaco.core.arrays import Flags, Reals
 from aaco.core.tables import KERNEL_ROOFLINE
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 FLOATS = (*(f"vector_{kind}" for kind in ("f64", "f32", "f16")), *(f"matrix_{kind}" for kind in formulas.FLOATS))
 INTS = ("vector_int", "matrix_i8")
 RATES = (*FLOATS, *INTS)
@@ -70,7 +68,7 @@ class Kernels:
     kernel_name: pa.Array
     capture: int | None
     device_id: int | None
-    time_ns: Floats
+    time_ns: Reals
     occupancy: tuple[pa.Array, pa.Array] | None = None
 
 
@@ -93,13 +91,13 @@ class Notes:
         return np.asarray(self.codes >= 0)
 
     def column(self) -> pa.Array:
-        """The texts as a NAME column; null where there is none."""
+        """Return the texts as a NAME column; null where there is none."""
         codes = pa.array(self.codes, mask=self.codes < 0)
         return pa.DictionaryArray.from_arrays(codes, pa.array(self.texts, pa.string()))
 
 
 def place(kernels: Kernels, work: Work, theory: Ceilings, measured: Ceilings) -> tuple[pa.Table, list[Impossible]]:
-    """The kernels as rows of kernel_roofline, and what cannot be. The work's rows are those of the kernels."""
+    """Return the kernels as rows of kernel_roofline, and what cannot be. The work's rows are those of the kernels."""
     did = _Done(work, np.where(kernels.time_ns > 0, kernels.time_ns, np.nan))
     shares = did.shares(theory)
     wrong = Notes(did.count)
@@ -132,50 +130,53 @@ def place(kernels: Kernels, work: Work, theory: Ceilings, measured: Ceilings) ->
 class _Done:
     """What each kernel did, by its counters. NaN is unknown."""
 
-    def __init__(self, work: Work, time_ns: Floats) -> None:
+    def __init__(self, work: Work, time_ns: Reals) -> None:
         self.work, self.time_ns, self.count = work, time_ns, len(time_ns)
         found = [work.quantities[name] for name in FLOATS if name in work.quantities]
         total = np.sum(found, axis=0) if ALWAYS in work.quantities else np.full(self.count, np.nan)
-        self.flops: Floats = np.where(work.unknown_matrix, np.nan, total)
+        self.flops: Reals = np.where(work.unknown_matrix, np.nan, total)
         self.uncounted = Notes(self.count)
         if lacking := [name for name in FLOATS if name in work.absent]:
             self.uncounted.note(np.isfinite(self.flops), ", ".join(lacking))
 
-    def quantity(self, name: str) -> Floats:
-        """A quantity of every kernel."""
+    def quantity(self, name: str) -> Reals:
+        """Return a quantity of every kernel."""
         found = self.work.quantities.get(name)
         return np.full(self.count, np.nan) if found is None else found
 
-    def moved(self, level: str) -> Floats:
+    def moved(self, level: str) -> Reals:
         """Bytes moved at a level."""
         return np.asarray(np.sum([self.quantity(name) for name in LEVELS[level]], axis=0))
 
-    def memory_wait_share(self) -> Floats:
+    def memory_wait_share(self) -> Reals:
         """Of the counted waits those for memory; unknown where there are none."""
         waits = self.quantity(formulas.MEMORY_WAIT)
         every = waits + self.quantity(formulas.OWN_WAIT)
         return np.asarray(waits / np.where(every > 0, every, np.nan))
 
-    def intensity(self, level: str) -> Floats:
+    def intensity(self, level: str) -> Reals:
         """Operations per byte of a level; unknown where none moved."""
         moved = self.moved(level)
         with np.errstate(over="ignore"):
             return np.asarray(self.flops / np.where(moved > 0, moved, np.nan))
 
-    def shares(self, ceilings: Ceilings) -> dict[str, Floats]:
+    def shares(self, ceilings: Ceilings) -> dict[str, Reals]:
         """Of each ceiling the share of the kernel's time that it needs at least; NaN where that is unknown."""
         needed = {level: 1e9 * self.moved(level) / self._bandwidth(level, ceilings) for level in LEVELS}
         return {name: ns / self.time_ns for name, ns in ({COMPUTE: self._compute_ns(ceilings)} | needed).items()}
 
-    def _bandwidth(self, level: str, ceilings: Ceilings) -> Floats:
-        """The ceiling of each kernel's traffic: of the memory's the cache's before it, where it asked for more."""
+    def _bandwidth(self, level: str, ceilings: Ceilings) -> Reals:
+        """Return the ceiling of each kernel's traffic: of the memory's the cache's before it, where it asked for
+        more.
+        """
         peak = ceilings.bandwidths.get(level, np.nan)
         behind = max(peak, ceilings.bandwidths.get(SIDE, 0.0)) if level == DRAM else peak
         return np.where(1e9 * self.moved(level) / self.time_ns > peak, behind, peak)
 
-    def _compute_ns(self, ceilings: Ceilings) -> Floats:
-        """The time that the busier of the two units needs for what was counted; unknown where a type that was used has
-        no peak."""
+    def _compute_ns(self, ceilings: Ceilings) -> Reals:
+        """Return the time that the busier of the two units needs for what was counted; unknown where a type that was
+        used has no peak.
+        """
         counted = np.isfinite([self.quantity(name) for name in COMPUTED]).any(axis=0)
         units = {unit: np.where(counted, 0.0, np.nan) for unit in ("vector", "matrix")}
         for name in COMPUTED:
@@ -186,7 +187,7 @@ class _Done:
         return np.asarray(np.maximum(units["vector"], units["matrix"]))
 
     def dominant(self, ceilings: Ceilings) -> Notes:
-        """The rate that takes most of a kernel's compute time; by operations where no peaks are known."""
+        """Return the rate that takes most of a kernel's compute time; by operations where no peaks are known."""
         found = Notes(self.count)
         names = [name for name in COMPUTED if name in self.work.quantities]
         weights = np.array([np.nan_to_num(self.quantity(name)) / ceilings.rates.get(name, 1.0) for name in names])
@@ -199,7 +200,7 @@ class _Roof:
     """Of each kernel the ceiling that needs most of its time, and that share; none where operations, bytes of memory or
     their ceilings are unknown."""
 
-    def __init__(self, shares: Mapping[str, Floats], possible: Flags) -> None:
+    def __init__(self, shares: Mapping[str, Reals], possible: Flags) -> None:
         ready = possible & np.isfinite(shares[COMPUTE]) & np.isfinite(shares[DRAM])
         stacked = np.array([np.nan_to_num(shares[name], nan=-1.0) for name in BOUNDS])
         self.share = _where(ready, stacked.max(axis=0))
@@ -208,8 +209,8 @@ class _Roof:
             self.bound.note(ready & (stacked.argmax(axis=0) == at), name)
 
 
-def _impossible(name: str, shares: Floats, did: _Done, theory: Ceilings, kernels: Kernels) -> Impossible:
-    """What contradicts a ceiling, with the worst kernel."""
+def _impossible(name: str, shares: Reals, did: _Done, theory: Ceilings, kernels: Kernels) -> Impossible:
+    """Return what contradicts a ceiling, with the worst kernel."""
     worst = int(np.nanargmax(shares))
     if name == COMPUTE:
         used = {rate: float(did.quantity(rate)[worst]) for rate in COMPUTED if did.quantity(rate)[worst] > 0}
@@ -223,8 +224,8 @@ def _impossible(name: str, shares: Floats, did: _Done, theory: Ceilings, kernels
                       1e9 * done / float(did.time_ns[worst]), peak)
 
 
-def _why_absent(did: _Done, shares: Mapping[str, Floats], theory: Ceilings, wrong: Notes) -> Notes:
-    """Why a kernel has no place, the first reason that holds."""
+def _why_absent(did: _Done, shares: Mapping[str, Reals], theory: Ceilings, wrong: Notes) -> Notes:
+    """Return why a kernel has no place, the first reason that holds."""
     absent, why = did.work.absent, Notes(did.count)
     counted = np.logical_or.reduce([np.isfinite(values) for values in did.work.quantities.values()]
                                    or [np.zeros(did.count, bool)])
@@ -254,15 +255,15 @@ def _regions(roof: _Roof) -> Notes:
     return found
 
 
-def _where(rows: Flags, values: Floats) -> Floats:
+def _where(rows: Flags, values: Reals) -> Reals:
     return np.where(rows, values, np.nan)
 
 
-def _real(values: Floats) -> pa.Array:
+def _real(values: Reals) -> pa.Array:
     return pa.array(values, pa.float64(), mask=~np.isfinite(values))
 
 
-def _whole(values: Floats) -> pa.Array:
+def _whole(values: Reals) -> pa.Array:
     return pa.array(np.nan_to_num(values, nan=0.0).astype(np.int64), mask=~np.isfinite(values))
 
 

@@ -124,7 +124,7 @@ def _weighted(values: np.ndarray, ns: np.ndarray) -> float | None:
 
 
 def _most(rows: pa.Table, column: str) -> str | None:
-    """What most executions say; None where none says anything."""
+    """Return what most executions say; None where none says anything."""
     said = rows[column].drop_null()
     if not len(said):
         return None
@@ -147,7 +147,9 @@ class Envelope:
 
 
 def envelopes(totals: Mapping[str, Any]) -> tuple[dict[str, Envelope], dict[str, str]]:
-    """The envelopes of an import by the name of their view, and why others are absent. totals: roofline.json or {}."""
+    """Return the envelopes of an import by the name of their view, and why others are absent. totals: roofline.json or
+    {}.
+    """
     if not totals or not totals["kernels"]:
         return {}, dict.fromkeys(("envelope", "theoretical_envelope"), NO_COUNTERS)
     found, why = dict[str, Envelope](), dict[str, str]()
@@ -160,14 +162,14 @@ def envelopes(totals: Mapping[str, Any]) -> tuple[dict[str, Envelope], dict[str,
 
 
 def theoretical_envelope(kernel_roofline: pa.Table) -> Envelope:
-    """The kernels that have a place under their device's theoretical ceilings. Raises Absent."""
+    """Return the kernels that have a place under their device's theoretical ceilings. Raise Absent."""
     totals = Totals()
     totals.add(kernel_roofline)
     return envelope(totals.document())
 
 
 def envelope(totals: Mapping[str, Any], kind: str = "") -> Envelope:
-    """The envelope of kernels with counters. kind: "" of theoretical ceilings, "measured_". Raises Absent."""
+    """Return the envelope of kernels with counters. kind: "" of theoretical ceilings, "measured_". Raise Absent."""
     time = totals["measured_ns" if kind else "placed_ns"]
     if not time:
         reasons = totals["not_placed"]

@@ -86,6 +86,6 @@ FALLING = frozenset({"cpus_allowed"})  # signs that fall; the others rise
 
 
 def of(name: str) -> Cause:
-    """The cause of this name; one that only a user has named is described by its name."""
+    """Return the cause of this name; one that only a user has named is described by its name."""
     return CAUSES.get(name) or Cause(name, name, name.replace("_", " "), "as when it was confirmed before", 0.5, 0.5,
                                      why_not_reverted="nothing is known of it but its name")

@@ -18,14 +18,13 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aaco.analytics.root_cause.causes import FALLING, SIGNS, SOUND, UNKNOWN, of
 from aaco.analytics.root_cause.symptoms import Symptom
+from aaco.core.arrays import Reals
 from aaco.core.errors import BadBundle
 
 SCHEMA_VERSION = 1
-Reals = NDArray[np.float64]
 WHOLE = "slowdown"  # the symptom that parts are parts of
 MOVED = 0.5  # widths of sound runs: a sign that moved less has not moved
 # Widths of sound runs: a sign that moved further needs a cause that moves it. In 623 runs of the first recording,
@@ -96,13 +95,13 @@ class Likelihoods:
         """Log-likelihood ratios of shifts (runs x symptoms; NaN: missing) against a sound run, tempered by group, and
         what signs rule out.
 
-        Returns runs x hypotheses (without pairs: x answers) x symptoms; missing evidence, and a symptom that was never
+        Return runs x hypotheses (without pairs: x answers) x symptoms; missing evidence, and a symptom that was never
         learnt, gives 0.
         """
         return self.tempered(shifts, symptoms, pairs) + self.ruled_out(shifts, symptoms, pairs)
 
     def tempered(self, shifts: Reals, symptoms: Sequence[Symptom], pairs: bool = True) -> Reals:
-        """What the laws say of `ratios`."""
+        """Return what the laws say of `ratios`."""
         count = len(self.hypotheses) if pairs else len(self.answers)
         found = np.zeros((len(shifts), count, len(symptoms)))
         for column, symptom in enumerate(symptoms):
@@ -186,7 +185,7 @@ class Likelihoods:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Likelihoods:
-        """Raises BadBundle where it is none, or of a later version."""
+        """Raise BadBundle where it is none, or of a later version."""
         try:
             if document["schema_version"] > SCHEMA_VERSION:
                 raise BadBundle(f"likelihoods of format {document['schema_version']}", "upgrade aaco")

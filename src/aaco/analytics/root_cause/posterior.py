@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from aaco.analytics.root_cause.causes import SOUND, UNKNOWN, Cause, of
-from aaco.analytics.root_cause.likelihood import Likelihoods, Reals
+from aaco.analytics.root_cause.likelihood import Likelihoods
 from aaco.analytics.root_cause.symptoms import BY_NAME, Evidence, distinct
+from aaco.core.arrays import Reals
 from aaco.core.errors import UsageError
 
 PSEUDO_COUNT = 4.0  # confirmations that double an answer's prior odds (Dirichlet smoothing)
@@ -69,9 +70,9 @@ class Judgement:
 
 
 def judge(evidence: Sequence[Evidence], table: Likelihoods, confirmed: Mapping[str, int] | None = None) -> Judgement:
-    """The posterior over all answers. confirmed: how often each answer turned out to be true before.
+    """Return the posterior over all answers. confirmed: how often each answer turned out to be true before.
 
-    Evidence of a name that is no symptom is passed over. Raises UsageError for a confirmed count below 0.
+    Evidence of a name that is no symptom is passed over. Raise UsageError for a confirmed count below 0.
     """
     known = (item for item in distinct(evidence) if item.name in BY_NAME)
     facts = sorted(known, key=lambda item: (item.name, item.window))

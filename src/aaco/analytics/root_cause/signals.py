@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from aaco.core.readings import Absent
 
 Signals = dict[str, float]
-Reals = NDArray[np.float64]
 
 # Column of the account -> signal, a count per iteration.
 COUNTED = {"switches_voluntary": "switches_voluntary", "switches_involuntary": "switches_involuntary",
@@ -34,9 +33,9 @@ LEAST = 5  # iterations without which no rate is formed
 
 def of_process(iterations: pa.Table, account: pa.Table, events: pa.Table | None,
                probes: Sequence[Mapping[str, float]] | None) -> Signals:
-    """The signals of one process: tables of that process alone, and its looks at known work.
+    """Return the signals of one process: tables of that process alone, and its looks at known work.
 
-    Raises Absent where too few iterations were measured.
+    Raise Absent where too few iterations were measured.
     """
     measured = iterations.filter(pc.equal(iterations["phase"].cast(pa.string()), "measurement"))
     if measured.num_rows < LEAST:
@@ -48,13 +47,13 @@ def of_process(iterations: pa.Table, account: pa.Table, events: pa.Table | None,
 
 
 def of_session(found: Sequence[Signals]) -> Signals:
-    """The median of each signal over the processes that have it."""
+    """Return the median of each signal over the processes that have it."""
     names = dict.fromkeys(name for signals in found for name in signals)
     return {name: float(np.median([signals[name] for signals in found if name in signals])) for name in names}
 
 
 def _latencies(start: NDArray[np.int64], end: NDArray[np.int64]) -> Signals:
-    """An iteration lasts until the next begins: its latency, and the gap in which the host does other things."""
+    """Return an iteration lasts until the next begins: its latency, and the gap in which the host does other things."""
     latency, gap = (end - start).astype(np.float64), (start[1:] - end[:-1]).astype(np.float64)
     low, half, high = np.quantile(latency, [0.1, 0.5, 0.9])
     return {"period_ns": float(end[-1] - start[0]) / len(start), "period_median_ns": float(np.median(np.diff(start))),
@@ -63,7 +62,7 @@ def _latencies(start: NDArray[np.int64], end: NDArray[np.int64]) -> Signals:
 
 
 def _account(account: pa.Table, window: tuple[int, int], turns: int) -> Signals:
-    """The process's own account, from its first reading in the window to the last."""
+    """Return the process's own account, from its first reading in the window to the last."""
     begin, end = window
     inside = account.filter(pc.and_(pc.greater(pc.subtract(account["t_ns"], account["dur_ns"]), begin),
                                     pc.less_equal(account["t_ns"], end + (end - begin) // turns)))
@@ -97,5 +96,5 @@ def _events(events: pa.Table, window: tuple[int, int]) -> Signals:
 
 
 def _probes(probes: Sequence[Mapping[str, float]]) -> Signals:
-    """The mean of the looks before and after, under the probe's name."""
+    """Return the mean of the looks before and after, under the probe's name."""
     return {f"probe_{name}": float(np.mean([look[name] for look in probes])) for name in (probes[0] if probes else ())}

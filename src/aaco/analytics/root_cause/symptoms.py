@@ -27,7 +27,7 @@ class Side:
     dtypes: Mapping[str, int] = field(default_factory=dict)  # element type -> nodes
 
     def __getitem__(self, name: str) -> float:
-        """A signal. Raises Absent where it was not recorded."""
+        """Return a signal. Raise Absent where it was not recorded."""
         if name not in self.signals:
             raise Absent(f"{name} was not recorded")
         return self.signals[name]
@@ -126,7 +126,7 @@ def _nodes(which: Callable[[Side], Mapping[str, int]]) -> Formula:
 
 
 def _unfused(baseline: Side, current: Side) -> float:
-    """How many more nodes are executed for each that was given."""
+    """Return how many more nodes are executed for each that was given."""
     before, after = (_count(side.executed) / _count(side.source) for side in (baseline, current))
     return math.log(after / before)
 
@@ -217,13 +217,13 @@ BY_NAME: Mapping[str, Symptom] = {symptom.name: symptom for symptom in SYMPTOMS}
 
 
 def shifts(baseline: Side, current: Side) -> dict[str, float]:
-    """The shift of every symptom that both sides can show."""
+    """Return the shift of every symptom that both sides can show."""
     return {item.name: item.shift for item in compare(baseline, current) if item.shift is not None}
 
 
 def compare(baseline: Side, current: Side, spreads: Mapping[str, float] | None = None,
             window: str = "measurement") -> list[Evidence]:
-    """Every symptom as evidence; spreads: that of each among sound runs, which z is in units of."""
+    """Return every symptom as evidence; spreads: that of each among sound runs, which z is in units of."""
     return [_compared(symptom, baseline, current, (spreads or {}).get(symptom.name), window) for symptom in SYMPTOMS]
 
 
@@ -240,13 +240,13 @@ def _compared(symptom: Symptom, baseline: Side, current: Side, spread: float | N
 
 
 def _value(symptom: Symptom, side: Side) -> float:
-    """What the evidence is read from, in the signal's own unit."""
+    """Return what the evidence is read from, in the signal's own unit."""
     counted = {"source_nodes": side.source, "executed_nodes": side.executed}
     return float(_count(counted[symptom.signal])) if symptom.signal in counted else side[symptom.signal]
 
 
 def distinct(evidence: Sequence[Evidence]) -> Iterator[Evidence]:
-    """Each fact once, whoever says it how often: the same symptom of the same window is the same fact."""
+    """Yield each fact once, whoever says it how often: the same symptom of the same window is the same fact."""
     seen: dict[tuple[str, str], Evidence] = {}
     for item in evidence:
         key = (item.name, item.window)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from aaco.core.advice import Step, fact_is
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
@@ -31,8 +32,10 @@ def noisy_latency(latency_cov_pct: Reading) -> Iterator[Evidence]:
 def drifting_latency(latency_drift_pct: Reading, latency_drift_p: Reading) -> Iterator[Evidence]:
     """The latency rose or fell over the run, by 5 % or more and not by chance."""
     yield latency_drift_p.below(0.01, "probability of such a trend by chance", essential=True)
-    size = replace(latency_drift_pct, value=None if latency_drift_pct.value is None else abs(latency_drift_pct.value))
-    yield size.above(5, "change from the first to the last inference", essential=True)
+    drift = latency_drift_pct.value
+    size = replace(latency_drift_pct, value=None if drift is None else abs(drift))
+    way = "" if not drift else ", slower towards the end" if drift > 0 else ", faster towards the end"
+    yield size.above(5, f"change from the first to the last inference{way}", essential=True)
 
 
 @rule(label="several_modes", kind="condition", source=SOURCE,
@@ -50,9 +53,12 @@ def throttled_clock(device_throttled_pct: Reading) -> Iterator[Evidence]:
 
 
 @rule(label="shared_device", kind="condition", source=SOURCE,
-      advice=("find who else computes on it: nvidia-smi pmon -c 5",
-              "have the device to yourself (CUDA_VISIBLE_DEVICES), or an instance of it (MIG); what must share it "
-              "shares it better under MPS",
+      advice=(Step("find who else computes on it: nvidia-smi pmon -c 5", (fact_is("vendor", "nvidia"),)),
+              Step("find who else computes on it: amd-smi process", (fact_is("vendor", "amd"),)),
+              Step("have the device to yourself (CUDA_VISIBLE_DEVICES), or an instance of it (MIG); what must share it "
+                   "shares it better under MPS", (fact_is("vendor", "nvidia"),)),
+              Step("have the device to yourself (HIP_VISIBLE_DEVICES), or a partition of it",
+                   (fact_is("vendor", "amd"),)),
               "until then compare runs that take turns, so that both meet the same neighbour"))
 def shared_device(device_others_sm_pct: Reading, device_processes_max: Reading) -> Iterator[Evidence]:
     """Another process computed on the device while it was measured."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aaco.core.advice import Step, fact_is
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
@@ -11,7 +12,9 @@ SOURCE = "METHODS section 2; NVML clocks event reasons; thresholds not calibrate
 
 
 @rule(label="throttled", source=SOURCE, advice=(
-    "let the device cool, or raise its power limit (nvidia-smi -pl, amd-smi set --power-cap)",
+    "let the device cool, or raise its power limit",
+    Step("nvidia-smi -pl WATTS raises it", (fact_is("vendor", "nvidia"),)),
+    Step("amd-smi set --power-cap WATTS raises it", (fact_is("vendor", "amd"),)),
     "compare only runs that were held back alike: lock the clock (aaco run --lab)"))
 def throttled(device_throttled_pct: Reading, device_clock_below_max_pct: Reading, gpu_active_ratio: Reading
               ) -> Iterator[Evidence]:

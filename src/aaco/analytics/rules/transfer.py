@@ -6,13 +6,18 @@ from collections.abc import Iterator
 
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.rules import roof
+from aaco.core.advice import Step, fact_is
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
 
 @rule(label="transfer_bound", source="METHODS section 2", advice=(
-    "copy while computing: a stream of its own and non_blocking=True, the next batch during this step",
-    "pin the host's memory: DataLoader(pin_memory=True); on ONNX Runtime bind inputs on the device: io_binding()",
+    "copy while computing: a stream of its own, the next batch during this step",
+    Step("pin the host's memory: DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),),
+         (fact_is("copies", "pinned"),)),
+    Step("pin the host's memory: tensor.pin_memory(), then non_blocking=True", (fact_is("framework", "pytorch"),),
+         (fact_is("copies", "pinned"),)),
+    Step("bind inputs on the device: io_binding()", (fact_is("framework", "onnxruntime"),)),
     "move less: narrower types, preprocessing on the device, data that stays there"))
 def transfer_bound(transfer_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                    dispatch_overhead_pct: Reading) -> Iterator[Evidence]:

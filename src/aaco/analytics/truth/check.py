@@ -11,22 +11,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics import calls as api
-from aaco.analytics.linking import DOMAINS
-from aaco.analytics.truth.account import Account, AccountCheck
+from aaco.analytics.streaming import calls as api
+from aaco.analytics.streaming.link_launches import DOMAINS
 from aaco.analytics.truth.clocks import ClockCheck
+from aaco.analytics.truth.collectives import FirstCollectiveCheck
 from aaco.analytics.truth.finding import Check, Finding, Records, Slice
 from aaco.analytics.truth.launches import LaunchCheck, Pairs
 from aaco.analytics.truth.numbers import DispatchCheck, IterationCheck, OperationCheck
 from aaco.analytics.truth.queues import QueueCheck, StreamCheck
+from aaco.analytics.truth.record_accounting import Account, AccountCheck
 from aaco.analytics.truth.sequences import SequenceCheck
+from aaco.tracelake.document_schemas.answers import CheckedCapture
 
-SCHEMA_VERSION = 1
 ORDER = ("lost", "wrong", "doubt", "note")
 # The columns that the checks read, so that nothing else need be loaded.
 COLUMNS = {
-    "kernels": ("capture", "kernel_name", "correlation_id", "device_id", "queue_id", "stream_id", "process_id",
-                "dispatch_id", "iteration", "t_start_ns", "t_end_ns", "dur_ns"),
+    "kernels": ("capture", "kernel_name", "family", "correlation_id", "device_id", "queue_id", "stream_id",
+                "process_id", "dispatch_id", "iteration", "t_start_ns", "t_end_ns", "dur_ns"),
     "copies": ("capture", "correlation_id", "device_id", "stream_id", "t_start_ns"),
     "api_calls": ("capture", "call_id", "parent_id", "name", "domain", "process_id", "thread_id", "correlation_id",
                   "external_id", "t_start_ns", "t_end_ns"),
@@ -46,10 +47,10 @@ class CaptureTruth:
         """Whether no finding alarms."""
         return not any(finding.alarms for finding in self.findings)
 
-    def document(self) -> dict[str, Any]:
-        """For metrics/trace_check.json."""
-        return {"capture": self.capture, "trusted": self.trusted, "account": self.account.document(),
-                "findings": [finding.document() for finding in self.findings]}
+    def entry(self, file: str, rank: int | None) -> CheckedCapture:
+        """Return the entry of trace_check.json; file and rank say to people which capture it is."""
+        return CheckedCapture(capture=self.capture, trusted=self.trusted, account=self.account.entry(),
+                              findings=[finding.entry() for finding in self.findings], file=file, rank=rank)
 
 
 class CaptureCheck:
@@ -59,18 +60,19 @@ class CaptureCheck:
         self.capture = capture
         self.pairs = Pairs()
         # What a call does to a device, by its name; a range that only bears the name of a call does nothing.
-        self._does = _ByName(api.parts, np.int8(api.Does.OTHER))
+        self._does = _ByName(api.call_kinds, np.int8(api.CallKind.OTHER))
         self._into_runtime = _ByName(_into_runtime, np.bool_(True))
         self.launches = LaunchCheck(self.pairs)
         self.account = AccountCheck(facts)
         self.checks: tuple[Check, ...] = (self.account, self.launches, QueueCheck(), ClockCheck(), DispatchCheck(),
-                                          OperationCheck(), IterationCheck(), SequenceCheck(),
+                                          OperationCheck(), IterationCheck(), SequenceCheck(), FirstCollectiveCheck(),
                                           StreamCheck(facts.get("streams") or ()))
 
     def add(self, kernels: pa.Table, copies: pa.Table, calls: pa.Table) -> None:
         """Look at the next slice: rows of this capture alone, each table sorted by start."""
         called = Records(calls)
-        part = np.where(self._into_runtime.of(calls["domain"]), self._does.of(calls["name"]), np.int8(api.Does.OTHER))
+        part = np.where(self._into_runtime.of(calls["domain"]), self._does.of(calls["name"]),
+                        np.int8(api.CallKind.OTHER))
         self.pairs.take(called, part)
         work = Records(kernels)
         launch, start = self.pairs.match(work)
@@ -93,7 +95,7 @@ class CaptureCheck:
 
 
 def of_tables(tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> CaptureTruth:
-    """The checks over whole tables of one capture: `kernels`, `copies`, `api_calls`, sorted by start."""
+    """Return the checks over whole tables of one capture: `kernels`, `copies`, `api_calls`, sorted by start."""
     checked = CaptureCheck(0, facts)
     checked.add(tables["kernels"], tables["copies"], tables["api_calls"])
     return checked.result()
@@ -111,7 +113,7 @@ class _ByName:
         self._last: tuple[pa.Array, NDArray[Any]] | None = None
 
     def of(self, column: pa.ChunkedArray) -> NDArray[Any]:
-        """The value of each row."""
+        """Return the value of each row."""
         parts = [self._chunk(chunk) for chunk in column.chunks]
         return np.concatenate(parts) if parts else np.zeros(0, np.asarray(self._otherwise).dtype)
 

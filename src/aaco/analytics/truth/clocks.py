@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aaco.analytics.calls import Does
-from aaco.analytics.links import Growing
+from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.launch_links import GrowingColumn
 from aaco.analytics.truth.finding import Finding, Slice, weigh
+from aaco.core.arrays import Ints
 
-_Rows = NDArray[np.int64]
 # Between the clocks. On 36 real traces of six GPU types no kernel started less than 4 us after its launch call began.
 TOLERANCE_NS = 1_000
 SHORTEST_NS, LONGEST_NS = 100, 10_000_000_000
@@ -28,8 +27,8 @@ class ClockCheck:
         self.outlives, self.outlives_ns = 0, 0
         self.devices: set[int] = set()
         self.lengths = np.zeros(64, np.int64)  # how many kernels have a duration of this many bits
-        self._sync_start, self._sync_end = Growing(), Growing()
-        self._pending: tuple[_Rows, _Rows] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._sync_start, self._sync_end = GrowingColumn(), GrowingColumn()
+        self._pending: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._first: tuple[int, int] | None = None
         self._last: tuple[int, int] = (0, 0)
 
@@ -51,9 +50,9 @@ class ClockCheck:
         self._first = self._first or (int(start[0]), int(launched[0]))
         self._last = int(start[-1]), int(launched[-1])
 
-    def _waits(self, piece: Slice, launched: _Rows, end: _Rows) -> None:
+    def _waits(self, piece: Slice, launched: Ints, end: Ints) -> None:
         """Count work that ends after the first wait for the device that began after its launch has returned."""
-        waits = piece.call_part == Does.SYNC
+        waits = piece.call_part == CallKind.SYNC
         self._sync_start.append(piece.calls["t_start_ns"][waits])
         self._sync_end.append(piece.calls["t_end_ns"][waits])
         launched, end = np.concatenate((self._pending[0], launched)), np.concatenate((self._pending[1], end))

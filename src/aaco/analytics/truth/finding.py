@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-_Rows = NDArray[np.int64]
+from aaco.core.arrays import Ints
+from aaco.tracelake.document_schemas.answers import CheckedFinding
+
 Weight = Literal["lost", "wrong", "doubt", "note"]
 RARE = 0.005  # of what was looked at; below this a contradiction is a doubt, not a defect of the whole trace
 
@@ -37,9 +39,9 @@ class Finding:
         """Whether the trace cannot be trusted as it is."""
         return self.weight in ("lost", "wrong")
 
-    def document(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self) | {"alarms": self.alarms}
+    def entry(self) -> CheckedFinding:
+        """Return the entry of trace_check.json."""
+        return CheckedFinding(**asdict(self), alarms=self.alarms)
 
 
 class Records:
@@ -47,13 +49,13 @@ class Records:
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self._columns: dict[str, _Rows] = {}
+        self._columns: dict[str, Ints] = {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def __getitem__(self, name: str) -> _Rows:
-        """An integer column; null is -1."""
+    def __getitem__(self, name: str) -> Ints:
+        """Return an integer column; null is -1."""
         if name not in self._columns:
             found = self.table[name].combine_chunks() if isinstance(self.table, pa.Table) else self.table.column(name)
             self._columns[name] = np.asarray(pc.fill_null(found, -1), np.int64)
@@ -68,8 +70,8 @@ class Records:
 class Slice:
     """Everything of one capture that starts in one stretch of time: kernels, copies and fills, and host calls.
 
-    call_part: per call what it does to the device (analytics/calls.py). launch_part, launch_start: the same of the call
-    that launched each kernel, 0 where none was seen yet, and when that began, -1 where unknown.
+    call_part: per call what it does to the device (analytics/streaming/calls.py). launch_part, launch_start: the same
+    of the call that launched each kernel, 0 where none was seen yet, and when that began, -1 where unknown.
     """
 
     kernels: Records
@@ -77,7 +79,7 @@ class Slice:
     calls: Records
     call_part: NDArray[np.int8]
     launch_part: NDArray[np.int8]
-    launch_start: _Rows
+    launch_start: Ints
 
 
 class Check(Protocol):
@@ -87,7 +89,7 @@ class Check(Protocol):
         """Look at the next slice."""
 
     def findings(self) -> Iterator[Finding]:
-        """What was found in all slices."""
+        """Yield what was found in all slices."""
 
 
 def weigh(count: int, of: int, serious: Weight = "wrong") -> Weight:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.analytics.calls import Does
-from aaco.analytics.links import UNKNOWN, Growing, Links
-from aaco.analytics.marks import Marks
+from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.id_bitmap import IdBitmap
+from aaco.analytics.streaming.launch_links import UNKNOWN, GrowingColumn, Links
 from aaco.analytics.truth.finding import Finding, Records, Slice
 from aaco.core import distinct
+from aaco.core.arrays import Ints
 
-_Rows = NDArray[np.int64]
 REMEMBERED = 1 << 18
 PART, WRITTEN, USED = 7, 8, 16  # of a settled launch's byte: what it does, into a graph, had work
 AGAIN = "record it again with larger buffers or a shorter window; until then every total is a lower bound"
@@ -46,9 +46,10 @@ class Pairs:
     def __init__(self) -> None:
         self.tally = Tally()
         self._links = Links()
-        self._columns = {"id": Growing(), "part": Growing(np.int8), "start": Growing(), "hits": Growing(np.int32),
-                         "written": Growing(np.int8)}
-        self._settled = Marks()
+        self._columns = {"id": GrowingColumn(), "part": GrowingColumn(np.int8), "start": GrowingColumn(),
+                         "hits": GrowingColumn(np.int32),
+                         "written": GrowingColumn(np.int8)}
+        self._settled = IdBitmap()
         self._gone = 0  # launches settled: the number of the first one remembered
         self._running = np.zeros((2, 0), np.int64)  # ids and ends of launch calls that reach beyond their slice
         self._open: dict[int, bool] = {}
@@ -56,7 +57,7 @@ class Pairs:
     def take(self, calls: Records, part: NDArray[np.int8]) -> None:
         """Take in the launching calls of a slice. A launch inside another launch call is the same launch."""
         recording = self._recording(calls, part)
-        rows = np.flatnonzero((part > Does.OTHER) & (part <= Does.FILL) & (calls["correlation_id"] > 0))
+        rows = np.flatnonzero((part > CallKind.OTHER) & (part <= CallKind.FILL) & (calls["correlation_id"] > 0))
         rows = rows[~self._inside_another(calls, rows)]
         self._links.add(calls["correlation_id"][rows])
         values: dict[str, Any] = {
@@ -67,7 +68,7 @@ class Pairs:
         if len(self._columns["id"]) > 2 * REMEMBERED:
             self._settle(len(self._columns["id"]) - REMEMBERED)
 
-    def match(self, work: Records) -> tuple[NDArray[np.int8], _Rows]:
+    def match(self, work: Records) -> tuple[NDArray[np.int8], Ints]:
         """Per row of device work what its launch does (0 where unknown) and when that call began (-1 where unknown)."""
         ids = work["correlation_id"]
         launch = self._links.find(ids)
@@ -80,17 +81,17 @@ class Pairs:
         part[~known] = self._late(ids[~known])
         return part, start
 
-    def has(self, ids: _Rows) -> NDArray[np.bool_]:
-        """Whether a launch with this id was ever taken in."""
+    def has(self, ids: Ints) -> NDArray[np.bool_]:
+        """Return whether a launch with this id was ever taken in."""
         return (self._links.find(ids) != UNKNOWN) | (self._settled.of(ids) > 0)
 
     def close(self) -> Tally:
-        """What became of all launches."""
+        """Return what became of all launches."""
         self._settle(len(self._columns["id"]))
         return self.tally
 
-    def _late(self, ids: _Rows) -> NDArray[np.int8]:
-        """What the settled launches with these ids do; they have work after all."""
+    def _late(self, ids: Ints) -> NDArray[np.int8]:
+        """Return what the settled launches with these ids do; they have work after all."""
         flags = self._settled.of(ids)
         first = distinct.values(ids[(flags > 0) & (flags & USED == 0)])
         for part in (self._settled.of(first) & PART)[self._settled.of(first) & WRITTEN == 0].tolist():
@@ -105,9 +106,9 @@ class Pairs:
         tally.launches += count
         tally.wanted.update(distinct.counts(part[run]))
         tally.lost.update(distinct.counts(part[run & (hits == 0)]))
-        tally.written += int((~run & (part <= Does.GRAPH)).sum())
-        tally.twice += int(((hits > 1) & (part == Does.LAUNCH)).sum())
-        tally.graphs.update(distinct.counts(hits[(part == Does.GRAPH) & (hits > 0)]))
+        tally.written += int((~run & (part <= CallKind.GRAPH)).sum())
+        tally.twice += int(((hits > 1) & (part == CallKind.LAUNCH)).sum())
+        tally.graphs.update(distinct.counts(hits[(part == CallKind.GRAPH) & (hits > 0)]))
         flags = part + np.where(run, 0, WRITTEN) + np.where(hits > 0, USED, 0)
         self._settled.mark(ids.copy(), flags.astype(np.uint8))
         self._gone += count
@@ -115,8 +116,8 @@ class Pairs:
         for column in self._columns.values():
             column.drop(count)
 
-    def _inside_another(self, calls: Records, rows: _Rows) -> NDArray[np.bool_]:
-        """Whether each of these launch calls was made by another one, maybe of an earlier slice."""
+    def _inside_another(self, calls: Records, rows: Ints) -> NDArray[np.bool_]:
+        """Return whether each of these launch calls was made by another one, maybe of an earlier slice."""
         known = np.append(self._running, [calls["call_id"][rows], calls["t_end_ns"][rows]], axis=1)
         self._running = known[:, known[1] > int(calls["t_start_ns"].max(initial=0))]
         return np.isin(calls["parent_id"][rows], known[0])
@@ -124,13 +125,13 @@ class Pairs:
     def _recording(self, calls: Records, part: NDArray[np.int8]) -> NDArray[np.bool_]:
         """Per call whether its thread is recording a graph: such launches are written down, not run."""
         recording = np.zeros(len(part), bool)
-        marks = np.flatnonzero((part == Does.BEGIN_CAPTURE) | (part == Does.END_CAPTURE))
+        marks = np.flatnonzero((part == CallKind.BEGIN_CAPTURE) | (part == CallKind.END_CAPTURE))
         if not len(marks) and not any(self._open.values()):
             return recording
         threads = calls["thread_id"]
         for thread in np.unique(threads).tolist():
             rows = np.flatnonzero(threads == thread)
-            begins = np.cumsum(part[rows] == Does.BEGIN_CAPTURE) - np.cumsum(part[rows] == Does.END_CAPTURE)
+            begins = np.cumsum(part[rows] == CallKind.BEGIN_CAPTURE) - np.cumsum(part[rows] == CallKind.END_CAPTURE)
             recording[rows] = begins + self._open.get(thread, False) > 0
             self._open[thread] = bool(recording[rows[-1]])
         return recording
@@ -144,7 +145,7 @@ class LaunchCheck:
         self.kernels, self.kernel_ns = 0, 0
         self.linked, self.linked_ns = 0, 0
         self.no_id, self.no_id_ns = 0, 0
-        self.loose_ids, self.loose_ns = Growing(), Growing()
+        self.loose_ids, self.loose_ns = GrowingColumn(), GrowingColumn()
         self.by_graph, self.by_graph_ns = 0, 0
         self.first_id, self.last_id = np.iinfo(np.int64).max, -1
         self.copies, self.named_copies = 0, 0
@@ -152,9 +153,9 @@ class LaunchCheck:
     def add(self, piece: Slice) -> None:
         """Count the kernels of the slice by what is known of their launch."""
         ids, took = piece.kernels["correlation_id"], piece.kernels["dur_ns"]
-        no_id, linked = ids <= 0, (piece.launch_part != Does.OTHER) & (ids > 0)
+        no_id, linked = ids <= 0, (piece.launch_part != CallKind.OTHER) & (ids > 0)
         loose = ~no_id & ~linked
-        graph = linked & (piece.launch_part == Does.GRAPH)
+        graph = linked & (piece.launch_part == CallKind.GRAPH)
         self.kernels, self.kernel_ns = self.kernels + len(ids), self.kernel_ns + int(took.sum())
         self.linked, self.linked_ns = self.linked + int(linked.sum()), self.linked_ns + int(took[linked].sum())
         self.no_id, self.no_id_ns = self.no_id + int(no_id.sum()), self.no_id_ns + int(took[no_id].sum())
@@ -169,7 +170,7 @@ class LaunchCheck:
             self.last_id = max(self.last_id, int(called.max()))
 
     def findings(self) -> Iterator[Finding]:
-        """What does not pair up, and what cannot be told."""
+        """Yield what does not pair up, and what cannot be told."""
         tally = self.pairs.close()
         if not tally.launches:
             if self.kernels:
@@ -183,14 +184,14 @@ class LaunchCheck:
 
     def _lost(self, tally: Tally) -> Iterator[Finding]:
         # A fill of a few bytes may leave no record on a healthy trace (49 of 51 on an H100), so fills prove nothing.
-        kinds = ((Does.LAUNCH, "kernel launches", self.kernels), (Does.GRAPH, "graph launches", self.kernels),
-                 (Does.COPY, "copies", self.copies))
+        kinds = ((CallKind.LAUNCH, "kernel launches", self.kernels), (CallKind.GRAPH, "graph launches", self.kernels),
+                 (CallKind.COPY, "copies", self.copies))
         for does, what, there in kinds:
             wanted, lost = tally.wanted[does], tally.lost[does]
-            if does == Does.COPY and there and not self.named_copies:
+            if does == CallKind.COPY and there and not self.named_copies:
                 continue  # what says of no copy which call it is of, does not say that one is missing
             if lost and not there:
-                yield Finding("work_not_recorded", "note" if does == Does.COPY else "doubt", lost, lost,
+                yield Finding("work_not_recorded", "note" if does == CallKind.COPY else "doubt", lost, lost,
                               f"{lost} {what} were recorded, but none of their work: the device's side was not traced, "
                               "or all of it was lost", "trace the device too (rocprofv3 --kernel-trace)")
             elif lost:

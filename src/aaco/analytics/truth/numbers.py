@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from aaco.analytics.lanes import Names
-from aaco.analytics.marks import Marks, holes
+from aaco.analytics.streaming.id_bitmap import IdBitmap, holes
+from aaco.analytics.streaming.stream_ids import NameIds
 from aaco.analytics.truth.finding import Finding, Slice, Weight, weigh
 from aaco.core import distinct
 
@@ -26,7 +26,7 @@ class DispatchCheck:
     """Holes in the numbers of dispatches, per process."""
 
     def __init__(self) -> None:
-        self.numbers: dict[int, Marks] = {}
+        self.numbers: dict[int, IdBitmap] = {}
         self.count: Counter[int] = Counter()
 
     def add(self, piece: Slice) -> None:
@@ -35,7 +35,7 @@ class DispatchCheck:
         process = piece.kernels["process_id"][known]
         for one in distinct.values(process).tolist():
             numbers = piece.kernels["dispatch_id"][known][process == one]
-            self.numbers.setdefault(one, Marks()).mark(numbers, THERE)
+            self.numbers.setdefault(one, IdBitmap()).mark(numbers, THERE)
             self.count[one] += len(numbers)
 
     def findings(self) -> Iterator[Finding]:
@@ -58,7 +58,7 @@ class IterationCheck:
     """Iterations in which a kernel ran less often than in most others: each runs the same program."""
 
     def __init__(self) -> None:
-        self._names = Names()
+        self._names = NameIds()
         self._counts: Counter[tuple[int, int]] = Counter()  # by kernel name and iteration
 
     def add(self, piece: Slice) -> None:
@@ -91,7 +91,7 @@ class OperationCheck:
     """Holes in the framework's numbering of its operations, and calls that belong to an operation that is not there."""
 
     def __init__(self) -> None:
-        self.numbers = Marks()
+        self.numbers = IdBitmap()
 
     def add(self, piece: Slice) -> None:
         """Collect the numbers of operations and of the calls that name them."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.analytics.truth.finding import Finding, Slice, weigh
+from aaco.analytics.streaming.stream_ids import NameIds
+from aaco.analytics.truth.finding import RARE, Finding, Slice, weigh
 from aaco.core import distinct
+from aaco.core.arrays import Ints
 
 # Consecutive kernels of one stream may overlap a little: time stamps are rounded (0.13 us on H200), and a kernel may
 # begin while the one before it drains (programmatic dependent launch: up to 3.7 us on B200).
 DRAIN_NS = 5_000
+HABIT = 0.5  # of the times that a kernel follows another: from here on that it begins before that ended is no accident
+BITS = 20  # of a name's number, so that two fit one integer
+LONGEST_NAME = 60  # letters of a kernel's name in a sentence
+SEPARATE = "update the profiler and record it again; import traces of several processes or queues as separate files"
 
 
 class StreamCheck:
@@ -38,14 +46,35 @@ class StreamCheck:
                           "used outside the window, or their work was not recorded")
 
 
+@dataclass(frozen=True)
+class Latest:
+    """The kernel of a queue that began last: its times, and the number of its name."""
+
+    start: int
+    end: int
+    code: int
+
+
 class QueueCheck:
-    """Work of one queue that overlaps, ends before it starts, or takes no time."""
+    """Work of one queue that overlaps, ends before it starts, or takes no time.
+
+    A kernel that may begin while the one before it drains (programmatic dependent launch) ends after it, and does so
+    nearly each time that the two follow each other. Such pairs are a note; a record that spans another one whole,
+    and an overlap that is no habit of its pair, cannot be.
+    """
 
     def __init__(self) -> None:
-        self.count, self.ns = 0, 0
+        self.count, self.kernel_ns = 0, 0
         self.overlaps, self.overlap_ns = 0, 0
+        self.beyond_ns = 0  # of kernels that outlast the whole next one: what lies after the start of that
         self.negative, self.zero, self.timeless = 0, 0, 0
-        self._busy_until: dict[tuple[int, int, int], int] = {}
+        self._names = NameIds()
+        self._longest = (0, 0, "")  # of those the one that lies furthest over the next: how far, its duration, its name
+        self._busy_until: dict[tuple[int, ...], int] = {}
+        self._latest: dict[tuple[int, ...], Latest] = {}
+        self._pairs: Counter[int] = Counter()  # how often a name followed another, by both numbers
+        self._drained: Counter[int] = Counter()  # how often it began before that ended, and ended after it
+        self._drained_ns: Counter[int] = Counter()
 
     def add(self, piece: Slice) -> None:
         """Look at the kernels of the slice, queue by queue."""
@@ -53,24 +82,51 @@ class QueueCheck:
         timed = kernels.known("t_start_ns") & kernels.known("t_end_ns")
         self.timeless += int((~timed).sum())
         start, end = kernels["t_start_ns"][timed], kernels["t_end_ns"][timed]
+        codes = np.minimum(self._names.numbers(kernels.table["kernel_name"])[timed], (1 << BITS) - 1)
         self.count += len(kernels)
+        self.kernel_ns += int(np.maximum(end - start, 0).sum())
         self.negative += int((end < start).sum())
         self.zero += int((end == start).sum())
         queues, place = distinct.combinations(
             *(kernels[name][timed] for name in ("device_id", "queue_id", "stream_id")))
-        for index, (device, queue, stream) in enumerate(queues):
-            rows = place == index
-            self._queue((device, queue, stream), start[rows], np.maximum(end[rows], start[rows]))
+        names = kernels.table["kernel_name"]
+        for index, key in enumerate(queues):
+            rows = np.flatnonzero(place == index)
+            longest = self._queue(key, start[rows], np.maximum(end[rows], start[rows]), codes[rows])
+            if longest is not None:
+                name = names[int(np.flatnonzero(timed)[rows[longest]])].as_py()
+                self._longest = *self._longest[:2], str(name or "")
 
-    def _queue(self, key: tuple[int, int, int], start: np.ndarray, end: np.ndarray) -> None:
-        reach = np.maximum.accumulate(end)
-        before = np.concatenate(([self._busy_until.get(key, int(start[0]))], reach[:-1]))
-        before[1:] = np.maximum(before[1:], before[0])
-        shared = np.minimum(before, end) - start
+    def _queue(self, key: tuple[int, ...], start: Ints, end: Ints, codes: Ints) -> int | None:
+        """Take the kernels of one queue; return the place of the one that spans the next by most so far."""
+        latest = self._latest.get(key, Latest(int(start[0]), int(start[0]), -1))
+        ends_before = np.append(latest.end, end[:-1])  # of the kernel that began before
+        reach = np.maximum.accumulate(np.append(self._busy_until.get(key, int(start[0])), end))
+        shared = np.minimum(reach[:-1], end) - start
         over = shared > np.minimum(DRAIN_NS, np.maximum(1, (end - start) // 2) + DRAIN_NS // 2)
-        self.overlaps += int(over.sum())
-        self.overlap_ns += int(shared[over].sum())
-        self._busy_until[key] = int(max(reach[-1], before[0]))
+        drains = over & (end >= reach[:-1]) & (ends_before == reach[:-1])
+        pairs = np.append(latest.code, codes[:-1]) << BITS | codes
+        self._pairs.update(distinct.counts(pairs))
+        self._drained.update(distinct.counts(pairs[drains]))
+        found, place = np.unique(pairs[drains], return_inverse=True)
+        took_ns = np.zeros(len(found), np.int64)
+        np.add.at(took_ns, place, shared[drains])
+        self._drained_ns.update(dict(zip(found.tolist(), took_ns.tolist(), strict=True)))
+        self.overlaps += int((over & ~drains).sum())
+        self.overlap_ns += int(shared[over & ~drains].sum())
+        self._busy_until[key], self._latest[key] = int(reach[-1]), Latest(int(start[-1]), int(end[-1]), int(codes[-1]))
+        return self._beyond(np.where(ends_before > end, ends_before - start, 0), start, end, latest)
+
+    def _beyond(self, beyond: Ints, start: Ints, end: Ints, latest: Latest) -> int | None:
+        """Sum how far kernels span the next one; return the place of the one that does so by most so far, if it is of
+        this slice."""
+        self.beyond_ns += int(beyond[beyond > DRAIN_NS].sum())
+        at = int(beyond.argmax())
+        if beyond[at] <= max(self._longest[0], DRAIN_NS):
+            return None
+        took_ns = int(end[at - 1] - start[at - 1]) if at else latest.end - latest.start
+        self._longest = int(beyond[at]), took_ns, ""
+        return at - 1 if at else None
 
     def findings(self) -> Iterator[Finding]:
         """Contradictions in the times of a queue."""
@@ -83,7 +139,28 @@ class QueueCheck:
         if self.zero:
             yield Finding("takes_no_time", weigh(self.zero, self.count), self.zero, self.count,
                           f"{self.zero} kernels take 0 ns: their end was not recorded, or the clock is too coarse")
-        if self.overlaps:
-            yield Finding("overlap_on_one_queue", weigh(self.overlaps, self.count), self.overlaps, self.count,
-                          f"{self.overlaps} kernels start while the one before them on the same queue still runs: "
-                          "times are wrong, or the capture merges several queues", ns=self.overlap_ns)
+        yield from self._overlapping()
+
+    def _overlapping(self) -> Iterator[Finding]:
+        habits = {pair for pair, times in self._drained.items() if times >= HABIT * self._pairs[pair]}
+        others = self._drained.keys() - habits
+        overlaps = self.overlaps + sum(self._drained[pair] for pair in others)
+        overlap_ns = self.overlap_ns + sum(self._drained_ns[pair] for pair in others)
+        if overlaps:
+            # One record that lasts for seconds over a few others is rare by count, and most of the time.
+            by_time = self.beyond_ns > RARE * self.kernel_ns
+            yield Finding("overlap_on_one_queue", "wrong" if by_time else weigh(overlaps, self.count), overlaps,
+                          self.count, f"{overlaps} kernels start while the one before them on the same queue still runs"
+                          f"{self._named()}: times are wrong, or the capture merges several queues", SEPARATE,
+                          overlap_ns)
+        if habits:
+            drained = sum(self._drained[pair] for pair in habits)
+            yield Finding("starts_while_the_one_before_drains", "note", drained, self.count,
+                          f"{drained} kernels start while the one before them on the same queue drains, as they do "
+                          "most times that the two follow each other: a programmatic dependent launch",
+                          ns=sum(self._drained_ns[pair] for pair in habits))
+
+    def _named(self) -> str:
+        beyond_ns, took_ns, name = self._longest
+        shown = "".join(letter if letter.isprintable() else "?" for letter in name[:LONGEST_NAME])
+        return f" ({shown or 'one'}, of {took_ns} ns, by {beyond_ns} ns)" if beyond_ns else ""

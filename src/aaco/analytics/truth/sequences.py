@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aaco.analytics.lanes import Names
+from aaco.analytics.streaming.stream_ids import NameIds
 from aaco.analytics.truth.finding import Finding, Slice, weigh
 from aaco.core import distinct
+from aaco.core.arrays import Ints
 
-_Rows = NDArray[np.int64]
 OFTEN = 8  # times that a-x-b must be seen before a-b is a gap
 EXCEPTION = 0.1  # a-b more often than this share of a-x-b is another path of the program, not a loss
 BITS = 20  # of a name's code, so that three fit one integer
@@ -27,8 +26,8 @@ class SequenceCheck:
     """Kernels that are missing from where they always are."""
 
     def __init__(self) -> None:
-        self._names = Names()
-        self._tail: dict[tuple[int, ...], _Rows] = {}
+        self._names = NameIds()
+        self._tail: dict[tuple[int, ...], Ints] = {}
         self._pairs: Counter[int] = Counter()
         self._triples: Counter[int] = Counter()
         self.count = 0
@@ -62,6 +61,6 @@ class SequenceCheck:
                           "compare with another recording: a program that takes another path at times looks alike")
 
 
-def _count(counter: Counter[int], keys: _Rows, skip: int) -> None:
+def _count(counter: Counter[int], keys: Ints, skip: int) -> None:
     """Add the keys from `skip` on: those before were counted with the slice before."""
     counter.update(distinct.counts(keys[max(0, skip):]))

@@ -1,4 +1,4 @@
-"""The tables a session may hold: the contract between writers and readers, alike for every vendor.
+"""The tables a session may hold: the contract between writers and readers, the same for every vendor.
 
 Units live in column names (`_ns`, `_bytes`, `_ms`, `_pct`). Times are int64 nanoseconds on the host's CLOCK_MONOTONIC.
 A column that a source cannot fill is null, never 0. Columns may be added, never renamed.
@@ -17,7 +17,7 @@ from aaco.core.tables.attribution import (
 from aaco.core.tables.critical_path import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
 from aaco.core.tables.inference import ACCOUNT, INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP, PAIRS
 from aaco.core.tables.model import EXECUTED_NODES, GRAPH_EDGES, GRAPH_NODES
-from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec, replaced, started_in
+from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec, replaced, sampled, started_in
 from aaco.core.tables.telemetry import DEVICE_FACTS, DEVICE_LINKS, GPU_EVENTS, SAMPLES, SYSTEM_EVENTS
 from aaco.core.tables.trace import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COLLECTIVES, COPIES, COUNTERS, KERNELS
 from aaco.core.tables.waves import (
@@ -79,6 +79,7 @@ __all__ = [
     "WAVE_WAITS",
     "TableSpec",
     "replaced",
+    "sampled",
     "started_in",
 ]
 

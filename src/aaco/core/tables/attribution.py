@@ -44,6 +44,7 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "bytes": (INT, "modelled compulsory traffic of all its calls: inputs and outputs once, of a fused node what "
                    "crosses its border"),
     "why_no_cost": (TEXT, "why flops or bytes are null; null where they are not"),
+    "limit": (NAME, "what limits the kernels that took most of device_ns (kernel_groups)"),
     **CAPTURE,
 }, never_null=("operator_id", "kernels", "device_ns"))
 KERNEL_GROUPS = TableSpec("kernel_groups", "attribution/kernel_groups.parquet", "Kernels summed by name.", {
@@ -61,6 +62,9 @@ KERNEL_GROUPS = TableSpec("kernel_groups", "attribution/kernel_groups.parquet", 
     "pct_of_window": (REAL, "share of the profiled window's wall time"),
     "calls_per_iteration": (REAL, "executions per inference; null where not every kernel is known to be of one"),
     "ns_per_iteration": (REAL, "sum of durations per inference, likewise"),
+    "limit": (NAME, "what limits it: its class in kernel_classes; null in sessions of older versions"),
+    "limit_by": (NAME, "what tells: counters, shapes, name"),
+    "budget_part": (NAME, "part of the time budget that its time counts in"),
 }, never_null=("calls",))
 KERNEL_NAMES = TableSpec("kernel_names", "attribution/kernel_names.parquet",
                          "One row per distinct kernel name: what the name says. What it does not say is null.", {

@@ -20,13 +20,14 @@ FLAG = pa.bool_()
 TEXT = pa.string()
 NAME = pa.dictionary(pa.int32(), pa.string())
 TEXTS = pa.list_(pa.string())
+SAMPLED = "T1"  # the tier of system_events whose rows are sums over a sampled interval
 
 
 @dataclass(frozen=True)
 class TableSpec:
     """A table: its name, file in the bundle, meaning, and each column's Arrow type and meaning.
 
-    never_null: columns without which a row means nothing; in any other column a source may leave out what it lacks.
+    never_null: columns without which a row means nothing; in any other column a source may leave values out.
     """
 
     name: str
@@ -60,7 +61,7 @@ class TableSpec:
     def conform(self, table: pa.Table, where: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The table in this spec's types and order of columns, or those named; absent columns become null.
 
-        Raises BadBundle where a column's type cannot be read as the spec's, its content is damaged, it lacks what it
+        Raises BadBundle where a column's type cannot be read as the spec's, its content is damaged, it misses what it
         may not, or a number in it is none.
         """
         try:
@@ -68,14 +69,14 @@ class TableSpec:
         except (pa.ArrowException, ValueError) as error:
             raise BadBundle(f"{where}: not a {self.name} table: {first_line(error)}", "aaco info SESSION") from error
 
-    def _conformed(self, table: pa.Table, wanted: list[str]) -> pa.Table:
+    def _conformed(self, table: pa.Table, names: list[str]) -> pa.Table:
         twice = [name for name, count in Counter(table.column_names).items() if count > 1]
         if twice:
             raise ValueError(f"column {twice[0]} is there twice")
         table.validate(full=True)  # codes beyond their dictionary, and text that is none
-        found = {name: self._column(table, name) for name in wanted}
-        return pa.Table.from_arrays(list(found.values()), schema=pa.schema(
-            [(name, self.columns[name][0]) for name in found], metadata=self.schema.metadata))
+        columns = {name: self._column(table, name) for name in names}
+        return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(
+            [(name, self.columns[name][0]) for name in columns], metadata=self.schema.metadata))
 
     def _column(self, table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
         kind, needed = self.columns[name][0], name in self.never_null and table.num_rows
@@ -121,6 +122,12 @@ def started_in(rows: pa.Table | pa.RecordBatch, begin_ns: int, end_ns: int) -> A
     start = rows["t_start_ns"]
     inside = pc.and_(pc.greater_equal(start, begin_ns), pc.less_equal(start, end_ns))
     return rows.filter(pc.or_(inside, pc.is_valid(rows["iteration"])) if "iteration" in rows.schema.names else inside)
+
+
+def sampled(events: pa.Table) -> pa.Table:
+    """Return the rows of system_events that are sums over a sampled interval."""
+    tiers = events["tier"].cast(pa.string())
+    return events.filter(pc.or_kleene(pc.is_null(tiers), pc.equal(tiers, SAMPLED)))
 
 
 WHEN = {

@@ -1,4 +1,4 @@
-"""What a session says of itself: its metrics, diagnosis, verdict, files, and the whole report as a document."""
+"""Routes to the answers of a session: metrics, diagnosis, verdict, files, and the whole report."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import BaseModel
 
+from aaco import pipeline
 from aaco.core.session import Session
-from aaco.dashboard.lake import TheLake, TheSession, told
+from aaco.dashboard.lake import TheLake, TheSession, respond
 from aaco.dashboard.problems import missing
 from aaco.governance.verdict import RegressionVerdict
+from aaco.report.renderers import json_report, output_formats
 from aaco.tracelake import documents, layout, manifest
-from aaco.tracelake.forms.answers import Bottleneck
-from aaco.tracelake.forms.evidence import Manifest, StoredReading
+from aaco.tracelake.document_schemas.answers import Bottleneck
+from aaco.tracelake.document_schemas.evidence import Manifest, StoredReading
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["answers"])
 
@@ -27,77 +29,73 @@ class Metrics(BaseModel):
 
 
 @router.get("/metrics", response_model=Metrics, summary="Every metric's reading")
-def metrics(found: TheSession, names: Annotated[str | None, Query(
+def metrics(session: TheSession, names: Annotated[str | None, Query(
         max_length=4000, description="only these, separated by commas", examples=["latency_p50_ms,throughput_per_s"])]
         = None) -> Response:
     """Value, unit and interval, or why it is absent, as they were sealed (metrics/derived_metrics.json)."""
-    document = _kept(found, layout.DERIVED_METRICS)
-    readings = {name: each for name, each in document.items() if isinstance(each, dict)}
-    wanted = readings if names is None else dict.fromkeys(filter(None, names.split(",")))
-    for name in wanted:
+    document = _kept(session, layout.DERIVED_METRICS)
+    readings = {name: reading for name, reading in document.items() if isinstance(reading, dict)}
+    selected = readings if names is None else dict.fromkeys(filter(None, names.split(",")))
+    for name in selected:
         if name not in readings:
-            raise missing(f"session {found.id} has no metric {name[:80]!r}", f"GET /api/v1/sessions/{found.id}/metrics")
-    return told({"schema_version": document["schema_version"], "metrics": {name: readings[name] for name in wanted}})
+            raise missing(f"session {session.id} has no metric {name[:80]!r}",
+                          f"GET /api/v1/sessions/{session.id}/metrics")
+    return respond({"schema_version": document["schema_version"],
+                    "metrics": {name: readings[name] for name in selected}})
 
 
 @router.get("/diagnosis", response_model=Bottleneck, summary="What the bottleneck is, with the evidence")
-def diagnosis(found: TheSession) -> Response:
+def diagnosis(session: TheSession) -> Response:
     """Metrics/bottleneck.json: the class that stands, evidence for and against, what is unknown, what to do."""
-    return told(_kept(found, layout.BOTTLENECK))
+    return respond(_kept(session, layout.BOTTLENECK))
 
 
 @router.get("/verdict", response_model=RegressionVerdict, summary="Whether it was slower than its baseline")
-def verdict(found: TheSession) -> Response:
+def verdict(session: TheSession) -> Response:
     """Regress/verdict.json, where `aaco diff` kept one; GET /api/v1/compare judges without keeping."""
-    return told(documents.as_form(found, layout.VERDICT, RegressionVerdict) or _absent(found, layout.VERDICT))
+    return respond(documents.as_form(session, layout.VERDICT, RegressionVerdict) or _absent(session, layout.VERDICT))
 
 
 @router.get("/files", response_model=Manifest, summary="Its files with their SHA-256, and why others are absent")
-def files(found: TheSession) -> Response:
+def files(session: TheSession) -> Response:
     """manifest.json."""
-    return told(_kept(found, manifest.NAME))
+    return respond(_kept(session, manifest.NAME))
 
 
 @router.get("/report", summary="The whole report as a document",
             responses={200: {"description": "As `aaco report --format json` prints it."}})
-async def report(lake: TheLake, found: TheSession) -> Response:
+async def report(lake: TheLake, session: TheSession) -> Response:
     """Everything that a report shows. It is made on demand, which takes a second or so."""
-    return told(await lake.in_turn(_report, found, lake.settings))
+    return respond(await lake.in_turn(_report, session, lake.settings))
 
 
 @router.get("/page", summary="The whole report as a page", response_class=Response,
             responses={200: {"content": {"text/html": {}}, "description": "One page that needs no other file."}})
-async def page(lake: TheLake, found: TheSession, form: Annotated[Literal["html", "markdown"], Query()] = "html"
+async def page(lake: TheLake, session: TheSession, form: Annotated[Literal["html", "markdown"], Query()] = "html"
                ) -> Response:
     """As `aaco report --format html` writes it."""
-    text = await lake.in_turn(_page, found, lake.settings, form)
+    text = await lake.in_turn(_page, session, lake.settings, form)
     return Response(text, media_type=f"text/{form}")
 
 
-def _report(found: Session, settings: Any) -> dict[str, Any]:
-    from aaco import pipeline
-    from aaco.report import document
-
-    shown = document.render(pipeline.explain(found, settings))
+def _report(session: Session, settings: Any) -> dict[str, Any]:
+    shown = json_report.render(pipeline.explain(session, settings))
     private = {"owner", "kept_by"}
     record = {name: value for name, value in shown["record"].items() if name not in private}
-    return shown | {"folder": found.folder.name, "record": record}
+    return shown | {"folder": session.folder.name, "record": record}
 
 
-def _page(found: Session, settings: Any, form: Literal["html", "markdown"]) -> str:
-    from aaco import pipeline
-    from aaco.report import forms
-
-    return forms.render(pipeline.explain(found, settings), form, "plain")
+def _page(session: Session, settings: Any, form: Literal["html", "markdown"]) -> str:
+    return output_formats.render(pipeline.explain(session, settings), form, "plain")
 
 
-def _kept(found: Session, name: str) -> dict[str, Any]:
-    return documents.read(found, name) or _absent(found, name)
+def _kept(session: Session, name: str) -> dict[str, Any]:
+    return documents.read(session, name) or _absent(session, name)
 
 
-def _absent(found: Session, name: str) -> dict[str, Any]:
-    """Raises Refusal with the reason that the manifest gives."""
-    why = documents.read(found, manifest.NAME).get("absent", {}).get(name) if manifest.is_sealed(found) else \
-        f"the session is {found.status}"
-    raise missing(f"session {found.id} has no {name}: {why or 'nothing says why'}",
-                  f"aaco analyze {found.id} makes answers anew, aaco diff a verdict")
+def _absent(session: Session, name: str) -> dict[str, Any]:
+    """Raise Refusal with the reason from the manifest."""
+    why = documents.read(session, manifest.NAME).get("absent", {}).get(name) if manifest.is_sealed(session) else \
+        f"the session is {session.status}"
+    raise missing(f"session {session.id} has no {name}: {why or 'nothing says why'}",
+                  f"aaco analyze {session.id} makes answers anew, aaco diff a verdict")

@@ -1,4 +1,4 @@
-"""Two sessions side by side; baselines; and the history of measurements."""
+"""Routes to comparisons of sessions, baselines, and the history of measurements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from fastapi import Path as InPath
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
+from aaco import pipeline
 from aaco.core.errors import NoBaseline, UsageError
-from aaco.dashboard.lake import SESSION_ID, Lake, TheLake, told
+from aaco.dashboard.lake import SESSION_ID, Lake, TheLake, respond
 from aaco.governance.verdict import RegressionVerdict
-from aaco.tracelake import baselines as store
-from aaco.tracelake.history import NAME, History, Key
+from aaco.tracelake.history import baselines as store
+from aaco.tracelake.history.history import NAME, History, Key
+from aaco.workflows import compare_runs, compare_traces, judge
 
 router = APIRouter(tags=["comparisons"])
 
@@ -77,62 +79,59 @@ async def compare(lake: TheLake, baseline: Reference,
                   tolerance_pct: Annotated[float | None, Query(gt=0, lt=1000, description="tolerated slowdown")] = None,
                   force: Annotated[bool, Query(description="judge unlike things, too")] = False) -> Response:
     """The verdict as `aaco diff` gives it, or for two imported traces what changed; nothing is kept."""
-    return told(await lake.in_turn(_compare, lake, baseline, current, tolerance_pct, force))
+    return respond(await lake.in_turn(_compare, lake, baseline, current, tolerance_pct, force))
 
 
 def _compare(lake: Lake, baseline: str, current: str, tolerance_pct: float | None, force: bool) -> dict[str, Any]:
-    from aaco import compare, compare_traces, imported, pipeline
-
     session = lake.session(current)
-    if imported.is_imported(session):
-        other = lake.session(baseline)
-        if not imported.is_imported(other):
-            raise UsageError(f"session {other.id} was recorded, {session.id} was imported", "name two of a kind")
-        return {"baseline": other.id, "current": session.id, **compare_traces.difference(other, session).document()}
+    if session.record.is_import:
+        before = lake.session(baseline)
+        if not before.record.is_import:
+            raise UsageError(f"session {before.id} was recorded, {session.id} was imported", "name two of a kind")
+        return {"baseline": before.id, "current": session.id, **compare_traces.difference(before, session).document()}
     analysis = lake.settings.config.analysis
-    request = compare.Request(analysis.tolerance_pct if tolerance_pct is None else tolerance_pct, force,
-                              analysis.false_alarm_pct)
+    request = compare_runs.DiffRequest(analysis.tolerance_pct if tolerance_pct is None else tolerance_pct, force,
+                                       analysis.false_alarm_pct)
     named = not baseline.endswith(store.SUFFIX) and store.exists(lake.server.baselines, baseline)
-    reference = compare.reference_side(baseline, lake.server.baselines, lake.server.root, lambda other: other) \
-        if named else compare.side(pipeline.explain(lake.session(baseline), lake.settings))
-    explained = compare.side(pipeline.explain(session, lake.settings))
-    return pipeline.judge(reference, explained, lake.settings, request).model_dump(mode="json")
+    reference = compare_runs.reference_side(baseline, lake.server.baselines, lake.server.root, lambda before: before) \
+        if named else compare_runs.side(pipeline.explain(lake.session(baseline), lake.settings))
+    explained = compare_runs.side(pipeline.explain(session, lake.settings))
+    return judge.judge(reference, explained, lake.settings, request).model_dump(mode="json")
 
 
 @router.get("/baselines", response_model=BaselineList, summary="List the baselines")
 def baselines(lake: TheLake) -> Response:
     """With the sessions that are pinned in each."""
-    found = store.list_all(lake.server.baselines)
-    return told({"schema_version": 1, "baselines": [
-        {"name": item.baseline.name if item.baseline else item.path.stem, "version": item.version,
-         "session_ids": list(item.baseline.session_ids) if item.baseline else [],
-         "updated_utc": item.baseline.updated_utc if item.baseline else None, "problem": item.problem or None}
-        for item in found]})
+    return respond({"schema_version": 1, "baselines": [
+        {"name": listed.baseline.name if listed.baseline else listed.path.stem, "version": listed.version,
+         "session_ids": list(listed.baseline.session_ids) if listed.baseline else [],
+         "updated_utc": listed.baseline.updated_utc if listed.baseline else None, "problem": listed.problem or None}
+        for listed in store.list_all(lake.server.baselines)]})
 
 
 @router.get("/baselines/{name}", summary="One baseline")
 def baseline(lake: TheLake, name: BaselineName) -> Response:
     """Its sessions and what they measured, without the single latencies."""
-    document = store.load(lake.server.baselines, _no_file(name)).model_dump(mode="json")
+    document = store.load(lake.server.baselines, _require_name(name)).model_dump(mode="json")
     for replicate in document["replicates"]:
         for process in replicate["processes"]:
             process.pop("latencies_ms")
-    return told(document)
+    return respond(document)
 
 
 @router.put("/baselines/{name}", response_model=BaselineRow, summary="Pin sessions as a baseline")
 async def pin(lake: TheLake, name: BaselineName, pinning: Pinning) -> Response:
     """As `aaco baseline save` does. Sessions that are in it already stay as they are."""
-    saved = await lake.in_turn(_pin, lake, _no_file(name), pinning)
-    return told({"name": name, "version": saved.version, "session_ids": list(saved.baseline.session_ids),
-                 "updated_utc": saved.baseline.updated_utc, "problem": None})
+    saved = await lake.in_turn(_pin, lake, _require_name(name), pinning)
+    return respond({"name": name, "version": saved.version, "session_ids": list(saved.baseline.session_ids),
+                    "updated_utc": saved.baseline.updated_utc, "problem": None})
 
 
 def _pin(lake: Lake, name: str, pinning: Pinning) -> Any:
-    from aaco import pipeline
-
-    pipeline.save_baseline(name, [lake.session(each) for each in pinning.sessions], lake.settings, pinning.replace)
-    return next(item for item in store.list_all(lake.server.baselines) if item.baseline and item.baseline.name == name)
+    sessions = [lake.session(session_id) for session_id in pinning.sessions]
+    judge.save_baseline(name, sessions, lake.settings, pinning.replace)
+    return next(listed for listed in store.list_all(lake.server.baselines)
+                if listed.baseline and listed.baseline.name == name)
 
 
 @router.get("/histories", response_model=HistoryList, summary="What has a history")
@@ -141,13 +140,13 @@ def histories(lake: TheLake, benchmark: Text = None, metric: Text = None,
               ) -> Response:
     """Benchmarks and metrics of the history of measurements; none where nothing was ever kept."""
     if not (lake.server.baselines / NAME).is_file():
-        return told({"schema_version": 1, "total": 0, "histories": []})
+        return respond({"schema_version": 1, "total": 0, "histories": []})
     with History.open(lake.server.baselines, create=False) as opened:
         keys = opened.keys()
-        chosen = [key for key in keys if benchmark in (None, key.benchmark) and metric in (None, key.metric)]
+        matching = [key for key in keys if benchmark in (None, key.benchmark) and metric in (None, key.metric)]
         rows = [_key(key) | dict(zip(("unit", "direction"), opened.unit(key), strict=True))
-                for key in chosen[offset:offset + limit]]
-    return told({"schema_version": 1, "total": len(chosen), "histories": rows})
+                for key in matching[offset:offset + limit]]
+    return respond({"schema_version": 1, "total": len(matching), "histories": rows})
 
 
 @router.get("/histories/sessions", summary="One history, session by session")
@@ -156,23 +155,23 @@ def history(lake: TheLake, benchmark: Annotated[str, Query(max_length=4096, exam
             machine: Annotated[str, Query(max_length=4096)] = "", config: Annotated[str, Query(max_length=4096)] = "",
             branch: Text = None) -> Response:
     """Median and spread of each session in the order of time; machine and config as /api/v1/histories gives them."""
-    wanted = Key(benchmark, metric, machine, config)
+    key = Key(benchmark, metric, machine, config)
     with History.open(lake.server.baselines, create=False) as opened:
         keys = opened.keys()
-        if wanted not in keys:
+        if key not in keys:
             raise NoBaseline(f"no history of {benchmark} {metric} on that machine and configuration",
                              "GET /api/v1/histories lists them")
-        rows: pa.Table = opened.sessions(wanted, branch)
-    return told({"schema_version": 1, **_key(wanted), "columns": rows.column_names,
-                 "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
+        rows: pa.Table = opened.sessions(key, branch)
+    return respond({"schema_version": 1, **_key(key), "columns": rows.column_names,
+                    "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
 
 
 def _key(key: Key) -> dict[str, str]:
     return {"benchmark": key.benchmark, "metric": key.metric, "machine": key.machine, "config": key.config}
 
 
-def _no_file(name: str) -> str:
-    """A name of the store: what ends like a file could be one of the server's folder. Raises UsageError."""
+def _require_name(name: str) -> str:
+    """Return the name of a baseline. Raise UsageError if it ends like a file, which the server's folder may have."""
     if name.endswith(store.SUFFIX):
         raise UsageError(f"{name!r} is a file's name", "a name without .json")
     return name

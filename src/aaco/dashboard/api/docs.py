@@ -1,4 +1,4 @@
-"""The API's documentation, one page made from its OpenAPI document: no script, and nothing from another server."""
+"""The documentation of the API: one page made from the OpenAPI document, without scripts or remote resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEEPEST = 6  # of an example that is made from a schema
 
 @router.get("/api/docs", response_class=HTMLResponse)
 def docs(request: Request) -> HTMLResponse:
-    """Every route with its parameters, a curl command, and an example of its answer."""
+    """Return the page of all routes, with parameters, a curl command and an example of the answer."""
     server = request.app.state.lake.server
     style = _text("docs.css")
     policy = f"default-src 'none'; style-src 'sha256-{_digest(style)}'; base-uri 'none'; form-action 'none'"
@@ -32,7 +32,7 @@ def docs(request: Request) -> HTMLResponse:
 
 
 def page(document: dict[str, Any], url: str, tokens: bool, style: str) -> str:
-    """The page of an OpenAPI document, for a server at this address."""
+    """Return the page of an OpenAPI document, for a server at this address."""
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text("docs.html.j2"))
     info = document["info"]
     return template.render(title=info["title"], version=info["version"], summary=info["summary"], style=style,
@@ -41,45 +41,46 @@ def page(document: dict[str, Any], url: str, tokens: bool, style: str) -> str:
 
 def _routes(document: dict[str, Any], url: str, tokens: bool) -> Iterator[dict[str, Any]]:
     for path, methods in document["paths"].items():
-        for method, found in methods.items():
-            status, answer = next(iter(found["responses"].items()))
+        for method, operation in methods.items():
+            status, answer = next(iter(operation["responses"].items()))
             yield {"id": re.sub(r"\W+", "-", f"{method} {path}").strip("-"), "method": method.upper(), "path": path,
-                   "summary": found["summary"], "description": found.get("description", ""), "status": status,
-                   "curl": _curl(document, url, tokens, method, path, found),
-                   "parameters": [_parameter(each) for each in found.get("parameters", [])],
+                   "summary": operation["summary"], "description": operation.get("description", ""), "status": status,
+                   "curl": _curl(document, url, tokens, method, path, operation),
+                   "parameters": [_parameter(parameter) for parameter in operation.get("parameters", [])],
                    "answer": _example(document, answer)}
 
 
-def _parameter(each: dict[str, Any]) -> dict[str, Any]:
-    schema = each["schema"]
-    kinds = [one.get("type", "") for one in schema.get("anyOf", [schema])]
+def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+    schema = parameter["schema"]
+    kinds = [variant.get("type", "") for variant in schema.get("anyOf", [schema])]
     limits = "".join(f", {word} {schema[name]}" for name, word in (
         ("minimum", "from"), ("maximum", "to"), ("default", "by default")) if schema.get(name) is not None)
     values = f": {', '.join(map(str, schema['enum']))}" if "enum" in schema else ""
-    return {"name": each["name"], "place": each["in"], "required": each.get("required", False),
+    return {"name": parameter["name"], "place": parameter["in"], "required": parameter.get("required", False),
             "type": " or ".join(kind for kind in kinds if kind != "null") + values + limits,
-            "meaning": each.get("description", schema.get("description", ""))}
+            "meaning": parameter.get("description", schema.get("description", ""))}
 
 
-def _curl(document: dict[str, Any], url: str, tokens: bool, method: str, path: str, found: dict[str, Any]) -> str:
-    """A command that works as it stands, but for names that the reader has to choose."""
+def _curl(document: dict[str, Any], url: str, tokens: bool, method: str, path: str, operation: dict[str, Any]) -> str:
+    """Return a command that works unchanged, except for names that the reader chooses."""
     query = []
-    for each in found.get("parameters", []):
-        examples = each.get("schema", EMPTY).get("examples") or each.get("examples")
-        if each["in"] == "path":
-            path = path.replace("{" + each["name"] + "}", str(examples[0]) if examples else each["name"].upper())
-        elif each.get("required"):
-            query.append(f"{each['name']}={examples[0] if examples else each['name'].upper()}")
+    for parameter in operation.get("parameters", []):
+        examples = parameter.get("schema", EMPTY).get("examples") or parameter.get("examples")
+        example = str(examples[0]) if examples else parameter["name"].upper()
+        if parameter["in"] == "path":
+            path = path.replace("{" + parameter["name"] + "}", example)
+        elif parameter.get("required"):
+            query.append(f"{parameter['name']}={example}")
     words = ["curl", *(["-H 'Authorization: Bearer TOKEN'"] if tokens else []),
-             *([f"-X {method.upper()}"] if method in ("put", "delete") else []), *_body(document, found),
+             *([f"-X {method.upper()}"] if method in ("put", "delete") else []), *_body(document, operation),
              f"'{url}{path}{'?' + '&'.join(query) if query else ''}'"]
     return " ".join(words)
 
 
-def _body(document: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    content = found.get("requestBody", EMPTY).get("content", EMPTY)
+def _body(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
+    content = operation.get("requestBody", EMPTY).get("content", EMPTY)
     if "application/json" in content:
-        example = _made(document, content["application/json"]["schema"], only_required=True)
+        example = _example_of(document, content["application/json"]["schema"], only_required=True)
         return ["-H 'Content-Type: application/json'", f"-d '{json.dumps(example)}'"]
     return ["--data-binary @FILE"] if content else []
 
@@ -88,31 +89,31 @@ def _example(document: dict[str, Any], answer: dict[str, Any]) -> str:
     content = answer.get("content", EMPTY)
     for kind in ("application/json", *content):
         if kind in content:
-            given = content[kind].get("example")
-            if given is not None:
-                return str(given)
-            made = _made(document, content[kind].get("schema", EMPTY))
-            return json.dumps(made, indent=1) if made else ""
+            example = content[kind].get("example")
+            if example is not None:
+                return str(example)
+            generated = _example_of(document, content[kind].get("schema", EMPTY))
+            return json.dumps(generated, indent=1) if generated else ""
     return ""
 
 
-def _made(document: dict[str, Any], schema: dict[str, Any], depth: int = 0, only_required: bool = False) -> Any:
-    """An example of a schema: its own, its default, or one made of its parts."""
+def _example_of(document: dict[str, Any], schema: dict[str, Any], depth: int = 0, only_required: bool = False) -> Any:
+    """Return an example of a schema: the declared one, the default, or one built from the parts."""
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     for name in ("examples", "default", "const", "enum"):
         if name in schema:
             return schema[name][0] if name in ("examples", "enum") else schema[name]
     if several := schema.get("anyOf"):
-        return _made(document, several[0], depth, only_required)
+        return _example_of(document, several[0], depth, only_required)
     kind = schema.get("type")
     if depth >= DEEPEST:
         return None
     if kind == "object":
         required = schema.get("required", []) if only_required else schema.get("properties", EMPTY)
-        return {name: _made(document, schema["properties"][name], depth + 1, only_required) for name in required}
+        return {name: _example_of(document, schema["properties"][name], depth + 1, only_required) for name in required}
     if kind == "array":
-        return [_made(document, schema.get("items", EMPTY), depth + 1, only_required)]
+        return [_example_of(document, schema.get("items", EMPTY), depth + 1, only_required)]
     return {"integer": 0, "number": 0.0, "boolean": False, "string": ""}.get(str(kind))
 
 

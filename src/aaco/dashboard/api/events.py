@@ -1,4 +1,4 @@
-"""Runs as they go: server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+"""Progress of runs as server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from aaco import progress
 from aaco.core.errors import AacoError
 from aaco.core.session import Session
 from aaco.dashboard.lake import ENCODER, Lake, TheLake, TheSession
 from aaco.dashboard.problems import Refusal
-from aaco.progress import Progress
+from aaco.workflows import progress
+from aaco.workflows.progress import Progress
 
 router = APIRouter(tags=["live"])
 
-EVERY_S = 0.5  # a look at the disk; what changed is told within this and the age of the index
-SILENCE_S = 10.0  # after which a comment says that the stream lives
+EVERY_S = 0.5  # between looks at the disk; a change is sent within this and the age of the index
+SILENCE_S = 10.0  # without an event; then a comment keeps the stream alive
 STREAM = "text/event-stream"
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {STREAM: {"schema": {"type": "string"}, "example": (
     'event: progress\ndata: {"session_id":"20260101_120000_1a2b3c","status":"running","failure":null,'
@@ -32,9 +32,9 @@ EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {STREAM: {"schema": 
 
 @router.get("/sessions/{session_id}/events", responses=EVENTS, response_class=StreamingResponse,
             summary="Follow one run until it ends")
-async def follow(lake: TheLake, found: TheSession) -> StreamingResponse:
+async def follow(lake: TheLake, session: TheSession) -> StreamingResponse:
     """An event whenever the run has come further, within a second, and `ended` with its last state."""
-    return _stream(lake, lambda: found, forever=False)
+    return _stream(lake, lambda: session, forever=False)
 
 
 @router.get("/events", responses=EVENTS, response_class=StreamingResponse, summary="Follow the newest run")
@@ -57,15 +57,15 @@ def _stream(lake: Lake, which: Callable[[], Session | None], forever: bool) -> S
 
 async def _events(lake: Lake, which: Callable[[], Session | None], forever: bool) -> AsyncIterator[bytes]:
     lake.streams += 1
-    told: Progress | None = None
+    sent: Progress | None = None
     silent_s = 0.0
     try:
         yield b": follows\n\n"
         while True:
             now = await anyio.to_thread.run_sync(_look, which)
-            if now is not None and now != told:
+            if now is not None and now != sent:
                 yield _event("ended" if now.ended else "progress", now)
-                told, silent_s = now, 0.0
+                sent, silent_s = now, 0.0
             elif silent_s >= SILENCE_S:
                 yield b": nothing new\n\n"
                 silent_s = 0.0
@@ -78,7 +78,7 @@ async def _events(lake: Lake, which: Callable[[], Session | None], forever: bool
 
 
 def _look(which: Callable[[], Session | None]) -> Progress | None:
-    """Where the run is; None where there is none, or none that can be read: records are replaced whole."""
+    """Return the progress of the run; None without a run, or if its record cannot be read."""
     try:
         session = which()
         return progress.of(session) if session else None

@@ -1,4 +1,4 @@
-"""What Prometheus asks for: the newest complete session, how many sessions there are, and what devices tell now."""
+"""The route for Prometheus: the newest complete session, the number of sessions, and readings of the devices now."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from weakref import WeakKeyDictionary
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from aaco import pipeline, telemetry
+from aaco import pipeline
 from aaco.core.errors import AacoError
+from aaco.core.session import Session
 from aaco.dashboard.lake import Lake, TheLake
-from aaco.report import points, prometheus
+from aaco.report.exporters import points, prometheus
+from aaco.steps.device import telemetry_now
 from aaco.tracelake.index import stamp
 from aaco.tracelake.layout import MANIFEST
-from aaco.tracelake.queries import Session
 
 router = APIRouter(tags=["monitoring"])
 MEDIA = "text/plain"
@@ -23,7 +24,7 @@ _explained: WeakKeyDictionary[Lake, tuple[tuple[Path, object], list[points.Point
 
 
 class Text(Response):
-    """As Prometheus reads it."""
+    """An answer in Prometheus's text format."""
 
     media_type = MEDIA
 
@@ -35,26 +36,26 @@ def metrics(lake: TheLake) -> Response:
 
     What was not measured is not there. Names and units: docs/guides/export.md.
     """
-    told = telemetry.now()
+    reported = telemetry_now.now()
     entries = lake.index.entries()
-    found = [*points.of_sessions(Counter(entry.status for entry in entries)), *points.of_devices(told.devices)]
+    measured = [*points.of_sessions(Counter(entry.status for entry in entries)), *points.of_devices(reported.devices)]
     newest, why = _newest(lake)
-    return Response(prometheus.render([*found, *newest], [*told.absent, *why]),
+    return Response(prometheus.render([*measured, *newest], [*reported.absent, *why]),
                     media_type=prometheus.CONTENT_TYPE)
 
 
 def _newest(lake: Lake) -> tuple[list[points.Point], list[str]]:
-    entry = next((each for each in lake.index.entries() if each.status == "complete"), None)
+    entry = next((entry for entry in lake.index.entries() if entry.status == "complete"), None)
     if entry is None:
         return [], ["no complete session"]
     try:
-        return _of(lake, entry.folder), []
+        return _points_of(lake, entry.folder), []
     except (AacoError, OSError) as error:  # it may have been removed just now
         return [], [f"session {entry.session_id}: {error}"]
 
 
-def _of(lake: Lake, folder: Path) -> list[points.Point]:
-    """The session's points: explained once, and again when its seal was replaced."""
+def _points_of(lake: Lake, folder: Path) -> list[points.Point]:
+    """Return the session's points. The session is explained again when its manifest is replaced."""
     seal = (folder, stamp(folder, MANIFEST))
     kept = _explained.get(lake)
     if kept is None or kept[0] != seal:

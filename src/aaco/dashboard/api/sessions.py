@@ -1,4 +1,4 @@
-"""Which sessions there are, and what each was."""
+"""Routes to the list of sessions and to the summary of one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from aaco.core.session import Session
-from aaco.dashboard.lake import ENCODER, TheLake, TheSession, told
+from aaco.dashboard.lake import ENCODER, TheLake, TheSession, respond
 from aaco.dashboard.problems import JSON
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake import documents, layout, manifest
-from aaco.tracelake.forms.answers import Bottleneck
-from aaco.tracelake.forms.evidence import StoredReading
+from aaco.tracelake.document_schemas.evidence import StoredReading
 from aaco.tracelake.index import Choice, Entry, stamp
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "throughput_per_s", "gpu_active_ratio", "launch_tax_pct",
             "kernel_amplification_ratio", "compute_health_index")
 MOST_HELD = 10_000  # summaries kept in memory, a few kB each
+OF_BOTTLENECK = ("bottleneck_class", "confidence", "top_evidence")  # what its document cannot be without
 
 router = APIRouter(tags=["sessions"])
 
@@ -81,7 +81,7 @@ class Selection(BaseModel):
     limit: int = Field(50, ge=1, le=1000)
 
     def choice(self) -> Choice:
-        """As the index takes it."""
+        """Return the selection in the form that the index takes."""
         return Choice(self.tag, self.model, self.backend, self.status, self.since, self.until, self.text, self.sort,
                       self.order == "desc")
 
@@ -89,38 +89,38 @@ class Selection(BaseModel):
 @router.get("/sessions", response_model=SessionList, summary="List sessions, newest first")
 def sessions(lake: TheLake, selection: Annotated[Selection, Query()]) -> Response:
     """A page of the sessions, filtered and sorted. New, changed and removed ones show within a second."""
-    chosen = selection.choice().of(lake.index.entries())
-    page = chosen[selection.offset:selection.offset + selection.limit]
-    return told({"schema_version": 1, "total": len(chosen), "offset": selection.offset, "limit": selection.limit,
-                 "sessions": [row(each) for each in page]})
+    matching = selection.choice().of(lake.index.entries())
+    page = matching[selection.offset:selection.offset + selection.limit]
+    return respond({"schema_version": 1, "total": len(matching), "offset": selection.offset, "limit": selection.limit,
+                    "sessions": [row(entry) for entry in page]})
 
 
 @router.get("/sessions/{session_id}", response_model=Summary, summary="One session's record and first numbers")
-async def session(lake: TheLake, found: TheSession) -> Response:
+async def session(lake: TheLake, session: TheSession) -> Response:
     """The plan, the machine, how it ended; the bottleneck's class; the verdict's status; and the HEADLINE metrics."""
-    now = (stamp(found.folder), stamp(found.folder, manifest.NAME))  # whatever is written anew, the manifest is, too
-    held = lake.summaries.get(found.folder)
-    if held is None or held[0] != now:
-        document = _summary(found, lake.entry(found.id))  # too short to be worth a thread
-        held = now, ENCODER.encode(document)
+    now = (stamp(session.folder), stamp(session.folder, manifest.NAME))  # whatever changes, the manifest does
+    cached = lake.summaries.get(session.folder)
+    if cached is None or cached[0] != now:
+        document = _summary(session, lake.entry(session.id))  # too short to be worth a thread
+        cached = now, ENCODER.encode(document)
         if document["session"]["status"] != "running":  # which may end without a word
             if len(lake.summaries) >= MOST_HELD:
                 lake.summaries.clear()
-            lake.summaries[found.folder] = held
-    return Response(held[1], media_type=JSON)
+            lake.summaries[session.folder] = cached
+    return Response(cached[1], media_type=JSON)
 
 
-def _summary(found: Session, listed: Entry) -> dict[str, Any]:
-    readings = documents.some(found, layout.DERIVED_METRICS, HEADLINE)
-    verdict = documents.as_form(found, layout.VERDICT, RegressionVerdict) or {}
-    return {"schema_version": 1, "session": row(listed),
-            "record": found.record.model_dump(mode="json", exclude={"owner", "kept_by"}),
-            "bottleneck_class": documents.some(found, layout.BOTTLENECK, list(Bottleneck.model_fields))
+def _summary(session: Session, entry: Entry) -> dict[str, Any]:
+    readings = documents.some(session, layout.DERIVED_METRICS, HEADLINE)
+    verdict = documents.as_form(session, layout.VERDICT, RegressionVerdict) or {}
+    return {"schema_version": 1, "session": row(entry),
+            "record": session.record.model_dump(mode="json", exclude={"owner", "kept_by"}),
+            "bottleneck_class": documents.some(session, layout.BOTTLENECK, OF_BOTTLENECK)
             .get("bottleneck_class"),
             "verdict_status": verdict.get("status"),
             "metrics": {name: readings[name] for name in HEADLINE if name in readings}}
 
 
-def row(each: Entry) -> dict[str, Any]:
-    """A session in a list, its folder below that of all sessions."""
-    return each.row() | {"folder": f"{each.folder.parent.name}/{each.folder.name}"}
+def row(entry: Entry) -> dict[str, Any]:
+    """Return the row of a session in a list, with its folder relative to the folder of sessions."""
+    return entry.row() | {"folder": f"{entry.folder.parent.name}/{entry.folder.name}"}

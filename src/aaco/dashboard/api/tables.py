@@ -1,4 +1,4 @@
-"""A session's tables, a page at a time, as JSON or Arrow; and SQL over them, in a process of its own."""
+"""Routes to a session's tables, as pages of JSON or Arrow, and to SQL over them in a separate process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 
 from aaco.core import tables as specs
 from aaco.dashboard import apart
-from aaco.dashboard.lake import TheLake, TheSession, told
+from aaco.dashboard.lake import TheLake, TheSession, respond
 from aaco.dashboard.problems import JSON, missing
 from aaco.tracelake import queries
-from aaco.tracelake.queries import Session
+from aaco.tracelake.queries import QueryableSession
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["tables"])
 
@@ -79,17 +79,17 @@ class Question(BaseModel):
 
 
 @router.get("/tables", response_model=TableList, summary="The tables that have rows")
-def tables(found: TheSession) -> Response:
+def tables(session: TheSession) -> Response:
     """With their columns and what they mean."""
-    held = queries.Tables(found)
-    return told({"schema_version": 1, "tables": [
-        {"name": name, "rows": held.rows(name), "meaning": specs.ALL[name].meaning, "columns": [
+    session_tables = queries.Tables(session)
+    return respond({"schema_version": 1, "tables": [
+        {"name": name, "rows": session_tables.rows(name), "meaning": specs.ALL[name].meaning, "columns": [
             {"name": column, "type": str(kind), "meaning": meaning}
-            for column, (kind, meaning) in specs.ALL[name].columns.items()]} for name in held]})
+            for column, (kind, meaning) in specs.ALL[name].columns.items()]} for name in session_tables]})
 
 
 @router.get("/tables/{name}", response_model=Page, responses=FORMS, summary="Rows of a table")
-async def table(lake: TheLake, found: TheSession,
+async def table(lake: TheLake, session: TheSession,
                 name: Annotated[str, InPath(max_length=100, examples=["kernels"])],
                 columns: Annotated[str | None, Query(max_length=4000, examples=["kernel_name,dur_ns"],
                                                      description="only these, separated by commas")] = None,
@@ -101,17 +101,18 @@ async def table(lake: TheLake, found: TheSession,
     Arrow keeps types and dictionaries; the header X-Total-Rows says how many rows the table has.
     """
     if name not in specs.ALL:
-        raise missing(f"no table {name[:80]!r}", f"GET /api/v1/sessions/{found.id}/tables lists them")
-    wanted = list(filter(None, columns.split(","))) if columns is not None else None
-    return await lake.in_turn(_page, found, name, wanted, offset, lake.limits.of_form(limit, format), format)
+        raise missing(f"no table {name[:80]!r}", f"GET /api/v1/sessions/{session.id}/tables lists them")
+    selected = list(filter(None, columns.split(","))) if columns is not None else None
+    return await lake.in_turn(_page, session, name, selected, offset, lake.limits.of_form(limit, format), format)
 
 
-def _page(found: Session, name: str, columns: list[str] | None, offset: int, limit: int, form: str) -> Response:
-    total, rows = queries.rows(found, specs.ALL[name]), found.page(name, columns, offset, limit)
+def _page(session: QueryableSession, name: str, columns: list[str] | None, offset: int, limit: int,
+          form: str) -> Response:
+    total, rows = queries.rows(session, specs.ALL[name]), session.page(name, columns, offset, limit)
     if form == "arrow":
         return Response(_stream(rows), media_type=ARROW, headers={"X-Total-Rows": str(total)})
-    return told({"schema_version": 1, "columns": rows.column_names, "total": total, "offset": offset,
-                 "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
+    return respond({"schema_version": 1, "columns": rows.column_names, "total": total, "offset": offset,
+                    "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
 
 
 def _stream(rows: pa.Table) -> bytes:
@@ -122,10 +123,10 @@ def _stream(rows: pa.Table) -> bytes:
 
 
 @router.post("/sql", response_model=Answer, responses=FORMS, summary="Ask a SELECT over its tables")
-async def sql(lake: TheLake, found: TheSession, question: Question) -> Response:
+async def sql(lake: TheLake, session: TheSession, question: Question) -> Response:
     """Nothing can be changed and no other file be read. Time, memory and rows of an answer are limited."""
     limit = lake.limits.of_form(question.limit, question.format)
-    words = ["sql", "--session", str(found.folder), "--format", question.format, "--limit", str(limit), "--",
+    words = ["sql", "--session", str(session.folder), "--format", question.format, "--limit", str(limit), "--",
              question.query]
     bounds = apart.Bounds(lake.limits.sql_s, lake.limits.sql_memory_bytes, lake.limits.answer_bytes)
     async with lake.turn():

@@ -1,4 +1,4 @@
-"""Sessions that come from elsewhere: a bundle that `aaco bundle export` made, or a capture of another tool."""
+"""Routes for uploads: a bundle that `aaco bundle export` made, or a capture of another tool."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from aaco.core import files
+from aaco.core.session import Session
 from aaco.dashboard import apart
 from aaco.dashboard.api.sessions import SessionRow, row
-from aaco.dashboard.lake import Lake, TheLake, told
-from aaco.tracelake import intake
+from aaco.dashboard.lake import Lake, TheLake, respond
 from aaco.tracelake.index import entry
-from aaco.tracelake.queries import Session
+from aaco.tracelake.share import intake
+from aaco.workflows import share_bundle
 
 router = APIRouter(tags=["uploads"])
 
@@ -33,16 +34,14 @@ async def bundle(request: Request, lake: TheLake, filename: Filename) -> Respons
     """It keeps its id. Every byte is held against the bundle's own list; what is damaged, names anything outside its
     session, or unpacks to more than is allowed leaves nothing behind."""
     with intake.nursery(lake.server.root) as folder:
-        path = await _arrived(request, lake, folder / filename)
-        found = await lake.in_turn(_unpack, lake, path)
+        path = await _receive(request, lake, folder / filename)
+        session = await lake.in_turn(_unpack, lake, path)
     lake.index.look_again()
-    return told(row(entry(found)), 201)
+    return respond(row(entry(session)), 201)
 
 
 def _unpack(lake: Lake, path: Path) -> Any:
-    from aaco import forensics
-
-    return forensics.import_(path, lake.settings, lake.limits.unpacked_bytes)
+    return share_bundle.import_(path, lake.settings, lake.limits.unpacked_bytes)
 
 
 @router.post("/captures", status_code=201, response_model=SessionRow, openapi_extra=RAW, summary="Upload a capture")
@@ -52,25 +51,25 @@ async def capture(request: Request, lake: TheLake, filename: Filename, name: Wor
                   ) -> Response:
     """One file of a format that `aaco import` knows. It becomes a session; the file itself is not kept."""
     with intake.nursery(lake.server.root) as folder:
-        path = await _arrived(request, lake, folder / filename)
+        path = await _receive(request, lake, folder / filename)
         async with lake.turn():
             await anyio.to_thread.run_sync(intake.refuse_bomb, path, lake.limits.unpacked_bytes)
-            found = await _import(lake, path, {"as": name, "tag": tag, "format": form})
+            session = await _import(lake, path, {"as": name, "tag": tag, "format": form})
     lake.index.look_again()
-    return told(row(entry(found)), 201)
+    return respond(row(entry(session)), 201)
 
 
-async def _import(lake: Lake, path: Path, given: dict[str, str | None]) -> Session:
-    """The new session, made by `aaco import` in a process of its own."""
-    options = [f"--{option}={value}" for option, value in given.items() if value]
+async def _import(lake: Lake, path: Path, options: dict[str, str | None]) -> Session:
+    """Return the new session, made by `aaco import` in a separate process."""
+    arguments = [f"--{option}={value}" for option, value in options.items() if value]
     limits = lake.limits
     bounds = apart.Bounds(limits.import_s, limits.import_memory_bytes, limits.answer_bytes, limits.unpacked_bytes)
-    document = await apart.call(lake.server, ["import", "--json", *options, "--", str(path)], bounds)
+    document = await apart.call(lake.server, ["import", "--json", *arguments, "--", str(path)], bounds)
     return Session(Path(json.loads(document)["folder"]))
 
 
-async def _arrived(request: Request, lake: Lake, path: Path) -> Path:
-    """The body in a file, piece by piece as it comes; the guard sees to its size and its time."""
+async def _receive(request: Request, lake: Lake, path: Path) -> Path:
+    """Write the body to the file as it arrives, and return the path. The guard limits size and time."""
     intake.require_room(lake.server.root, int(request.headers.get("content-length", "0")))
     with files.storage(path), path.open("xb") as file:
         async for piece in request.stream():

@@ -1,4 +1,4 @@
-"""The dashboard's pages: rendered here, on the application that serves the REST API, and only reading."""
+"""The pages of the dashboard, on the application that serves the REST API. They only read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTS = (overview, session, live, kernels, timeline, compare, history)
 
 
 def add(app: FastAPI, lake: Lake) -> None:
-    """Put every page onto the application."""
+    """Add every page to the application."""
     site = Site(lake)
     app.include_router(look.router)
     for part in PARTS:

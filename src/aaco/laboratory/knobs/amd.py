@@ -1,7 +1,6 @@
-"""AMD GPUs: performance level, clocks, power cap; by sysfs, or by amd-smi where sysfs is not ours to write.
+"""AMD GPUs: performance level, clocks, power cap; by sysfs, or by amd-smi if sysfs is not writable.
 
-Files: Documentation/gpu/amdgpu/thermal.rst (power_dpm_force_performance_level, pp_dpm_sclk, pp_dpm_mclk,
-power1_cap).
+Files: Documentation/gpu/amdgpu/thermal.rst (power_dpm_force_performance_level, pp_dpm_sclk, pp_dpm_mclk, power1_cap).
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ TOOL_TIMEOUT_S = 20.0
 
 
 def cards(host: Host) -> list[Path]:
-    """The device folder of every AMD card. Raises NotHere."""
+    """Return the device folder of every AMD card. Raise NotHere."""
     folders = sorted((host.sys / "class/drm").glob("card[0-9]*"), key=lambda path: path.name)
-    found = [path / "device" for path in folders if "-" not in path.name
-             and known(number, path / "device/vendor") == VENDOR]
-    if not found:
+    devices = [path / "device" for path in folders if "-" not in path.name
+               and known(number, path / "device/vendor") == VENDOR]
+    if not devices:
         raise NotHere(f"{host.sys / 'class/drm'}: no AMD GPU")
-    return found
+    return devices
 
 
 class AmdPerformance(Knob):
-    """The level that the driver holds the clocks at: auto, low, high, manual, profile_peak and others."""
+    """The level at which the driver keeps the clocks: auto, low, high, manual, profile_peak and others."""
 
     name = "amd_performance"
     scope = "host"
@@ -49,41 +48,41 @@ class AmdPerformance(Knob):
         paths = [card / LEVEL for card in cards(self.host)]
         if all(os.access(path, os.W_OK) for path in paths):
             return dict.fromkeys(map(str, paths), level)
-        return {f"{TOOL_PREFIX}{gpu['gpu']}": level for gpu in _tool("list")}
+        return {f"{TOOL_PREFIX}{gpu['gpu']}": level for gpu in _ask_tool("list")}
 
     def read(self, target: str) -> str:
         if not target.startswith(TOOL_PREFIX):
             return text(Path(target))
-        said = _tool("metric", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level")
-        level = str(said[0].get("perf_level", ""))
+        answer = _ask_tool("metric", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level")
+        level = str(answer[0].get("perf_level", ""))
         if not level:
             raise Absent(f"{target}: amd-smi names no perf_level")
-        said_level = level.rpartition("LEVEL_")[2].lower()
-        return next((ours for ours, theirs in WORDS.items() if theirs == said_level), said_level)
+        tool_level = level.rpartition("LEVEL_")[2].lower()
+        return next((driver_word for driver_word, tool_word in WORDS.items() if tool_word == tool_level), tool_level)
 
     def write(self, target: str, value: str) -> None:
         if target.startswith(TOOL_PREFIX):
-            ask(["amd-smi", "set", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level", _word(value)],
+            ask(["amd-smi", "set", "--gpu", target.removeprefix(TOOL_PREFIX), "--perf-level", _tool_word(value)],
                 TOOL_TIMEOUT_S)
         else:
             write_text(Path(target), value)
 
     def command(self, target: str, value: str) -> str:
         if target.startswith(TOOL_PREFIX):
-            return f"sudo amd-smi set --gpu {target.removeprefix(TOOL_PREFIX)} --perf-level {_word(value)}"
+            return f"sudo amd-smi set --gpu {target.removeprefix(TOOL_PREFIX)} --perf-level {_tool_word(value)}"
         return super().command(target, value)
 
 
-def _word(level: str) -> str:
-    """What amd-smi calls a level."""
+def _tool_word(level: str) -> str:
+    """Return amd-smi's name of a level."""
     return WORDS.get(level, level).upper()
 
 
 class AmdClock(Knob):
     """One level of the shader clock, of the memory clock, or of both, under the performance level "manual".
 
-    A target is the files of one card, "FOLDER/pp_dpm_sclk,pp_dpm_mclk"; its value "manual" and a level for each. Which
-    levels a manual setting allows cannot be read, so a card that is in manual already is left alone.
+    A target is the files of one card, "FOLDER/pp_dpm_sclk,pp_dpm_mclk"; its value "manual" and a level for each. The
+    levels that a manual setting allows cannot be read, so a card that is in manual already is left unchanged.
     """
 
     name = "amd_clock"
@@ -97,35 +96,35 @@ class AmdClock(Knob):
     def _wish(self, card: Path, asked: dict[str, int]) -> str:
         if text(card / LEVEL) == "manual":
             raise Absent(f"{card / LEVEL}: manual already, and the levels that it allows cannot be read")
-        return " ".join(["manual", *(_level(card / name, mhz) for name, mhz in asked.items())])
+        return " ".join(["manual", *(_find_level(card / name, mhz) for name, mhz in asked.items())])
 
     def read(self, target: str) -> str:
-        level, clocks = _files(target)
+        level, clocks = _split_target(target)
         if (held := text(level)) != "manual":
             return held
         active = [re.search(r"(\d+):[^\n]*\*", text(path)) for path in clocks]
-        return " ".join(["manual", *(one[1] if one else "unknown" for one in active)])
+        return " ".join(["manual", *(match[1] if match else "unknown" for match in active)])
 
     def write(self, target: str, value: str) -> None:
-        (level, clocks), (held, *levels) = _files(target), value.split()
+        (level, clocks), (held, *levels) = _split_target(target), value.split()
         write_text(level, held)
-        for path, clock in zip(clocks, levels, strict=False):  # a level that is not manual comes alone
+        for path, clock in zip(clocks, levels, strict=False):  # a level that is not manual has no clocks
             write_text(path, clock)
 
     def command(self, target: str, value: str) -> str:
-        (level, clocks), (held, *levels) = _files(target), value.split()
+        (level, clocks), (held, *levels) = _split_target(target), value.split()
         return "; ".join(f"echo {word} | sudo tee {path}" for path, word in zip((level, *clocks), (held, *levels),
                                                                                  strict=False))
 
 
-def _files(target: str) -> tuple[Path, list[Path]]:
-    """The file of the performance level and those of the clocks."""
+def _split_target(target: str) -> tuple[Path, list[Path]]:
+    """Return the file of the performance level and those of the clocks."""
     folder, _, names = target.rpartition("/")
     return Path(folder, LEVEL), [Path(folder, name) for name in names.split(",")]
 
 
-def _level(path: Path, mhz: int) -> str:
-    """The level of a clock. Raises Absent where it is none."""
+def _find_level(path: Path, mhz: int) -> str:
+    """Return the level of a clock. Raise Absent if no level has it."""
     clocks = {int(level): int(clock) for level, clock in re.findall(r"(\d+):\s*(\d+)Mhz", text(path))}
     level = next((level for level, clock in clocks.items() if clock == mhz), None)
     if level is None:
@@ -134,7 +133,7 @@ def _level(path: Path, mhz: int) -> str:
 
 
 class AmdPower(Knob):
-    """The power that the driver allows, in uW as hwmon has it."""
+    """The power that the driver allows, in uW as in hwmon."""
 
     name = "amd_power"
     scope = "host"
@@ -158,15 +157,15 @@ class AmdPower(Knob):
         write_text(Path(target), value)
 
 
-def _tool(*words: str) -> list[dict[str, Any]]:
-    """What amd-smi says, a mapping per GPU; from ROCm 7 on it names the list. Raises Absent."""
+def _ask_tool(*words: str) -> list[dict[str, Any]]:
+    """Return amd-smi's answer, a mapping per GPU; from ROCm 7 on it names the list. Raise Absent."""
     answer = ask(["amd-smi", *words, "--json"], TOOL_TIMEOUT_S)
     try:
-        found = json.loads(answer)
+        gpus = json.loads(answer)
     except ValueError:
         raise Absent(f"amd-smi {words[0]}: not JSON: {answer[:60]!r}") from None
-    if isinstance(found, dict):
-        found = found.get("gpu_data")
-    if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+    if isinstance(gpus, dict):
+        gpus = gpus.get("gpu_data")
+    if not isinstance(gpus, list) or not gpus or not all(isinstance(gpu, dict) for gpu in gpus):
         raise Absent(f"amd-smi {words[0]}: names no GPU")
-    return found
+    return gpus

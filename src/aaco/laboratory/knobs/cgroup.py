@@ -1,6 +1,6 @@
-"""The laboratory's own control group: made, set, read back, and removed; version 2 first, 1 where that governs.
+"""The laboratory's control group: made, set, read back, and removed; version 2 first, version 1 if it governs.
 
-Every setting in the group vanishes with it. What binds the rest of the machine is the group's existence, the
+Every setting in the group vanishes with it. The rest of the machine is affected by the group's existence, the
 controllers enabled for it, and its partition (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpusets.rst).
 """
 
@@ -31,7 +31,7 @@ UNLIMITED = dict.fromkeys(("rbps", "wbps", "riops", "wiops"), "max")
 
 @dataclass(frozen=True)
 class Home:
-    """Where a controller's group of ours would be: the version that governs it, the parent, and the folder itself."""
+    """The place of a controller's group of ours: the version that governs it, the parent, and the folder itself."""
 
     version: int
     parent: Path
@@ -39,19 +39,20 @@ class Home:
 
 
 def home(host: Host, controller: str, name: str) -> Home:
-    """In version 2 the group lies at the top, where processes and groups may be side by side; in 1, below our own.
+    """Return the place of the group: at the top in version 2, where processes and groups may share a parent; in version
+    1, below our own group.
 
-    Raises Absent where nothing governs the controller, or what is mounted there is no control group at all.
+    Raise Absent if nothing governs the controller, or what is mounted there is no control group at all.
     """
-    found = cgroup(host, controller)
-    parent = found.top if found.version == 2 else found.own
-    if magic(parent) != MAGIC[found.version]:
-        raise Absent(f"{parent} is no control group of version {found.version}: a folder made there would do nothing")
-    return Home(found.version, parent, parent / name)
+    group = cgroup(host, controller)
+    parent = group.top if group.version == 2 else group.own
+    if magic(parent) != MAGIC[group.version]:
+        raise Absent(f"{parent} is no control group of version {group.version}: a folder made there would do nothing")
+    return Home(group.version, parent, parent / name)
 
 
 def magic(path: Path) -> int:
-    """The kind of file system a path is on: the first word of struct statfs (statfs(2)). Raises Absent."""
+    """Return the kind of file system of a path: the first word of struct statfs (statfs(2)). Raise Absent."""
     buffer = ctypes.create_string_buffer(256)
     with refusal(str(path)):
         if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer):
@@ -60,21 +61,21 @@ def magic(path: Path) -> int:
 
 
 def controllers(want: Want) -> list[str]:
-    """What the group must govern to be what is wanted."""
+    """Return the controllers that the group needs."""
     memory = ["memory"] if want.memory_high is not None or want.memory_max is not None else []
     return ["cpuset", "cpu", *memory, *(["io"] if want.io_max else [])]
 
 
 def homes(host: Host, want: Want) -> dict[str, Home]:
-    """The home of each controller that is governed here. Raises Absent where none is."""
-    found = {name: place for name in controllers(want) if (place := known(home, host, name, want.group))}
-    if not found:
+    """Return the home of each controller that is governed here. Raise Absent if there is none."""
+    homes_by_controller = {name: place for name in controllers(want) if (place := known(home, host, name, want.group))}
+    if not homes_by_controller:
         raise Absent(f"no control group governs {' or '.join(controllers(want))}")
-    return found
+    return homes_by_controller
 
 
 class Controllers(Knob):
-    """The controllers that the top group hands down (cgroup.subtree_control); the target names file and controller."""
+    """The controllers that the top group passes down (cgroup.subtree_control); the target names file and controller."""
 
     name = "controllers"
     scope = "host"
@@ -100,8 +101,8 @@ class Controllers(Knob):
         return f"echo {'+' if value == 'on' else '-'}{controller} | sudo tee {path}"
 
 
-class Group(Knob):
-    """The group itself, one folder in each hierarchy. Removing it moves what still runs in it to its parent."""
+class ControlGroup(Knob):
+    """The group itself, one folder in each hierarchy. Removing it moves its remaining processes to its parent."""
 
     name = "group"
     scope = "host"
@@ -126,7 +127,7 @@ class Group(Knob):
 
 
 def _remove(folder: Path) -> None:
-    """Raises Absent when something in the group neither leaves nor lets itself be moved."""
+    """Remove the group. Raise Absent if a process in it neither leaves nor can be moved."""
     deadline = time.monotonic() + REMOVAL_S
     while True:
         try:
@@ -144,13 +145,13 @@ def _remove(folder: Path) -> None:
 
 
 def threads(folders: Sequence[Path]) -> list[str]:
-    """Ids of the threads in groups: cgroup.threads in version 2, tasks in version 1."""
+    """Return ids of the threads in groups: cgroup.threads in version 2, tasks in version 1."""
     lists = (known(text, folder / "cgroup.threads") or known(text, folder / "tasks") or "" for folder in folders)
-    return [thread for found in lists for thread in found.split()]
+    return [thread for ids in lists for thread in ids.split()]
 
 
 def make_fair(folders: Sequence[Path]) -> None:
-    """Take every thread in groups that `bursts` made real-time back to the fair scheduler."""
+    """Put every thread in groups that `bursts` made real-time back under the fair scheduler."""
     policy = RealTime()
     for thread in threads(folders):
         if known(policy.read, thread) == FIFO:
@@ -181,11 +182,11 @@ class GroupKnob(FileKnob):
     vanishes = True
 
     def home(self, want: Want) -> Home:
-        """Raises Absent."""
+        """Return the home of the controller. Raise Absent."""
         return home(self.host, self.controller, want.group)
 
     def second(self, want: Want) -> Path:
-        """The group's folder in version 2. Raises Absent where version 1 governs the controller."""
+        """Return the group's folder in version 2. Raise Absent if version 1 governs the controller."""
         place = self.home(want)
         if place.version == 1:
             raise Absent(f"the {self.controller} controller is mounted as version 1, which has no {self.name}")
@@ -193,7 +194,7 @@ class GroupKnob(FileKnob):
 
 
 class CpuWeight(GroupKnob):
-    """The group's weight against its siblings: the most there is."""
+    """The group's weight against its siblings: the maximum."""
 
     name = "cpu_weight"
     controller = "cpu"
@@ -236,7 +237,7 @@ class RealTimeBudget(GroupKnob):
 
 
 class Partition(GroupKnob):
-    """The group's CPUs taken out of everybody else's, without load balancing (cpuset.cpus.partition)."""
+    """The group's CPUs taken from all other processes, without load balancing (cpuset.cpus.partition)."""
 
     name = "partition"
     controller = "cpuset"
@@ -265,7 +266,7 @@ class CpuMax(GroupKnob):
 
 
 class MemoryHigh(GroupKnob):
-    """Above this the group is slowed down and reclaimed from."""
+    """The memory above which the group is slowed down and reclaimed from."""
 
     name = "memory_high"
     controller = "memory"
@@ -273,11 +274,11 @@ class MemoryHigh(GroupKnob):
 
     def wishes(self, want: Want) -> dict[str, str]:
         assert want.memory_high is not None
-        return {str(self.second(want) / "memory.high"): _pages(want.memory_high)}
+        return {str(self.second(want) / "memory.high"): _round_to_pages(want.memory_high)}
 
 
 class MemoryMax(GroupKnob):
-    """Above this something in the group is killed."""
+    """The memory above which a process of the group is killed."""
 
     name = "memory_max"
     controller = "memory"
@@ -285,7 +286,7 @@ class MemoryMax(GroupKnob):
 
     def wishes(self, want: Want) -> dict[str, str]:
         assert want.memory_max is not None
-        return {str(self.second(want) / "memory.max"): _pages(want.memory_max)}
+        return {str(self.second(want) / "memory.max"): _round_to_pages(want.memory_max)}
 
 
 class SwapMax(GroupKnob):
@@ -310,24 +311,24 @@ class IoMax(Knob):
     def wishes(self, want: Want) -> dict[str, str]:
         place = home(self.host, "io", want.group)
         asked = (line.partition(" ") for line in want.io_max)
-        return {f"{place.folder / 'io.max'} {device}": _limits(rest) for device, _, rest in asked}
+        return {f"{place.folder / 'io.max'} {device}": _format_limits(limits) for device, _, limits in asked}
 
     def read(self, target: str) -> str:
         path, _, device = target.rpartition(" ")
         lines = (line.partition(" ") for line in text(Path(path)).splitlines())
-        return next((_limits(rest) for found, _, rest in lines if found == device), _limits(""))
+        return next((_format_limits(limits) for name, _, limits in lines if name == device), _format_limits(""))
 
     def write(self, target: str, value: str) -> None:
         path, _, device = target.rpartition(" ")
         write_text(Path(path), f"{device} {value}")
 
 
-def _limits(words: str) -> str:
-    """All four limits in one order, whichever were named: "rbps=1048576 wbps=max riops=max wiops=max"."""
-    given = dict(word.split("=", 1) for word in words.split())
-    return " ".join(f"{name}={given.get(name, value)}" for name, value in UNLIMITED.items())
+def _format_limits(words: str) -> str:
+    """Return all four limits in one order, "rbps=1048576 wbps=max riops=max wiops=max"; unnamed ones are max."""
+    limits = dict(word.split("=", 1) for word in words.split())
+    return " ".join(f"{name}={limits.get(name, value)}" for name, value in UNLIMITED.items())
 
 
-def _pages(size: int) -> str:
-    """The kernel counts whole pages, rounded down."""
+def _round_to_pages(size: int) -> str:
+    """Return the size rounded down to whole pages, as the kernel counts."""
     return str(size // mmap.PAGESIZE * mmap.PAGESIZE)

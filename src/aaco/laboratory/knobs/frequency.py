@@ -8,7 +8,7 @@ from aaco.core.host import cpu_list, known, text
 from aaco.core.readings import Absent
 from aaco.laboratory.knobs.knob import FileKnob, NotHere, Want
 
-WANTED = "performance"
+PERFORMANCE = "performance"
 
 
 class PolicyKnob(FileKnob):
@@ -18,12 +18,12 @@ class PolicyKnob(FileKnob):
     choices: str  # the file that lists what may be asked
 
     def policies(self, want: Want) -> list[Path]:
-        """Raises Absent where the kernel does not scale the frequency."""
+        """Return the folders of the policies. Raise Absent if the kernel does not scale the frequency."""
         folder = self.host.cpus / "cpufreq"
-        every = sorted(folder.glob("policy[0-9]*"))
-        if not every:
+        folders = sorted(folder.glob("policy[0-9]*"))
+        if not folders:
             raise Absent(f"{folder}: no policy: the kernel does not scale the frequency here")
-        return [path for path in every if set(_cpus(path)) & set(want.cpus)]
+        return [path for path in folders if set(_policy_cpus(path)) & set(want.cpus)]
 
     def wishes(self, want: Want) -> dict[str, str]:
         having = [path for path in self.policies(want) if (path / self.file).exists()]
@@ -31,13 +31,13 @@ class PolicyKnob(FileKnob):
             raise NotHere(f"this machine's frequency driver has no {self.file}")
         for path in having:
             offered = known(text, path / self.choices)
-            if offered is not None and WANTED not in offered.split():
+            if offered is not None and PERFORMANCE not in offered.split():
                 raise Absent(f"{path / self.choices}: offers only {offered}")
-        return {str(path / self.file): WANTED for path in having}
+        return {str(path / self.file): PERFORMANCE for path in having}
 
 
 class Governor(PolicyKnob):
-    """Who picks the frequency."""
+    """The governor that picks the frequency."""
 
     name = "governor"
     meaning = "the CPUs run at their highest frequency, whatever the load"
@@ -45,7 +45,7 @@ class Governor(PolicyKnob):
 
 
 class EnergyPreference(PolicyKnob):
-    """What the processor prefers where it picks the frequency itself (EPP). After the governor, which may imply it."""
+    """The processor's preference when it picks the frequency itself (EPP). After the governor, which may imply it."""
 
     name = "energy_preference"
     meaning = "the processor prefers speed to energy"
@@ -65,7 +65,7 @@ class Turbo(FileKnob):
         raise Absent(f"{self.host.cpus}: neither intel_pstate/no_turbo nor cpufreq/boost")
 
 
-def _cpus(policy: Path) -> list[int]:
-    """The CPUs of a policy; without related_cpus, the one that it is named after."""
+def _policy_cpus(policy: Path) -> list[int]:
+    """Return the CPUs of a policy; without related_cpus, the one that it is named after."""
     related = known(text, policy / "related_cpus")
     return [int(cpu) for cpu in related.split()] if related else cpu_list(policy.name.removeprefix("policy"))

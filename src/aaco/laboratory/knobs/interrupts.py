@@ -1,4 +1,4 @@
-"""Interrupts on other CPUs than the laboratory's (Documentation/core-api/irq/irq-affinity.rst)."""
+"""Moves interrupts to CPUs outside the laboratory (Documentation/core-api/irq/irq-affinity.rst)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aaco.laboratory.knobs.knob import FileKnob, NotHere, Want, listed
 
 
 class Interrupts(FileKnob):
-    """Where each interrupt is delivered. One that its driver manages refuses (EPERM, EIO): the others still count."""
+    """The CPUs of each interrupt. An interrupt that its driver manages refuses (EPERM, EIO): the others still count."""
 
     name = "interrupts"
     meaning = "interrupts are served by other CPUs"
@@ -24,7 +24,7 @@ class Interrupts(FileKnob):
         others = set(cpu_list(text(self.host.cpus / "online"))) - set(want.cpus)
         if not others:
             raise Absent("every CPU is the laboratory's: no other is left to serve interrupts")
-        return {str(path): listed(others) for path in lists if _served(path) & set(want.cpus)}
+        return {str(path): listed(others) for path in lists if _served_cpus(path) & set(want.cpus)}
 
     def read(self, target: str) -> str:
         return listed(set(cpu_list(super().read(target))))
@@ -37,5 +37,5 @@ class Interrupts(FileKnob):
         return "irqbalance runs and may move them back" if "irqbalance" in names else ""
 
 
-def _served(path: Path) -> set[int]:
+def _served_cpus(path: Path) -> set[int]:
     return set(cpu_list(known(text, path) or ""))

@@ -1,4 +1,4 @@
-"""What every knob has: a name, a way to read and to set it, and the reason where it cannot be had."""
+"""The common part of knobs: a name, a way to read and to set it, and the reason if it is not available."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SELF = "self"  # the target of every knob of the calling process
 
 
 class NotHere(Absent):
-    """There is nothing on this machine that the knob could turn, so it is no fault that it was not turned."""
+    """This machine has nothing that the knob could turn, so leaving it is no failure."""
 
 
 @dataclass(frozen=True)
 class Want:
-    """What a laboratory is asked to be. Sizes in bytes, power in W, clocks in MHz; None: leave as it is."""
+    """The requested laboratory. Sizes in bytes, power in W, clocks in MHz; None: leave as it is."""
 
     cpus: tuple[int, ...]
     group: str = "aaco"  # name of its control group
@@ -39,7 +39,7 @@ class Want:
 
 
 class Knob(ABC):
-    """One setting of the machine or of a process. Values are text, in the one spelling that `read` gives."""
+    """One setting of the machine or of a process. Values are text, in the one spelling that `read` returns."""
 
     name: ClassVar[str]
     scope: ClassVar[Scope]
@@ -51,26 +51,26 @@ class Knob(ABC):
 
     @abstractmethod
     def wishes(self, want: Want) -> dict[str, str]:
-        """Target -> the value it should have. Raises NotHere or Absent with the reason."""
+        """Return target -> the value it should have. Raise NotHere or Absent with the reason."""
 
     @abstractmethod
     def read(self, target: str) -> str:
-        """The value now. Raises Absent."""
+        """Return the value now. Raise Absent."""
 
     @abstractmethod
     def write(self, target: str, value: str) -> None:
-        """Set the value. Raises Absent with the reason."""
+        """Set the value. Raise Absent with the reason."""
 
     def command(self, target: str, value: str) -> str:
-        """What a person would type to the same effect."""
+        """Return the shell command of the same effect."""
         return f"echo {value} | sudo tee {target}"
 
     def excused(self, reason: Absent) -> bool:
-        """Whether one target of several may refuse, so that the knob still counts."""
+        """Return whether one target of several may refuse, so that the knob still counts."""
         return False
 
     def note(self) -> str:
-        """What else a reader should know of this knob here."""
+        """Return what else a reader should know of this knob here."""
         return ""
 
 
@@ -87,7 +87,7 @@ class FileKnob(Knob):
 
 
 def write_text(path: Path, value: str) -> None:
-    """Hand a value to the kernel in one write. Raises Absent with the kernel's reason; the file is never made."""
+    """Write a value to a kernel file in one write. Raise Absent with the kernel's reason; the file is never created."""
     with refusal(str(path)):
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
@@ -98,7 +98,7 @@ def write_text(path: Path, value: str) -> None:
 
 @contextmanager
 def refusal(what: str) -> Iterator[None]:
-    """Turns the kernel's refusal inside the block into Absent, its errno kept."""
+    """Raise the kernel's refusal inside the block as Absent, with its errno as cause."""
     try:
         yield
     except OSError as error:
@@ -108,7 +108,7 @@ def refusal(what: str) -> Iterator[None]:
 
 
 def listed(cpus: set[int] | tuple[int, ...] | list[int]) -> str:
-    """Numbers as the kernel lists them: {0, 1, 2, 8} is "0-2,8"."""
+    """Return numbers as the kernel lists them: {0, 1, 2, 8} is "0-2,8"."""
     ordered = sorted(cpus)
     starts = [number for number in ordered if number - 1 not in cpus]
     ends = [number for number in ordered if number + 1 not in cpus]

@@ -13,38 +13,38 @@ SWAP_FLAG_PREFER = 0x8000  # swapon(2)
 
 
 class Swap(Knob):
-    """Every swap device in use; its value is "on PRIORITY" or "off". Taking one off moves its pages to memory."""
+    """Every swap device in use; its value is "on PRIORITY" or "off". Turning one off moves its pages to memory."""
 
     name = "swap"
     scope = "host"
     meaning = "nothing is swapped, by nobody"
 
     def wishes(self, want: Want) -> dict[str, str]:
-        return dict.fromkeys(self._devices(), "off")
+        return dict.fromkeys(self._read_devices(), "off")
 
     def read(self, target: str) -> str:
-        priority = self._devices().get(target)
+        priority = self._read_devices().get(target)
         return "off" if priority is None else f"on {priority}"
 
     def write(self, target: str, value: str) -> None:
-        """A priority below 0 is one that the kernel gave by itself and gives again."""
+        """Set the value. The kernel gives priorities below 0 by itself, and gives them again."""
         if value == "off":
-            _call("swapoff", target)
+            _call_libc("swapoff", target)
             return
         priority = int(value.removeprefix("on "))
-        _call("swapon", target, SWAP_FLAG_PREFER | priority if priority >= 0 else 0)
+        _call_libc("swapon", target, SWAP_FLAG_PREFER | priority if priority >= 0 else 0)
 
     def command(self, target: str, value: str) -> str:
         return f"sudo swapoff {target}"
 
-    def _devices(self) -> dict[str, int]:
-        """Path and priority from /proc/swaps, in which blanks of a path are octal (proc_swaps(5))."""
+    def _read_devices(self) -> dict[str, int]:
+        """Return path and priority from /proc/swaps, in which blanks of a path are octal (proc_swaps(5))."""
         rows = (line.split() for line in text(self.host.proc / "swaps").splitlines()[1:])
         return {row[0].encode().decode("unicode_escape"): int(row[4]) for row in rows}
 
 
 class Caches(Knob):
-    """The page cache, emptied once before the command. There is no way back, nor need: it fills again."""
+    """The page cache, emptied once before the command. Undoing is neither possible nor necessary: it fills again."""
 
     name = "caches"
     scope = "host"
@@ -55,7 +55,10 @@ class Caches(Knob):
         return {str(self.host.proc / "sys/vm/drop_caches"): "dropped"}
 
     def read(self, target: str) -> str:
-        """The file keeps the last number written, which says nothing of the cache now (sysctl/vm.rst)."""
+        """Return the state.
+
+        The file keeps the last number written, which is independent of the cache now (sysctl/vm.rst).
+        """
         if not Path(target).exists():
             raise NotHere(f"{target} is missing")
         return self._state
@@ -71,7 +74,7 @@ class Caches(Knob):
     _state = "as it is"
 
 
-def _call(function: str, path: str, *flags: int) -> None:
+def _call_libc(function: str, path: str, *flags: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, function)(os.fsencode(path), *flags):
         number = ctypes.get_errno()

@@ -1,7 +1,7 @@
 """NVIDIA GPUs through NVML (libnvidia-ml.so.1, by ctypes): application clocks and the power limit.
 
-Locked clocks (nvmlDeviceSetGpuLockedClocks) have no getter: what was locked before could not be put back, so the clocks
-are held by application clocks, which can be read.
+Locked clocks (nvmlDeviceSetGpuLockedClocks) have no getter, so an earlier lock could not be restored. Application
+clocks can be read, so they fix the clocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_CLOCKS = 1024
 
 
 class Nvml:
-    """The library, initialised. Raises NotHere where there is no driver, Absent for what it refuses."""
+    """The library, initialised. Raises NotHere if there is no driver, Absent for what it refuses."""
 
     def __init__(self) -> None:
         try:
@@ -29,41 +29,41 @@ class Nvml:
         self.call("nvmlInit_v2")
 
     def call(self, function: str, *arguments: object) -> None:
-        """Call a function. Raises Absent with the library's words."""
-        found = getattr(self.library, function, None)
-        if found is None:
+        """Call a function. Raise Absent with the library's message."""
+        call = getattr(self.library, function, None)
+        if call is None:
             raise Absent(f"{LIBRARY} has no {function}")
-        if code := found(*arguments):
+        if code := call(*arguments):
             self.library.nvmlErrorString.restype = ctypes.c_char_p
             raise Absent(f"{function}: {(self.library.nvmlErrorString(code) or b'unknown error').decode()}")
 
     def number(self, function: str, *arguments: object) -> int:
-        """What a function leaves in its last argument, an unsigned int."""
+        """Return the unsigned int in a function's last argument."""
         value = c_uint()
         self.call(function, *arguments, byref(value))
         return value.value
 
     def device(self, target: str) -> c_void_p:
-        """The device of a target "nvml:INDEX"."""
+        """Return the device of a target "nvml:INDEX"."""
         handle = c_void_p()
         self.call("nvmlDeviceGetHandleByIndex_v2", c_uint(int(target.removeprefix("nvml:"))), byref(handle))
         return handle
 
     def targets(self) -> list[str]:
-        """One per device. Raises NotHere."""
+        """Return a target per device. Raise NotHere."""
         count = self.number("nvmlDeviceGetCount_v2")
         if not count:
             raise NotHere("the NVIDIA driver shows no GPU")
         return [f"nvml:{index}" for index in range(count)]
 
     def supported_memory(self, device: c_void_p) -> list[int]:
-        """Memory clocks in MHz."""
+        """Return the memory clocks in MHz."""
         count, clocks = c_uint(MOST_CLOCKS), (c_uint * MOST_CLOCKS)()
         self.call("nvmlDeviceGetSupportedMemoryClocks", device, byref(count), clocks)
         return list(clocks[:count.value])
 
     def supported(self, device: c_void_p, memory_mhz: int) -> list[int]:
-        """Graphics clocks in MHz that go with a memory clock."""
+        """Return the graphics clocks in MHz that go with a memory clock."""
         count, clocks = c_uint(MOST_CLOCKS), (c_uint * MOST_CLOCKS)()
         self.call("nvmlDeviceGetSupportedGraphicsClocks", device, c_uint(memory_mhz), byref(count), clocks)
         return list(clocks[:count.value])
@@ -80,7 +80,7 @@ class NvidiaKnob(Knob):
 
     @property
     def nvml(self) -> Nvml:
-        """Opened on first use."""
+        """Return the library, opened on first use."""
         if self._nvml is None:
             self._nvml = Nvml()
         return self._nvml
@@ -98,8 +98,9 @@ class NvidiaClock(NvidiaKnob):
 
     def _wish(self, target: str, mhz: int | None, memory_mhz: int | None) -> str:
         device = self.nvml.device(target)
-        if memory_mhz is not None and memory_mhz not in (known := self.nvml.supported_memory(device)):
-            raise Absent(f"{target}: offers memory clocks of {', '.join(map(str, known))} MHz, not {memory_mhz}")
+        if memory_mhz is not None and memory_mhz not in (memory_clocks := self.nvml.supported_memory(device)):
+            raise Absent(f"{target}: offers memory clocks of {', '.join(map(str, memory_clocks))} MHz, "
+                         f"not {memory_mhz}")
         memory = memory_mhz or self.nvml.number("nvmlDeviceGetApplicationsClock", device, c_uint(MEMORY))
         offered = self.nvml.supported(device, memory)
         if mhz is not None and mhz not in offered:

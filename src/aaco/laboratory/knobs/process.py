@@ -1,4 +1,4 @@
-"""Knobs of one process. The launcher turns them on itself before it becomes the command, so nothing is to be undone."""
+"""Knobs of one process. The launcher turns them on itself before it becomes the command, so nothing needs undoing."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ class Nice(ProcessKnob):
 
 
 class IoPriority(ProcessKnob):
-    """The command's place in the block layer's queues (ioprio_set(2)); only some I/O schedulers heed it."""
+    """The command's place in the block layer's queues (ioprio_set(2)); only some I/O schedulers use it."""
 
     name = "io_priority"
     meaning = "first among best-effort readers and writers"
     asked = "best-effort 0"
 
     def read(self, target: str) -> str:
-        found = _system_call("ioprio_get", IOPRIO_WHO_PROCESS, 0)
-        return f"{IO_CLASSES[found >> IO_CLASS_SHIFT & 3]} {found & 7}"
+        packed = _system_call("ioprio_get", IOPRIO_WHO_PROCESS, 0)
+        return f"{IO_CLASSES[packed >> IO_CLASS_SHIFT & 3]} {packed & 7}"
 
     def write(self, target: str, value: str) -> None:
         name, level = value.split()
@@ -130,36 +130,36 @@ class LockedMemory(ProcessKnob):
 
 
 class HugePages(ProcessKnob):
-    """Transparent huge pages of the command alone (prctl(2), PR_SET_THP_DISABLE)."""
+    """Transparent huge pages of the command only (prctl(2), PR_SET_THP_DISABLE)."""
 
     name = "huge_pages"
     meaning = "no transparent huge pages: khugepaged leaves the command alone"
     asked = "disabled"
 
     def read(self, target: str) -> str:
-        return "disabled" if _libc("prctl", PR_GET_THP_DISABLE, 0, 0, 0, 0) else "enabled"
+        return "disabled" if _call_libc("prctl", PR_GET_THP_DISABLE, 0, 0, 0, 0) else "enabled"
 
     def write(self, target: str, value: str) -> None:
-        _libc("prctl", PR_SET_THP_DISABLE, int(value == "disabled"), 0, 0, 0)
+        _call_libc("prctl", PR_SET_THP_DISABLE, int(value == "disabled"), 0, 0, 0)
 
 
 class AddressRandomness(ProcessKnob):
-    """Address space layout randomisation of the command alone (personality(2), ADDR_NO_RANDOMIZE)."""
+    """Address space layout randomisation of the command only (personality(2), ADDR_NO_RANDOMIZE)."""
 
     name = "address_randomness"
     meaning = "the same addresses, hence the same cache conflicts, in every run"
     asked = "off"
 
     def read(self, target: str) -> str:
-        return "off" if _libc("personality", ASK_PERSONALITY) & ADDR_NO_RANDOMIZE else "on"
+        return "off" if _call_libc("personality", ASK_PERSONALITY) & ADDR_NO_RANDOMIZE else "on"
 
     def write(self, target: str, value: str) -> None:
-        others = _libc("personality", ASK_PERSONALITY) & ~ADDR_NO_RANDOMIZE
-        _libc("personality", others | (ADDR_NO_RANDOMIZE if value == "off" else 0))
+        others = _call_libc("personality", ASK_PERSONALITY) & ~ADDR_NO_RANDOMIZE
+        _call_libc("personality", others | (ADDR_NO_RANDOMIZE if value == "off" else 0))
 
 
 class RealTime(ProcessKnob):
-    """The right to run under SCHED_FIFO (sched(7)). `bursts` uses it; the launcher only finds out whether it is had."""
+    """The right to run under SCHED_FIFO (sched(7)). `bursts` uses it; the launcher only tests for it."""
 
     name = "real_time"
     meaning = "SCHED_FIFO in bursts of less than 0.9 s: nothing fair preempts the command"
@@ -174,36 +174,36 @@ class RealTime(ProcessKnob):
 
     def write(self, target: str, value: str) -> None:
         name, _, priority = value.partition(" ")
-        policy = next(number for number, known in POLICIES.items() if known == name)
+        policy = next(number for number, policy_name in POLICIES.items() if policy_name == name)
         with refusal(f"SCHED_{name.upper()}"):
             os.sched_setscheduler(0 if target == SELF else int(target), policy, os.sched_param(int(priority or 0)))
 
 
 def memory_nodes(folder: Path, cpus: tuple[int, ...]) -> str:
-    """The nodes with memory nearest to these CPUs, listed. Raises NotHere."""
+    """Return the nodes with memory nearest to these CPUs, listed. Raise NotHere."""
     nodes = {int(path.name[4:]): set(cpu_list(text(path / "cpulist"))) for path in sorted(folder.glob("node[0-9]*"))}
     if not nodes:
         raise NotHere(f"{folder}: no node: a kernel without NUMA")
-    own = {node for node, here in nodes.items() if here & set(cpus)}
-    if not own:
+    nearest = {node for node, here in nodes.items() if here & set(cpus)}
+    if not nearest:
         raise Absent(f"{folder}: no node holds the CPUs {listed(cpus)}")
-    return listed(own)
+    return listed(nearest)
 
 
 def _system_call(name: str, *arguments: object) -> int:
     numbers = _SYSCALLS.get(platform.machine())
     if numbers is None:
         raise Absent(f"{name}: its number on {platform.machine()} is not known here")
-    return _libc("syscall", numbers[name], *arguments)
+    return _call_libc("syscall", numbers[name], *arguments)
 
 
-def _libc(function: str, *arguments: object) -> int:
-    """Call into libc. Raises Absent with the kernel's reason."""
+def _call_libc(function: str, *arguments: object) -> int:
+    """Return the result of a libc function. Raise Absent with the kernel's reason."""
     libc = ctypes.CDLL(None, use_errno=True)
-    converted = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in arguments]
-    found: int = getattr(libc, function)(*converted)
-    if found == -1:
+    converted = [ctypes.c_ulong(argument) if isinstance(argument, int) else argument for argument in arguments]
+    returned: int = getattr(libc, function)(*converted)
+    if returned == -1:
         number = ctypes.get_errno()
         with refusal(function):
             raise OSError(number, os.strerror(number))
-    return found
+    return returned

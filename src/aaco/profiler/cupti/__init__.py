@@ -1,7 +1,1 @@
-"""NVIDIA's CUPTI: our own tracer, which runs inside the program (inside/, startup/), and the captures it leaves."""
-
-from __future__ import annotations
-
-from aaco.profiler.cupti.capture import FORMAT, parse, read, recognises
-
-__all__ = ["FORMAT", "parse", "read", "recognises"]
+"""AACO's own CUPTI tracer, which runs inside the traced program. formats/nvidia/cupti.py reads what it leaves."""

@@ -1,4 +1,4 @@
-"""Which reader takes a history: asked in order, the forms that say most of themselves first."""
+"""Choose the reader of a history: the most specific formats are tried first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from aaco.core import files
 from aaco.core.errors import BadCapture
-from aaco.profiler import jsonfile
 from aaco.profiler.histories import (
     asv,
     google_benchmark,
@@ -16,14 +15,15 @@ from aaco.profiler.histories import (
     pytest_benchmark,
     samples,
 )
-from aaco.profiler.histories.samples import History
+from aaco.profiler.histories.samples import ImportedHistory
+from aaco.profiler.io import jsonfile
 
 KNOWN = (google_benchmark.FORMAT, pytest_benchmark.FORMAT, hyperfine.FORMAT, asv.FORMAT, plain_json.FORMAT,
          plain_csv.FORMAT)
 
 
-def read(path: Path) -> History:
-    """The history in a file, or in a folder of asv's results. Raises BadCapture for any other, StorageError."""
+def read(path: Path) -> ImportedHistory:
+    """Return the history in a file, or in a folder of asv's results. Raise BadCapture for any other, StorageError."""
     if files.is_folder(path):
         if not asv.holds(path):
             raise BadCapture(f"{path}: a folder without benchmarks.json or machine.json of asv",
@@ -33,13 +33,13 @@ def read(path: Path) -> History:
         raise BadCapture(f"{path}: no such file", "check the path")
     digest = files.sha256(path)[:16]
     if jsonfile.head(path, 64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        return _document(path, digest)
+        return _read_document(path, digest)
     if plain_csv.recognises(path):
         return plain_csv.parse(path, path.stem)
-    raise _unknown(path)
+    raise _unknown_format(path)
 
 
-def _document(path: Path, digest: str) -> History:
+def _read_document(path: Path, digest: str) -> ImportedHistory:
     document = samples.document(path)
     if asv.recognises(document):
         return asv.parse(document, digest, path)
@@ -48,8 +48,8 @@ def _document(path: Path, digest: str) -> History:
             return reader.parse(document, digest)
     if plain_json.recognises(document):
         return plain_json.parse(document, path.stem)
-    raise _unknown(path)
+    raise _unknown_format(path)
 
 
-def _unknown(path: Path) -> BadCapture:
+def _unknown_format(path: Path) -> BadCapture:
     return BadCapture(f"{path}: not a history of a form this version reads", f"known: {', '.join(KNOWN)}")

@@ -1,7 +1,7 @@
 """Google Benchmark's JSON: `--benchmark_out=FILE --benchmark_out_format=json`.
 
 Repetitions run in one process, which is the unit of replication: a file is one sample per benchmark and metric, the
-median of its repetitions. With only aggregates reported it is the median that the tool computed.
+median of its repetitions. If only aggregates are reported, it is the median that the tool computed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from aaco.profiler.histories.samples import NS, History, count, instant_ns, mapping, number, rows, text
-from aaco.tracelake.history import Key
+from aaco.profiler.histories.samples import NS, ImportedHistory, count, instant_ns, mapping, number, rows, text
+from aaco.tracelake.history.history import Key
 
 FORMAT = "google-benchmark"
 TIMES = ("real_time", "cpu_time")
@@ -18,15 +18,15 @@ RATES = {"items_per_second": "items/s", "bytes_per_second": "B/s"}
 
 
 def recognises(document: Any) -> bool:
-    """Whether a JSON document is of this form."""
+    """Return whether a JSON document has this format."""
     context = mapping(mapping(document).get("context"))
     return isinstance(mapping(document).get("benchmarks"), list) and "num_cpus" in context and "date" in context
 
 
-def parse(document: Any, digest: str) -> History:
-    """The samples of a document; `digest` tells the file from others."""
-    history, context = History(FORMAT), mapping(document["context"])
-    runs = _runs(document, history)
+def parse(document: Any, digest: str) -> ImportedHistory:
+    """Return the samples of a document; `digest` distinguishes the file from others."""
+    history, context = ImportedHistory(FORMAT), mapping(document["context"])
+    runs = _entries_by_benchmark(document, history)
     for name, entries in runs.items():
         for metric, unit, values in _metrics(entries):
             key = Key(name, metric, text(context.get("host_name")), "")
@@ -37,8 +37,8 @@ def parse(document: Any, digest: str) -> History:
     return history
 
 
-def _runs(document: Any, history: History) -> dict[str, list[dict[str, Any]]]:
-    """The entries of each benchmark: its repetitions or, where there are none, the median of them."""
+def _entries_by_benchmark(document: Any, history: ImportedHistory) -> dict[str, list[dict[str, Any]]]:
+    """Return the entries of each benchmark: its repetitions or, if there are none, their median."""
     measured: dict[str, list[dict[str, Any]]] = {}
     medians: dict[str, list[dict[str, Any]]] = {}
     for entry in map(mapping, rows(document["benchmarks"])):
@@ -53,13 +53,13 @@ def _runs(document: Any, history: History) -> dict[str, list[dict[str, Any]]]:
 
 
 def _metrics(entries: list[dict[str, Any]]) -> list[tuple[str, str, list[float]]]:
-    found = []
+    metrics = []
     for metric in TIMES:
         values = [value * NS[unit] for entry in entries if (unit := entry.get("time_unit", "ns")) in tuple(NS)
                   and (value := number(entry.get(metric))) is not None]
-        found.append((metric, "ns", values))
+        metrics.append((metric, "ns", values))
     for metric, unit in RATES.items():
         if any(metric in entry for entry in entries):
-            found.append((metric, unit, [value for entry in entries
-                                         if (value := number(entry.get(metric))) is not None]))
-    return found
+            metrics.append((metric, unit, [value for entry in entries
+                                           if (value := number(entry.get(metric))) is not None]))
+    return metrics

@@ -1,28 +1,28 @@
 """hyperfine's JSON: `hyperfine --export-json FILE COMMAND...`.
 
-Every run is a fresh process, so every time is a sample of its own. The file holds no date.
+Every run is a new process, so every time is a sample of its own. The file holds no date.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from aaco.profiler.histories.samples import History, mapping, rows, text
-from aaco.tracelake.history import Key
+from aaco.profiler.histories.samples import ImportedHistory, mapping, rows, text
+from aaco.tracelake.history.history import Key
 
 FORMAT = "hyperfine"
 
 
 def recognises(document: Any) -> bool:
-    """Whether a JSON document is of this form."""
-    found = mapping(document)
-    results = rows(found.get("results"))
+    """Return whether a JSON document has this format."""
+    fields = mapping(document)
+    results = rows(fields.get("results"))
     return bool(results) and all({"command", "mean", "median"} <= mapping(entry).keys() for entry in results)
 
 
-def parse(document: Any, digest: str) -> History:
-    """The samples of a document; `digest` tells the file from others."""
-    history = History(FORMAT)
+def parse(document: Any, digest: str) -> ImportedHistory:
+    """Return the samples of a document; `digest` distinguishes the file from others."""
+    history = ImportedHistory(FORMAT)
     for entry in map(mapping, rows(document["results"])):
         parameters = mapping(entry.get("parameters"))
         config = " ".join(f"{name}={value}" for name, value in sorted(parameters.items()))

@@ -1,4 +1,4 @@
-"""pytest-benchmark's JSON: `pytest --benchmark-json=FILE`, or what `--benchmark-autosave` keeps.
+"""pytest-benchmark's JSON: `pytest --benchmark-json=FILE`, or the files of `--benchmark-autosave`.
 
 All rounds run in one process: a file is one sample per test, the median of its rounds.
 """
@@ -7,31 +7,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from aaco.profiler.histories.samples import History, count, instant_ns, mapping, rows, text
-from aaco.tracelake.history import Key
+from aaco.profiler.histories.samples import ImportedHistory, count, instant_ns, mapping, rows, text
+from aaco.tracelake.history.history import Key
 
 FORMAT = "pytest-benchmark"
 
 
 def recognises(document: Any) -> bool:
-    """Whether a JSON document is of this form."""
-    found = mapping(document)
-    return isinstance(found.get("benchmarks"), list) and "machine_info" in found and "commit_info" in found
+    """Return whether a JSON document has this format."""
+    fields = mapping(document)
+    return isinstance(fields.get("benchmarks"), list) and "machine_info" in fields and "commit_info" in fields
 
 
-def parse(document: Any, digest: str) -> History:
-    """The samples of a document; `digest` tells the file from others."""
-    history, commit = History(FORMAT), mapping(document["commit_info"])
+def parse(document: Any, digest: str) -> ImportedHistory:
+    """Return the samples of a document; `digest` distinguishes the file from others."""
+    history, commit = ImportedHistory(FORMAT), mapping(document["commit_info"])
     machine = text(mapping(document["machine_info"]).get("node"))
     for entry in map(mapping, rows(document["benchmarks"])):
         stats = mapping(entry.get("stats"))
         key = Key(text(entry.get("fullname")) or text(entry.get("name")), "time", machine, "")
         history.add(key, f"{FORMAT}-{digest}", stats.get("median"), "s", time_ns=instant_ns(document.get("datetime")),
                     iterations=count(stats.get("rounds")) * count(stats.get("iterations")),
-                    commit=_known(commit.get("id"), "unversioned"), branch=_known(commit.get("branch"), "(unknown)"))
+                    commit=_none_if_unknown(commit.get("id"), "unversioned"),
+                    branch=_none_if_unknown(commit.get("branch"), "(unknown)"))
     return history
 
 
-def _known(value: Any, unknown: str) -> str | None:
-    found = text(value)
-    return found if found != unknown else None
+def _none_if_unknown(value: Any, unknown: str) -> str | None:
+    name = text(value)
+    return name if name != unknown else None

@@ -10,19 +10,19 @@ from typing import Literal, Protocol
 
 from aaco.core.errors import Missing, UsageError
 
-COUNTERS = "counters"  # questions that begin so list them, which takes a tool its time
+COUNTERS = "counters"  # questions that begin so list them, which is slow
 Kind = Literal["trace", "counters", "thread_trace", "pc_sampling", "compile"]
 Takes = Literal["command", "model", "python"]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a profiler is asked for, beside kernels, copies, host calls of HIP or CUDA and markers.
+    """The request to a profiler, in addition to kernels, copies, host calls of HIP or CUDA and markers.
 
-    counters: as the profiler names them. kernels: a regular expression; counters and thread traces of others are left
+    counters: the profiler's names. kernels: a regular expression; counters and thread traces of others are left
     out. hsa: host calls of HSA too, which are many. att, sampling: further options of a thread trace and of the
-    sampling of program counters, by their names without what they begin with (`target-cu`, `method`). together: of the
-    counters, those that one execution must count. region: count only between the marks that the program itself sets
+    sampling of program counters, by their names without their prefix (`target-cu`, `method`). together: groups of
+    counters that one execution must count. region: count only between the marks that the program itself sets
     (CUDA's cuProfilerStart and cuProfilerStop).
     """
 
@@ -39,25 +39,25 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Tool:
-    """A profiler as it is installed: what it says of its version, its options and its counters.
+    """A profiler as it is installed: its version, its options and its counters.
 
-    counters: by name the hardware block that counts it, or the expression it is computed by; None where the tool could
-    not list them. samplings: the ways in which the device can sample program counters, None where it does not say.
-    arch: of the first GPU, where it says that.
+    counters: by name the hardware block that counts it, or the expression it is computed by; None if the tool could
+    not list them. samplings: the device's methods of sampling program counters, None if the tool does not state them.
+    arch: of the first GPU, if the tool states it.
     """
 
     path: str
     version: str | None
     options: frozenset[str]
     formats: frozenset[str] = frozenset()
-    counters: Mapping[str, Counter] | None = None
+    counters: Mapping[str, ToolCounter] | None = None
     samplings: tuple[Sampling, ...] | None = None
     arch: str | None = None
 
 
 @dataclass(frozen=True)
-class Counter:
-    """A counter of the hardware, or a value that is computed from such."""
+class ToolCounter:
+    """A hardware counter, or a value that is computed from such."""
 
     block: str | None = None
     expression: str | None = None
@@ -65,7 +65,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Sampling:
-    """A way to sample program counters, and the intervals it takes, in its unit."""
+    """A method of sampling program counters, and its intervals, in its unit."""
 
     method: str
     unit: str
@@ -74,14 +74,14 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One execution of the program under the profiler, and the folder (relative) that its files go to.
+class ProfilerPass:
+    """One execution of the program under the profiler, and the (relative) folder of its files.
 
-    inputs: files that it reads, by name in that folder. prints: the file that its standard output is kept in, behind
-    what is there. tells: the file in which the profiler says what went wrong, if that is not an output. reads: the
-    files that matter, the first that is there; every capture in the folder if none is named. closed: files that only
-    the tool can read, so that what is secret in them cannot be withheld: they are not kept. after: what makes the
-    profiler's files readable once it has ended, one command line after the other.
+    inputs: files that it reads, by name in that folder. prints: the file to which its standard output is appended.
+    tells: the file of the profiler's error messages, if that is not an output. reads: the files that matter, the
+    first that exists; every capture in the folder if none is named. closed: files that only the tool can read, so
+    that secrets in them cannot be redacted: they are not kept. after: command lines, in order, that make the
+    profiler's files readable after it has ended.
     """
 
     kind: Kind
@@ -100,10 +100,10 @@ class Pass:
 class Launcher(Protocol):
     """A module of this package.
 
-    NAME: of the executable, and of --tool. VENDOR: whose devices it observes, as core/machine.py calls it. DOES: the
-    kinds of execution it can do. TAKES: what stands behind its own options; "python": it is no executable of its own,
-    and the command's Python is asked. INSTALL: what to do where it is missing. QUESTIONS: by name the arguments that
-    make it answer. REFUSALS: what it says when it may not or cannot, with what that means and what to do.
+    NAME: of the executable, and of --tool. VENDOR: of the devices it observes, as in core/machine.py. DOES: its
+    kinds of execution. TAKES: what follows its own options; "python": it is not an executable of its own, and the
+    command's Python answers. INSTALL: what to do if it is missing. QUESTIONS: by name the arguments of each question.
+    REFUSALS: its messages when it may not or cannot run, with their meaning and what to do.
     """
 
     NAME: str
@@ -115,19 +115,19 @@ class Launcher(Protocol):
     REFUSALS: Mapping[str, tuple[str, str]]
 
     def tool(self, path: str, answers: Mapping[str, str]) -> Tool:
-        """The tool by its answers to QUESTIONS (name -> arguments); a question it failed at is not in them."""
+        """Return the tool by its answers to QUESTIONS (name -> arguments), without those at which it failed."""
 
-    def passes(self, tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
-        """The executions it takes, each with its folder below `raw`. Raises Missing where the tool cannot do it."""
+    def passes(self, tool: Tool, request: Wanted, command: Sequence[str], raw: Path) -> list[ProfilerPass]:
+        """Return the executions, each with its folder below `raw`. Raise Missing if the tool cannot do one."""
 
 
 def options(help_text: str) -> frozenset[str]:
-    """Every option that a tool's help names."""
+    """Return every option that a tool's help names."""
     return frozenset(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", help_text))
 
 
-def known(tool: Tool, name: str, option: str) -> str:
-    """The option, if the tool has it. Raises Missing."""
+def require_option(tool: Tool, name: str, option: str) -> str:
+    """Return the option, if the tool has it. Raise Missing."""
     if option not in tool.options:
         version = f" {tool.version}" if tool.version else ""
         raise Missing(f"{name}{version} at {tool.path} does not know {option}",
@@ -135,11 +135,11 @@ def known(tool: Tool, name: str, option: str) -> str:
     return option
 
 
-def literal(path: Path, name: str, marks: str) -> Path:
-    """The path, if the profiler writes to just that. Raises UsageError where a character of `marks` stands in it, which
-    the profiler replaces (by a process id, a variable of the environment), so that nobody finds its files.
+def require_literal_path(path: Path, name: str, marks: str) -> Path:
+    """Return the path, if the profiler writes to exactly that. Raise UsageError if it has a character of `marks`, which
+    the profiler replaces (by a process id, a variable of the environment), so that its files would not be found.
     """
-    if found := "".join(mark for mark in marks if mark in str(path)):
-        raise UsageError(f"{name} cannot write to {str(path)!r}: it replaces what {' and '.join(found)} "
+    if replaced := "".join(mark for mark in marks if mark in str(path)):
+        raise UsageError(f"{name} cannot write to {str(path)!r}: it replaces what {' and '.join(replaced)} "
                          "mark in a path", f"--sessions-dir with a path that has none of {' '.join(marks)}")
     return path

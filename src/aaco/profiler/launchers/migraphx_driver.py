@@ -1,8 +1,9 @@
-"""migraphx-driver: what a model is compiled to, with the nodes each instruction computes, and how long each one takes.
+"""migraphx-driver: the compiled program of a model, with the nodes of each instruction, and the time of each
+instruction.
 
-Commands and options: AMDMIGraphX, docs/reference/driver-options and docs/dev/debug_symbols. Both print: `compile` the
-program with the names of the model's nodes (`--debug-symbols`, where it has that), `perf` its instructions with their
-times, one by one and waiting for each. One file keeps both, and the parser puts them together.
+Commands and options: AMDMIGraphX, docs/reference/driver-options and docs/dev/debug_symbols. `compile` prints the
+program with the names of the model's nodes (`--debug-symbols`, if it has that), `perf` its instructions with their
+times, one by one and waiting for each. One file keeps both, and the parser joins them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aaco.profiler.launchers import Kind, Pass, Takes, Tool, Wanted, known, options
+from aaco.profiler.launchers import Kind, ProfilerPass, Takes, Tool, Wanted, options, require_option
 
 NAME, VENDOR = "migraphx-driver", "AMD"
 DOES: frozenset[Kind] = frozenset({"trace", "compile"})
@@ -25,14 +26,16 @@ _VERSION = re.compile(r"MIGraphX Version:\s*([\w.-]+)")
 
 
 def tool(path: str, answers: Mapping[str, str]) -> Tool:
-    """The driver by its version and the help of its commands."""
+    """Return the driver by its version and the help of its commands."""
     version = _VERSION.search(answers.get("version", ""))
     named = options(answers.get("help", "")) | (options(answers.get("compile", "")) & {SYMBOLS})
     return Tool(path, version[1] if version else None, named)
 
 
-def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
-    """The program, and then its times. command: the model, and options of the driver for it."""
+def passes(tool: Tool, request: Wanted, command: Sequence[str], raw: Path) -> list[ProfilerPass]:
+    """Return the passes for the program, and then for its times. command: the model, and options of the driver for it.
+    """
     symbols = [SYMBOLS] if SYMBOLS in tool.options else []
-    return [Pass("compile", FOLDER, (tool.path, "compile", *symbols, *command), prints=PRINTED),
-            Pass("trace", FOLDER, (tool.path, "perf", known(tool, NAME, "--detailed"), *command), prints=PRINTED)]
+    return [ProfilerPass("compile", FOLDER, (tool.path, "compile", *symbols, *command), prints=PRINTED),
+            ProfilerPass("trace", FOLDER, (tool.path, "perf", require_option(tool, NAME, "--detailed"), *command),
+                         prints=PRINTED)]

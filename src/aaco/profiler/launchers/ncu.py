@@ -1,9 +1,10 @@
 """Nsight Compute: counters of every kernel, as the raw page of its CSV.
 
-Options: `ncu --help`, 2022 to 2025. It holds the clock at its base and empties caches unless told otherwise: the clock
-is left as it is, so that counts are those of the program as it runs. A kernel is replayed until all counters are had
-(--replay-mode kernel, --graph-profiling node): its duration is one under the profiler, and the time of other kernels is
-worth nothing, so a trace tells the times. Asking for one suffix gives others too; the parser keeps full names.
+Options: `ncu --help`, 2022 to 2025. It fixes the clock at its base and empties caches unless told otherwise: here the
+clock is left alone, so that counts are those of the program as it runs. A kernel is replayed until all counters are
+collected (--replay-mode kernel, --graph-profiling node): its duration is one under the profiler, and the times of other
+kernels mean nothing, so a trace measures times. A request for one suffix returns others too; the parser keeps full
+names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from pathlib import Path
 
 from aaco.core.errors import Missing, UsageError
 from aaco.core.near import meant
-from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Takes, Tool, Wanted, known, literal, options
+from aaco.profiler.launchers import (
+    COUNTERS,
+    Kind,
+    ProfilerPass,
+    Takes,
+    Tool,
+    ToolCounter,
+    Wanted,
+    options,
+    require_literal_path,
+    require_option,
+)
 
 NAME, VENDOR = "ncu", "NVIDIA"
 DOES: frozenset[Kind] = frozenset({"counters"})
@@ -40,44 +52,44 @@ _NAME = re.compile(r"(?:\w+\.)*\w+__\w+(?:\.[a-z_]+)*", re.ASCII)
 
 
 def tool(path: str, answers: Mapping[str, str]) -> Tool:
-    """ncu by its version, its help and the metrics of the chips of this machine."""
+    """Return ncu by its version, its help and the metrics of the chips of this machine."""
     version = _VERSION.search(answers.get("version", ""))
-    listed = {name: Counter() for name in _LISTED.findall(answers.get(COUNTERS, ""))}
+    listed = {name: ToolCounter() for name in _LISTED.findall(answers.get(COUNTERS, ""))}
     return Tool(path, version[1] if version else None, options(answers.get("help", "")), counters=listed or None)
 
 
-def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
-    """One execution for all counters: ncu replays each kernel as often as they take.
+def passes(tool: Tool, request: Wanted, command: Sequence[str], raw: Path) -> list[ProfilerPass]:
+    """Return one execution for all counters: ncu replays each kernel as often as they need.
 
-    Raises UsageError for a name that is none, Missing for a metric that the chip does not have.
+    Raise UsageError for an invalid name, Missing for a metric that the chip does not have.
     """
-    for name in wanted.counters:
-        _check(tool, name)
-    asked = [word for option, value in ASKED.items() for word in (known(tool, NAME, option), value)]
-    asked += [word for option, value in WHERE_KNOWN.items() if option in tool.options for word in (option, value)]
-    asked += [known(tool, NAME, "--kernel-name"), f"regex:{wanted.kernels}"] if wanted.kernels else []
-    asked += [known(tool, NAME, "--profile-from-start"), "off"] if wanted.region else []
+    for name in request.counters:
+        _check_metric(tool, name)
+    arguments = [word for option, value in ASKED.items() for word in (require_option(tool, NAME, option), value)]
+    arguments += [word for option, value in WHERE_KNOWN.items() if option in tool.options for word in (option, value)]
+    arguments += [require_option(tool, NAME, "--kernel-name"), f"regex:{request.kernels}"] if request.kernels else []
+    arguments += [require_option(tool, NAME, "--profile-from-start"), "off"] if request.region else []
     folder = "counters-01"
-    argv = (tool.path, known(tool, NAME, "--csv"), *asked, known(tool, NAME, "--metrics"),
-            ",".join(dict.fromkeys([*wanted.counters, DURATION])), known(tool, NAME, "--log-file"),
-            str(literal(raw, NAME, MACROS) / folder / TABLE), *command)
-    return [Pass("counters", folder, argv, counters=tuple(wanted.counters), tells=TABLE)]
+    argv = (tool.path, require_option(tool, NAME, "--csv"), *arguments, require_option(tool, NAME, "--metrics"),
+            ",".join(dict.fromkeys([*request.counters, DURATION])), require_option(tool, NAME, "--log-file"),
+            str(require_literal_path(raw, NAME, MACROS) / folder / TABLE), *command)
+    return [ProfilerPass("counters", folder, argv, counters=tuple(request.counters), tells=TABLE)]
 
 
 def had(tool: Tool, names: Sequence[str]) -> tuple[str, ...]:
-    """Of these metrics those that the chip has; all of them where the tool could not say."""
-    return tuple(name for name in names if tool.counters is None or _base(tool.counters, name))
+    """Return those of these metrics that the chip has; all of them if the tool could not list them."""
+    return tuple(name for name in names if tool.counters is None or _is_listed(tool.counters, name))
 
 
-def _check(tool: Tool, name: str) -> None:
+def _check_metric(tool: Tool, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name of a metric", "as ncu names them: dram__bytes_read.sum")
-    if tool.counters is not None and not _base(tool.counters, name):
+    if tool.counters is not None and not _is_listed(tool.counters, name):
         raise Missing(f"this GPU has no metric {name}{meant(name.partition('.')[0], tool.counters)}",
                       "ncu --query-metrics  # lists those it has, to which .sum, .avg, .min or .max is added")
 
 
-def _base(listed: Mapping[str, Counter], name: str) -> bool:
-    """Whether the name is a listed one, with suffixes or without."""
+def _is_listed(listed: Mapping[str, ToolCounter], name: str) -> bool:
+    """Return whether the name is a listed one, with suffixes or without."""
     parts = name.split(".")
     return any(".".join(parts[:count]) in listed for count in range(1, len(parts) + 1))

@@ -1,8 +1,8 @@
 """rocprof (v1), of ROCm before 7: traces of HIP, HSA and rocTX, and counters of a file of `pmc` lines.
 
 Options: ROCm/rocprofiler, bin/rpl_run.sh. Its help and its lists end with exit code 1. It puts the command line into
-double quotes and hands it to a shell: what that would change is refused. A trace is written as a database and, once
-more, as JSON; the database is read.
+double quotes and passes it to a shell: a command that the shell would change is refused. A trace is written as a
+database and, again, as JSON; the database is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aaco.core.errors import UsageError
-from aaco.profiler.launchers import COUNTERS, Counter, Kind, Pass, Takes, Tool, Wanted, known, options
+from aaco.profiler.launchers import (
+    COUNTERS,
+    Kind,
+    ProfilerPass,
+    Takes,
+    Tool,
+    ToolCounter,
+    Wanted,
+    options,
+    require_option,
+)
 from aaco.profiler.launchers.counter_passes import plan
 
 NAME, VENDOR = "rocprof", "AMD"
@@ -32,16 +42,18 @@ _DERIVED = re.compile(r"^\s*gpu-agent\d+ : (\w+) :.*\n\s+\1 = (.+)$", re.MULTILI
 
 
 def tool(path: str, answers: Mapping[str, str]) -> Tool:
-    """rocprof by its version, help and lists of counters."""
+    """Return rocprof by its version, help and lists of counters."""
     version = _VERSION.search(answers.get("version", ""))
     basic, derived = answers.get(COUNTERS, ""), answers.get(f"{COUNTERS} derived", "")
-    listed = {name: Counter(expression=expression) for name, expression in _DERIVED.findall(derived)}
-    listed |= {name: Counter(block=block) for name, block in _BASIC.findall(basic)}
+    listed = {name: ToolCounter(expression=expression) for name, expression in _DERIVED.findall(derived)}
+    listed |= {name: ToolCounter(block=block) for name, block in _BASIC.findall(basic)}
     return Tool(path, version[1] if version else None, options(answers.get("help", "")), counters=listed or None)
 
 
-def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> list[Pass]:
-    """A trace, then an execution per group of counters. Raises UsageError for a command its shell would change."""
+def passes(tool: Tool, request: Wanted, command: Sequence[str], raw: Path) -> list[ProfilerPass]:
+    """Return a trace, then an execution per group of counters. Raise UsageError for a command that its shell would
+    change.
+    """
     for word in command:
         if _CHANGED.search(word):
             raise UsageError(f"rocprof hands the command to a shell, which would change {word!r}",
@@ -49,26 +61,27 @@ def passes(tool: Tool, wanted: Wanted, command: Sequence[str], raw: Path) -> lis
     if re.search(r"\s", str(raw)) or _CHANGED.search(str(raw)):
         raise UsageError(f"rocprof cannot write to {str(raw)!r}: its script splits that into words",
                          "--sessions-dir with a path of letters and digits")
-    some = [known(tool, NAME, "--hip-trace"), known(tool, NAME, "--roctx-trace")]
-    some += [known(tool, NAME, "--hsa-trace")] if wanted.hsa else []
-    made = [_pass(tool, "trace", "trace", some, command, raw)]
-    for number, group in enumerate(plan(wanted.counters, tool.counters, wanted.together), 1):
+    trace_options = [require_option(tool, NAME, "--hip-trace"), require_option(tool, NAME, "--roctx-trace")]
+    trace_options += [require_option(tool, NAME, "--hsa-trace")] if request.hsa else []
+    passes = [_build_pass(tool, "trace", "trace", trace_options, command, raw)]
+    for number, group in enumerate(plan(request.counters, tool.counters, request.together), 1):
         folder = f"counters-{number:02d}"
-        asked = [known(tool, NAME, "-i"), str(raw / folder / INPUT)]
-        made.append(_pass(tool, "counters", folder, asked, command, raw, group, {INPUT: _input(group, wanted.kernels)}))
-    return made
+        arguments = [require_option(tool, NAME, "-i"), str(raw / folder / INPUT)]
+        passes.append(_build_pass(tool, "counters", folder, arguments, command, raw, group,
+                                  {INPUT: _write_input(group, request.kernels)}))
+    return passes
 
 
-def _input(group: Sequence[str], kernels: str | None) -> str:
+def _write_input(group: Sequence[str], kernels: str | None) -> str:
     if kernels and not re.fullmatch(r"[\w ]+", kernels, re.ASCII):
         raise UsageError(f"--kernels {kernels}: rocprof takes parts of names, and no expressions",
                          "--kernels gemm, or use rocprofv3")
     return f"pmc : {' '.join(group)}\n" + (f"kernel: {kernels}\n" if kernels else "")
 
 
-def _pass(tool: Tool, kind: Kind, folder: str, asked: Sequence[str], command: Sequence[str], raw: Path,
-          counters: tuple[str, ...] = (), inputs: Mapping[str, str] | None = None) -> Pass:
-    """What it works with lies below the session, and goes when it is done (-t)."""
-    argv = (tool.path, *asked, known(tool, NAME, "--timestamp"), "on", known(tool, NAME, "-t"),
-            str(raw / folder / "work"), known(tool, NAME, "-o"), str(raw / folder / TABLE), *command)
-    return Pass(kind, folder, argv, counters=counters, inputs=inputs or {}, reads=(DATABASE, TABLE))
+def _build_pass(tool: Tool, kind: Kind, folder: str, arguments: Sequence[str], command: Sequence[str], raw: Path,
+                counters: tuple[str, ...] = (), inputs: Mapping[str, str] | None = None) -> ProfilerPass:
+    """Return a pass. Its temporary files are below the session, and are removed at its end (-t)."""
+    argv = (tool.path, *arguments, require_option(tool, NAME, "--timestamp"), "on", require_option(tool, NAME, "-t"),
+            str(raw / folder / "work"), require_option(tool, NAME, "-o"), str(raw / folder / TABLE), *command)
+    return ProfilerPass(kind, folder, argv, counters=counters, inputs=inputs or {}, reads=(DATABASE, TABLE))

@@ -21,7 +21,7 @@ from aaco.runner.zoo import bert, builder, gpt2, llama, mobilenet, resnet
 GENERATOR = 1
 SYNTHETIC = "aaco.synthetic_weights"
 
-RECIPES: dict[str, Callable[[], builder.Graph]] = {
+RECIPES: dict[str, Callable[[], builder.GraphBuilder]] = {
     "resnet18": resnet.resnet18,
     "resnet50": resnet.resnet50,
     "mobilenet-v2": mobilenet.mobilenet_v2,
@@ -35,17 +35,17 @@ ALIASES = {"mobilenet": "mobilenet-v2", "mobilenet_v2": "mobilenet-v2", "bert": 
 
 
 def recipe_name(name: str) -> str | None:
-    """The recipe of this name or alias, or None."""
+    """Return the recipe of this name or alias, or None."""
     name = ALIASES.get(name, name)
     return name if name in RECIPES else None
 
 
 def build(name: str, cache: Path, seed: int = 0) -> Path:
-    """The .onnx file of a recipe, built under `cache` the first time: <cache>/<name>-<digest>.onnx.
+    """Return the .onnx file of a recipe, built under `cache` the first time: <cache>/<name>-<digest>.onnx.
 
     The digest is over the graph, the laws of its weights, the seed and the generator's version. Weights are inside the
-    file. Two processes may build at once: each writes its own temporary file and the last rename wins. Raises
-    ModelError for an unknown recipe and StorageError when the disk refuses (nothing is left behind).
+    file. Two processes may build at once: each writes its own temporary file and the last rename wins. Raise ModelError
+    for an unknown recipe and StorageError if the disk refuses (nothing is left on it).
     """
     recipe = recipe_name(name)
     if recipe is None:
@@ -59,7 +59,7 @@ def build(name: str, cache: Path, seed: int = 0) -> Path:
     return path
 
 
-def _store(path: Path, graph: builder.Graph, seed: int, metadata: dict[str, str]) -> None:
+def _store(path: Path, graph: builder.GraphBuilder, seed: int, metadata: dict[str, str]) -> None:
     try:
         write_atomically(path, lambda file: builder.write(graph, seed, metadata, file))
     except StorageError as error:
@@ -68,7 +68,7 @@ def _store(path: Path, graph: builder.Graph, seed: int, metadata: dict[str, str]
         raise StorageError(error.what, fix) from error
 
 
-def _digest(graph: builder.Graph, metadata: dict[str, str]) -> str:
-    """Twelve hex digits that change with anything the file would hold."""
+def _digest(graph: builder.GraphBuilder, metadata: dict[str, str]) -> str:
+    """Return twelve hex digits that change with anything the file would hold."""
     content = graph.skeleton(metadata).SerializeToString(deterministic=True) + repr(graph.weights).encode()
     return hashlib.sha256(content).hexdigest()[:12]

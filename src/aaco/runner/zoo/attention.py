@@ -1,18 +1,18 @@
-"""What the transformer recipes share: heads, masks as additive biases, attention over a key-value cache."""
+"""The common parts of the transformer recipes: heads, masks as additive biases, attention over a key-value cache."""
 
 from __future__ import annotations
 
-from aaco.runner.zoo.builder import HIDDEN, INT64, Graph
+from aaco.runner.zoo.builder import HIDDEN, INT64, GraphBuilder
 
 
-def heads(graph: Graph, x: str, count: int, width: int, name: str) -> str:
-    """[batch, sequence, count * width] -> [batch, count, sequence, width]."""
+def heads(graph: GraphBuilder, x: str, count: int, width: int, name: str) -> str:
+    """Return [batch, sequence, count * width] as [batch, count, sequence, width]."""
     x = graph.op("Reshape", x, graph.ints(0, 0, count, width), name=f"{name}/Reshape")
     return graph.op("Transpose", x, name=f"{name}/Transpose", perm=[0, 2, 1, 3])
 
 
-def attend(graph: Graph, q: str, k: str, v: str, bias: str, width: int, name: str, batch_axes: int = 2) -> str:
-    """softmax(q k' / sqrt(width) + bias) v over the last two axes, behind `batch_axes` leading ones."""
+def attend(graph: GraphBuilder, q: str, k: str, v: str, bias: str, width: int, name: str, batch_axes: int = 2) -> str:
+    """Return softmax(q k' / sqrt(width) + bias) v over the last two axes, after `batch_axes` leading ones."""
     swapped = [*range(batch_axes), batch_axes + 1, batch_axes]
     k = graph.op("Transpose", k, name=f"{name}/Transpose_k", perm=swapped)
     scores = graph.op("MatMul", q, k, name=f"{name}/MatMul_qk")
@@ -21,14 +21,14 @@ def attend(graph: Graph, q: str, k: str, v: str, bias: str, width: int, name: st
     return graph.op("MatMul", graph.op("Softmax", scores, name=f"{name}/Softmax", axis=-1), v, name=f"{name}/MatMul_v")
 
 
-def merge(graph: Graph, x: str, count: int, width: int, name: str) -> str:
-    """[batch, count, sequence, width] -> [batch, sequence, count * width]."""
+def merge(graph: GraphBuilder, x: str, count: int, width: int, name: str) -> str:
+    """Return [batch, count, sequence, width] as [batch, sequence, count * width]."""
     x = graph.op("Transpose", x, name=f"{name}/Transpose_out", perm=[0, 2, 1, 3])
     return graph.op("Reshape", x, graph.ints(0, 0, count * width), name=f"{name}/Reshape_out")
 
 
-def decoder_inputs(graph: Graph) -> str:
-    """Declare input_ids, attention_mask and position_ids; returns the causal bias [batch, 1, sequence, total].
+def decoder_inputs(graph: GraphBuilder) -> str:
+    """Declare input_ids, attention_mask and position_ids; return the causal bias [batch, 1, sequence, total].
 
     Key j is visible to query i (at position past + i, past = total - sequence) when j <= past + i and the attention
     mask has a 1 at j.
@@ -37,11 +37,11 @@ def decoder_inputs(graph: Graph) -> str:
     mask = graph.input("attention_mask", ["batch", "total_sequence"], INT64)
     graph.input("position_ids", ["batch", "sequence"], INT64)
     sequence, total = _length(graph, ids, "mask/sequence"), _length(graph, mask, "mask/total")
-    zero, one = graph.integer(0), graph.integer(1)
+    zero, unit = graph.integer(0), graph.integer(1)
     past = graph.op("Sub", total, sequence, name="mask/Sub")
-    queries = graph.op("Range", past, total, one, name="mask/Range_queries")
+    queries = graph.op("Range", past, total, unit, name="mask/Range_queries")
     queries = graph.op("Unsqueeze", queries, graph.ints(1), name="mask/Unsqueeze_queries")
-    keys = graph.op("Range", zero, total, one, name="mask/Range_keys")
+    keys = graph.op("Range", zero, total, unit, name="mask/Range_keys")
     causal = graph.op("LessOrEqual", keys, queries, name="mask/LessOrEqual")
     kept = graph.op("Cast", mask, name="mask/Cast", to=9)  # TensorProto.BOOL
     kept = graph.op("Unsqueeze", kept, graph.ints(1, 2), name="mask/Unsqueeze")
@@ -49,7 +49,7 @@ def decoder_inputs(graph: Graph) -> str:
     return graph.op("Where", visible, graph.number(0.0), graph.number(HIDDEN), name="mask/Where")
 
 
-def cached(graph: Graph, k: str, v: str, count: int, width: int, layer: int) -> tuple[str, str]:
+def cached(graph: GraphBuilder, k: str, v: str, count: int, width: int, layer: int) -> tuple[str, str]:
     """Append the new keys and values to the cache: past_key_values.<layer>.* in, present.<layer>.* out."""
     grown = []
     for part, new in (("key", k), ("value", v)):
@@ -61,7 +61,7 @@ def cached(graph: Graph, k: str, v: str, count: int, width: int, layer: int) -> 
     return grown[0], grown[1]
 
 
-def _length(graph: Graph, x: str, name: str) -> str:
-    """The size of axis 1, as a scalar."""
+def _length(graph: GraphBuilder, x: str, name: str) -> str:
+    """Return the size of axis 1, as a scalar."""
     shape = graph.op("Shape", x, name=f"{name}/Shape")
     return graph.op("Gather", shape, graph.integer(1), name=f"{name}/Gather", axis=0)

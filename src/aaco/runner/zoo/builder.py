@@ -36,11 +36,11 @@ class Weight:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     def draw(self, seed: int) -> NDArray[np.float32]:
-        """The values: they depend on the seed and this weight's name, not on the weights around it."""
+        """Return the values: they depend on the seed and this weight's name, not on the weights around it."""
         if not self.std:
             return np.full(self.shape, self.mean, np.float32)
         values = np.random.default_rng([seed, *self.name.encode()]).standard_normal(self.shape, dtype=np.float32)
@@ -50,7 +50,7 @@ class Weight:
 
 
 @dataclass
-class Graph:
+class GraphBuilder:
     """A graph under construction. Tensors are named by strings; each method returns the tensor it adds."""
 
     name: str
@@ -70,25 +70,25 @@ class Graph:
         self.outputs.append(helper.make_tensor_value_info(name, dtype, shape))
 
     def weight(self, name: str, *shape: int, std: float, mean: float = 0.0) -> str:
-        """A weight drawn from N(mean, std**2)."""
+        """Add a weight drawn from N(mean, std**2)."""
         self.weights.append(Weight(name, shape, std, mean))
         return name
 
     def constant(self, name: str, values: NDArray[Any]) -> str:
-        """A small constant kept with the graph; the same name twice is the same constant."""
+        """Add a small constant kept with the graph; the same name twice is the same constant."""
         self.constants[name] = numpy_helper.from_array(values, name)
         return name
 
     def ints(self, *values: int) -> str:
-        """A vector of int64: axes, shapes, bounds."""
+        """Add a vector of int64: axes, shapes, bounds."""
         return self.constant("ints/" + "_".join(map(str, values)), np.array(values, np.int64))
 
     def number(self, value: float) -> str:
-        """A float32 scalar."""
+        """Add a float32 scalar."""
         return self.constant(f"number/{value:.9g}", np.array(value, np.float32))
 
     def integer(self, value: int) -> str:
-        """An int64 scalar."""
+        """Add an int64 scalar."""
         return self.constant(f"integer/{value}", np.array(value, np.int64))
 
     def op(self, kind: str, *inputs: str, name: str, out: str = "", **attributes: Any) -> str:
@@ -104,7 +104,7 @@ class Graph:
         return outs
 
     def linear(self, x: str, width: int, out_width: int, name: str, bias: bool = True, out: str = "") -> str:
-        """x @ W (+ b), with W scaled so that the output has the variance of the input."""
+        """Add x @ W (+ b), with W scaled so that the output has the variance of the input."""
         weight = self.weight(f"{name}.weight", width, out_width, std=width**-0.5)
         if not bias:
             return self.op("MatMul", x, weight, name=f"{name}/MatMul", out=out)
@@ -112,14 +112,14 @@ class Graph:
         return self.op("Add", product, self.weight(f"{name}.bias", out_width, std=0.02), name=f"{name}/Add", out=out)
 
     def layer_norm(self, x: str, width: int, name: str, epsilon: float, out: str = "") -> str:
-        """LayerNormalization over the last axis."""
+        """Add LayerNormalization over the last axis."""
         scale = self.weight(f"{name}.weight", width, std=0.02, mean=1.0)
         bias = self.weight(f"{name}.bias", width, std=0.02)
         return self.op("LayerNormalization", x, scale, bias, name=f"{name}/LayerNormalization", out=out, axis=-1,
                        epsilon=epsilon)
 
     def skeleton(self, metadata: Mapping[str, str], weights_as_inputs: bool = False) -> onnx.ModelProto:
-        """The model without its weights, or with each weight declared as an input so that it can be checked."""
+        """Return the model without its weights, or with each weight declared as an input so that it can be checked."""
         declared = [helper.make_tensor_value_info(weight.name, FLOAT, weight.shape) for weight in self.weights]
         inputs = self.inputs + (declared if weights_as_inputs else [])
         graph = helper.make_graph(self.nodes, self.name, inputs, self.outputs, list(self.constants.values()))
@@ -129,7 +129,7 @@ class Graph:
         return model
 
 
-def write(graph: Graph, seed: int, metadata: Mapping[str, str], file: IO[bytes]) -> None:
+def write(graph: GraphBuilder, seed: int, metadata: Mapping[str, str], file: IO[bytes]) -> None:
     """Write the model, drawing one weight at a time, so that memory holds the largest weight and not the model.
 
     A serialised message is its fields one after the other, in any order, each with its length in front
@@ -150,17 +150,17 @@ def write(graph: Graph, seed: int, metadata: Mapping[str, str], file: IO[bytes])
 
 
 def _tensor_head(weight: Weight) -> bytes:
-    """A TensorProto up to where its raw bytes begin."""
+    """Return a TensorProto up to its raw bytes."""
     head: bytes = TensorProto(name=weight.name, dims=weight.shape, data_type=FLOAT).SerializeToString()
     return head + _length_prefix(TensorProto.RAW_DATA_FIELD_NUMBER, 4 * weight.size)
 
 
 def _length_prefix(field_number: int, length: int) -> bytes:
-    """Tag (wire type 2, length-delimited) and length of a protobuf field."""
-    return _varint(field_number << 3 | 2) + _varint(length)
+    """Return tag (wire type 2, length-delimited) and length of a protobuf field."""
+    return _encode_varint(field_number << 3 | 2) + _encode_varint(length)
 
 
-def _varint(value: int) -> bytes:
-    """Seven bits a byte, low bits first, the top bit set on all but the last."""
+def _encode_varint(value: int) -> bytes:
+    """Return seven bits a byte, low bits first, the top bit set on all but the last."""
     groups = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
     return bytes([group | 0x80 for group in groups[:-1]] + groups[-1:])

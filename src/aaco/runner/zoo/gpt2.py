@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aaco.runner.zoo.attention import attend, cached, decoder_inputs, heads, merge
-from aaco.runner.zoo.builder import Graph
+from aaco.runner.zoo.builder import GraphBuilder
 
 EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
-class Size:
+class Gpt2Size:
     """The numbers of a GPT-2 configuration; the feed-forward layer is four times as wide."""
 
     layers: int
@@ -21,18 +21,18 @@ class Size:
     positions: int = 1024
 
 
-def gpt2() -> Graph:
-    """GPT-2 small: 12 layers of 768, 124,439,808 parameters."""
-    return _gpt2("gpt2", Size(layers=12, width=768, heads=12, vocabulary=50257))
+def gpt2() -> GraphBuilder:
+    """Return GPT-2 small: 12 layers of 768, 124,439,808 parameters."""
+    return _gpt2("gpt2", Gpt2Size(layers=12, width=768, heads=12, vocabulary=50257))
 
 
-def gpt2_tiny() -> Graph:
-    """A GPT-2 of 2 layers of 128 for demonstrations and tests: 1.1 million parameters."""
-    return _gpt2("gpt2-tiny", Size(layers=2, width=128, heads=4, vocabulary=4096))
+def gpt2_tiny() -> GraphBuilder:
+    """Return a GPT-2 of 2 layers of 128 for demonstrations and tests: 1.1 million parameters."""
+    return _gpt2("gpt2-tiny", Gpt2Size(layers=2, width=128, heads=4, vocabulary=4096))
 
 
-def _gpt2(name: str, size: Size) -> Graph:
-    graph = Graph(name)
+def _gpt2(name: str, size: Gpt2Size) -> GraphBuilder:
+    graph = GraphBuilder(name)
     graph.output("logits", ["batch", "sequence", size.vocabulary])
     bias = decoder_inputs(graph)
     words = graph.weight("wte.weight", size.vocabulary, size.width, std=0.02)
@@ -48,7 +48,7 @@ def _gpt2(name: str, size: Size) -> Graph:
     return graph
 
 
-def _layer(graph: Graph, x: str, bias: str, size: Size, layer: int) -> str:
+def _layer(graph: GraphBuilder, x: str, bias: str, size: Gpt2Size, layer: int) -> str:
     name = f"layer{layer}"
     y = _attention(graph, graph.layer_norm(x, size.width, f"{name}.ln_1", EPSILON), bias, size, layer)
     x = graph.op("Add", x, y, name=f"{name}.attn/Add_residual")
@@ -58,18 +58,18 @@ def _layer(graph: Graph, x: str, bias: str, size: Size, layer: int) -> str:
     return graph.op("Add", x, y, name=f"{name}.mlp/Add_residual")
 
 
-def _attention(graph: Graph, x: str, bias: str, size: Size, layer: int) -> str:
-    each, name = size.width // size.heads, f"layer{layer}.attn"
+def _attention(graph: GraphBuilder, x: str, bias: str, size: Gpt2Size, layer: int) -> str:
+    head_width, name = size.width // size.heads, f"layer{layer}.attn"
     parts = graph.split(graph.linear(x, size.width, 3 * size.width, f"{name}.c_attn"), 3, f"{name}/Split")
-    q, k, v = (heads(graph, part, size.heads, each, f"{name}.{letter}") for letter, part in zip("qkv", parts,
+    q, k, v = (heads(graph, part, size.heads, head_width, f"{name}.{letter}") for letter, part in zip("qkv", parts,
                                                                                            strict=True))
-    k, v = cached(graph, k, v, size.heads, each, layer)
-    y = merge(graph, attend(graph, q, k, v, bias, each, name), size.heads, each, name)
+    k, v = cached(graph, k, v, size.heads, head_width, layer)
+    y = merge(graph, attend(graph, q, k, v, bias, head_width, name), size.heads, head_width, name)
     return graph.linear(y, size.width, size.width, f"{name}.c_proj")
 
 
-def _gelu(graph: Graph, x: str, name: str) -> str:
-    """GPT-2's approximation: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x**3)))."""
+def _gelu(graph: GraphBuilder, x: str, name: str) -> str:
+    """Return GPT-2's approximation: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x**3)))."""
     y = graph.op("Pow", x, graph.number(3.0), name=f"{name}/Pow")
     y = graph.op("Mul", y, graph.number(0.044715), name=f"{name}/Mul_cubic")
     y = graph.op("Add", x, y, name=f"{name}/Add_cubic")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from aaco.runner.zoo.builder import Graph
+from aaco.runner.zoo.builder import GraphBuilder
 from aaco.runner.zoo.resnet import classifier, convolution
 
 # Table 2 of the paper: expansion, output channels, blocks, stride of the first block.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
-def mobilenet_v2() -> Graph:
-    """MobileNetV2 at width 1.0: 3,504,872 parameters, 301 MMAC at 224 x 224."""
-    graph = Graph("mobilenet-v2")
+def mobilenet_v2() -> GraphBuilder:
+    """Return MobileNetV2 at width 1.0: 3,504,872 parameters, 301 MMAC at 224 x 224."""
+    graph = GraphBuilder("mobilenet-v2")
     x = graph.input("input", ["batch", 3, 224, 224])
     x = _relu6(graph, convolution(graph, x, (3, 32), 3, "stem", stride=2), "stem")
     channels = 32
@@ -25,7 +25,8 @@ def mobilenet_v2() -> Graph:
     return graph
 
 
-def _inverted_residual(graph: Graph, x: str, channels: tuple[int, int], expansion: int, stride: int, name: str) -> str:
+def _inverted_residual(graph: GraphBuilder, x: str, channels: tuple[int, int], expansion: int, stride: int,
+                       name: str) -> str:
     inward, outward = channels
     wide = inward * expansion
     y = x
@@ -36,5 +37,5 @@ def _inverted_residual(graph: Graph, x: str, channels: tuple[int, int], expansio
     return graph.op("Add", x, y, name=f"{name}/Add") if stride == 1 and inward == outward else y
 
 
-def _relu6(graph: Graph, x: str, name: str) -> str:
+def _relu6(graph: GraphBuilder, x: str, name: str) -> str:
     return graph.op("Clip", x, graph.number(0.0), graph.number(6.0), name=f"{name}/Clip")

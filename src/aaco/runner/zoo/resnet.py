@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from aaco.runner.zoo.builder import Graph
+from aaco.runner.zoo.builder import GraphBuilder
 
 STAGES_18 = (2, 2, 2, 2)
 STAGES_50 = (3, 4, 6, 3)
@@ -16,19 +16,21 @@ STAGES_50 = (3, 4, 6, 3)
 RESIDUAL_SCALE = 0.2
 
 
-def resnet18() -> Graph:
-    """ResNet-18: 11,689,512 parameters."""
+def resnet18() -> GraphBuilder:
+    """Return ResNet-18: 11,689,512 parameters."""
     return _resnet("resnet18", STAGES_18, bottleneck=False)
 
 
-def resnet50() -> Graph:
-    """ResNet-50: 25,557,032 parameters."""
+def resnet50() -> GraphBuilder:
+    """Return ResNet-50: 25,557,032 parameters."""
     return _resnet("resnet50", STAGES_50, bottleneck=True)
 
 
-def convolution(graph: Graph, x: str, channels: tuple[int, int], kernel: int, name: str, *, stride: int = 1,
+def convolution(graph: GraphBuilder, x: str, channels: tuple[int, int], kernel: int, name: str, *, stride: int = 1,
                 groups: int = 1, scale: float = 1.0) -> str:
-    """Conv without bias, then BatchNormalization; weights after He et al. 2015, `scale` is the normalisation's mean."""
+    """Add Conv without bias, then BatchNormalization; weights after He et al. 2015, `scale` is the normalisation's
+    mean.
+    """
     inward, outward = channels
     fan_in = inward // groups * kernel * kernel
     weight = graph.weight(f"{name}.weight", outward, inward // groups, kernel, kernel, std=math.sqrt(2 / fan_in))
@@ -41,8 +43,8 @@ def convolution(graph: Graph, x: str, channels: tuple[int, int], kernel: int, na
     return graph.op("BatchNormalization", x, gamma, beta, mean, variance, name=f"{name}/BatchNormalization")
 
 
-def classifier(graph: Graph, x: str, width: int, classes: int = 1000) -> None:
-    """Global average pooling and a fully connected layer to the output `logits`."""
+def classifier(graph: GraphBuilder, x: str, width: int, classes: int = 1000) -> None:
+    """Add global average pooling and a fully connected layer to the output `logits`."""
     x = graph.op("GlobalAveragePool", x, name="pool/GlobalAveragePool")
     x = graph.op("Flatten", x, name="pool/Flatten")
     weight = graph.weight("fc.weight", classes, width, std=width**-0.5)
@@ -51,8 +53,8 @@ def classifier(graph: Graph, x: str, width: int, classes: int = 1000) -> None:
     graph.output("logits", ["batch", classes])
 
 
-def _resnet(name: str, stages: tuple[int, ...], bottleneck: bool) -> Graph:
-    graph = Graph(name)
+def _resnet(name: str, stages: tuple[int, ...], bottleneck: bool) -> GraphBuilder:
+    graph = GraphBuilder(name)
     x = graph.input("input", ["batch", 3, 224, 224])
     x = _activated(graph, convolution(graph, x, (3, 64), 7, "stem", stride=2), "stem")
     x = graph.op("MaxPool", x, name="stem/MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
@@ -65,7 +67,7 @@ def _resnet(name: str, stages: tuple[int, ...], bottleneck: bool) -> Graph:
     return graph
 
 
-def _block(graph: Graph, x: str, channels: int, width: int, stride: int, name: str,
+def _block(graph: GraphBuilder, x: str, channels: int, width: int, stride: int, name: str,
            bottleneck: bool) -> tuple[str, int]:
     outward = 4 * width if bottleneck else width
     branch = (_bottleneck if bottleneck else _basic)(graph, x, channels, width, stride, name)
@@ -74,16 +76,16 @@ def _block(graph: Graph, x: str, channels: int, width: int, stride: int, name: s
     return _activated(graph, graph.op("Add", branch, x, name=f"{name}/Add"), name), outward
 
 
-def _bottleneck(graph: Graph, x: str, channels: int, width: int, stride: int, name: str) -> str:
+def _bottleneck(graph: GraphBuilder, x: str, channels: int, width: int, stride: int, name: str) -> str:
     x = _activated(graph, convolution(graph, x, (channels, width), 1, f"{name}.conv1"), f"{name}.conv1")
     x = _activated(graph, convolution(graph, x, (width, width), 3, f"{name}.conv2", stride=stride), f"{name}.conv2")
     return convolution(graph, x, (width, 4 * width), 1, f"{name}.conv3", scale=RESIDUAL_SCALE)
 
 
-def _basic(graph: Graph, x: str, channels: int, width: int, stride: int, name: str) -> str:
+def _basic(graph: GraphBuilder, x: str, channels: int, width: int, stride: int, name: str) -> str:
     x = _activated(graph, convolution(graph, x, (channels, width), 3, f"{name}.conv1", stride=stride), f"{name}.conv1")
     return convolution(graph, x, (width, width), 3, f"{name}.conv2", scale=RESIDUAL_SCALE)
 
 
-def _activated(graph: Graph, x: str, name: str) -> str:
+def _activated(graph: GraphBuilder, x: str, name: str) -> str:
     return graph.op("Relu", x, name=f"{name}/Relu")

@@ -1,4 +1,4 @@
-"""`python FOLDER`, where FOLDER is this one, and Python is whichever is to be asked: see probe."""
+"""`python FOLDER`, where FOLDER is this one and Python is the one to examine: see probe."""
 
 import importlib
 import sys

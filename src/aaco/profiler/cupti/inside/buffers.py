@@ -1,7 +1,7 @@
-"""Buffers for CUPTI's records, which go round between CUPTI and the tracer without a word of Python.
+"""Buffers for CUPTI's records, which circulate between CUPTI and the tracer without executing Python.
 
-CUPTI asks for a buffer while a launch waits, and hands one back with a lock of its own held: a callback that waited for
-Python's lock could wait for ever (native/cupti/callbacks.c, from which the libraries beside this file are built).
+CUPTI requests a buffer while a launch waits, and returns one while it holds a lock of its own: a callback that waited
+for Python's lock could wait forever (native/cupti/callbacks.c, from which the libraries in this folder are built).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .library import CuptiError
 
 FOLDER = Path(__file__).parent
 FIX = "install aaco again, onto a file system that programs may be run from; NVIDIA's CUPTI is of x86_64 and aarch64"
-# Of the first buffers the pages are there when the trace begins, and of those that go round. A launch on the host of an
-# H200 took 80 ns longer where CUPTI was the first to touch them.
+# The first buffers, and those that circulate, have their pages when the trace begins. A launch on the host of an H200
+# took 80 ns longer if CUPTI was the first to touch them.
 READY = 2
 
 
@@ -25,7 +25,7 @@ class Buffers:
     """The buffers of this process."""
 
     def __init__(self) -> None:
-        """Load the callbacks. Raises CuptiError."""
+        """Load the callbacks. Raise CuptiError."""
         try:
             self._native: Any = ctypes.CDLL(str(FOLDER / f"callbacks-{os.uname().machine}.so"))
         except OSError as error:
@@ -36,20 +36,20 @@ class Buffers:
 
     @property
     def callbacks(self) -> tuple[Any, Any]:
-        """What CUPTI calls for a buffer, and with one."""
+        """Return CUPTI's callbacks to request a buffer, and to return one."""
         return self._native.aaco_requested, self._native.aaco_completed
 
     @property
     def held(self) -> int:
-        """How many CUPTI has, or gave back and nobody took."""
+        """Return the number of buffers that CUPTI has, or that it returned and nothing took."""
         return ctypes.c_uint32.in_dll(self._native, "aaco_held").value
 
     def prepare(self) -> None:
-        """Have the first ones ready."""
+        """Make the first buffers ready."""
         self._native.aaco_prepare(ctypes.c_uint32(READY))
 
     def full(self) -> Iterator[tuple[Any, int]]:
-        """Each that came back, in order, and how many bytes of it are records; the next one sends it round again."""
+        """Yield each returned buffer, in order, and the bytes of its records; the next step recycles it."""
         valid = ctypes.c_size_t()
         while address := self._native.aaco_take(ctypes.byref(valid)):
             yield (ctypes.c_ubyte * self.bytes).from_address(address), valid.value

@@ -14,13 +14,13 @@ from .tracer import KERNEL
 
 
 def main() -> None:
-    """Begin a trace of nothing, end it, and say how that went."""
+    """Begin an empty trace, end it, and print the outcome."""
     try:
-        found = library.load(os.environ, sys.path)
-        found.call("cuptiActivityRegisterCallbacks", *Buffers().callbacks)
-        found.call("cuptiActivityEnable", ctypes.c_int(KERNEL))
-        found.code("cuptiFinalize")
-        said = {"library": found.path, "version": str(found.version)}
+        cupti = library.load(os.environ, sys.path)
+        cupti.call("cuptiActivityRegisterCallbacks", *Buffers().callbacks)
+        cupti.call("cuptiActivityEnable", ctypes.c_int(KERNEL))
+        cupti.code("cuptiFinalize")
+        report = {"library": cupti.path, "version": str(cupti.version)}
     except CuptiError as error:
-        said = {"error": error.what, "fix": error.fix}
-    print(json.dumps(said))
+        report = {"error": error.what, "fix": error.fix}
+    print(json.dumps(report))

@@ -1,7 +1,8 @@
-"""CUPTI's activity records of this process, into a capture. Nothing is interpreted here but what is gone afterwards.
+"""CUPTI's activity records of this process, written to a capture. Only data that is gone afterwards is interpreted
+here.
 
-That are the names of kernels and calls, which CUPTI holds in memory, and how long a record of each kind is, which the
-library itself is asked: so a newer CUPTI, whose records grew at their ends, reads like the one before.
+These are the names of kernels and calls, which CUPTI holds in memory, and the length of a record of each kind, which
+the library itself returns: so a newer CUPTI, whose records grew at their ends, reads like the one before.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import time
 from typing import Any
 
 from .buffers import Buffers
-from .library import CuptiError, Library
-from .spool import CALL, DATA, HEAD, NAME, SIZE, Spool
+from .library import CuptiError, CuptiLibrary
+from .spool import CALL, DATA, HEAD, NAME, SIZE, CuptiSpool
 
 # CUpti_ActivityKind.
 COPY, FILL, DRIVER, RUNTIME, DEVICE, KERNEL, PEER_COPY = 1, 2, 4, 5, 8, 10, 22
@@ -23,34 +24,36 @@ EVERYTHING = "all"
 NEEDED = (KERNEL, COPY, FILL)
 OPTIONAL = (PEER_COPY, DEVICE)
 CALLS = (RUNTIME, DRIVER)
-NAMES_AT = {KERNEL: 104, DEVICE: 136}  # where the address of a name stands in a record
+NAMES_AT = {KERNEL: 104, DEVICE: 136}  # offset of the address of a name in a record
 CBID_AT = 4
 # Calls that put work on a device or wait for it; others would double the cost of a launch. By the callbacks' names.
-WANTED = {RUNTIME: ("cudaLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset", "cudaDeviceSynchronize",
-                    "cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamBeginCapture", "cudaStreamEndCapture"),
-          DRIVER: ("cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuCtxSynchronize", "cuStreamSynchronize",
-                   "cuEventSynchronize", "cuStreamBeginCapture", "cuStreamEndCapture")}
+TRACED_CALLS = {RUNTIME: ("cudaLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset", "cudaDeviceSynchronize",
+                          "cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamBeginCapture",
+                          "cudaStreamEndCapture"),
+                DRIVER: ("cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuCtxSynchronize", "cuStreamSynchronize",
+                         "cuEventSynchronize", "cuStreamBeginCapture", "cuStreamEndCapture")}
 DOMAINS = {DRIVER: 1, RUNTIME: 2}  # CUpti_CallbackDomain
 FILTERS = {DRIVER: "cuptiActivityEnableDriverApi", RUNTIME: "cuptiActivityEnableRuntimeApi"}  # from CUDA 12.6 on
 MOST_CALLS = 4096
 SYSTEM_THREADS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
-# CUpti_ActivityAttribute, a byte each: buffers are zero as we give them, else CUPTI zeroes them while a launch waits;
-# and all threads share one, else each has one of its own, of which a program of many threads would need too many.
+# CUpti_ActivityAttribute, a byte each: our buffers are zeroed, else CUPTI zeroes them while a launch waits; and all
+# threads share one, else each has its own, and a program of many threads would need too many.
 ZEROED, EACH_THREADS = 5, 9
 ATTRIBUTES = {ZEROED: 1, EACH_THREADS: 0}
-# Looking through a buffer takes 0.3 us a record, and Python's lock: of a long trace that waits until its end.
+# Looking through a buffer takes 0.3 us per record, and Python's lock: in a long trace, later buffers wait for its end.
 LOOKED_THROUGH = 16
 LONGEST_NAME = 1 << 14
 LONGEST_RECORD = 4096
 NO_MORE = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
 
 
-class Tracer:
-    """A running trace of this process: one at a time, and what CUPTI keeps to itself of one may come with the next."""
+class CuptiTracer:
+    """A running trace of this process: one at a time. Records that CUPTI retains from one trace may come with the next.
+    """
 
-    def __init__(self, library: Library, spool: Spool) -> None:
-        """Raises CuptiError."""
+    def __init__(self, library: CuptiLibrary, spool: CuptiSpool) -> None:
+        """Raise CuptiError."""
         self.library, self.spool, self.buffers = library, spool, Buffers()
         self._looked = 0
         self._unseen: list[tuple[int, int]] = []  # buffers in the spool, by place and length
@@ -59,48 +62,49 @@ class Tracer:
         self._called: dict[tuple[int, int], str] = {}
         self._lock = threading.RLock()
         self._kinds: list[int] = []
-        self._kept = 0  # buffers of a trace before this one that CUPTI never gave back
+        self._kept = 0  # buffers of an earlier trace that CUPTI never returned
 
     def start(self, mode: str = EVERYTHING) -> None:
-        """Begin. Raises CuptiError."""
-        for attribute, value in ATTRIBUTES.items():  # where one is not known its default costs a little more
-            self._allowed("cuptiActivitySetAttribute", ctypes.c_int(attribute), ctypes.byref(ctypes.c_size_t(1)),
-                          ctypes.byref(ctypes.c_uint8(value)))
-        for _ in self.buffers.full():  # what came back after the end of a trace before this one
+        """Begin. Raise CuptiError."""
+        for attribute, enabled in ATTRIBUTES.items():  # an unknown one costs a little more by its default
+            self._try_call("cuptiActivitySetAttribute", ctypes.c_int(attribute), ctypes.byref(ctypes.c_size_t(1)),
+                           ctypes.byref(ctypes.c_uint8(enabled)))
+        for _ in self.buffers.full():  # buffers returned after the end of an earlier trace
             pass
         self._kept = self.buffers.held
         self.buffers.prepare()
         self.library.call("cuptiActivityRegisterCallbacks", *self.buffers.callbacks)
-        # Of a kernel's record a thread is no part, yet to look it up would cost each launch a system call.
-        without = [] if mode != EVERYTHING or self._allowed(
+        # A kernel's record has no thread, yet its look-up would cost each launch a system call.
+        without = [] if mode != EVERYTHING or self._try_call(
             "cuptiSetThreadIdType", ctypes.c_int(SYSTEM_THREADS)) else ["thread ids"]
         for kind in NEEDED:
             self.library.call("cuptiActivityEnable", ctypes.c_int(kind))
             self._kinds.append(kind)
         for kind in (*OPTIONAL, *(CALLS if mode == EVERYTHING else ())):
-            if self._allowed("cuptiActivityEnable", ctypes.c_int(kind)):
+            if self._try_call("cuptiActivityEnable", ctypes.c_int(kind)):
                 self._kinds.append(kind)
             else:
                 without.append(f"kind {kind}")
-        unfiltered = [kind for kind in CALLS if kind in self._kinds and not self._filtered(kind)]
-        self.spool.say(HEAD, {"cupti": self.library.version, "library": self.library.path, "mode": mode,
-                              "pid": os.getpid(), "clock": self.clock(), "without": without,
-                              "unfiltered": unfiltered})
-        self.spool.tell()
+        unfiltered = [kind for kind in CALLS if kind in self._kinds and not self._filter_calls(kind)]
+        self.spool.add_json(HEAD, {"cupti": self.library.version, "library": self.library.path, "mode": mode,
+                                   "pid": os.getpid(), "clock": self.clock(), "without": without,
+                                   "unfiltered": unfiltered})
+        self.spool.write_state()
 
     def flush(self, force: bool = False) -> None:
-        """Write what is complete, or everything. Raises CuptiError and OSError."""
+        """Write complete records, or everything. Raise CuptiError and OSError."""
         with self._lock:
             code = self.library.code("cuptiActivityFlushAll", ctypes.c_uint32(FORCED if force else 0))
             self._drain()
             if code:
                 self.spool.state["error"] = {"what": f"cuptiActivityFlushAll: {self.library.word(code)}", "fix": ""}
-            self.spool.tell()
+            self.spool.write_state()
 
     def stop(self, why: str, detach: bool = True) -> None:
-        """Write everything, and say why it ended; detach CUPTI, which else keeps launches slow and calls back.
+        """Write everything, and why it ended; detach CUPTI, which otherwise keeps launches slow and calls back.
 
-        detach: False where the process ends at once and its device may still work, as CUPTI asks for none to detach.
+        detach: False if the process ends at once and its device may still work, as CUPTI requires an idle one to
+        detach.
         """
         with self._lock:
             self.flush(force=True)
@@ -110,43 +114,43 @@ class Tracer:
             self._look_back()
             unreturned = max(0, self.buffers.held - self._kept)
             self.spool.state.update(ended=why, unreturned=unreturned, clock_end=self.clock())
-            self.spool.tell()
+            self.spool.write_state()
             if detach:
                 self.library.code("cuptiFinalize")
 
     def clock(self) -> dict[str, int]:
-        """CUPTI's time beside the real-time clock, ns: the closest of some readings, and how far off it may be."""
-        best = None
+        """Return CUPTI's time and the real-time clock, ns: the closest of some readings, and their uncertainty."""
+        closest = None
         now = ctypes.c_uint64()
         for _ in range(50):
             before = time.time_ns()
             if self.library.code("cuptiGetTimestamp", ctypes.byref(now)):
                 return {}
             after = time.time_ns()
-            if best is None or after - before < best["within_ns"]:
-                best = {"cupti_ns": now.value, "realtime_ns": (before + after) // 2, "within_ns": after - before}
-        return best or {}
+            if closest is None or after - before < closest["within_ns"]:
+                closest = {"cupti_ns": now.value, "realtime_ns": (before + after) // 2, "within_ns": after - before}
+        return closest or {}
 
-    def _allowed(self, function: str, *arguments: Any) -> bool:
+    def _try_call(self, function: str, *arguments: Any) -> bool:
         return self.library.has(function) and self.library.code(function, *arguments) == 0
 
-    def _filtered(self, kind: int) -> bool:
-        """Leave out calls that are not wanted. The kind must be enabled before: CUPTI then takes them away singly."""
+    def _filter_calls(self, kind: int) -> bool:
+        """Disable calls that are not traced. The kind must be enabled before: CUPTI then disables them one by one."""
         if not self.library.has(FILTERS[kind]):
             return False
         for number in range(1, MOST_CALLS):
             name = self._call_name(kind, number)
             if name is None:
                 return number > 1
-            if not name.startswith(WANTED[kind]):
+            if not name.startswith(TRACED_CALLS[kind]):
                 self.library.code(FILTERS[kind], ctypes.c_uint32(number), ctypes.c_uint8(0))
         return True
 
     def _call_name(self, kind: int, number: int) -> Any:
-        found = ctypes.c_char_p()
+        name = ctypes.c_char_p()
         code = self.library.code("cuptiGetCallbackName", ctypes.c_int(DOMAINS[kind]), ctypes.c_uint32(number),
-                                 ctypes.byref(found))
-        return None if code or not found.value else found.value.decode(errors="replace")
+                                 ctypes.byref(name))
+        return None if code or not name.value else name.value.decode(errors="replace")
 
     def _count_dropped(self) -> None:
         lost = ctypes.c_size_t()
@@ -158,7 +162,7 @@ class Tracer:
         for buffer, valid in self.buffers.full():
             at_once = self._looked < LOOKED_THROUGH
             if at_once:
-                self._refer(buffer, valid)
+                self._write_references(buffer, valid)
                 self._looked += 1
             place = self.spool.add(DATA, memoryview(buffer).cast("B")[:valid])
             if place and not at_once:
@@ -166,22 +170,22 @@ class Tracer:
         self._count_dropped()
 
     def _look_back(self) -> None:
-        """Write what the buffers refer to that were only kept: CUPTI still has the names."""
+        """Write what the deferred buffers refer to: CUPTI still has the names."""
         for place, valid in self._unseen:
-            self._refer((ctypes.c_ubyte * valid).from_buffer_copy(self.spool.read(place, valid)), valid)
+            self._write_references((ctypes.c_ubyte * valid).from_buffer_copy(self.spool.read(place, valid)), valid)
         self._unseen = []
 
-    def _refer(self, buffer: Any, valid: int) -> None:
+    def _write_references(self, buffer: Any, valid: int) -> None:
         """Write what the buffer's records refer to: sizes, names."""
         sizes: dict[int, int] = {}
-        known: Any = memoryview(buffer).cast("B")[:valid]
+        records: Any = memoryview(buffer).cast("B")[:valid]
         addresses, calls, at = set(), set(), 0
-        words, longs = known[:valid // 4 * 4].cast("I"), known[:valid // 8 * 8].cast("Q")
+        words, longs = records[:valid // 4 * 4].cast("I"), records[:valid // 8 * 8].cast("Q")
         while at + 8 <= valid:
             kind = words[at >> 2]
             step = self._sizes.get(kind) or sizes.get(kind)
             if not step:
-                step = self._step(buffer, valid, at)
+                step = self._record_length(buffer, valid, at)
                 if not step:
                     break
                 sizes[kind] = step
@@ -192,12 +196,12 @@ class Tracer:
             at += step
         if sizes:
             self._sizes.update(sizes)
-            self.spool.say(SIZE, sizes)
-        self._name(addresses)
-        self._name_calls(calls)
+            self.spool.add_json(SIZE, sizes)
+        self._write_names(addresses)
+        self._write_call_names(calls)
 
-    def _step(self, buffer: Any, valid: int, at: int) -> int:
-        """How long this record is, as the library steps; the last one ends where the buffer does. 0: not known."""
+    def _record_length(self, buffer: Any, valid: int, at: int) -> int:
+        """Return the length of this record, as the library steps; the last one ends with the buffer. 0 if unknown."""
         begin = ctypes.addressof(buffer)
         record = ctypes.c_void_p(begin + at)
         code = self.library.code("cuptiActivityGetNextRecord", ctypes.c_void_p(begin), ctypes.c_size_t(valid),
@@ -208,34 +212,34 @@ class Tracer:
         step = after - begin - at
         return step if 8 <= step <= LONGEST_RECORD else 0
 
-    def _name(self, addresses: Any) -> None:
-        """Names may move: an address may mean another kernel once a module is unloaded."""
-        found = {}
+    def _write_names(self, addresses: Any) -> None:
+        """Write new names. Names may move: an address may mean another kernel after a module is unloaded."""
+        new_names = {}
         for address in addresses:
             name = ctypes.string_at(address)[:LONGEST_NAME].decode(errors="replace") if address else ""
             if address and self._names.get(address) != name:
-                found[address] = self._names[address] = name
-        if found:
-            self.spool.say(NAME, found)
+                new_names[address] = self._names[address] = name
+        if new_names:
+            self.spool.add_json(NAME, new_names)
 
-    def _name_calls(self, calls: Any) -> None:
-        found: dict[int, dict[int, str]] = {}
+    def _write_call_names(self, calls: Any) -> None:
+        new_names: dict[int, dict[int, str]] = {}
         for kind, number in calls:
             if (kind, number) not in self._called:
                 name = self._call_name(kind, number) or f"call {number}"
-                found.setdefault(kind, {})[number] = self._called[kind, number] = name
-        if found:
-            self.spool.say(CALL, found)
+                new_names.setdefault(kind, {})[number] = self._called[kind, number] = name
+        if new_names:
+            self.spool.add_json(CALL, new_names)
 
 
-def begin(library: Library, path: str, mode: str) -> Tracer:
-    """A running trace into a new file; where CUPTI refuses, the file says why. Raises CuptiError and OSError."""
-    spool = Spool(path)
+def begin(library: CuptiLibrary, path: str, mode: str) -> CuptiTracer:
+    """Return a running trace into a new file; if CUPTI refuses, the file states why. Raise CuptiError and OSError."""
+    spool = CuptiSpool(path)
     try:
-        tracer = Tracer(library, spool)
+        tracer = CuptiTracer(library, spool)
         tracer.start(mode)
     except CuptiError as error:
         spool.state.update(ended="never began", error={"what": error.what, "fix": error.fix})
-        spool.tell()
+        spool.write_state()
         raise
     return tracer

@@ -1,4 +1,5 @@
-"""Runs when a Python program starts that has this folder on PYTHONPATH: traces it, then makes way for the user's own.
+"""Runs at the start of a Python program with this folder on PYTHONPATH: traces it, then runs the user's own
+sitecustomize.
 
 AACO_CUPTI_TRACE: the folder for the captures, one for each process. AACO_CUPTI_MODE: "kernels" or "all".
 """
@@ -13,7 +14,9 @@ HERE = Path(__file__).resolve().parent
 
 
 def trace() -> None:
-    """Trace this process, if it is asked for; what prevents that is left in the capture, and the program goes on."""
+    """Trace this process if the environment requests it; obstacles are recorded in the capture, and the program
+    continues.
+    """
     folder = os.environ.get("AACO_CUPTI_TRACE")
     if folder:
         inside = HERE.parent / "inside"
@@ -26,7 +29,7 @@ def trace() -> None:
 
 
 def give_way() -> None:
-    """Run the sitecustomize that this one hides, as if this one were not there."""
+    """Run the sitecustomize that this one hides, as if this one did not exist."""
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:

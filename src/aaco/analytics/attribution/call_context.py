@@ -1,0 +1,215 @@
+"""Find the operator, modules and annotation around each host-side call while the call trees stream by.
+
+The trees come ready made (api_calls.parent_id). Only calls that are still open at the end of a slice are kept for the
+next one, because only those can have children there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
+from aaco.core.arrays import Flags, Ints
+
+CALL_COLUMNS = ("call_id", "name", "domain", "parent_id", "t_start_ns", "t_end_ns", "capture")
+MODULE_PREFIX = "nn.Module: "
+STEP_PREFIX = "ProfilerStep#"
+DEEPEST = 64  # modules in a path; deeper ones count as the last
+MOST_PATHS = 1 << 17
+
+
+class Is(IntEnum):
+    """What a call is, as far as attribution goes."""
+
+    OTHER = 0
+    OPERATOR = 1
+    MODULE = 2
+    ANNOTATION = 3
+
+
+@dataclass(frozen=True)
+class CallLine:
+    """Calls by ascending id. The first `carried` of them are still open from an earlier slice.
+
+    name: number of the name. kind: of Is. inner: time so far of the operators directly inside. row: a number that the
+    user keeps with the call, -1 until then. -1: none.
+    """
+
+    id: Ints
+    parent_id: Ints
+    start: Ints
+    end: Ints
+    capture: Ints
+    name: Ints
+    kind: Ints
+    inner: Ints
+    row: Ints
+    carried: int = 0
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def take(self, rows: Ints | Flags) -> CallLine:
+        """Return the calls of these rows, marked as carried."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return replace(self, **columns, carried=len(columns["id"]))
+
+    def followed_by(self, later: CallLine) -> CallLine:
+        """Return these calls, marked as carried, and the later ones after them."""
+        columns = {name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in _COLUMNS}
+        return replace(self, **columns, carried=len(self))
+
+
+_COLUMNS = tuple(column.name for column in fields(CallLine) if column.name != "carried")
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """The context of each call of a line. -1: none.
+
+    operator, above, outermost: positions in the line of the innermost operator (of an operator: itself), of the
+    operator around it, and of the outermost one. path: number of the module path. annotation: number of a name. phase:
+    of phases.Phase, 0 until it is computed.
+    """
+
+    operator: Ints
+    above: Ints
+    outermost: Ints
+    path: Ints
+    annotation: Ints
+    phase: Ints
+
+
+class CallContexts:
+    """Makes lines of slices of the api_calls table and finds the context of each call."""
+
+    def __init__(self) -> None:
+        self.names, self._domains = NameIds(), NameIds()
+        self._kind_of_domain: Ints = np.zeros(0, np.int64)
+        self._kind_of_name: Ints = np.zeros(0, np.int64)
+        self._paths = TupleIds()  # (path around it or -1, name)
+        self._depths: list[int] = []
+        none = np.zeros(0, np.int64)
+        self._open = CallLine(none, none, none, none, none, none, none, none, none)
+
+    def line(self, rows: pa.Table | pa.RecordBatch) -> CallLine:
+        """Return the calls of a slice after those still open. rows: in start order, with CALL_COLUMNS."""
+        name, domain = self.names.numbers(rows["name"]), self._domains.numbers(rows["domain"])
+        columns = {column: integers(rows[column]) for column in CALL_COLUMNS if column not in ("name", "domain")}
+        start, end, count = columns["t_start_ns"], columns["t_end_ns"], rows.num_rows
+        kind = np.where(end >= start, self._kinds(name, domain), Is.OTHER)
+        fresh = CallLine(columns["call_id"], columns["parent_id"], start, end, columns["capture"], name, kind,
+                         np.zeros(count, np.int64), np.full(count, -1))
+        return self._open.followed_by(fresh)
+
+    def around(self, line: CallLine) -> CallContext:
+        """Return the context of each call of the line."""
+        parent = _positions(line.id, line.parent_id)
+        operator = nearest(parent, line.kind == Is.OPERATOR)
+        above = at(operator, at(parent, operator))
+        modules = nearest(parent, line.kind == Is.MODULE)
+        path = self._numbered(line, modules, at(modules, parent))
+        annotation = nearest(parent, line.kind == Is.ANNOTATION)
+        return CallContext(operator, above, at(_last(above), operator), at(path, modules), at(line.name, annotation),
+                           np.zeros(len(line), np.int64))
+
+    @property
+    def open_ids(self) -> Ints:
+        """The calls that are kept."""
+        return self._open.id
+
+    def keep(self, line: CallLine, until: int | None) -> Flags:
+        """Return which calls of the line are closed, and keep the others.
+
+        A call that ends by `until` is closed: no later call can be inside it. With None all are closed.
+        """
+        closed = np.ones(len(line), bool) if until is None else (line.end <= until)
+        self._open = line.take(~closed)
+        return closed
+
+    def path(self, number: int) -> str | None:
+        """Return the modules of a path, outermost first; None if there are none (-1)."""
+        parts: list[str] = []
+        while number >= 0:
+            number, name = self._paths.known[number]
+            parts.append(self.names.known[name].removeprefix(MODULE_PREFIX))
+        return "/".join(reversed(parts)) or None
+
+    def _kinds(self, name: Ints, domain: Ints) -> Ints:
+        """Return the kind of each call by its domain and, for Python ranges and annotations, by its name."""
+        for text in self._domains.known[len(self._kind_of_domain):]:
+            self._kind_of_domain = np.append(self._kind_of_domain, _DOMAINS.get(text, Is.OTHER))
+        kinds = [_like(text) for text in self.names.known[len(self._kind_of_name):]]
+        self._kind_of_name = np.concatenate([self._kind_of_name, np.array(kinds, np.int64)])
+        by_domain = np.append(self._kind_of_domain, Is.OTHER)[np.where(domain == NONE, -1, domain)]
+        by_name = np.append(self._kind_of_name, Is.OTHER)[np.where(name == NONE, -1, name)]
+        module = (by_domain == Is.MODULE) & (by_name != Is.MODULE)
+        step = (by_domain == Is.ANNOTATION) & (by_name == Is.ANNOTATION)
+        return np.where(module | step, Is.OTHER, by_domain)
+
+    def _numbered(self, line: CallLine, modules: Ints, around: Ints) -> Ints:
+        """Return the path number of each module of the line, -1 for other calls. Outer modules are numbered first."""
+        path = np.full(len(line), -1)
+        left = np.flatnonzero(line.kind == Is.MODULE)
+        while len(left):
+            ready = (around[left] < 0) | (at(path, around[left]) >= 0)
+            now = left[ready]
+            path[now] = self._number(at(path, around[now]), line.name[now])
+            left = left[~ready]
+        return path
+
+    def _number(self, outer: Ints, name: Ints) -> Ints:
+        """Return the number of each path `outer` extended by a name. A path beyond the limits is not extended."""
+        deep = np.array([*self._depths, 0], np.int64)[outer]
+        stays = (outer >= 0) & (deep >= DEEPEST) | (len(self._paths) >= MOST_PATHS)
+        numbers = outer.copy()
+        numbers[~stays] = self._paths.numbers(outer[~stays], name[~stays])
+        for upper, _ in self._paths.known[len(self._depths):]:
+            self._depths.append(1 + (self._depths[upper] if upper >= 0 else 0))
+        return numbers
+
+
+_DOMAINS = {"cpu_op": Is.OPERATOR, "python": Is.MODULE, "marker": Is.ANNOTATION}
+
+
+def _like(name: str) -> Is:
+    """Return the kind that a name implies: a Python module range, or a profiler step among annotations."""
+    return (Is.MODULE if name.startswith(MODULE_PREFIX) else Is.ANNOTATION if name.startswith(STEP_PREFIX) else
+            Is.OTHER)
+
+
+def _positions(sorted_ids: Ints, ids: Ints) -> Ints:
+    """Return the position of each id in sorted_ids (ascending), -1 if it is not there."""
+    if not len(sorted_ids):
+        return np.full(len(ids), -1)
+    at = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    return np.where(sorted_ids[at] == ids, at, -1)
+
+
+def nearest(parent: Ints, marked: Flags) -> Ints:
+    """Return for each call the position of the nearest marked call among itself and its ancestors, or -1."""
+    return _last(np.where(marked, -1, parent), marked)
+
+
+def _last(step: Ints, marked: Flags | None = None) -> Ints:
+    """Return where each walk along the steps ends (a step of -1 ends it), -1 if the end is not marked.
+
+    Each round doubles the length of every step, so a walk of n steps takes log n rounds.
+    """
+    here = np.arange(len(step))
+    ends = np.where(step < 0, here, step)
+    while True:
+        further = ends[ends]
+        if (further == ends).all():
+            break
+        ends = further
+    return ends if marked is None else np.where(marked[ends], ends, -1)
+
+
+def at(values: Ints, positions: Ints) -> Ints:
+    """Return the values at the positions, -1 for a position of -1."""
+    return np.append(values, -1)[positions]

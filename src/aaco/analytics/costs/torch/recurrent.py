@@ -1,0 +1,89 @@
+"""Recurrent layers of PyTorch in the terms of `operators.recurrent`: per layer what ONNX's LSTM, GRU and RNN compute.
+
+Source: torch.nn's documentation of LSTM, GRU and RNN; native_functions.yaml of PyTorch. Weights of a layer and
+direction are (gates x hidden, inputs) and (gates x hidden, hidden), then perhaps two biases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aaco.analytics.costs import recurrent
+from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
+from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
+
+Form = Callable[[OperatorArguments], OperatorCall]
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+_FORMULAS = {"lstm": recurrent.lstm, "gru": recurrent.gru, "rnn": recurrent.rnn}
+
+
+def stacked(kind: str, parameters: int = 2) -> Form:
+    """lstm, gru, rnn (input, states, parameters, whether biases, layers, dropout, training, both ways, batch first)."""
+    def made(args: OperatorArguments) -> OperatorCall:
+        operand = args.tensor(0)
+        weights = [TensorType(operand.dtype, tensor.shape) for tensor in args.tensors(parameters)]
+        return form((operand, *weights), kind=kind, biased=args.flag(parameters + 1),
+                    layers=args.integer(parameters + 2), ways=1 + args.flag(parameters + 5))
+
+    return made
+
+
+def packed(mode: int, layers: int, both: int) -> Form:
+    """_cudnn_rnn, miopen_rnn (input, weights, weights of a layer and direction, ...), other arguments at these
+    positions. Modes are those of cuDNN: RNN with ReLU or tanh, LSTM, GRU."""
+    def made(args: OperatorArguments) -> OperatorCall:
+        operand, kind = args.tensor(0), ("rnn", "rnn", "lstm", "gru")[args.integer(mode)]
+        weights = [TensorType(operand.dtype, tensor.shape) for tensor in args.tensors(1)]
+        return form((operand, *weights), kind=kind, biased=args.integer(2) == 4, layers=args.integer(layers),
+                    ways=1 + args.flag(both))
+
+    return made
+
+
+def stacked_flops(call: OperatorCall) -> int:
+    """Layer by layer: the first reads the input, the others what the layer before made, both ways side by side."""
+    kind, ways, biased = call.attributes["kind"], call.attributes["ways"], call.attributes["biased"]
+    per_way = 4 if biased else 2
+    total, steps = 0, call.count() // call.shape()[-1]
+    for layer in range(call.attributes["layers"]):
+        weight = call.shape(1 + layer * ways * per_way)
+        hidden, width = weight[0] // GATES[kind], weight[1]
+        shapes = [(steps, 1, width), (ways, weight[0], width), (ways, weight[0], hidden), *[(ways, 2 * weight[0])] *
+                  biased]
+        total += _FORMULAS[kind](OperatorCall({}, [TensorType("", shape) for shape in shapes], []))
+    return total
+
+
+def stacked_traffic(call: OperatorCall) -> int:
+    """Input, weights, and what each layer hands on: written, and by the next layer read."""
+    ways, layers = call.attributes["ways"], call.attributes["layers"]
+    per_way = 4 if call.attributes["biased"] else 2
+    if len(call.inputs) != 1 + layers * ways * per_way:
+        raise UnknownShape("as many weights as layers")
+    hidden = call.shape(1)[0] // GATES[call.attributes["kind"]]
+    handed = TensorType(_dtype(call), (call.count() // call.shape()[-1], ways * hidden)).bytes or 0
+    return call.read() + handed * (2 * layers - 1)
+
+
+def cell(kind: str) -> Form:
+    """lstm_cell, gru_cell (input, state or states, weights of both, biases of both)."""
+    def made(args: OperatorArguments) -> OperatorCall:
+        operand = args.tensor(0)
+        weight, again = (args.tensor(index) for index in (2, 3))
+        hidden = known(again)[1]
+        made = TensorType(operand.dtype, (known(operand)[0], hidden))
+        return form((operand, weight, again, args.optional(4), args.optional(5), made), made, kind=kind)
+
+    return made
+
+
+def cell_flops(call: OperatorCall) -> int:
+    """One step of one direction."""
+    shapes = [(1, *call.shape()), (1, *call.shape(1)), (1, *call.shape(2))]
+    shapes += [(1, 2 * call.shape(1)[0])] * call.has(3)
+    return _FORMULAS[call.attributes["kind"]](OperatorCall({}, [TensorType("", shape) for shape in shapes], []))
+
+
+def _dtype(call: OperatorCall) -> str:
+    operand = call.inputs[0]
+    return operand.dtype if operand else ""

@@ -1,0 +1,319 @@
+"""The one table of framework operators: what each is, its kernel family, and how its arguments become a cost.
+
+A row is (kind, family, form, FLOPs, bytes, names): the form puts the recorded arguments into the terms of the formulas,
+which are those of the ONNX operators (operators.table) wherever the mathematics is the same. Without a FLOP formula the
+work depends on values that are not recorded, or the operator does none of its own: the last text says which. One that
+changes its argument in place has the other's name plus "_", and the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from aaco.analytics.costs import conv, linear, norm
+from aaco.analytics.costs.elementwise import GELU, GELU_TANH, SILU, reduction
+from aaco.analytics.costs.table import top_k
+from aaco.analytics.costs.terms import Formula, OperatorCall, everything, nothing, output_only, selected
+from aaco.analytics.costs.torch import (
+    attention,
+    movement,
+    norms,
+    pointwise,
+    products,
+    quantised,
+    recurrent,
+    reductions,
+    windows,
+)
+from aaco.analytics.costs.torch.arguments import OperatorArguments
+
+Form = Callable[[OperatorArguments], OperatorCall]
+
+
+@dataclass(frozen=True)
+class Model:
+    """How operators of one kind are costed. flops and traffic are None where `why` says what is not known."""
+
+    kind: str
+    family: str
+    form: Form
+    flops: Formula | None
+    traffic: Formula | None
+    why: str = ""
+
+
+EXPERTS = "which experts the tokens go to, and their weights, are not recorded"
+RANKS = "how many ranks take part is not among the recorded arguments"
+FUSED = "what a fused kernel computes is not recorded"
+VALUES = "how much it finds depends on values that are not recorded"
+BACKWARD_OF_LAYERS = "what the gradient of a recurrent layer recomputes is up to the library"
+RANDOM = "how a generator makes its numbers is its own affair"
+COMPILED = "triton_*"  # kernels that PyTorch's compiler fused: each is an operator of its own, by its own name
+
+Row = tuple[Model, str]
+_ROWS: tuple[Row, ...] = (
+    # Products
+    (Model("matrix product", "gemm", products.matmul, linear.matmul, everything),
+     "aten::mm aten::matmul aten::mv aten::dot aten::vdot aten::inner"),
+    (Model("batched matrix product", "gemm", products.matmul, linear.matmul, everything), "aten::bmm"),
+    (Model("matrix product with addition", "gemm", products.addmm, linear.gemm, everything),
+     "aten::addmm aten::addmv aten::_addmm_activation"),
+    (Model("batched matrix product with addition", "gemm", products.addmm, linear.gemm, everything), "aten::baddbmm"),
+    (Model("linear layer", "gemm", products.linear_layer, linear.gemm, everything),
+     "aten::linear aten::mkldnn_linear aten::_nnpack_linear vllm::rocm_unquantized_gemm vllm::cpu_unquantized_gemm"),
+    (Model("linear layer", "gemm", products.aiter_gemm, linear.gemm, everything),
+     "aiter::gemm_a16w16"),
+    (Model("8-bit matrix product", "gemm", products.int_matmul, linear.matmul, everything), "aten::_int_mm"),
+    (Model("scaled matrix product", "gemm", products.scaled_mm, linear.matmul_integer_to_float, everything),
+     "aten::_scaled_mm"),
+    (Model("scaled matrix product", "gemm", products.vllm_scaled_mm, linear.matmul_integer_to_float, everything),
+     "_C::cutlass_scaled_mm sgl_kernel::fp8_scaled_mm_out"),
+    (Model("scaled matrix product", "gemm", products.aiter_scaled_mm, linear.matmul_integer_to_float, everything),
+     "aiter::gemm_a8w8 aiter::gemm_a8w8_ck aiter::gemm_a8w8_bpreshuffle"),
+    (Model("grouped matrix product", "gemm", products.grouped_mm, products.grouped_flops, everything),
+     "aten::_grouped_mm"),
+    (Model("mixture of experts", "gemm", products.fused_experts, products.fused_experts_flops,
+           products.fused_experts_traffic),
+     "vllm::fused_experts vllm::inplace_fused_experts vllm::outplace_fused_experts sglang::inplace_fused_experts "
+     "sglang::outplace_fused_experts"),
+    (Model("mixture of experts", "gemm", movement.nothing, None, None, EXPERTS),
+     "vllm::moe_forward vllm::moe_forward_shared aiter::fused_moe aiter::ck_moe aiter::asm_moe"),
+    # Convolutions and windows
+    (Model("convolution", "conv", windows.convolution(3, 4, 5), windows.flops, everything),
+     "aten::conv1d aten::conv2d aten::conv3d aten::mkldnn_convolution"),
+    (Model("convolution", "conv", windows.convolution_any, windows.flops, everything),
+     "aten::convolution aten::_convolution aten::convolution_overrideable"),
+    (Model("convolution", "conv", windows.convolution(3, 2, 4, None), windows.flops, everything),
+     "aten::cudnn_convolution"),
+    (Model("convolution", "conv", windows.convolution(4, 3, 5), windows.flops, everything),
+     "aten::miopen_convolution aten::miopen_depthwise_convolution"),
+    (Model("convolution", "conv", windows.convolution(4, 5, 6, 3), windows.flops, everything),
+     "aten::_conv_depthwise2d aten::conv_depthwise3d"),
+    (Model("convolution", "conv", windows.convolution(3, 4, 5), windows.flops, everything),
+     "aten::cudnn_convolution_relu aten::miopen_convolution_relu"),
+    (Model("transposed convolution", "conv", windows.convolution_transposed, windows.flops, everything),
+     "aten::conv_transpose1d aten::conv_transpose2d aten::conv_transpose3d"),
+    (Model("transposed convolution", "conv", windows.convolution_transposed_cudnn, windows.flops, everything),
+     "aten::cudnn_convolution_transpose"),
+    (Model("transposed convolution", "conv", windows.convolution_transposed_miopen, windows.flops, everything),
+     "aten::miopen_convolution_transpose"),
+    (Model("convolution backward", "conv", windows.convolution_backward, windows.backward_flops, everything),
+     "aten::convolution_backward aten::convolution_backward_overrideable"),
+    (Model("maximum pooling", "pooling", windows.pooling(2, 3, 4, 5), conv.max_pool, everything),
+     "aten::max_pool1d aten::max_pool2d aten::max_pool3d"),
+    (Model("maximum pooling", "pooling", windows.pooling(2, 3, 4, 5, True), conv.max_pool, everything),
+     "aten::max_pool2d_with_indices aten::max_pool3d_with_indices"),
+    (Model("average pooling", "pooling", windows.pooling(2, 3, None, 4), conv.average_pool, everything),
+     "aten::avg_pool1d aten::avg_pool2d aten::avg_pool3d"),
+    (Model("adaptive average pooling", "pooling", windows.adaptive, windows.adaptive_flops, everything),
+     "aten::adaptive_avg_pool1d aten::adaptive_avg_pool2d aten::_adaptive_avg_pool2d aten::adaptive_avg_pool3d "
+     "aten::_adaptive_avg_pool3d aten::mkldnn_adaptive_avg_pool2d"),
+    (Model("pooling backward", "pooling", windows.pooling_backward, reductions.per_gradient, everything),
+     "aten::max_pool2d_with_indices_backward aten::_adaptive_avg_pool2d_backward aten::avg_pool2d_backward"),
+    *((Model("resampling", "pooling", windows.resampled(mode), conv.resize, everything), names) for mode, names in (
+        ("nearest", "aten::upsample_nearest1d aten::upsample_nearest2d aten::upsample_nearest3d "
+                    "aten::_upsample_nearest_exact2d"),
+        ("linear", "aten::upsample_linear1d aten::upsample_bilinear2d aten::upsample_trilinear3d"),
+        ("cubic", "aten::upsample_bicubic2d"))),
+    # Attention
+    (Model("attention", "attention", attention.dot_product(5, mask=3), attention.flops, everything),
+     "aten::scaled_dot_product_attention aten::_scaled_dot_product_attention_math"),
+    (Model("attention", "attention", attention.dot_product(4), attention.flops, everything),
+     "aten::_scaled_dot_product_flash_attention aten::_scaled_dot_product_flash_attention_for_cpu"),
+    (Model("attention", "attention", attention.dot_product(6, mask=3), attention.flops, everything),
+     "aten::_scaled_dot_product_efficient_attention aten::_scaled_dot_product_cudnn_attention"),
+    (Model("attention", "attention", attention.dot_product(5, mask=3), attention.flops, everything),
+     "aten::_scaled_dot_product_fused_attention_overrideable"),
+    (Model("attention", "attention", attention.dot_product(8, heads=2, packed=(3, 4)), attention.flops, everything),
+     "aten::_flash_attention_forward"),
+    (Model("attention", "attention", attention.dot_product(10, mask=3, packed=(4, 5)), attention.flops, everything),
+     "aten::_cudnn_attention_forward"),
+    (Model("attention", "attention", attention.dot_product(9, mask=3, heads=2, packed=(4, 5)), attention.flops,
+           everything), "aten::_efficient_attention_forward"),
+    (Model("attention", "attention", attention.dot_product(5, heads=2, last=True), attention.flops, everything),
+     "flash_attn::_flash_attn_forward aiter::mha_fwd"),
+    (Model("attention backward", "attention", attention.dot_product_backward(11, packed=(6, 7)),
+           attention.backward_flops, everything), "aten::_scaled_dot_product_flash_attention_backward"),
+    (Model("attention backward", "attention", attention.dot_product_backward(11, heads=2, packed=(6, 7)),
+           attention.backward_flops, everything), "aten::_flash_attention_backward"),
+    (Model("attention backward", "attention", attention.dot_product_backward(11, bias=4), attention.backward_flops,
+           everything), "aten::_scaled_dot_product_efficient_attention_backward"),
+    (Model("attention backward", "attention", attention.dot_product_backward(14, heads=2, bias=4, packed=(6, 7)),
+           attention.backward_flops, everything), "aten::_efficient_attention_backward"),
+    (Model("attention backward", "attention", attention.dot_product_backward(14, bias=8, packed=(9, 10)),
+           attention.backward_flops, everything),
+     "aten::_scaled_dot_product_cudnn_attention_backward aten::_cudnn_attention_backward"),
+    (Model("attention over a cache", "attention", movement.nothing, None, None, attention.CACHED),
+     "vllm::unified_attention vllm::unified_attention_with_output _C::paged_attention_v1 _C::paged_attention_v2 "
+     "_rocm_C::paged_attention aiter::paged_attention_rocm aiter::paged_attention_ragged aiter::mla_decode_fwd "
+     "sgl_kernel::fwd sglang::unified_attention_with_output"),
+    (Model("rotary embedding", "elementwise", attention.rotary, attention.rotary_flops, everything),
+     "_C::rotary_embedding sgl_kernel::rotary_embedding"),
+    (Model("keys and values into a cache", "embedding", attention.store_cache, nothing, everything),
+     "_C_cache_ops::reshape_and_cache_flash _C_cache_ops::reshape_and_cache sglang::store_cache"),
+    # Norms and softmax
+    (Model("layer norm", "norm", norms.layer_norm, norms.rows_norm_flops, everything),
+     "aten::layer_norm aten::native_layer_norm"),
+    (Model("layer norm backward", "norm", norms.layer_norm_backward, norms.backward_flops, everything),
+     "aten::native_layer_norm_backward"),
+    (Model("batch norm", "norm", norms.batch_norm, norms.batch_norm_flops, everything),
+     "aten::batch_norm aten::_batch_norm_impl_index aten::native_batch_norm aten::cudnn_batch_norm "
+     "aten::miopen_batch_norm"),
+    (Model("batch norm backward", "norm", norms.batch_norm_backward, norms.backward_flops, everything),
+     "aten::native_batch_norm_backward"),
+    (Model("batch norm backward", "norm", norms.cudnn_batch_norm_backward, norms.backward_flops, everything),
+     "aten::cudnn_batch_norm_backward aten::miopen_batch_norm_backward"),
+    (Model("group norm", "norm", norms.group_norm, norms.rows_norm_flops, everything), "aten::group_norm"),
+    (Model("group norm", "norm", norms.native_group_norm, norms.rows_norm_flops, everything),
+     "aten::native_group_norm"),
+    (Model("group norm backward", "norm", norms.group_norm_backward, norms.backward_flops, everything),
+     "aten::native_group_norm_backward"),
+    (Model("instance norm", "norm", norms.instance_norm, norms.rows_norm_flops, everything), "aten::instance_norm"),
+    (Model("RMS norm", "norm", norms.rms_norm, norm.rms_norm, everything), "aten::rms_norm aten::_fused_rms_norm"),
+    (Model("RMS norm", "norm", norms.rms_norm_into, norm.rms_norm, everything),
+     "_C::rms_norm aiter::rmsnorm sgl_kernel::rmsnorm"),
+    (Model("RMS norm", "norm", norms.plain_rms_norm, norm.rms_norm, everything),
+     "aiter::rmsnorm2d_fwd aiter::rms_norm"),
+    (Model("sum and RMS norm", "norm", norms.add_rms_norm, norm.skip_rms_norm, everything),
+     "_C::fused_add_rms_norm sgl_kernel::fused_add_rmsnorm"),
+    (Model("sum and RMS norm", "norm", norms.add_rms_norm_into, norm.skip_rms_norm, everything),
+     "aiter::add_rmsnorm aiter::rmsnorm2d_fwd_with_add"),
+    (Model("RMS norm backward", "norm", norms.rms_norm_backward, norms.backward_flops, everything),
+     "aten::_fused_rms_norm_backward"),
+    (Model("softmax", "softmax", norms.softmax, norm.softmax, everything),
+     "aten::softmax aten::_softmax aten::_safe_softmax"),
+    (Model("logarithm of softmax", "softmax", norms.softmax, norm.log_softmax, everything),
+     "aten::log_softmax aten::_log_softmax"),
+    (Model("softmax backward", "softmax", norms.softmax_backward, norms.softmax_backward_flops, everything),
+     "aten::_softmax_backward_data aten::_log_softmax_backward_data"),
+    (Model("choice of experts", "softmax", reductions.expert_choice, norm.softmax, everything), "_moe_C::topk_softmax"),
+    # Element by element
+    *((Model("unary", "elementwise", pointwise.each(count), pointwise.per_element, everything), name)
+      for name, count in pointwise.UNARY.items()),
+    *((Model("binary", "elementwise", pointwise.combined(count), pointwise.per_element, everything), name)
+      for name, count in pointwise.BINARY.items()),
+    *((Model("comparison", "elementwise", pointwise.combined(count, "bool"), pointwise.per_element, everything), name)
+      for name, count in pointwise.TO_FLAGS.items()),
+    *((Model("test", "elementwise", pointwise.combined(count, "bool", 1), pointwise.per_element, everything), name)
+      for name, count in pointwise.TESTS.items()),
+    (Model("sum", "elementwise", pointwise.scaled_sum, pointwise.per_element, everything),
+     "aten::add aten::sub aten::rsub aten::subtract"),
+    (Model("quotient", "elementwise", pointwise.quotient, pointwise.per_element, everything),
+     "aten::div aten::divide aten::true_divide"),
+    (Model("ternary", "elementwise", pointwise.combined(1, operands=3), pointwise.per_element, everything),
+     "aten::masked_fill"),
+    (Model("ternary", "elementwise", pointwise.where, pointwise.per_element, everything), "aten::where"),
+    (Model("ternary", "elementwise", pointwise.combined(3, operands=3), pointwise.per_element, everything),
+     "aten::addcmul aten::addcdiv aten::lerp"),
+    (Model("clamp", "elementwise", pointwise.clamp, pointwise.per_element, everything), "aten::clamp"),
+    (Model("clamp", "elementwise", pointwise.combined(1), pointwise.per_element, everything),
+     "aten::clamp_min aten::clamp_max aten::threshold"),
+    (Model("activation", "elementwise", pointwise.gelu, pointwise.per_element, everything), "aten::gelu"),
+    (Model("gated activation", "elementwise", pointwise.gated(SILU + 1), pointwise.per_element, everything),
+     "_C::silu_and_mul sgl_kernel::silu_and_mul aiter::silu_and_mul"),
+    (Model("gated activation", "elementwise", pointwise.gated(GELU + 1), pointwise.per_element, everything),
+     "_C::gelu_and_mul sgl_kernel::gelu_and_mul"),
+    (Model("gated activation", "elementwise", pointwise.gated(GELU_TANH + 1), pointwise.per_element, everything),
+     "_C::gelu_tanh_and_mul sgl_kernel::gelu_tanh_and_mul"),
+    *((Model("activation backward", "elementwise", pointwise.gradient(count), pointwise.per_element, everything), name)
+      for name, count in pointwise.BACKWARD.items()),
+    (Model("activation backward", "elementwise", pointwise.gelu_backward, pointwise.per_element, everything),
+     "aten::gelu_backward"),
+    (Model("dropout", "elementwise", pointwise.dropout, pointwise.per_element, everything),
+     "aten::native_dropout aten::_fused_dropout"),
+    (Model("loss", "reduction", pointwise.loss(2, 2), pointwise.total, everything), "aten::mse_loss"),
+    (Model("loss", "reduction", pointwise.loss(2, 2), pointwise.total, everything), "aten::l1_loss"),
+    (Model("loss backward", "elementwise", pointwise.loss_backward(3), pointwise.per_element, everything),
+     "aten::mse_loss_backward"),
+    (Model("fused kernel of a compiler", "elementwise", movement.buffers, None, everything, FUSED), COMPILED),
+    # Optimisers, which update many tensors at once
+    *((Model("foreach", "elementwise", pointwise.foreach(count, lists), pointwise.foreach_flops, movement.of_lists),
+       name) for name, count, lists in pointwise.FOREACH),
+    *((Model("optimiser", "elementwise", form, pointwise.adam_flops, movement.of_lists), name)
+      for form, name in ((pointwise.adam, "aten::_fused_adam"), (pointwise.adamw, "aten::_fused_adamw"))),
+    (Model("optimiser", "elementwise", pointwise.foreach(pointwise.SGD, 2), pointwise.foreach_flops, movement.of_lists),
+     "aten::_fused_sgd"),
+    # Reductions, scans, sorts
+    *((Model("reduction", "reduction", form, reduction(*counts), everything), names)
+      for form, counts, names in reductions.TABLE),
+    (Model("scan", "reduction", reductions.scan, reduction(1, 0), everything), "aten::cumsum aten::cumprod"),
+    (Model("sort", "sort", reductions.sort, reductions.sort_flops, everything), "aten::sort aten::argsort"),
+    (Model("choice of the largest", "sort", reductions.top_k, top_k, everything), "aten::topk"),
+    (Model("values that fit", "sort", movement.nothing, None, None, VALUES),
+     "aten::nonzero aten::masked_select aten::unique_consecutive aten::_unique2 aten::unique_dim"),
+    # Moving, filling, indexing
+    (Model("view", "copy", movement.nothing, nothing, nothing), movement.VIEWS),
+    (Model("view or copy", "copy", movement.perhaps_copied, nothing, everything), movement.PERHAPS),
+    (Model("copy", "copy", movement.copy, nothing, everything), "aten::copy"),
+    (Model("copy", "copy", movement.same, nothing, everything),
+     "aten::clone aten::flip aten::roll aten::tril aten::triu aten::_conj_physical"),
+    (Model("cast", "copy", pointwise.cast, nothing, everything), "aten::_to_copy"),
+    (Model("concatenation", "copy", movement.concatenated, nothing, movement.of_lists),
+     "aten::cat aten::stack aten::concat aten::hstack aten::vstack"),
+    (Model("repetition", "copy", movement.repeated, nothing, everything), "aten::repeat"),
+    (Model("padding", "copy", movement.padded, nothing, everything), "aten::constant_pad_nd aten::pad"),
+    (Model("fill", "fill", movement.filled, nothing, output_only), "aten::fill aten::zero"),
+    (Model("fill", "fill", movement.filled, None, output_only, RANDOM),
+     "aten::normal aten::uniform aten::random aten::bernoulli aten::exponential"),
+    (Model("fill", "fill", movement.created(1), nothing, output_only), "aten::zeros aten::ones"),
+    (Model("fill", "fill", movement.created(2), nothing, output_only), "aten::full"),
+    (Model("fill", "fill", movement.created(1), None, output_only, RANDOM), "aten::rand aten::randn"),
+    (Model("fill", "fill", movement.like, nothing, output_only), "aten::zeros_like aten::ones_like"),
+    (Model("embedding", "embedding", movement.embedding, nothing, selected), "aten::embedding"),
+    (Model("embedding backward", "embedding", movement.embedding_backward, reductions.per_gradient, everything),
+     "aten::embedding_dense_backward aten::embedding_backward"),
+    (Model("index", "embedding", movement.index_select, nothing, selected), "aten::index_select"),
+    (Model("index", "embedding", movement.gather, nothing, selected), "aten::gather"),
+    (Model("index", "embedding", movement.index, nothing, selected), "aten::index"),
+    (Model("scatter", "embedding", movement.scatter(3), nothing, everything), "aten::scatter aten::index_copy"),
+    (Model("scatter with addition", "embedding", movement.scatter_add(3), reductions.per_gradient, everything),
+     "aten::scatter_add aten::index_add"),
+    # 8-bit and less
+    (Model("quantisation", "quantize", quantised.given_scale, quantised.flops, everything),
+     "_C::static_scaled_fp8_quant _C::static_scaled_int8_quant"),
+    (Model("quantisation", "quantize", quantised.found_scale, quantised.flops, everything),
+     "_C::dynamic_scaled_fp8_quant _C::dynamic_per_token_scaled_fp8_quant _C::dynamic_scaled_int8_quant"),
+    (Model("quantisation", "quantize", quantised.per_tensor, quantised.flops, everything),
+     "aten::quantize_per_tensor aten::fake_quantize_per_tensor_affine"),
+    (Model("dequantisation", "quantize", quantised.dequantised, quantised.flops, everything), "aten::dequantize"),
+    (Model("matrix product with 4-bit weights", "gemm", quantised.int4_weights, linear.matmul_nbits, everything),
+     "aten::_weight_int4pack_mm"),
+    (Model("matrix product with 8-bit weights", "gemm", quantised.int8_weights, linear.matmul_nbits, everything),
+     "aten::_weight_int8pack_mm"),
+    # Recurrent layers
+    *((Model("recurrent layer", "recurrent", recurrent.stacked(kind), recurrent.stacked_flops,
+             recurrent.stacked_traffic), name)
+      for kind, name in (("lstm", "aten::lstm"), ("gru", "aten::gru"), ("rnn", "aten::rnn_tanh"))),
+    *((Model("recurrent cell", "recurrent", recurrent.cell(kind), recurrent.cell_flops, everything), name)
+      for kind, name in (("lstm", "aten::lstm_cell"), ("gru", "aten::gru_cell"))),
+    *((Model("recurrent layer", "recurrent", form, recurrent.stacked_flops, recurrent.stacked_traffic), name)
+      for form, name in ((recurrent.packed(6, 9, 13), "aten::_cudnn_rnn"),
+                         (recurrent.packed(5, 7, 11), "aten::miopen_rnn"))),
+    (Model("recurrent layer backward", "recurrent", movement.nothing, None, None, BACKWARD_OF_LAYERS),
+     "aten::_cudnn_rnn_backward aten::miopen_rnn_backward"),
+    # Between devices
+    (Model("collective", "collective", movement.message(0), None, everything, RANKS),
+     "c10d::allreduce c10d::broadcast _c10d_functional::all_reduce symm_mem::multimem_all_reduce c10d::reduce"),
+    (Model("collective", "collective", movement.reduced_message, None, everything, RANKS), "vllm::all_reduce"),
+    (Model("collective", "collective", movement.message(1, 0), nothing, everything),
+     "c10d::_allgather_base c10d::alltoall_base"),
+    (Model("collective", "collective", movement.message(1, 0), None, everything, RANKS), "c10d::_reduce_scatter_base"),
+    (Model("collective", "collective", movement.gathered(2), nothing, everything),
+     "vllm::all_gather _c10d_functional::all_gather_into_tensor"),
+    (Model("collective", "collective", movement.message(0), nothing, output_only), "c10d::send"),
+    (Model("collective", "collective", movement.message(0), nothing, output_only), "c10d::recv"),
+)
+
+
+def _index(rows: Iterable[Row]) -> dict[str, Model]:
+    table: dict[str, Model] = {}
+    for model, names in rows:
+        for name in names.split():
+            if name in table:
+                raise TypeError(f"operator {name} is declared twice")
+            table[name] = model
+    return table
+
+
+TABLE = _index(_ROWS)

@@ -1,0 +1,1 @@
+"""Kernels by name: families, groups, fingerprints, shapes and call stacks."""

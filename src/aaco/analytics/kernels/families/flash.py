@@ -1,0 +1,18 @@
+"""Attention by libraries of its own: FlashAttention, FlashInfer, FlashMLA, memory-efficient attention."""
+
+from __future__ import annotations
+
+from aaco.analytics.kernels.families.terms import KernelLibrary
+
+LIBRARY = KernelLibrary(
+    "flash", r"(?:pytorch_)?flash(?:_attn|::|_|infer::)|fmha|batch_(?:prefill|decode)|merge_attn|MultiTokenAttention"
+             r"|masked_multihead|BatchPrefill|BatchDecode|PyTorchMemEff|attention_kernel_batched|gemm_attention"
+             r"|kn_\w*mla", rules=(
+        ("norm", r"norm"),
+        ("softmax", r"sampling|[Ss]oftmax(?!.*attn)"),
+        ("elementwise", r"[Rr]otary|rope|act_and_mul"),
+        ("sort", r"topk|TopK"),
+        ("embedding", r"append_paged"),
+        ("quantize", r"quant"),
+        ("attention", r"."),
+    ))

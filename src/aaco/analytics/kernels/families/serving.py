@@ -1,0 +1,41 @@
+"""Serving engines: vLLM, SGLang and TensorRT-LLM write kernels by the same conventions, in namespaces of their own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from aaco.analytics.kernels.families.terms import Fields, KernelLibrary, ParsedSymbol
+
+_RULES = (
+    ("collective", r"cross_device_reduce|all_?reduce|allgather"),
+    ("attention", r"attention|mla|fmha|merge_attn"),
+    ("softmax", r"[Ss]oftmax"),
+    ("sort", r"routing|[Tt]op[Kk](?!.*[Ss]oft)|moe_align|align_block|[Ss]ort|expert_(?:map|offset)|expandInputRows"
+             r"|compute_(?:arg|expert)|count_and_sort"),
+    ("reduction", r"finalize|moe_sum|combine"),
+    ("gemm", r"gemm|^bmm_|wvSpl|LLGemm|LLMM|[Mm]arlin|matmul|gemv|gptq_(?!shuffle)|awq_gemm"),
+    ("norm", r"norm"),
+    ("elementwise", r"act_and_mul|rotary|rope|gelu|silu|activation|swiglu|doActivation"),
+    ("embedding", r"cache|gather|scatter|embedding|lookup|resolve_future_token"),
+    ("quantize", r"quant|dequantize|to_fp8|convert_fp8"),
+    ("fill", r"memset|init|zero"),
+    ("transpose", r"permute|shuffle|transpose|repack"),
+    ("copy", r"copy|swap_blocks"),
+    ("reduction", r"reduce|sum|cumsum|penalt"),
+)
+VLLM = KernelLibrary("vllm",
+                     r"vllm::|wvSpl|LLGemm|LLMM|(?:vllm::)?paged_attention|moe_align|topkGating|top_k_per_row|marlin"
+                     r"|Marlin|gptq|awq|exllama", rules=_RULES)
+SGLANG = replace(VLLM, name="sglang", begins=r"sgl|resolve_future_token")
+_TILE = re.compile(r"_t(\d{1,4})x(\d{1,4})x(\d{1,4})(?!\d)")
+
+
+def _generated(symbol: ParsedSymbol) -> Fields:
+    """Return the tile of a product that TensorRT-LLM generated: t128x16x256."""
+    tile = _TILE.search(symbol.base)
+    return {"tile": "x".join(tile.groups())} if tile else {}
+
+
+TENSORRT_LLM = replace(VLLM, name="tensorrt_llm", begins=r"_?moe::|tensorrt_llm::|trtllm|fmhaSm\d|bmm_[A-Z]",
+                       read=_generated)

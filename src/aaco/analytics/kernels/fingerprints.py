@@ -1,0 +1,171 @@
+"""Fingerprints: what makes a kernel the same one in another recording, and how it behaved in this.
+
+The id is of what does not change from run to run: the short name (families.KernelName.normalised), and grid and block.
+The signature is of this recording: how its durations are distributed, how often it was launched, how long its stream
+had been idle before it, the means of its counters. Durations are kept as counts in logarithmic bins, so memory grows
+only with distinct kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.kernels.families import decode
+from aaco.analytics.streaming.stream_ids import (
+    NONE,
+    NameIds,
+    TupleIds,
+    grow,
+    integers,
+    latest_end_before,
+    rows_by_stream,
+)
+from aaco.core.arrays import Ints, Reals
+from aaco.core.tables import FINGERPRINTS
+
+GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+LANE = ("capture", "device_id", "stream_id")
+COLUMNS = ("kernel_name", "t_start_ns", "dur_ns", *LANE, *GEOMETRY)
+BINS_PER_OCTAVE = 64  # a bin is 1.1 % wide
+QUANTILES = {"p05_ns": 0.05, "p25_ns": 0.25, "p50_ns": 0.5, "p75_ns": 0.75, "p95_ns": 0.95}
+NOTHING = -1  # the bin of 0 ns
+_BINS = 64 * BINS_PER_OCTAVE + 1  # that a number of 63 bits can be in, NOTHING among them
+ID_LETTERS = 16
+
+
+
+class FingerprintCollector:
+    """Takes in kernels a piece at a time, those with times in their order."""
+
+    def __init__(self) -> None:
+        self._names, self._short = NameIds(), dict[str, int]()
+        self._short_of = np.zeros(0, np.int64)  # name -> short name
+        self._families: list[str] = []  # of short names
+        self._keys, self._lanes = TupleIds(), TupleIds()
+        self._calls, self._total = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._durations, self._gaps = _Histogram(), _Histogram()
+        self._reach = np.zeros(0, np.int64)
+        self._first: int | None = None
+        self._last: int | None = None
+        self._counters, self._counter_names = TupleIds(), NameIds()
+        self._counted, self._summed = np.zeros(0, np.int64), np.zeros(0)
+
+    def add(self, kernels: pa.Table) -> Ints:
+        """Take in kernels that have the COLUMNS; returns the number of each one's fingerprint."""
+        name = self._names.numbers(kernels["kernel_name"])
+        self._learn()
+        short = np.where(name == NONE, NONE, self._short_of[np.maximum(name, 0)] if len(self._short_of) else NONE)
+        number = self._keys.numbers(short, *(integers(kernels[column]) for column in GEOMETRY))
+        start, duration = integers(kernels["t_start_ns"]), integers(kernels["dur_ns"])
+        self._calls, self._total = (grow(kept, len(self._keys), 0) for kept in (self._calls, self._total))
+        self._calls += np.bincount(number, minlength=len(self._keys))
+        timed = duration >= 0
+        np.add.at(self._total, number[timed], duration[timed])
+        self._durations.add(number[timed], duration[timed])
+        placed = timed & (start != NONE)
+        if placed.any():
+            self._place(number[placed], start[placed], start[placed] + duration[placed],
+                        self._lanes.numbers(*(integers(kernels[column])[placed] for column in LANE)))
+        return number
+
+    def add_counters(self, number: Ints, counter: pa.ChunkedArray | pa.Array, value: Reals) -> None:
+        """Take in counters: the number of each one's fingerprint (-1: of no kernel), its name and value."""
+        is_valid = (number >= 0) & np.isfinite(value)
+        pair = self._counters.numbers(number[is_valid], self._counter_names.numbers(counter)[is_valid])
+        self._counted, self._summed = (grow(kept, len(self._counters), 0) for kept in (self._counted, self._summed))
+        self._counted += np.bincount(pair, minlength=len(self._counters))
+        self._summed += np.bincount(pair, value[is_valid], minlength=len(self._counters))
+
+    def table(self) -> pa.Table:
+        """Return the fingerprints table, largest total first."""
+        shorts = list(self._short)
+        keys = self._keys.known
+        names = [shorts[key[0]] if key[0] != NONE else "" for key in keys]
+        launches = [tuple(None if size == NONE else size for size in key[1:]) for key in keys]
+        bins, counts = self._durations.of(len(keys))
+        span = (self._last - self._first) if self._first is not None and self._last is not None else 0
+        table = FINGERPRINTS.build(
+            fingerprint=[identity(name, launch) for name, launch in zip(names, launches, strict=True)],
+            normalised=names, family=[self._families[key[0]] if key[0] != NONE else None for key in keys],
+            **{column: [launch[at] for launch in launches] for at, column in enumerate(GEOMETRY)}, calls=self._calls,
+            total_ns=pa.array(self._total, mask=np.array([not len(edges) for edges in bins], bool)),
+            **{column: [quantile(edges, many, share) for edges, many in zip(bins, counts, strict=True)]
+               for column, share in QUANTILES.items()},
+            per_s=[calls / span * 1e9 if span > 0 else None for calls in self._calls.tolist()],
+            gap_p50_ns=[quantile(edges, many, 0.5) for edges, many in zip(*self._gaps.of(len(keys)), strict=True)],
+            counters=self._means(len(keys)), log_bins=bins, bin_counts=counts)
+        return table.sort_by([("total_ns", "descending"), ("fingerprint", "ascending")])
+
+    def _learn(self) -> None:
+        """Add the short names of names not seen before."""
+        new = [decode(name) for name in self._names.known[len(self._short_of):]]
+        for kernel_name in new:
+            if kernel_name.normalised not in self._short:
+                self._short[kernel_name.normalised] = len(self._short)
+                self._families.append(kernel_name.family)
+        short_numbers = np.array([self._short[kernel_name.normalised] for kernel_name in new], np.int64)
+        self._short_of = np.concatenate([self._short_of, short_numbers])
+
+    def _place(self, number: Ints, start: Ints, end: Ints, lane: Ints) -> None:
+        """Add the idle time of the stream before each kernel, and extend the span of all."""
+        order = rows_by_stream(lane)
+        self._reach = grow(self._reach, len(self._lanes), NONE)
+        before = latest_end_before(lane[order], end[order], self._reach)
+        has_previous = before != NONE
+        self._gaps.add(number[order][has_previous], np.maximum(0, start[order] - before)[has_previous])
+        self._first = min(int(start.min()), self._first) if self._first is not None else int(start.min())
+        self._last = max(int(end.max()), self._last) if self._last is not None else int(end.max())
+
+    def _means(self, count: int) -> list[str | None]:
+        """Return the mean of each counter of each fingerprint, as JSON."""
+        means: list[dict[str, float]] = [{} for _ in range(count)]
+        for (number, counter), many, total in zip(self._counters.known, self._counted, self._summed, strict=True):
+            means[number][self._counter_names.known[counter]] = float(total / many)
+        return [json.dumps(mean_by_counter, sort_keys=True) if mean_by_counter else None for mean_by_counter in means]
+
+
+class _Histogram:
+    """How many values of each fingerprint fall in each bin: pairs of both, as one number each, in ascending order."""
+
+    def __init__(self) -> None:
+        self._pairs, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def add(self, number: Ints, value: Ints) -> None:
+        pairs, counts = np.unique(number * _BINS + log_bin(value) - NOTHING, return_counts=True)
+        both, place = np.unique(np.concatenate([self._pairs, pairs]), return_inverse=True)
+        summed = np.zeros(len(both), np.int64)
+        np.add.at(summed, place, np.concatenate([self._counts, counts]))
+        self._pairs, self._counts = both, summed
+
+    def of(self, count: int) -> tuple[list[list[int]], list[list[int]]]:
+        """Return, per fingerprint, its bins, ascending, and how many values are in each."""
+        ends = np.searchsorted(self._pairs, np.arange(1, count) * _BINS)
+        bins = self._pairs % _BINS + NOTHING
+        return ([part.tolist() for part in np.split(bins, ends)][:count],
+                [part.tolist() for part in np.split(self._counts, ends)][:count])
+
+
+def identity(normalised: str, launch: Sequence[int | None]) -> str:
+    """Return the id of a kernel: a hash of its short name and its grid and block."""
+    text = "\x1f".join([normalised, *("" if size is None else str(size) for size in launch)])
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:ID_LETTERS]
+
+
+def log_bin(value: Ints) -> Ints:
+    """Return the bin of each number of ns; NOTHING for 0."""
+    return np.where(value > 0, np.floor(np.log2(np.maximum(value, 1)) * BINS_PER_OCTAVE), NOTHING).astype(np.int64)
+
+
+def quantile(bins: list[int], counts: list[int], share: float) -> float | None:
+    """Return the value below which this share is, to the width of a bin; None without values."""
+    if not bins:
+        return None
+    reached = np.cumsum(counts)
+    at = int(np.searchsorted(reached, share * reached[-1], "left"))
+    reached_bin = bins[min(at, len(bins) - 1)]
+    return 0.0 if reached_bin == NOTHING else float(2 ** ((reached_bin + 0.5) / BINS_PER_OCTAVE))

@@ -1,0 +1,1 @@
+"""How far a measurement can be trusted: noise, drift, temperature, other processes."""

@@ -1,0 +1,57 @@
+"""What a host-side call does to a device, by its name: rules as data, for CUDA, HIP and HSA."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class CallKind(IntEnum):
+    """The part a call plays in getting work onto a device."""
+
+    OTHER = 0
+    LAUNCH = 1  # starts one kernel
+    GRAPH = 2  # starts a captured graph: many kernels
+    COPY = 3
+    FILL = 4
+    SYNC = 5  # waits for everything that the device was given
+    WAIT = 6  # waits for one stream or event
+    BEGIN_CAPTURE = 7  # what follows is recorded into a graph, not run
+    END_CAPTURE = 8
+    RECORD = 9  # marks a place in a stream by an event
+    STREAM_WAIT = 10  # makes a stream, not the host, wait for an event
+
+
+# The first pattern that matches decides. Sources: the CUDA runtime and driver API references (modules Execution
+# Control, Graph Management, Memory, Stream), the HIP runtime API reference, the HSA runtime specification 1.2.
+RULES: tuple[tuple[CallKind, str], ...] = (
+    (CallKind.BEGIN_CAPTURE, r"(cuda|hip|cu)StreamBeginCapture"),
+    (CallKind.END_CAPTURE, r"(cuda|hip|cu)StreamEndCapture"),
+    (CallKind.GRAPH, r"(cuda|hip|cu)GraphLaunch"),
+    (CallKind.LAUNCH, r"(cuda|hip|hipExt|cu)(Module)?Launch(Cooperative)?(Kernel|Grid)"),
+    (CallKind.LAUNCH, r"hip(Ext)?ModuleLaunch|hipHccModuleLaunch|hipLaunchByPtr|hipExtLaunch"),
+    (CallKind.COPY, r"(cuda|hip|cu)Memcpy"),
+    (CallKind.COPY, r"hsa_amd_memory_async_copy"),
+    (CallKind.FILL, r"(cuda|hip|cu)Memset"),
+    (CallKind.SYNC, r"(cuda|hip)DeviceSynchronize|cuCtxSynchronize"),
+    (CallKind.WAIT, r"(cuda|hip|cu)(Stream|Event)Synchronize|hsa_signal_wait"),
+    (CallKind.RECORD, r"(cuda|hip|cu)EventRecord"),
+    (CallKind.STREAM_WAIT, r"(cuda|hip|cu)StreamWaitEvent"),
+)
+_COMPILED = tuple((does, re.compile(pattern)) for does, pattern in RULES)
+
+
+@lru_cache(1 << 16)
+def call_kind(name: str) -> CallKind:
+    """Return the part a call of this name plays."""
+    return next((part for part, pattern in _COMPILED if pattern.match(name)), CallKind.OTHER)
+
+
+def call_kinds(names: Sequence[str]) -> NDArray[np.int8]:
+    """Return the kind of each name of a dictionary; index it with the column's codes."""
+    return np.array([call_kind(name) for name in names], np.int8)

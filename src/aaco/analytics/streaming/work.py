@@ -1,0 +1,133 @@
+"""The work of devices in one slice of a trace: kernels, copies and fills together, in start order, as plain columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics.streaming import communication
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
+from aaco.core.arrays import Flags, Ints
+
+COMPUTE, COMMUNICATION, COPY, FILL = 0, 1, 2, 3  # kinds of work; what is below COPY is a kernel
+MEMSET = "memset"  # the kind of a row of the copies table that fills
+FARTHEST_NS = 2**61  # 73 years; the difference of two times within it fits an int64
+KERNEL_COLUMNS = ("kernel_id", "kernel_name", "device_id", "queue_id", "stream_id", "correlation_id", "t_start_ns",
+                  "t_end_ns", "iteration", "capture")
+COPY_COLUMNS = ("kind", "device_id", "queue_id", "stream_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
+
+
+@dataclass(frozen=True)
+class WorkRows:
+    """Rows of device work in start order. Integers; NONE means null.
+
+    kind: COMPUTE, COMMUNICATION, COPY or FILL. device and stream: numbers of WorkReader. name: number of the kernel's
+    name.
+    """
+
+    start: Ints
+    end: Ints
+    kind: Ints
+    device: Ints
+    stream: Ints
+    capture: Ints
+    correlation: Ints
+    name: Ints
+    kernel_id: Ints
+    iteration: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: Ints | Flags | slice) -> WorkRows:
+        """Return these rows."""
+        if isinstance(rows, np.ndarray) and rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)  # once, not for each column
+        return WorkRows(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+
+def join(parts: Sequence[WorkRows]) -> WorkRows:
+    """Return the rows of all parts, in start order; rows that start together keep the order given."""
+    whole = WorkRows(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(WorkRows)))
+    ordered = bool((whole.start[1:] >= whole.start[:-1]).all())
+    return whole if ordered else whole.take(np.argsort(whole.start, kind="stable"))
+
+
+class WorkReader:
+    """Reads WorkRows from table slices and keeps the meaning of their numbers.
+
+    devices: (capture, device_id) by number. streams: (capture, device_id, queue_id, stream_id); a source that has
+    streams fills queue_id too when it knows it, so a stream number is that of a stream if there is one, else of a
+    queue. names: kernel names. left_out: rows that cannot be placed in time: they end before they start, have no times,
+    or impossible ones.
+    """
+
+    def __init__(self, collective_kernels: Ints | None = None) -> None:
+        self.devices, self.streams, self.names = TupleIds(), TupleIds(), NameIds()
+        self.host_kernels = 0
+        self.left_out = 0
+        self._collective = np.sort(collective_kernels) if collective_kernels is not None else np.zeros(0, np.int64)
+        self._communicates: Flags = np.zeros(0, np.bool_)
+
+    def work(self, kernels: pa.Table | pa.RecordBatch, copies: pa.Table | pa.RecordBatch | None) -> WorkRows:
+        """Return the device work among these rows of the kernels and copies tables. Kernels of the host CPU are counted
+        only.
+
+        Needs the columns KERNEL_COLUMNS and COPY_COLUMNS.
+        """
+        parts = [self._kernels(kernels)]
+        if copies is not None and copies.num_rows:
+            parts.append(self._copies(copies))
+        return join(parts)
+
+    def _kernels(self, rows: pa.Table | pa.RecordBatch) -> WorkRows:
+        name = self.names.numbers(rows["kernel_name"])
+        kernel_id = integers(rows["kernel_id"])
+        on_device = integers(rows["device_id"]) != NONE
+        self.host_kernels += int((~on_device).sum())
+        return self._placed(rows, self._kinds(name, kernel_id), name, kernel_id, integers(rows["iteration"]), on_device)
+
+    def _copies(self, rows: pa.Table | pa.RecordBatch) -> WorkRows:
+        none = np.full(rows.num_rows, NONE)
+        kind = np.where(_named(rows["kind"], MEMSET), FILL, COPY)
+        return self._placed(rows, kind, none, none, none, integers(rows["device_id"]) != NONE)
+
+    def _placed(self, rows: pa.Table | pa.RecordBatch, kind: Ints, name: Ints, kernel_id: Ints, iteration: Ints,
+                on_device: Flags) -> WorkRows:
+        start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
+        placeable = (start > -FARTHEST_NS) & (end >= start) & (end < FARTHEST_NS)
+        self.left_out += int((on_device & ~placeable).sum())
+        capture, device, queue, stream = (integers(rows[column])
+                                          for column in ("capture", "device_id", "queue_id", "stream_id"))
+        queue = np.where(stream != NONE, NONE, queue)
+        all_work = WorkRows(start, end, kind, device, stream, capture, integers(rows["correlation_id"]), name,
+                            kernel_id,
+                            iteration)
+        mask = on_device & placeable
+        kept = all_work if mask.all() else all_work.take(mask)
+        queue = queue if mask.all() else queue[mask]
+        devices = self.devices.numbers(kept.capture, kept.device)
+        streams = self.streams.numbers(kept.capture, kept.device, queue, kept.stream)
+        return WorkRows(kept.start, kept.end, kept.kind, devices, streams, kept.capture, kept.correlation, kept.name,
+                        kept.kernel_id, kept.iteration)
+
+    def _kinds(self, name: Ints, kernel_id: Ints) -> Ints:
+        new = self.names.known[len(self._communicates):]
+        if new:
+            self._communicates = np.concatenate([self._communicates, communication.flags(new)])
+        by_name = np.append(self._communicates, False)[np.where(name == NONE, -1, name)]
+        if len(self._collective):
+            at = np.minimum(np.searchsorted(self._collective, kernel_id), len(self._collective) - 1)
+            by_name = by_name | (self._collective[at] == kernel_id)
+        return np.where(by_name, COMMUNICATION, COMPUTE)
+
+
+def _named(column: pa.ChunkedArray | pa.DictionaryArray, name: str) -> Flags:
+    """Return whether each row of a NAME column has this name."""
+    return np.asarray(pc.fill_null(pc.equal(column.cast(pa.string()), name), False), bool)

@@ -1,0 +1,1 @@
+"""What devices did over time: busy and idle time, queues, launches, collectives, steady state."""

@@ -1,0 +1,109 @@
+"""What the file holds against what became of it, and what the parser itself saw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aaco.analytics.truth.finding import Finding, Slice
+from aaco.tracelake.document_schemas.answers import CheckedAccount
+from aaco.tracelake.document_schemas.evidence import CapturePart
+
+# In the kinds of records that formats name, these are executions. One that stands in a file twice is `again` there.
+EXECUTIONS = ("kernel", "dispatch")
+NO_ROWS = "no_rows"
+TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
+
+
+@dataclass(frozen=True)
+class Account:
+    """Every execution of a capture, (count, ns) each: in_file = in_tables + left_out; in_tables = linked + unlinked.
+
+    in_file is None where the format does not say how many it holds.
+    """
+
+    in_file: tuple[int, int] | None
+    in_tables: tuple[int, int]
+    linked: tuple[int, int]
+    left_out: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def unlinked(self) -> tuple[int, int]:
+        """In the tables, but linked to no call."""
+        return self.in_tables[0] - self.linked[0], self.in_tables[1] - self.linked[1]
+
+    @property
+    def dropped(self) -> tuple[int, int] | None:
+        """In the file, but neither in the tables nor left out for a reason; None where that cannot be told."""
+        if self.in_file is None:
+            return None
+        parts = [self.in_tables, *self.left_out.values()]
+        return self.in_file[0] - sum(count for count, _ in parts), self.in_file[1] - sum(ns for _, ns in parts)
+
+    def entry(self) -> CheckedAccount:
+        """Return the account of trace_check.json."""
+        return CheckedAccount(
+            in_file=_part(*self.in_file) if self.in_file else None, used=_part(*self.in_tables),
+            linked=_part(*self.linked), unlinked=_part(*self.unlinked),
+            dropped=_part(*self.dropped) if self.dropped else None,
+            left_out={reason: _part(*part) for reason, part in self.left_out.items()})
+
+
+class AccountCheck:
+    """The parser's account against the tables, and the problems it met."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self.facts = facts
+        self.count, self.ns = 0, 0
+        self.untimed, self.untimed_ns = 0, 0  # without a start; some tools give a duration all the same
+
+    def add(self, piece: Slice) -> None:
+        """Count the kernels that reached the tables."""
+        self.count += len(piece.kernels)
+        took = piece.kernels["dur_ns"]
+        self.ns += int(took[piece.kernels.known("dur_ns")].sum())
+
+    def account(self, linked: tuple[int, int]) -> Account:
+        """Return the account, with what another check found to be linked."""
+        kernels = self.facts.get("kernels")
+        left_out = executions_left_out(self.facts)
+        in_tables = self.count + self.untimed, self.ns + self.untimed_ns
+        return Account((kernels["count"], kernels["ns"]) if kernels else None, in_tables, linked, left_out)
+
+    def findings(self) -> Iterator[Finding]:
+        """Executions that went missing on the way, and what the parser said."""
+        dropped = self.account((0, 0)).dropped
+        if dropped and dropped != (0, 0):
+            yield Finding("dropped_on_the_way", "wrong", abs(dropped[0]), self.count,
+                          f"the file holds {dropped[0]} kernels and {dropped[1]} ns more than the tables: a defect in "
+                          "aaco", "report it with the capture", dropped[1])
+        if self.untimed:
+            lacking = ("no start: they are in no timeline" if self.untimed_ns else
+                       "no times: they are in no timeline and no total of time")
+            yield Finding("kernels_without_times", "note", self.untimed, self.count + self.untimed,
+                          f"{self.untimed} kernels have {lacking}",
+                          "rocprof --timestamp on, or a kernel trace beside the counters")
+        if self.facts.get("tables") == {}:
+            yield Finding(NO_ROWS, "doubt", 0, 0, f"nothing of it became a row: {self._what_it_held()}",
+                          "record it again, and see that the profiler runs while the work does")
+        for problem in self.facts.get("problems", ()):
+            if TRUNCATED.search(problem):
+                yield Finding("truncated", "lost", 1, 1, problem)
+            else:
+                yield Finding("said_by_the_parser", "doubt", 1, 1, problem)
+
+    def _what_it_held(self) -> str:
+        left = self.facts.get("left_out", {})
+        return "; ".join(f"{part['count']:,} x {reason}" for reason, part in left.items()) or "it holds no record"
+
+
+def executions_left_out(facts: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the executions of a capture that became no row, (count, ns) by reason."""
+    return {reason: (part["count"], part["ns"]) for reason, part in facts.get("left_out", {}).items()
+            if any(word in reason.partition(":")[0].lower() for word in EXECUTIONS)}
+
+
+def _part(count: int, ns: int) -> CapturePart:
+    return CapturePart(count=count, ns=ns)

@@ -1,0 +1,76 @@
+"""A device's limits for the what-if model: measured by `aaco calibrate`, or from its maker's data sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aaco.analytics.roofline.devices.boards import BOARDS, Board
+from aaco.analytics.roofline.devices.ceilings import DRAM, Identity, theoretical
+from aaco.analytics.roofline.nodes import BANDWIDTH, PEAKS
+from aaco.analytics.roofline.operators import rate_of
+from aaco.analytics.roofline.units import KINDS
+from aaco.core.near import meant
+from aaco.core.readings import Absent
+
+Source = Literal["measured", "data sheet"]
+WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}  # bytes of a number
+PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class MachineRoofs:
+    """A device's limits: bytes/s of its memory, operations/s of its arithmetic, bytes of memory (None: not known).
+
+    gpu: whether it is one; efficiencies do not carry over between a GPU and a CPU.
+    """
+
+    name: str
+    source: Source
+    bytes_per_s: float
+    rates: Mapping[str, float] = field(default_factory=dict)
+    memory_bytes: float | None = None
+    gpu: bool = False
+
+    def peak(self, family: str, dtype: str | None) -> float | None:
+        """Return the operations/s of this family of operators in this type; None if that is not known."""
+        name = PEAKS.get(dtype or "", "")  # a card's name of the type's peak; else a board's, by unit and type
+        return self.rates.get(name) or self.rates.get(rate_of(family, dtype, self.rates) or "")
+
+    def knows(self, dtype: str) -> bool:
+        """Return whether a product of this type has a known peak."""
+        return self.peak("gemm", dtype) is not None
+
+
+def of_ceilings(ceilings: Mapping[str, float], name: str = "this machine") -> MachineRoofs:
+    """Return the roofs among a machine's measured ceilings. Raise Absent without the memory's or any arithmetic's."""
+    rates = {peak: value for peak, value in ceilings.items() if peak in PEAKS.values()}
+    if BANDWIDTH not in ceilings or not rates:
+        raise Absent("this machine's ceilings have not been measured (aaco calibrate)")
+    return MachineRoofs(name, "measured", ceilings[BANDWIDTH], rates)
+
+
+def of_board(name: str) -> MachineRoofs:
+    """Return the roofs of a board by its data sheet; name: as boards.BOARDS has it or a word of it. Raise Absent."""
+    board = _board(name)
+    ceilings = theoretical(Identity(board.arch, board.compute_units, board.name, int(board.memory_gib * 2**30)))
+    if DRAM not in ceilings.bandwidths or not ceilings.rates:
+        raise Absent(f"{board.name}: {next(iter(ceilings.absent.values()), 'its peaks are not known')}")
+    kinds = {rate for rate in ceilings.rates if rate.partition("_")[2] in {*KINDS.values(), "tf32"}}
+    return MachineRoofs(board.name, "data sheet", ceilings.bandwidths[DRAM],
+                        {rate: ceilings.rates[rate] for rate in kinds},
+                        board.memory_gib * 2**30 or None, gpu=True)
+
+
+def _board(name: str) -> Board:
+    """Return the board that is called so, in full or by one of its words. Raise Absent if none or several are."""
+    word = "".join(name.lower().split())
+    exact = [board for board in BOARDS if "".join(board.name.lower().split()) == word]
+    called = exact or [board for board in BOARDS if word in board.words]
+    if len(called) != 1:
+        board_names = [board.name for board in BOARDS]
+        raise Absent(f"no board {name!r} is known{meant(name, board_names)}" if not called else
+                     f"{name!r} may be {' or '.join(board.name for board in called)}")
+    return called[0]

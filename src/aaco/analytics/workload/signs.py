@@ -1,0 +1,175 @@
+"""What the facts of a workload are read from: names of kernels and calls with their counts, copies, launches, formats.
+
+Each is summed over the trace a piece at a time, so memory does not grow with its length.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aaco.analytics.bottleneck.work import Copied
+from aaco.analytics.kernels import families
+from aaco.analytics.kernels.families.terms import KernelName
+from aaco.analytics.streaming.calls import CallKind, call_kind
+from aaco.analytics.streaming.stream_ids import integers
+from aaco.core.arrays import Ints
+from aaco.core.distinct import combinations
+
+# The waits that end what a device graph could hold, beside CallKind.SYNC and WAIT: copies that return when they are
+# done (CUDA and HIP API references, memory management; hipMemcpyWithStream waits for its stream).
+BLOCKING_COPIES = frozenset(("cudaMemcpy", "cudaMemcpy2D", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "hipMemcpy",
+                             "hipMemcpyWithStream", "hipMemcpyDtoH", "hipMemcpyHtoD"))
+WORTH_A_GRAPH = 10  # launches: what one launch of a graph costs the host is that of a few kernels
+
+
+@dataclass(frozen=True)
+class NameTally:
+    """The kernels of one name: how many, and how long they took together. element_type: of their first input, where
+    the source says it apart from the name."""
+
+    name: str
+    element_type: str | None
+    count: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class LaunchStretches:
+    """The launches of kernels between two waits of the host. in_long: those in stretches of WORTH_A_GRAPH and more."""
+
+    launches: int = 0
+    in_long: int = 0
+    waits: int = 0
+
+
+@dataclass(frozen=True)
+class WorkloadSigns:
+    """All that facts are read from.
+
+    calls: how many calls or ranges have a name. domains: how many are of a domain. from_graphs: kernels that calls
+    which launch a graph started, of `launched` whose launch is known. providers: ONNX Runtime's, by kernels.
+    architectures: of the devices, as the captures name them. eight_bit_units: whether the devices' matrix units compute
+    in eight-bit floating point; None if their ceilings are not known.
+    """
+
+    kernels: tuple[NameTally, ...] = ()
+    calls: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, int] = field(default_factory=dict)
+    formats: frozenset[str] = frozenset()
+    providers: Mapping[str, int] = field(default_factory=dict)
+    copies: tuple[Copied, ...] | None = None
+    launched: int = 0
+    from_graphs: int = 0
+    stretches: LaunchStretches = LaunchStretches()
+    operators: pa.Table | None = None
+    architectures: tuple[str, ...] = ()
+    on_device: bool = False
+    eight_bit_units: bool | None = None
+
+    @cached_property
+    def decoded(self) -> tuple[tuple[KernelName, NameTally], ...]:
+        """The kernels' names with what they say."""
+        return tuple((families.decode(tally.name), tally) for tally in self.kernels)
+
+    @cached_property
+    def kernel_ns(self) -> int:
+        """How long all kernels took together."""
+        return sum(tally.ns for tally in self.kernels)
+
+
+class KernelTallies:
+    """Sums kernels by name and element type."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[tuple[str, str | None], list[int]] = {}
+        self.providers: Counter[str] = Counter()
+
+    def feed(self, rows: pa.RecordBatch) -> None:
+        """Take kernels: kernel_name, dtypes, dur_ns, provider."""
+        lasted = np.maximum(integers(rows.column("dur_ns")), 0)
+        firsts = _first_types(rows.column("dtypes"))
+        table = pa.table({"name": rows.column("kernel_name").cast(pa.string()), "type": firsts, "ns": lasted})
+        for row in table.group_by(["name", "type"]).aggregate([("ns", "sum"), ("ns", "count")]).to_pylist():
+            tally = self._tallies.setdefault((row["name"] or "", row["type"]), [0, 0])
+            tally[0] += row["ns_count"]
+            tally[1] += row["ns_sum"]
+        for entry in rows.column("provider").cast(pa.string()).value_counts().to_pylist():
+            if entry["values"]:
+                self.providers[entry["values"]] += entry["counts"]
+
+    def tallies(self) -> tuple[NameTally, ...]:
+        """Return the sums, the longest first."""
+        found = (NameTally(name, kind, count, ns) for (name, kind), (count, ns) in self._tallies.items())
+        return tuple(sorted(found, key=lambda tally: (-tally.ns, tally.name, tally.element_type or "")))
+
+
+class CallTallies:
+    """Counts calls by name and domain, and the launches between the host's waits, process by process."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.domains: Counter[str] = Counter()
+        self._open: Counter[tuple[int, ...]] = Counter()
+        self._launches, self._in_long, self._waits = 0, 0, 0
+
+    def feed(self, rows: pa.RecordBatch) -> None:
+        """Take calls in order of their start: name, domain, capture, process_id."""
+        names, codes = _dictionary(rows.column("name"))
+        counts = np.bincount(codes[codes >= 0], minlength=len(names))
+        self.calls.update({name: int(count) for name, count in zip(names, counts, strict=True) if count})
+        domains, domain_codes = _dictionary(rows.column("domain"))
+        found = np.bincount(domain_codes[domain_codes >= 0], minlength=len(domains))
+        self.domains.update({name: int(count) for name, count in zip(domains, found, strict=True) if count})
+        roles = np.array([_role(name) for name in names] + [0], np.int8)[codes]
+        capture, process = (integers(rows.column(name)) for name in ("capture", "process_id"))
+        processes, process_of = combinations(capture, process)
+        for number, key in enumerate(processes):
+            self._take(key, roles[(process_of == number) & (roles != 0)])
+
+    def _take(self, process: tuple[int, ...], roles: NDArray[np.int8]) -> None:
+        """Take the launches and waits of one process, in their order."""
+        before = np.cumsum(roles == _LAUNCHES)
+        at_waits = before[roles == _WAITS] + self._open[process]
+        self._waits += len(at_waits)
+        self._close(np.diff(at_waits, prepend=0))
+        launched = self._open[process] + (int(before[-1]) if len(before) else 0)
+        self._open[process] = launched - (int(at_waits[-1]) if len(at_waits) else 0)
+
+    def _close(self, launches: Ints) -> None:
+        """Count stretches by the launches in each."""
+        self._launches += int(launches.sum())
+        self._in_long += int(launches[launches >= WORTH_A_GRAPH].sum())
+
+    def stretches(self) -> LaunchStretches:
+        """Return the launches between waits, those after the last wait included."""
+        self._close(np.array(list(self._open.values()), np.int64))
+        self._open.clear()
+        return LaunchStretches(self._launches, self._in_long, self._waits)
+
+
+_LAUNCHES, _WAITS = 1, 2
+
+
+def _role(name: str) -> int:
+    kind = call_kind(name)
+    if kind == CallKind.LAUNCH:
+        return _LAUNCHES
+    return _WAITS if kind in (CallKind.SYNC, CallKind.WAIT) or name in BLOCKING_COPIES else 0
+
+
+def _dictionary(column: pa.Array) -> tuple[list[str], np.ndarray]:
+    """Return the names of a dictionary column, and the code of each row; -1 for none."""
+    return [str(name) for name in column.dictionary.to_pylist()], np.asarray(column.indices.fill_null(-1), np.int64)
+
+
+def _first_types(column: pa.Array) -> pa.Array:
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    return pa.array([types[0] if types else None for types in column.to_pylist()], pa.string())

@@ -1,0 +1,216 @@
+"""Records this machine's devices while a block runs, by a process per vendor, and reads the recordings.
+
+A driver's call may hang, and then nothing ends the process that made it. So the wait for the recorder has a limit at
+its begin and at its end. A recorder without an answer is abandoned; its account says so, and from when on readings are
+missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.collectors.gpu import amd_library, amd_sensors, amd_sysfs, amd_tools, device_samples, nvml
+from aaco.collectors.gpu.device_recorder import RecorderAccount
+from aaco.collectors.gpu.own_processes import marked
+from aaco.core.host import Host, known, number
+from aaco.core.readings import Absent
+from aaco.core.tables import replaced
+
+PERIOD_S = 0.1
+READY_S, END_S = 20.0, 5.0  # to open a library starts devices that nobody else uses, which takes up to seconds
+MOST_ACCOUNT_BYTES = 1 << 20
+
+
+def makers(host: Host | None = None) -> list[str]:
+    """Return the vendors of devices that leave any sign here; no driver is called."""
+    host = host or Host()
+    vendors = []
+    with suppress(OSError):
+        ctypes.CDLL(nvml.LIBRARY)
+        vendors.append("nvidia")
+    cards = [path / "device/vendor" for path in (host.sys / "class/drm").glob("card*")
+             if re.fullmatch(r"card\d+", path.name)]
+    if ((host.root / "dev/kfd").exists() or any(known(number, path) == amd_sensors.VENDOR for path in cards)
+            or PathFinder.find_spec("amdsmi") or any(map(shutil.which, amd_tools.COMMANDS))):
+        vendors.append("amd")
+    return vendors
+
+
+@contextmanager
+def recorded(folder: Path, period_s: float = PERIOD_S, vendors: list[str] | None = None) -> Iterator[None]:
+    """Record the devices into the folder until the end of the block; start nothing if there are none.
+
+    Processes that this process starts in the block count as ours on the devices (collectors/gpu/own_processes.py).
+    """
+    with marked(), ExitStack() as running:
+        recorders = [Recorder(vendor, folder, period_s) for vendor in (makers() if vendors is None else vendors)]
+        for recorder in recorders:
+            running.callback(recorder.stop)
+        for recorder in recorders:
+            recorder.wait()
+        yield
+
+
+class Recorder:
+    """One recording process. It lives as long as its stdin is open."""
+
+    def __init__(self, vendor: str, folder: Path, period_s: float) -> None:
+        self.vendor, self.account, self._given_up = vendor, folder / f"{vendor}.jsonl", False
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-P", "-m", "aaco.collectors.gpu.device_recorder", vendor, str(folder),
+                   str(period_s)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=subprocess.DEVNULL, start_new_session=True)
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._process.pid
+
+    def wait(self) -> None:
+        """Wait until it records, reports that there is nothing to record, or is given up."""
+        assert self._process.stdout
+        if not select.select([self._process.stdout], [], [], READY_S)[0]:
+            self._give_up(f"did not begin within {READY_S:g} s: a call of the driver hangs")
+
+    def stop(self) -> None:
+        """End it. If it does not end, abandon it and note that in its account."""
+        assert self._process.stdin
+        if self._given_up:
+            return
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._give_up(f"gave no answer for {END_S:g} s: a call of the driver hangs")
+            return
+        if code:
+            ending = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+            RecorderAccount(self.account).note("silent", vendor=self.vendor, why=ending)
+
+    def _give_up(self, why: str) -> None:
+        """Kill the process without a long wait: inside a driver's call it may not even die of a kill."""
+        self._given_up = True
+        RecorderAccount(self.account).note("silent", vendor=self.vendor, why=why)
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+
+
+def events(folder: Path, asked: Callable[[Path], pa.Table]) -> pa.Table:
+    """Return the gpu_events of all recordings in a folder. Raise Absent if there are none, BadCapture.
+
+    asked: reads an answer of amd-smi or rocm-smi into a gpu_events table without times. On a machine with devices of
+    both vendors, AMD's numbers follow NVIDIA's: no number is of two devices.
+    """
+    nvidia = [nvml.parse(raw) for raw in sorted(folder.glob("nvml-*.bin"))]
+    readers: dict[str, Callable[[Path], pa.Table]] = {
+        "amdgpu": amd_sysfs.parse, "amdsmi": partial(amd_sysfs.parse, source=amd_library.SOURCE)}
+    amd = [read(raw) for name, read in readers.items() for raw in sorted(folder.glob(f"{name}-*.bin"))]
+    for t_ns, path in amd_tools.answers(folder):
+        table = asked(path)
+        amd.append(replaced(table, "t_ns", pa.array([t_ns] * table.num_rows, pa.int64())))
+    if not nvidia and not amd:
+        raise Absent("no NVIDIA or AMD device could be watched (aaco doctor)")
+    return pa.concat_tables([*nvidia, *(_renumber(table, _count_devices(nvidia)) for table in amd)])
+
+
+def samples(folder: Path) -> pa.Table:
+    """Return the finer samples of all recordings in a folder. Raise Absent if there are none, BadCapture."""
+    files = sorted(folder.glob(f"{device_samples.PREFIX}*.bin"))
+    if not files:
+        raise Absent("no device was watched that tells more than a row ten times a second")
+    before = _count_devices([nvml.parse(raw) for raw in sorted(folder.glob("nvml-*.bin"))])
+    parsed = [(path.name.startswith(f"{device_samples.PREFIX}nvml-"), device_samples.parse(path)) for path in files]
+    tables = [table if nvidia else _renumber(table, before) for nvidia, table in parsed]
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
+def _count_devices(tables: list[pa.Table]) -> int:
+    """Return how many device numbers the tables take, from 0 on."""
+    return 1 + max((pc.max(table["device_id"]).as_py() for table in tables if table.num_rows), default=-1)
+
+
+def _renumber(table: pa.Table, first: int) -> pa.Table:
+    """Return the table with its devices numbered from `first` on."""
+    return replaced(table, "device_id", pc.add(table["device_id"], first))
+
+
+def visible(folder: Path) -> dict[str, Any]:
+    """Return which NVIDIA devices the run saw (collectors/gpu/visible.py); empty if that was not recorded."""
+    visibilities = [line["visible"] for path in sorted(folder.glob("nvidia.jsonl")) for line in _read_account(path)
+                    if line["event"] == "recording" and isinstance(line.get("visible"), dict)]
+    return visibilities[0] if visibilities else {}
+
+
+def account_notes(folder: Path, gpu_events: pa.Table | None) -> Iterator[str]:
+    """Yield the notes of a folder's accounts for a reader: the source, the rate, and what was lost."""
+    for path in sorted(folder.glob("*.jsonl")):
+        lines = list(_read_account(path))
+        begun = next((line for line in lines if line["event"] == "recording"), None)
+        if begun is None:
+            yield from (f"{line.get('vendor', 'a device')}: {line['why']}" for line in lines if "why" in line)
+            continue
+        yield from _recording_notes(begun, lines, gpu_events)
+
+
+def _recording_notes(begun: dict[str, Any], lines: list[dict[str, Any]], gpu_events: pa.Table | None) -> Iterator[str]:
+    source = str(begun.get("source"))
+    for line in lines:
+        if line["event"] == "ended":
+            yield _overhead_note(source, line)
+        elif line["event"] == "lost":
+            which = "every device" if line.get("device") == amd_tools.EVERY else f"device {line.get('device')}"
+            after = (line["t_ns"] - begun["t_ns"]) / 1e9
+            yield f"{which} was lost to {source} {after:.1f} s into the recording: {line.get('why')}"
+        elif "why" in line:
+            yield f"the recorder of {source} {line['why']}{_end_note(begun['t_ns'], gpu_events)}"
+    if not any(line["event"] in ("ended", "silent", "failed") for line in lines):
+        yield f"the recorder of {source} was not ended: killed with the run{_end_note(begun['t_ns'], gpu_events)}"
+    yield from (f"device {device}: {why}" for device, why in begun.get("unread") or ())
+    for passed, why in (begun.get("why_not") or {}).items():
+        yield f"{passed} was passed over for {source}: {why}"
+
+
+def _overhead_note(source: str, line: dict[str, Any]) -> str:
+    """Return the rate of samples and of new values, and the cost."""
+    if not line.get("rate_hz"):
+        return f"devices were read by {source}, once"
+    news = f", with news {line['news_rate_hz']:.1f} times" if line.get("news_rate_hz") is not None else ""
+    share = 100 * line["cpu_s"] / line["wall_s"]
+    return (f"devices were read by {source} {line['rate_hz']:.1f} times a second ({line['asked_rate_hz']:g} asked)"
+            f"{news}, for {share:.2g} % of one CPU")
+
+
+def _end_note(begun_ns: int, gpu_events: pa.Table | None) -> str:
+    if gpu_events is None or not gpu_events.num_rows:
+        return "; nothing was read"
+    last = max(filter(None, gpu_events["t_ns"].to_pylist()), default=begun_ns)
+    return f"; what it read ends {(last - begun_ns) / 1e9:.1f} s into the recording"
+
+
+def _read_account(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the whole, valid lines of an account; a torn last one is left out."""
+    with path.open("rb") as file:
+        content = file.read(MOST_ACCOUNT_BYTES)
+    for text in content.splitlines():
+        with suppress(ValueError, RecursionError):
+            line = json.loads(text)
+            if isinstance(line, dict) and isinstance(line.get("event"), str) and type(line.get("t_ns")) is int:
+                yield line

@@ -1,0 +1,1 @@
+"""Live readings of the host: BPF, perf events, /proc, the kernel module."""

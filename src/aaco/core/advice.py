@@ -1,0 +1,73 @@
+"""Advice and the facts of a workload that it depends on: what applies, what is already so, what cannot work here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+# By the name of a fact its values; a fact that is not known is not in it.
+FactValues = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class FactCondition:
+    """A condition on one fact. It holds if the fact has one of the values; negated, if it is not known to have one."""
+
+    fact: str
+    values: frozenset[str]
+    negated: bool = False
+
+    def holds(self, facts: FactValues) -> bool:
+        """Return whether the condition holds in a workload with these facts."""
+        return bool(self.values & facts.get(self.fact, frozenset())) is not self.negated
+
+    def __str__(self) -> str:
+        listed = " or ".join(sorted(self.values)).replace("_", " ")
+        return f"{self.fact.replace('_', ' ')} {'is not' if self.negated else 'is'} {listed}"
+
+
+def fact_is(fact: str, *values: str) -> FactCondition:
+    """Return the condition that the fact is known and has one of the values."""
+    return FactCondition(fact, frozenset(values))
+
+
+def fact_is_not(fact: str, *values: str) -> FactCondition:
+    """Return the condition that the fact has none of the values, or is not known."""
+    return FactCondition(fact, frozenset(values), negated=True)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to try. applies_if: all must hold. already_done_if: none may hold."""
+
+    text: str
+    applies_if: tuple[FactCondition, ...] = ()
+    already_done_if: tuple[FactCondition, ...] = ()
+
+    def why_not(self, facts: FactValues | None) -> str:
+        """Return why the step is not offered in a workload with these facts; empty if it is. None: no facts known."""
+        return why_not(facts, self.applies_if, self.already_done_if)
+
+
+def why_not(facts: FactValues | None, applies_if: Iterable[FactCondition],
+            already_done_if: Iterable[FactCondition]) -> str:
+    """Return why advice with these conditions is not offered; empty if it is. facts: None if nobody looked for them."""
+    if facts is None:
+        return ""
+    if done := next((condition for condition in already_done_if if condition.holds(facts)), None):
+        return f"already so: {done}"
+    missing = next((condition for condition in applies_if if not condition.holds(facts)), None)
+    if missing is None:
+        return ""
+    known = " and ".join(sorted(facts.get(missing.fact, ()))).replace("_", " ")
+    return f"not here: {missing.fact.replace('_', ' ')} is {known or 'not known'}"
+
+
+def steps_of(texts: Iterable[str | Step]) -> tuple[Step, ...]:
+    """Return the steps; a text alone is a step that applies everywhere."""
+    return tuple(Step(text) if isinstance(text, str) else text for text in texts)
+
+
+def offered(steps: Iterable[Step], facts: FactValues | None) -> tuple[str, ...]:
+    """Return the texts of the steps that are offered in a workload with these facts."""
+    return tuple(step.text for step in steps if not step.why_not(facts))

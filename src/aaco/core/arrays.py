@@ -1,0 +1,17 @@
+"""The types of NumPy arrays, by what they hold: every module that names one takes it from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]  # times and durations in ns, ids, numbers of rows
+Ints32 = NDArray[np.int32]  # codes of a dictionary
+Reals = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+UInts8 = NDArray[np.uint8]
+UInts64 = NDArray[np.uint64]  # words of ring buffers, hashes
+Structs = NDArray[np.void]  # rows of a structured type
+Array = NDArray[Any]

@@ -1,0 +1,27 @@
+"""Redaction of whole columns: a pattern finds the few texts that may hold a credential, and only those are read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.core.redaction import HINT, redact
+
+
+def redact_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the texts (or lists of texts) with every credential redacted; the type stays."""
+    return pa.chunked_array([redact_array(chunk) for chunk in column.chunks], column.type)
+
+
+def redact_array(texts: pa.Array) -> pa.Array:
+    """Return the texts (or lists of texts) with every credential redacted; the type stays."""
+    if pa.types.is_list(texts.type):
+        texts = pa.concat_arrays([texts])  # a slice would keep the rest of its values
+        flat = redact_array(texts.values)
+        return pa.ListArray.from_arrays(texts.offsets, flat, mask=texts.is_null() if texts.null_count else None)
+    doubtful = pc.match_substring_regex(texts, HINT).fill_null(False)
+    if not pc.any(doubtful).as_py():
+        return texts
+    encoded = texts.filter(doubtful).dictionary_encode()
+    clean = pa.array([redact(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, doubtful, clean.take(encoded.indices))

@@ -1,0 +1,1 @@
+"""Two sides measured in turns: their statistics and their verdict."""

@@ -1,0 +1,1 @@
+"""AMD thread traces (ATT): instructions, waves and their code."""

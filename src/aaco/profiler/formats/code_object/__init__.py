@@ -1,0 +1,1 @@
+"""AMD code objects: their kernels' resources and instructions."""

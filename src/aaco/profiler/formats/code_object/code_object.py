@@ -1,0 +1,251 @@
+"""AMD GPU code objects: the compiler's metadata of each kernel in the ELF file's notes, and the descriptor it loads.
+
+Read are ELF files of the machine AMDGPU (`.hsaco`, `.co`), and clang's offload bundles of them; the metadata note is
+msgpack. On gfx90a and later the note's .vgpr_count is the total of vector and accumulation registers, before it the
+greater of both; the descriptor holds the hardware's allocation, in granules. Local memory that is sized at launch, as
+in Triton, is in neither. Every offset comes from the file, so each is checked against its size before use.
+Sources: LLVM, AMDGPUUsage (code object metadata, kernel descriptor); clang, ClangOffloadBundler; System V ABI.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aaco.core.errors import BadCapture
+from aaco.profiler.io import jsonfile
+
+MOST_BYTES = 512 << 20
+MOST_KERNELS = 1 << 18
+ELF, BUNDLE, COMPRESSED = b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
+AMDGPU, METADATA, NOTES, SYMBOLS = 224, 32, 7, (2, 11)
+UNIFIED = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")  # accumulation registers share the file of the others
+FIX = "compile it again, or check that it was copied whole"
+UNBUNDLE = "clang-offload-bundler --unbundle --type=o --input=FILE --output=OUT --targets=..."
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
+_ENTRY = struct.Struct("<QQQ")
+
+
+@dataclass(frozen=True)
+class KernelArgument:
+    """A kernel's argument and its place in the kernarg segment."""
+
+    name: str | None
+    type_name: str | None
+    kind: str | None
+    offset: int | None
+    size: int | None
+    address_space: str | None
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A kernel's descriptor for the hardware: registers in granules, as the loader reads them from 64 bytes."""
+
+    lds_bytes: int
+    scratch_bytes: int
+    kernarg_bytes: int
+    vgpr_granules: int
+    accum_offset: int | None  # first accumulation register; only where both kinds share one file
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A kernel by its metadata; fields that are not in the note are None."""
+
+    name: str
+    symbol: str | None
+    vgpr: int | None
+    agpr: int | None
+    sgpr: int | None
+    vgpr_spills: int | None
+    sgpr_spills: int | None
+    lds_bytes: int | None
+    scratch_bytes: int | None
+    dynamic_stack: bool | None
+    wave_size: int | None
+    workgroup_size: int | None
+    kernarg_bytes: int | None
+    kernarg_align: int | None
+    arguments: tuple[KernelArgument, ...]
+    descriptor: Descriptor | None = None
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """The code for one target. target: as the compiler names it; arch: gfx942; features: xnack+, sramecc-."""
+
+    target: str
+    arch: str | None
+    features: tuple[str, ...]
+    kernels: tuple[CompiledKernel, ...]
+
+
+def recognises(path: Path) -> bool:
+    """Return whether the file begins like a code object or a bundle of them. Never raise."""
+    return jsonfile.head(path, 32).startswith((ELF, BUNDLE, COMPRESSED))
+
+
+def read(path: Path) -> list[CodeObject]:
+    """Return the code objects of a file, one or a bundle of several. Raise BadCapture."""
+    data = jsonfile.content(path, MOST_BYTES)
+    if data.startswith(COMPRESSED):
+        raise BadCapture(f"{path}: a compressed offload bundle (CCOB), which this version does not unpack", UNBUNDLE)
+    parts = list(_read_bundle(path, data)) if data.startswith(BUNDLE) else [(None, data)]
+    return [_read_code_object(path, part, target) for target, part in parts]
+
+
+def _read_bundle(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the entries of a bundle that are for AMD GPUs: their target and content."""
+    (count,) = struct.unpack("<Q", _part(path, data, len(BUNDLE), 8))
+    at = len(BUNDLE) + 8
+    for _ in range(min(count, len(data) // _ENTRY.size + 1)):
+        offset, size, length = _ENTRY.unpack(_part(path, data, at, _ENTRY.size))
+        target = _part(path, data, at + _ENTRY.size, length).decode("utf-8", "replace")
+        at += _ENTRY.size + length
+        content = _part(path, data, offset, size)
+        if content.startswith(ELF):
+            yield target, content
+        elif content.startswith(COMPRESSED):
+            raise BadCapture(f"{path}: {target[:80]} in it is compressed (CCOB): not unpacked here", UNBUNDLE)
+
+
+def _read_code_object(path: Path, data: bytes, target: str | None) -> CodeObject:
+    sections = _read_sections(path, data)
+    for section in sections:
+        if section.kind == NOTES:
+            for name, number, content in _read_notes(path, data, section):
+                if (name, number) == ("AMDGPU", METADATA):
+                    return described(path, _read_metadata(path, content), target,
+                                     _find_descriptors(path, data, sections))
+    raise BadCapture(f"{path}: no AMDGPU metadata note: not a code object of ABI version 3 or later", FIX)
+
+
+@dataclass(frozen=True)
+class _ElfSection:
+    """A section: its type, its address once loaded, its offset in the file, and the section it is linked to."""
+
+    kind: int
+    address: int
+    offset: int
+    size: int
+    link: int
+
+
+def _read_sections(path: Path, data: bytes) -> list[_ElfSection]:
+    ident, _, machine, _, _, _, start, _, _, _, _, size, count, _ = _HEADER.unpack(
+        _part(path, data, 0, _HEADER.size))
+    if not ident.startswith(ELF) or ident[4:6] != b"\x02\x01":
+        raise BadCapture(f"{path}: not a 64-bit little-endian ELF file", FIX)
+    if machine != AMDGPU:
+        raise BadCapture(f"{path}: ELF of machine {machine}, not of AMD GPUs ({AMDGPU})",
+                         "give the code object itself: roc-obj-ls and roc-obj-extract take it out of a program")
+    if size < _SECTION.size:
+        raise BadCapture(f"{path}: its section headers are {size} bytes long", FIX)
+    rows = (_SECTION.unpack(_part(path, data, start + number * size, _SECTION.size)) for number in range(count))
+    return [_ElfSection(row[1], row[3], row[4], row[5], row[6]) for row in rows]
+
+
+def _read_notes(path: Path, data: bytes, section: _ElfSection) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the notes of a section: owner, type and content, each padded to four bytes."""
+    content, at = _part(path, data, section.offset, section.size), 0
+    while at + 12 <= len(content):
+        name_size, content_size, number = struct.unpack_from("<III", content, at)
+        name = _part(path, content, at + 12, name_size).rstrip(b"\0").decode("ascii", "replace")
+        begin = at + 12 + _round_up_to_4(name_size)
+        yield name, number, _part(path, content, begin, content_size)
+        at = begin + _round_up_to_4(content_size)
+
+
+def _read_metadata(path: Path, content: bytes) -> Mapping[str, Any]:
+    try:
+        metadata = msgspec.msgpack.decode(content)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadCapture(f"{path}: the metadata note is not msgpack: {str(error)[:200]}", FIX) from error
+    if not isinstance(metadata, dict):
+        raise BadCapture(f"{path}: the metadata note is no map", FIX)
+    return metadata
+
+
+def described(path: Path, metadata: Mapping[str, Any], target: str | None = None,
+              descriptors: Mapping[str, bytes] | None = None) -> CodeObject:
+    """Return a code object by its metadata, from the note or from assembler text. Raise BadCapture."""
+    target_name = _text(metadata.get("amdhsa.target")) or target or ""
+    kernel_maps = metadata.get("amdhsa.kernels")
+    if not isinstance(kernel_maps, list) or len(kernel_maps) > MOST_KERNELS or not all(isinstance(kernel, dict)
+                                                                                       for kernel in kernel_maps):
+        raise BadCapture(f"{path}: the metadata has no list of kernels", FIX)
+    triple, *features = target_name.split(":")
+    arch = triple.rpartition("-")[2] if "-gfx" in triple else None
+    kernels = (_read_kernel(kernel, arch, descriptors or {}) for kernel in kernel_maps)
+    return CodeObject(target_name, arch, tuple(features), tuple(kernels))
+
+
+def _read_kernel(metadata: Mapping[Any, Any], arch: str | None, descriptors: Mapping[str, bytes]) -> CompiledKernel:
+    def count(key: str) -> int | None:
+        number = metadata.get(key)
+        return number if type(number) is int and 0 <= number < 1 << 62 else None
+
+    arguments = metadata.get(".args")
+    symbol, dynamic = _text(metadata.get(".symbol")), metadata.get(".uses_dynamic_stack")
+    return CompiledKernel(
+        _text(metadata.get(".name")) or symbol or "", symbol, vgpr=count(".vgpr_count"), agpr=count(".agpr_count"),
+        sgpr=count(".sgpr_count"), vgpr_spills=count(".vgpr_spill_count"), sgpr_spills=count(".sgpr_spill_count"),
+        lds_bytes=count(".group_segment_fixed_size"), scratch_bytes=count(".private_segment_fixed_size"),
+        dynamic_stack=dynamic if isinstance(dynamic, bool) else None, wave_size=count(".wavefront_size"),
+        workgroup_size=count(".max_flat_workgroup_size"), kernarg_bytes=count(".kernarg_segment_size"),
+        kernarg_align=count(".kernarg_segment_align"),
+        arguments=tuple(map(_read_argument, arguments)) if isinstance(arguments, list) else (),
+        descriptor=_read_descriptor(descriptors[symbol], arch) if symbol and symbol in descriptors else None)
+
+
+def _read_argument(entry: Any) -> KernelArgument:
+    fields = entry if isinstance(entry, dict) else {}
+    offset, size = (number if type(number := fields.get(key)) is int else None for key in (".offset", ".size"))
+    return KernelArgument(_text(fields.get(".name")), _text(fields.get(".type_name")), _text(fields.get(".value_kind")),
+                          offset,
+                          size, _text(fields.get(".address_space")))
+
+
+def _find_descriptors(path: Path, data: bytes, sections: list[_ElfSection]) -> dict[str, bytes]:
+    """Return kernel descriptors by symbol: the objects of 64 bytes that symbols ending in .kd name."""
+    content_by_symbol: dict[str, bytes] = {}
+    for table in sections:
+        if table.kind in SYMBOLS and table.link < len(sections):
+            names = _part(path, data, sections[table.link].offset, sections[table.link].size)
+            for at in range(table.offset, table.offset + table.size - _SYMBOL.size + 1, _SYMBOL.size):
+                name_at, _, _, section, value, length = _SYMBOL.unpack(_part(path, data, at, _SYMBOL.size))
+                name = names[name_at:names.find(b"\0", name_at)] if name_at < len(names) else b""
+                if name.endswith(b".kd") and length == _DESCRIPTOR.size and section < len(sections):
+                    begin = sections[section].offset + value - sections[section].address
+                    content_by_symbol[name.decode("utf-8", "replace")] = _part(path, data, begin, length)
+    return content_by_symbol
+
+
+def _read_descriptor(content: bytes, arch: str | None) -> Descriptor:
+    lds, scratch, kernarg, _, third, first, _, _, _ = _DESCRIPTOR.unpack(content)
+    accum_offset = ((third & 0x3F) + 1) * 4 if arch in UNIFIED else None  # elsewhere these bits mean other things
+    return Descriptor(lds, scratch, kernarg, (first & 0x3F) + 1, accum_offset)
+
+
+def _part(path: Path, data: bytes, offset: int, size: int) -> bytes:
+    """Return a part of the file. Raise BadCapture if the file ends before it does."""
+    if size < 0 or offset < 0 or offset + size > len(data):
+        raise BadCapture(f"{path}: cut short or damaged: {size} bytes at {offset} are not in it", FIX)
+    return data[offset:offset + size]
+
+
+def _round_up_to_4(size: int) -> int:
+    return -(-size // 4) * 4
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,1 @@
+"""MIGraphX programs."""

@@ -1,0 +1,1 @@
+"""Perfetto traces, as rocprofv3 writes them."""

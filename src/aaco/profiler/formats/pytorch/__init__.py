@@ -1,0 +1,1 @@
+"""PyTorch profiler traces, and Chrome traces of other tools."""

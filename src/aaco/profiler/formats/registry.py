@@ -1,0 +1,73 @@
+"""Which parser reads a file: every module of this package with `recognises` and `parse`, and installed plug-ins."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from aaco.core.errors import BadCapture
+from aaco.core.registry import import_modules
+from aaco.profiler import formats
+from aaco.profiler.capture import Parser
+from aaco.profiler.io import jsonstream, sqlite
+
+HEAD_BYTES = 1 << 20
+PACKAGE = "aaco.profiler.formats"
+# Modules to try first, before the others are imported.
+FREQUENT = ("pytorch.kineto", "rocprofv3.rocpd", "rocprofv3.rocprofv3_csv")
+
+
+@cache
+def parsers() -> dict[str, Parser]:
+    """Return every parser by the name of its format: this package's, then those of the entry-point group
+    `aaco.parsers`.
+    """
+    plugins = [plugin.load() for plugin in entry_points(group="aaco.parsers")]
+    parser_by_format: dict[str, Parser] = {}
+    for module in (*import_modules(formats), *plugins):
+        if hasattr(module, "FORMAT") and hasattr(module, "recognises"):
+            if module.FORMAT in parser_by_format:
+                raise TypeError(f"two parsers for {module.FORMAT!r}; the second is {module!r}")
+            parser_by_format[module.FORMAT] = module
+    return parser_by_format
+
+
+def recognise(path: Path) -> Parser | None:
+    """Return the parser of the file's format, or None. Raise BadCapture if the file cannot be read, or was cut short.
+    """
+    try:
+        with path.open("rb") as file:
+            empty = not file.read(1)
+    except FileNotFoundError as error:
+        raise BadCapture(f"{path}: no such file", "check the path") from error
+    except OSError as error:
+        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
+    if empty:
+        raise BadCapture(f"{path}: the file is empty", "record it again: the profiler ended before it wrote anything")
+    frequent = (importlib.import_module(f"{PACKAGE}.{name}") for name in FREQUENT)
+    recognised: Parser | None = next((parser for parser in frequent if parser.recognises(path)), None)
+    recognised = recognised or next((parser for parser in parsers().values() if parser.recognises(path)), None)
+    if recognised is None:
+        _refuse_broken(path)
+    return recognised
+
+
+def _refuse_broken(path: Path) -> None:
+    """Raise BadCapture if no parser recognises a file because it is damaged gzip, or an incomplete database."""
+    with jsonstream.opened(path) as file:
+        beginning = file.read(HEAD_BYTES)
+    if beginning.startswith(sqlite.MAGIC):
+        with sqlite.opened(path):
+            pass
+
+
+def read(path: Path, form: str | None = None) -> Parser:
+    """Return the parser to read the file with; `form` names a format instead of recognising it. Raise BadCapture."""
+    if form is not None and form not in parsers():
+        raise BadCapture(f"no format {form!r}", f"known: {', '.join(sorted(parsers()))}")
+    parser = parsers()[form] if form else recognise(path)
+    if parser is None:
+        raise BadCapture(f"{path}: not of a format this version reads", f"known: {', '.join(sorted(parsers()))}")
+    return parser

@@ -1,0 +1,1 @@
+"""Captures of rocprof v1 and v2, roctracer and RPD."""

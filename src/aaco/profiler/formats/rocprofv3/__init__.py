@@ -1,0 +1,1 @@
+"""Captures of rocprofv3: rocpd databases, CSV, JSON, PC samples."""

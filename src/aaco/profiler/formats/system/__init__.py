@@ -1,0 +1,1 @@
+"""Text of system tools: rocm-smi, amd-smi, rocminfo, the KFD topology."""

@@ -1,0 +1,1 @@
+"""XSpace captures of JAX and XLA."""

@@ -1,0 +1,1 @@
+"""Streaming readers that parsers share: JSON, CSV, SQLite, protocol buffers, names, record accounting."""

@@ -1,0 +1,1 @@
+"""Reports for continuous integration: JUnit, SARIF, GitHub annotations, merge-request comments."""

@@ -1,0 +1,1 @@
+"""Reference pages and JSON Schemas, generated from what the code declares."""

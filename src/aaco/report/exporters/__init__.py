@@ -1,0 +1,1 @@
+"""Sessions as points and samples for Prometheus and OpenTelemetry."""

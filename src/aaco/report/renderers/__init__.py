@@ -1,0 +1,1 @@
+"""A report as terminal text, HTML, Markdown, PDF or JSON."""

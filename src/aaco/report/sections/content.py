@@ -1,0 +1,313 @@
+"""What every report says first about a session, in reading order, as rows of text; its other sections are beside it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from aaco.analytics.bottleneck.recommend import Recommendation
+from aaco.analytics.diagnosis import Diagnosis
+from aaco.analytics.explanation import Explanation
+from aaco.analytics.truth import trust
+from aaco.core import inputs
+from aaco.core.readings import Absent, Evidence, Verdict
+from aaco.report import format
+from aaco.report.rows import Row, readings
+from aaco.report.sections import budget, capture, truth, windows
+from aaco.report.sections import verdict as comparison
+from aaco.report.sections.findings.kernel_evidence import headline
+
+SEVERE = ("INCOMPLETE", trust.NOT_TRUSTED)  # how a banner begins that takes the numbers below it back
+MANY = 16  # processes; the medians of more are given as a range
+# Profiled / clean time within which node times describe the clean run. Profiling costs about the same per node, so up
+# to a quarter more leaves the order of nodes that matter; below 0.9 is more than runs of one process differ by, so the
+# two passes met different machines. Ours; the rule for launch_bound draws the same upper line.
+ALIKE = (0.9, 1.25)
+DRIFT = "drifting_latency"
+# Conditions under which a recording shows something else than the workload alone; they are told before its class.
+DISTURBANCES = {"interference": "other load ran on the machine", "shared_device": "another process used the device",
+                "throttled_clock": "the clock was held down"}
+NOTHING = "nothing_to_do"
+NEAR_ROOF = 0.9
+
+
+def heading(explanation: Explanation) -> tuple[str, str]:
+    """The model and the backend."""
+    record = explanation.record
+    plan = record.get("plan") or {}
+    model = explanation.model.get("name") or plan.get("model") or "unknown model"
+    backend = record.get("backend_ran") or record.get("backend_asked") or plan.get("backend") or "unknown backend"
+    return str(model), str(backend)
+
+
+def kind(explanation: Explanation) -> str:
+    """What was run, a model or a command; or that it was imported."""
+    if explanation.captures:
+        return "Capture"
+    return "Command" if (explanation.record.get("plan") or {}).get("command") else "Model"
+
+
+def banners(explanation: Explanation) -> list[str]:
+    """What a reader must know before any number."""
+    record, found = explanation.record, []
+    unfinished = trust.unfinished(explanation.status, record.get("failure"))
+    if unfinished:
+        running = explanation.status == "running"
+        why = record.get("failure") or ("it is still at work" if running else "it ended before it was done")
+        found.append(f"INCOMPLETE RUN ({explanation.status}): {why}. Shown is what was recorded until then.")
+    if any(alarm.text != unfinished for alarm in explanation.trust.alarms):
+        found.append(explanation.trust.line)
+    if record.get("synthetic_weights"):
+        found.append("synthetic weights: the model was built from a seed; its timings are real, its outputs are not.")
+    found += _laboratory(explanation.capsule)
+    return found + list(_profiled_otherwise(explanation)) + list(explanation.notes)
+
+
+def _laboratory(capsule: Mapping[str, Any]) -> Iterator[str]:
+    """What was asked of the machine, what it was, and which knobs did not hold."""
+    if not capsule:
+        return
+    level, failed = capsule["level"], [each["knob"] for each in capsule["knobs"] if each["held"] is False]
+    yield (f"laboratory: {level['asked']} asked, {level['achieved']} achieved, CPUs {capsule['cpus']}"
+           + (f"; not held: {', '.join(failed)} (runtime/capsule.json says why)" if failed else ""))
+    for each in capsule["drift"]:
+        yield f"laboratory: {each['knob']} changed meanwhile: asked {each['asked']}, was {each['now']} at the end"
+
+
+def _profiled_otherwise(explanation: Explanation) -> Iterator[str]:
+    """Whether the profiled pass ran so much longer or shorter that its node times are not those of the clean run."""
+    overhead = explanation.readings.get("profiling_overhead_pct")
+    if overhead is None or overhead.value is None:
+        return
+    ratio = 1 + overhead.value / 100
+    if (passes := explanation.examined.get("device_passes")) and "why_absent" not in passes:
+        if ratio > ALIKE[1]:
+            yield (f"the pass that recorded the device took {format.number(ratio)} x as long as the clean one: the "
+                   "tracer's own cost or other load. The device waits longer between its kernels there than in the "
+                   "clean one.")
+        return
+    if not ALIKE[0] <= ratio <= ALIKE[1]:
+        causes = ("the profiler's own cost on short nodes, other load or too little warm-up" if ratio > 1 else
+                  "other load or too little warm-up of the clean one")
+        yield (f"the profiled pass took {format.number(ratio)} x as long as the clean one: {causes}. Its node and "
+               "kernel times do not describe the clean run.")
+
+
+def _trust(explanation: Explanation) -> list[Row]:
+    """Whether the recording can be trusted, for the rows before any class; no row if nothing was checked."""
+    line = explanation.trust.line
+    return [Row("Trace check", line)] if line else []
+
+
+def summary(explanation: Explanation) -> list[Row]:
+    """The numbers of the first look; of an import, what was imported. First whether the recording can be trusted."""
+    if explanation.captures:
+        active = readings(explanation, (("GPU active", "gpu_active_ratio"),)) if explanation.trace else ()
+        return [*_trust(explanation), *capture.rows(explanation), *active]
+    return [*_trust(explanation),
+            *readings(explanation, (("Mean latency", "latency_mean_ms"), ("Median latency", "latency_p50_ms"))),
+            *_by_process(explanation),
+            *readings(explanation, (("P99 latency", "latency_p99_ms"), ("Throughput (samples)", "throughput_per_s"),
+                                     ("GPU active", "gpu_active_ratio")))]
+
+
+def process_medians_ms(explanation: Explanation) -> list[float]:
+    """The median of each process, where there are several inferences of several processes; else empty."""
+    iterations = explanation.tables.get("inference_iters")
+    if iterations is None or kind(explanation) == "Command":
+        return []
+    try:
+        found: list[float] = inputs.process_medians_ms(iterations).tolist()
+    except Absent:
+        return []
+    return found if len(found) > 1 else []
+
+
+def medians_by_process(explanation: Explanation) -> str:
+    """Those medians in one line: each of a few, the range of many. Empty where there are none."""
+    medians = process_medians_ms(explanation)
+    if not medians:
+        return ""
+    scale, unit = format.scaling(median(medians), "ms")
+    if len(medians) > MANY:
+        low, high = (format.number(end(medians) / scale) for end in (min, max))
+        return f"{low} to {high}{unit} in {len(medians)} processes"
+    return ", ".join(format.number(value / scale) for value in medians) + unit
+
+
+def _by_process(explanation: Explanation) -> Iterator[Row]:
+    if text := medians_by_process(explanation):
+        spread = explanation.readings.get("process_spread_pct")
+        apart = f"; {format.reading(spread)} apart ({spread.band})" if spread and spread.value is not None else ""
+        yield Row("Median by process", text + apart, "process_spread_pct")
+
+
+def bottleneck(explanation: Explanation) -> list[Row]:
+    """The verdict, and the two readings the mission puts beside it."""
+    found = explanation.diagnosis
+    label = found.label.replace("_", "-").upper()
+    support = found.bottleneck.tally if found.bottleneck else "no class stands"
+    kernels = kernel_headline(explanation)
+    why = f": {found.abstained_because}" if found.abstained_because else ""
+    if kernels and (found.of_kernels or explanation.readings["host_limited_pct"].value is None):
+        label, why = f"{label}{' by its kernels' if found.of_kernels else ' for the program'}", f": {kernels}"
+    conditions = ", ".join(_condition(explanation, verdict) for verdict in found.conditions)
+    return [*_disturbed(explanation), *windows.first_rows(explanation),
+            Row("Classification", label + why),
+            Row("Confidence", f"{confidence(found)}; evidence: {support}"),
+            *budget.rows(explanation),
+            *_reservations(explanation),
+            *([Row("Conditions", conditions)] if conditions else []),
+            *_not_advised(found),
+            *readings(explanation, (("Launch tax", "launch_tax_pct"), ("KAR", "kernel_amplification_ratio")))]
+
+
+def _condition(explanation: Explanation, verdict: Verdict) -> str:
+    """A condition in words; of a drift its direction and size."""
+    words = verdict.label.replace("_", " ")
+    drift = explanation.readings.get("latency_drift_pct")
+    if verdict.label != DRIFT or drift is None or not drift.value:
+        return words
+    return f"{words} ({'slower' if drift.value > 0 else 'faster'} towards the end, {drift.value:+.1f} %)"
+
+
+def _disturbed(explanation: Explanation) -> Iterator[Row]:
+    """What disturbed the recording, told before what limits it."""
+    disturbances = [verdict for verdict in explanation.diagnosis.conditions if verdict.label in DISTURBANCES]
+    if disturbances:
+        text = "; ".join(f"{DISTURBANCES[verdict.label]} ({_measured(verdict)})" for verdict in disturbances)
+        yield Row("Disturbed", f"{text}. What follows describes the disturbed run.")
+
+
+def _measured(verdict: Verdict) -> str:
+    """The reading that the verdict rests on, and its limit."""
+    first = next(item for item in verdict.evidence if item.essential)
+    return f"{first.because}: {format.reading(first.reading)}, limit {format.limit(first)}"
+
+
+def _not_advised(found: Diagnosis) -> Iterator[Row]:
+    """What would gain by the readings, and the fact of the workload that speaks against it."""
+    if found.withheld:
+        yield Row("Not advised", "; ".join(f"{action.title} ({action.why})" for action in found.withheld))
+
+
+def kernel_headline(explanation: Explanation) -> str:
+    """What the kernels of a capture of counters or instruction traces say; empty of any other."""
+    document = explanation.examined.get("kernel_evidence")
+    return headline(document) if document else ""
+
+
+def confidence(found: Diagnosis) -> str:
+    """The probability that the class is right, or why there is none."""
+    if found.confidence is None:
+        return f"absent: {found.why_no_confidence.partition(';')[0]}" if found.bottleneck else "absent: no class"
+    return f"{found.confidence:.2f}, calibrated on labelled recordings (docs/concepts/diagnosis.md)"
+
+
+def _reservations(explanation: Explanation) -> Iterator[Row]:
+    """What is doubtful about the readings that the classification, or the lack of one, rests on."""
+    verdict = judged(explanation)
+    doubts = dict.fromkeys(item.reading.caveat for item in verdict.evidence if item.reading.caveat) if verdict else {}
+    if doubts:
+        yield Row("Reservation", "; ".join(doubts))
+
+
+def trace_truth(explanation: Explanation) -> list[Row]:
+    """What the trace shows of its own gaps and contradictions; empty where it was not checked."""
+    return truth.rows(explanation.truth)
+
+
+def judged(explanation: Explanation) -> Verdict | None:
+    """The verdict whose evidence is shown first: the class that stands, else the best supported one."""
+    found = explanation.diagnosis
+    first = found.bottleneck or (found.considered[0] if found.considered else None)
+    nothing_known = first is None or first.count(None) == len(first.evidence)
+    return None if explanation.captures and nothing_known else first
+
+
+def evidence(verdict: Verdict) -> list[Evidence]:
+    """A verdict's evidence: what speaks for it, then against it, then what is unknown."""
+    return sorted(verdict.evidence, key=lambda item: [True, False, None].index(item.holds))
+
+
+def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
+    """What to try, and which finding asks for it."""
+    found = explanation.diagnosis
+    disturbances = [verdict for verdict in found.conditions if verdict.label in DISTURBANCES]
+    others = [verdict for verdict in found.conditions if verdict.label not in DISTURBANCES]
+    distrust = [("trace_check", step) for step in explanation.trust.steps]
+    advised = [(one.name, _step(one)) for one in found.recommendations]
+    named = [found.bottleneck] if found.bottleneck and not distrust and not advised else []
+    steps = [*distrust, *_advice_of(disturbances), *advised, *_advice_of([*named, *others])]
+    if not steps:
+        steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
+    if explanation.verdict:
+        steps += [("change", explanation.verdict[key]) for key in ("recommendation", "reproduce_command")]
+    return steps
+
+
+def _advice_of(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+    return [(verdict.label, step) for verdict in verdicts for step in verdict.advice]
+
+
+def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
+    """Yield that nothing is left to advise and why, where the time of the devices is known."""
+    busy, roof = (explanation.readings.get(name) for name in ("device_limited_pct", "hardware_envelope_utilization"))
+    if busy is None or busy.value is None:
+        return
+    if roof is not None and roof.value is not None and NEAR_ROOF <= roof.value <= 1 and busy.value >= 100 * NEAR_ROOF:
+        yield (f"Nothing to do: the kernels reach {format.percent(roof.value)} of the roof, and the device works "
+               f"{busy.value:.0f} % of the time.")
+    elif withheld := explanation.diagnosis.withheld:
+        reasons = "; ".join(f"{action.title.lower()}: {action.why}" for action in withheld)
+        yield f"Nothing left to advise: {reasons}."
+    else:
+        yield "Nothing left to advise: no limit that an action is known for takes 1 % of the time."
+
+
+def commands(explanation: Explanation) -> list[tuple[str, str]]:
+    """Commands that look closer at this session: what each is for, and the command."""
+    found: list[tuple[str, tuple[str, ...]]] = [
+        ("every metric, with its reason where it is absent", ("report", "{}", "--format", "json"))]
+    if "kernels" in explanation.tables:
+        found += [("the kernels that took the most time", ("kernels", "{}", "--top", "20")),
+                  ("every kernel on a time line, for ui.perfetto.dev", ("perfetto", "{}"))]
+    if "operators" in explanation.tables:
+        found.append(("the operators, with their work", ("ops", "{}")))
+    if explanation.captures:
+        found.append(("what the trace says against itself", ("check", "{}")))
+    elif not explanation.verdict:
+        found.append(("a baseline for later runs to be held against", ("baseline", "save", "before", "{}")))
+    elif explanation.verdict["status"] == "regressed" and (baseline := explanation.verdict["baseline_name"]):
+        found.append(("why it is slower", ("root-cause", "{}", "--baseline", baseline)))
+    return [(what, shlex.join(["aaco", *(explanation.session_id if word == "{}" else word for word in words)]))
+            for what, words in found]
+
+
+def _step(one: Recommendation) -> str:
+    """What to try, what it can gain and at what effort, and what would confirm it."""
+    faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
+    nodes = f" Largest nodes: {', '.join(format.name(name, 40) for name in one.targets)}." if one.targets else ""
+    return (f"{one.title} ({one.effort} effort): at most {one.gain_pct:.0f} % of the time{faster}.{nodes} "
+            f"Try: {one.attempt}. "
+            f"It worked if {one.confirm_metric} goes {one.confirm_direction}.")
+
+
+def change(explanation: Explanation) -> list[Row]:
+    """The comparison with the baseline (METHODS section 3); empty when there was none."""
+    found = explanation.verdict
+    if not found:
+        return []
+    rows = [Row("Status", f"{found['status']}: {found['why']}")]
+    rows += [Row(label.capitalize(), text) for label, text in comparison.rows(found)]
+    rows += [Row("Part of the change", f"{name}: {format.duration(ns)} per inference" + _share(pct))
+             for name, ns, pct in comparison.causes(found)]
+    if found["env_diff"]:
+        rows.append(Row("Not the same", ", ".join(item["fact"] for item in found["env_diff"])))
+    return rows
+
+
+def _share(pct: float | None) -> str:
+    return "" if pct is None else f" ({pct:.1f} % of it)"

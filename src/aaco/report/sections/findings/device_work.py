@@ -1,0 +1,43 @@
+"""What the devices' busy time went to, as rows of text for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aaco.analytics.bottleneck.work import Copied, DeviceWork
+from aaco.report import format
+from aaco.report.finding_view import finding_view
+from aaco.report.rows import Row
+
+TITLE = "What limits the device's work"
+LABELS = {"compute": "Arithmetic", "memory": "Memory bandwidth", "memory_latency": "Memory latency",
+          "kernel": "Not known", "communication": "Communication", "local_copy": "Copies on the device",
+          "transfer": "Transfers"}
+
+HOW = {"counters": "hardware counters (roofline)", "shapes": "operators' shapes", "names": "kernel names and launches"}
+
+
+@finding_view(
+    "device_work", "the devices' time by what limits it, copies by kind, and the host's calls by what they do", place=2)
+def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
+    """The one section: the busy time by limiter, where kernels overlap given to the first, and transfers by kind."""
+    found = DeviceWork.of(document)
+    busy = found.busy_ns or 1
+    rows = [Row(LABELS[name], f"{format.duration(ns)} ({format.percent(ns / busy)} of the busy time)")
+            for name, ns in found.parts_ns.items() if ns]
+    if told := found.told_by_ns and _told(found):
+        rows.append(Row("Told by", told))
+    yield TITLE, rows + [Row("Moved", _moved(copied)) for copied in found.copies if copied.bytes and copied.ns]
+
+
+def _told(found: DeviceWork) -> str:
+    """What says which side a kernel is on, by kernel time: counters where there are any, else shapes, else names."""
+    total = sum(found.told_by_ns.values()) or 1
+    return ", ".join(f"{HOW[name]} {format.percent(ns / total)}" for name, ns in found.told_by_ns.items() if ns)
+
+
+def _moved(copied: Copied) -> str:
+    memory = {True: ", pinned", False: ", pageable", None: ""}[copied.pinned]
+    return (f"{copied.kind}{memory}: {format.quantity(copied.bytes, 'bytes')} in "
+            f"{format.plural(copied.count, 'piece')}, {format.quantity(1e9 * copied.bytes / copied.ns, 'B/s')}")

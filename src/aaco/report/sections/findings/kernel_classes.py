@@ -1,0 +1,53 @@
+"""What limits the longest kernels, as rows of text for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aaco.report import format
+from aaco.report.finding_view import finding_view
+from aaco.report.rows import Row
+
+TITLE = "What limits the longest kernels"
+SHOWN = 8
+NAME = 44
+LABELS = {"lds": "Local memory"}  # the names of the other classes are words
+
+
+def words(limit: str | None) -> str:
+    """What limits a kernel, as every screen writes it; empty where that was not decided."""
+    return LABELS.get(limit or "", (limit or "").replace("_", " ").capitalize()).lower()
+
+
+@finding_view("kernel_classes", "the class of each kernel name that took much time, with its evidence", place=3)
+def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
+    """The one section: kernel names by time, with their class and what decided it."""
+    listed = document["kernels"]
+    total = document.get("kernel_ns") or sum(one["total_ns"] for one in listed) or 1  # the list may not be of all
+    yield TITLE, [Row(words(one["class"]).capitalize(),
+                      f"{format.kernel(one['kernel_name'], NAME)}: {format.percent(one['total_ns'] / total)}; "
+                      f"{_because(one)}") for one in listed[:SHOWN]]
+
+
+def _because(one: Mapping[str, Any]) -> str:
+    known = [f"{each['because']} ({_value(each)})" for each in one["evidence"] if each["holds"]]
+    if one["class"] == "unclear":
+        return "neither counters nor shapes tell" if one["by"] == "name" else _unclear(one)
+    return "; ".join(known)
+
+
+def _unclear(one: Mapping[str, Any]) -> str:
+    """Why counters or shapes do not decide."""
+    shares = [share for name in ("compute_share", "memory_share") if (share := one.get(name)) is not None]
+    if len(shares) == 2:
+        return f"far from every roof ({format.percent(max(shares))} of the nearest), and no waits were counted"
+    return f"nothing stands out by {one['by']}"
+
+
+def _value(each: Mapping[str, Any]) -> str:
+    if each["signal"].endswith("_ns"):
+        return format.duration(each["value"])
+    if each["signal"] == "tile_side":
+        return f"{each['value']} wide"
+    return f"{format.number(each['value'])} x" if each["signal"] == "ridge_ratio" else format.percent(each["value"])

@@ -1,0 +1,66 @@
+"""What kernels say by themselves: the headline of captures that hold counters or instruction traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence, LimitedTime, TracedWaves
+from aaco.core import documents
+from aaco.report import format
+from aaco.report.finding_view import finding_view
+from aaco.report.rows import Row
+from aaco.report.sections.findings.kernel_classes import words
+
+TITLE = "What the kernels say"
+NAMED = 2  # limits and waits in the headline
+ROOFS = {"memory_bandwidth": "memory", "lds": "local memory"}
+
+
+@finding_view("kernel_evidence", "limits of counted kernels by time, and what traced waves wait for", place=0)
+def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
+    """The one section: the headline, then the time of every limit."""
+    evidence = documents.decode(document, KernelEvidence)
+    rows = [Row(words(limited.limit).capitalize(),
+                f"{format.plural(limited.kernels, 'kernel name')}, {format.duration(limited.ns)}{_reached(limited)}")
+            for limited in evidence.limits]
+    yield TITLE, [Row("In short", headline(document)), *rows]
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Return the headline of the session."""
+    evidence = documents.decode(document, KernelEvidence)
+    parts = [*_counted(evidence), *(_traced(evidence.waves) if evidence.waves else ())]
+    return "; ".join(parts)
+
+
+def _counted(evidence: KernelEvidence) -> Iterator[str]:
+    total = evidence.kernel_ns or 1
+    if evidence.limits:
+        limits = ", ".join(f"{words(limited.limit)} {format.percent(limited.ns / total)} of the time{_reached(limited)}"
+                           for limited in evidence.limits[:NAMED])
+        yield f"{format.plural(evidence.kernels, 'kernel')}: {limits}"
+    elif evidence.without_time:
+        yield f"{format.plural(evidence.without_time, 'kernel')} counted, without a time"
+
+
+def _reached(limited: LimitedTime) -> str:
+    """How much of the roof that limits them kernels reach, and over how much of their time that is known."""
+    if limited.roof_share is None:
+        return ""
+    roof = ROOFS.get(limited.limit) or (limited.rate or "compute").replace("_", " ")
+    whole = limited.roof_ns == limited.ns
+    covered = "" if whole else f" over {format.percent(limited.roof_ns / (limited.ns or 1))} of it"
+    return f" ({format.percent(limited.roof_share)} of the {roof} roof{covered})"
+
+
+def _traced(waves: TracedWaves) -> Iterator[str]:
+    kernels = format.plural(waves.kernels, "kernel")
+    of, kind = (waves.cycles, "wave cycles") if waves.stalled_cycles is not None else (waves.samples, "samples")
+    if not of:
+        yield f"{kernels} traced; how long their waves waited is not known"
+        return
+    waits = ", ".join(f"{format.percent(count / of)} of {kind} wait for {format.clean(name)}"
+                      for name, count in list(waves.waits.items())[:NAMED] if count)
+    stalled = "" if waves.stalled_cycles is None else f"{format.percent(waves.stalled_cycles / of)} of {kind} stalled"
+    yield f"{kernels} traced: {', '.join(filter(None, (stalled, waits))) or 'nothing waited'}"

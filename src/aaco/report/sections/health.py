@@ -1,0 +1,101 @@
+"""The compute health index part by part with its trend, and a session in a few lines: text and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aaco.analytics.explanation import Explanation
+from aaco.analytics.quality import health
+from aaco.analytics.quality.health import HealthTrend
+from aaco.core.readings import Absent, Reading
+from aaco.report import format
+from aaco.report.sections import content
+
+SCHEMA_VERSION = 1
+INDEX = "compute_health_index"
+STEPS = 3  # of what to do next, in a summary
+LABEL = 18
+
+
+@dataclass(frozen=True)
+class Health:
+    """A session's index and its parts; before: the indices of the sessions before it, the oldest first."""
+
+    explanation: Explanation
+    before: Sequence[float]
+
+    @property
+    def reading(self) -> Reading:
+        """The index, or why there is none."""
+        return self.explanation.readings[INDEX]
+
+    def trend(self) -> HealthTrend:
+        """From session to session. Raises Absent."""
+        if self.reading.value is None:
+            raise Absent("this session has no index")
+        return health.trend([*self.before, self.reading.value])
+
+    def document(self) -> dict[str, Any]:
+        """What `aaco chi --json` prints."""
+        found = health.of_values({name: one.value for name, one in self.explanation.readings.items()})
+        parts = {name: {"weight": part.weight, "metric": part.metric, "worth": found.parts.get(name),
+                        "value": self._of(part.metric).value, "why_absent": self._of(part.metric).why_absent or None}
+                 for name, part in health.PARTS.items()}
+        trend, why_no_trend = self._trend_or_why()
+        return {"schema_version": SCHEMA_VERSION, "session_id": self.explanation.session_id,
+                "value": self.reading.value, "band": self.reading.band or None,
+                "why_absent": self.reading.why_absent or None,
+                "coverage": found.coverage, "parts": parts,
+                "trend": {**asdict(trend), "direction": trend.direction} if trend else None,
+                "why_no_trend": why_no_trend}
+
+    def lines(self) -> Iterator[str]:
+        """What `aaco chi` prints."""
+        document = self.document()
+        value = "absent" if self.reading.value is None else f"{self.reading.value:.0f} ({self.reading.band})"
+        yield f"COMPUTE HEALTH INDEX: {value}, {100 * document['coverage']:.0f} % of the weight measured"
+        for name, part in document["parts"].items():
+            worth = "  -" if part["worth"] is None else f"{100 * part['worth']:3.0f}"
+            about = format.reading(self._of(part["metric"]))
+            yield from format.hung(f"  {name:<12}{worth}  weight {100 * part['weight']:2.0f} %  ",
+                                   f"{part['metric']} {about}")
+        if self.reading.value is None:
+            yield from format.hung("  ", self.reading.why_absent)
+        trend, why = self._trend_or_why()
+        yield from format.hung("  ", f"trend: {trend.points_per_session:+.1f} points per session over "
+                               f"{format.plural(trend.sessions, 'session')} ({trend.direction})" if trend
+                               else f"no trend: {why}")
+
+    def _of(self, metric: str) -> Reading:
+        return self.explanation.readings[metric]
+
+    def _trend_or_why(self) -> tuple[HealthTrend | None, str | None]:
+        try:
+            return self.trend(), None
+        except Absent as reason:
+            return None, str(reason)
+
+
+def summary_lines(explanation: Explanation) -> Iterator[str]:
+    """A session in a few lines."""
+    model, backend = content.heading(explanation)
+    yield f"{explanation.session_id}: {format.clean(model)} on {format.clean(backend)} ({explanation.status})"
+    for row in (*content.summary(explanation), *content.bottleneck(explanation)):
+        yield from format.hung(f"  {row.label:<{LABEL}} ", row.text)
+    for label, step in content.next_steps(explanation)[:STEPS]:
+        yield from format.hung(f"  {'next':<{LABEL}} ", f"{step} [{label}]")
+
+
+def summary_document(explanation: Explanation) -> dict[str, Any]:
+    """What `aaco summary --json` prints: the summary of latencies, the diagnosis, and the headline readings."""
+    shown = (*content.summary(explanation), *content.bottleneck(explanation))
+    readings = {row.metric: explanation.readings[row.metric].value for row in shown
+                if row.metric in explanation.readings}
+    return {"schema_version": SCHEMA_VERSION, "session_id": explanation.session_id, "status": explanation.status,
+            "trust": explanation.trust.entry().model_dump(),
+            "latency": dict(explanation.summary), "readings": readings,
+            "bottleneck": explanation.diagnosis.document(),
+            "kernel_headline": content.kernel_headline(explanation) or None,
+            "next": [{"because": label, "step": step} for label, step in content.next_steps(explanation)]}

@@ -1,0 +1,78 @@
+"""A framework's operators as text: where the device's time went, and what work was done in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from aaco.analytics.costs.operator_work import OperatorGroup, summed
+from aaco.analytics.explanation import Explanation
+from aaco.report import format
+from aaco.report.rows import Row, readings
+from aaco.report.sections.findings.kernel_classes import words
+
+WIDTH = 80
+NAME = 38
+TOP = 6
+NOBODY = {"call": "no operator", "operator": "no operator", "module": "no module", "family": "no family",
+          "annotation": "no annotation", "partition": "no partition", "phase": "no phase"}
+
+
+def rows(explanation: Explanation) -> list[Row]:
+    """The operators that took most of the device's time, and what the modelled work amounts to; empty without any."""
+    if "operators" not in explanation.tables:
+        return []
+    groups = [group for group in summed(explanation.tables["operators"], "operator") if group.device_ns]
+    return [*readings(explanation, (("Work known", "modelled_time_pct"), ("Arithmetic", "operator_flops_per_s"),
+                                    ("Traffic", "operator_bytes_per_s"), ("Intensity", "operator_intensity"))),
+            *(Row(format.name(_name(group, "operator"), 30), _said(group)) for group in groups[:TOP])]
+
+
+def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
+    """A table of the groups for a terminal; below those whose work is not known, why."""
+    yield f"{by:<{NAME}}{'share':>7}{'time':>10}{'calls':>7}{'TFLOP/s':>9}{'TB/s':>9}"
+    for group in groups[:top]:
+        achieved = [group.flops_per_s, group.bytes_per_s]
+        cells = ["" if value is None else format.number(value / 1e12) for value in achieved]
+        yield (format.pad(format.cut(_name(group, by), NAME - 1), NAME)
+               + f"{format.percent(group.share):>7}{format.duration(group.device_ns):>10}{group.calls or '':>7}"
+               + "".join(f"{cell:>9}" for cell in cells))
+        yield from _below(group, by)
+
+
+def _below(group: OperatorGroup, by: str) -> Iterator[str]:
+    """What limits its kernels, the shapes of a call, and why its work is not known."""
+    limit = f"limit: {words(group.limit)}" if group.limit else ""
+    shapes = _shapes(group.names[1]) if by == "call" else ""
+    if limit or shapes:
+        yield f"  {format.cut('; '.join(filter(None, (limit, shapes))), WIDTH - 2)}"
+    if not group.known_ns and group.why:
+        for line in format.wrap(f"work not known: {group.why}", WIDTH - 2):
+            yield f"  {line}"
+    elif group.known_ns < group.device_ns:
+        yield f"  work known for {format.percent(group.known_ns / group.device_ns)} of the time"
+
+
+def _said(group: OperatorGroup) -> str:
+    limit = f"; limit: {words(group.limit)}" if group.limit else ""
+    if group.flops_per_s is None or group.bytes_per_s is None:
+        return f"{format.percent(group.share)}{limit}; work not known: {group.why}"
+    part = "" if group.known_ns == group.device_ns else (
+        f" (known for {format.percent(group.known_ns / group.device_ns)} of it)")
+    return (f"{format.percent(group.share)}, {format.quantity(group.flops_per_s, 'FLOP/s')}, "
+            f"{format.quantity(group.bytes_per_s, 'B/s')}{part}{limit}")
+
+
+def _name(group: OperatorGroup, by: str) -> str:
+    known = [str(name) for name in group.names if name is not None]
+    return " ".join(known) if by == "partition" and known else str(group.names[0] or NOBODY[by])
+
+
+def _shapes(text: str | None) -> str:
+    """The shapes of the tensors; an empty list is a number or an argument not given."""
+    try:
+        found = json.loads(text or "[]")
+    except ValueError:
+        return ""
+    return " ".join(json.dumps(shape, separators=(",", ":")) for shape in found if shape) if isinstance(
+        found, list) else ""

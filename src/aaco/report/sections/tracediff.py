@@ -1,0 +1,155 @@
+"""The difference of two traces as plain text, 130 columns at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from aaco.report import format
+from aaco.report.sections.trace import CAUSES
+
+COLUMNS = 130
+FAMILIES, OPERATIONS, KERNELS, REPLACEMENTS = 12, 10, 10, 10
+NAME = 50
+GAPS = "gaps between kernels"
+WAITS = {cause: title for cause, (title, _) in CAUSES.items()} | {
+    "copies": "Only copies", "fills": "Only fills", "outside": "Before or after all kernels"}
+SUMMED = ("delta_ns", "count_before", "count_after", "ns_before", "ns_after")
+
+
+def render(document: Mapping[str, Any], before: str, after: str) -> str:
+    """The text of the diff.json document of two traces, named by their sessions."""
+    return "\n".join(_lines(document, before, after)) + "\n"
+
+
+def _lines(document: Mapping[str, Any], before: str, after: str) -> Iterator[str]:
+    yield f"TRACE DIFFERENCE  {format.cut(before, 38)} -> {format.cut(after, 38)}"
+    for warning in document.get("warnings") or ():
+        yield from format.wrap(format.clean(warning), COLUMNS)
+    yield ""
+    yield from _account(document)
+    yield ""
+    yield from _families(document)
+    yield from _groups(document)
+    yield from _replacements(document)
+    yield ""
+    yield from format.wrap("One trace a side shows what changed, not whether it would change again: for a verdict with "
+                           "its noise, measure both sides (aaco run --processes 5, aaco baseline save, aaco diff).",
+                           COLUMNS)
+
+
+def _account(document: Mapping[str, Any]) -> Iterator[str]:
+    """The exact sum: span = kernels by count + kernels by duration + gaps - overlap.
+
+    Kernels of one family for one operator count as the same, whatever their names.
+    """
+    steps = document["steps"]
+    if steps > 1:
+        yield (f"  {document['steps_before']} and {document['steps_after']} steps; every figure below is for "
+               f"{steps} steps on both sides")
+    yield (f"  first to last kernel {document['span_before_ns']:,} -> {document['span_after_ns']:,} ns, "
+           f"{format.change(relative_pct(document))}")
+    yield f"  {'':30s}{'ns':>20s}"
+    for label, ns in account(document):
+        yield f"  {label:30s}{ns:>+20,}"
+        if label == GAPS:
+            yield from (f"    {WAITS[wait['cause']]:28s}{'':22s}{wait['delta_ns']:>+20,}"
+                        for wait in document["gaps"] if wait["delta_ns"])
+    yield f"  {'sum':30s}{document['delta_ns']:>+20,}"
+
+
+def account(document: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The four parts that sum to the whole difference, in ns."""
+    count = sum(part["delta_count_ns"] for part in document["families"])
+    took = sum(part["delta_duration_ns"] for part in document["families"])
+    return [("kernels: how many", count), ("kernels: how long", took), (GAPS, document["delta_gaps_ns"]),
+            ("overlap of kernels", -document["delta_overlap_ns"])]
+
+
+def relative_pct(document: Mapping[str, Any]) -> float:
+    """The whole difference, in per cent of the time before."""
+    return 100 * document["delta_ns"] / document["span_before_ns"] if document["span_before_ns"] else 0.0
+
+
+def _families(document: Mapping[str, Any]) -> Iterator[str]:
+    """Kernel time by what the kernels compute, and for which operator: what traces of different vendors share."""
+    changed = [part for part in document["families"] if part["delta_ns"]]
+    for title, most, key in (("BY FAMILY", FAMILIES, lambda part: (part["family"], "")),
+                             ("BY FAMILY AND OPERATOR", OPERATIONS, lambda part: (part["family"], part["operator"]))):
+        rows = summed(changed, key)
+        if not rows:
+            continue
+        yield f"{title:22s}{'ns':>13s}  {'count':>17s}  {'mean ns':>21s}"
+        for (family, operator), row in rows[:most]:
+            what = f"{family} in {operator or 'no known operator'}" if title != "BY FAMILY" else family
+            yield _row(row, format.cut(what, NAME))
+        if len(rows) > most:
+            yield f"{'':37s}{len(rows) - most:,} more in regress/diff.json"
+        yield ""
+
+
+def _row(row: Mapping[str, int], what: str) -> str:
+    return (f"  {row['delta_ns']:>+33,}  {_pair(row['count_before'], row['count_after'], 17)}  "
+            f"{_pair(_mean(row, 'before'), _mean(row, 'after'), 21)}  {what}")
+
+
+def _groups(document: Mapping[str, Any]) -> Iterator[str]:
+    """The differences by operation, then by kernel within its operation; each list sums the groups of diff.json."""
+    changed = [group for group in document["groups"] if group["delta_ns"]]
+    if not changed:
+        yield "No kernel takes more or less time in all."
+        return
+    for title, most, key in (("BY OPERATION", OPERATIONS, lambda group: (tail(group), "")),
+                             ("BY KERNEL", KERNELS, lambda group: (tail(group), group["kernel"]))):
+        rows = summed(changed, key)
+        yield f"{title:21s}{'ns':>14s}  {'count':>17s}  {'mean ns':>21s}"
+        for (operation, kernel), row in rows[:most]:
+            yield _row(row, format.symbol(kernel, NAME) if kernel else format.cut(operation, NAME))
+        if len(rows) > most:
+            yield f"{'':37s}{len(rows) - most:,} more in regress/diff.json"
+        yield ""
+
+
+def tail(group: Mapping[str, Any]) -> str:
+    """The operation that launched: the end of the calls' path; what encloses it differs from layer to layer."""
+    return " > ".join(group["context"][-2:]) or "not linked to a call"
+
+
+def summed(groups: list[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], tuple[str, str]],
+            ) -> list[tuple[tuple[str, str], dict[str, int]]]:
+    """The groups with equal keys added up, the largest difference first."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for group in groups:
+        row = found.setdefault(key(group), dict.fromkeys(SUMMED, 0))
+        for name in SUMMED:
+            row[name] += group[name]
+    changed = (item for item in found.items() if item[1]["delta_ns"])
+    return sorted(changed, key=lambda item: (-abs(item[1]["delta_ns"]), item[0]))
+
+
+def _replacements(document: Mapping[str, Any]) -> Iterator[str]:
+    yield (f"WHAT BECAME WHAT  {format.plural(document['same_kernels'], 'kernel')} the same in the same order, by "
+           f"{document['same_kernels_delta_ns']:+,} ns")
+    for item in document["replacements"][:REPLACEMENTS]:
+        yield f"{item['ns_after'] - item['ns_before']:>+21,}  {format.plural(item['times'], 'time')}"
+        yield f"{'':23s}- {_run(item['before'])}"
+        yield f"{'':23s}+ {_run(item['after'])}"
+    if len(document["replacements"]) > REPLACEMENTS:
+        yield f"{'':23s}{len(document['replacements']) - REPLACEMENTS:,} more in regress/diff.json"
+
+
+def _run(names: list[str]) -> str:
+    if not names:
+        return "nothing"
+    shown = ", ".join(format.symbol(name, 32) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3:,} more"
+
+
+def _mean(group: Mapping[str, Any], side: str) -> int | None:
+    count: int = group[f"count_{side}"]
+    return round(group[f"ns_{side}"] / count) if count else None
+
+
+def _pair(before: int | None, after: int | None, width: int) -> str:
+    texts = ["-" if value is None else f"{value:,}" for value in (before, after)]
+    return " -> ".join(texts).rjust(width) if before != after else texts[0].rjust(width)

@@ -1,0 +1,1 @@
+"""The steps of one session: run, import captures, analyze, explain."""

@@ -1,0 +1,34 @@
+"""The tables of a session with what else their analysis gave: what findings and readings start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from aaco.analytics.graph.executed_work import NodeWork
+from aaco.core.tables import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
+
+NOT_REACHED = "the run ended before it"
+NOTHING = "nothing was ever recorded in this session"
+NO_MODEL = "a command was run, not a model"
+OF_PATHS = (CRITICAL_PATH.name, CRITICAL_KERNELS.name, KERNEL_SLACK.name)  # tables that the critical paths write
+
+
+class Analyzed(NamedTuple):
+    """The tables by name, why others are missing, the facts of the model (model_meta.json), the account of a device's
+    passes (device_passes.json; empty: there were none), the work of the executed nodes, where making the tables took
+    it, and whether the kernels are those of a device, timed by itself."""
+
+    tables: Mapping[str, pa.Table]
+    missing: Mapping[str, str]
+    meta: Mapping[str, Any]
+    passes: Mapping[str, Any]
+    work: Mapping[str, NodeWork]
+    on_device: bool
+
+
+def is_on_device(kernels: pa.Table | None) -> bool:
+    """Return whether any of the kernels is one of a device."""
+    return kernels is not None and kernels["device_id"].null_count < kernels.num_rows

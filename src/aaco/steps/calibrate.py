@@ -1,0 +1,212 @@
+"""Calibration with its watchers: CPUs and a GPU are measured, kept for a day, and compared with the last time.
+
+A run is compared with the ceilings of the device that it uses, by the vendor of its backend and the number that CUDA or
+HIP give the device. Where a machine has several kinds of a vendor's devices, the driver says which one that is.
+
+A GPU's clocks, power, heat and throttling are recorded while the measuring process runs, so that each ceiling is kept
+with the conditions it was found in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from aaco.analytics.quality import thermal
+from aaco.analytics.roofline.nodes import PEAK
+from aaco.calibration import card, cpu, gpu
+from aaco.calibration.card import MachineCard
+from aaco.calibration.driver import Vendor
+from aaco.collectors.gpu import amd_sensors, device_watch, nvml
+from aaco.collectors.inventory import machine
+from aaco.core.config import Settings
+from aaco.core.errors import AacoError, Missing
+from aaco.core.host import Host
+from aaco.core.machine import Gpu, Machine
+from aaco.core.readings import Absent
+from aaco.core.show import SILENT, Show
+from aaco.profiler.formats.system import smi
+from aaco.steps.device import cooldown
+
+COOL_S = 60.0  # how long to wait for a warm device
+NO_GPU = "aaco calibrate --device cpu, or aaco doctor  # says what a GPU machine lacks"
+ONE = "measuring the ceilings of {} (round {} of {})"
+
+
+@dataclass(frozen=True)
+class DeviceAddress:
+    """A device as a backend names it: its vendor, and its number for programs that this process starts."""
+
+    vendor: Vendor
+    number: int = 0
+
+
+def calibrate(settings: Settings, devices: str = "all", rounds: int = 1, show: Show = SILENT
+              ) -> tuple[MachineCard, list[card.CeilingDrift]]:
+    """Measure now, and keep it; also what moved since the cards in the cache, however old.
+
+    devices: "cpu"; "gpu", the first one, or "gpu:N"; "all" measures the first GPU where there is one; where that fails,
+    the CPUs' card says why. The card of both is merged. Raises AacoError.
+    """
+    cache, host = settings.config.storage.cache_dir.expanduser(), machine.identify()
+    moved: list[card.CeilingDrift] = []
+
+    def keep(made: list[MachineCard]) -> MachineCard:
+        found = card.over_rounds(made)
+        before = card.load(cache, found.machine_id, max_age_s=float("inf"))
+        moved.extend(card.drift(before, found) if before else ())
+        card.save(found, cache)
+        return found
+
+    def of_device() -> MachineCard:
+        place = DeviceAddress(_first(host).vendor, int(devices.partition(":")[2] or 0))
+        device = _chosen(host, place)
+        cooldown.before(COOL_S, show)
+        return keep([_device(host, device, place, settings, show, number, rounds) for number in range(rounds)])
+
+    if devices.startswith("gpu"):
+        return of_device(), moved
+    cpus = keep([_cpus(host, None, show, number, rounds) for number in range(rounds)])
+    if devices == "cpu" or not host.gpus:
+        return cpus, moved
+    try:
+        return card.merged(cpus, of_device()), moved
+    except AacoError as reason:
+        return cpus.model_copy(update={"absent": cpus.absent | {host.gpus[0].name: reason.what}}), moved
+
+
+def of_run(host: Machine, threads: int | None, place: DeviceAddress | None, settings: Settings, show: Show
+           ) -> MachineCard | None:
+    """The card of what a workload runs on, from the cache or, where it has none, measured.
+
+    threads: of the CPUs (None: all). place: the device; None: the CPUs. None where it cannot be measured: the run goes
+    on, and readings that need ceilings are absent.
+    """
+    cpus = _kept(host.id, settings, show, lambda: _cpus(host, threads, show), threads or len(os.sched_getaffinity(0)))
+    if place is None:
+        return cpus
+    try:
+        device = _chosen(host, place)
+    except AacoError as reason:
+        show.step(f"no ceilings of a GPU: {reason.what}")
+        return None
+    measured_card = _kept(_identity(host, device), settings, show, lambda: _device(host, device, place, settings, show))
+    return card.for_device(measured_card, cpus) if measured_card else None
+
+
+def guard(card: MachineCard) -> Iterator[str]:
+    """Yield the effect of heat or power on a device's ceilings, in words, from the samples during the measurement."""
+    whose: dict[str, list[str]] = {}
+    for item in card.ceilings:
+        seen = item.conditions
+        for sentence in thermal.guard(seen.device_temp_c, seen.device_power_w, seen.device_power_cap_w,
+                                      seen.device_throttle_reasons):
+            whose.setdefault(sentence, []).append(item.name)
+    for sentence, names in whose.items():
+        yield f"{sentence} ({', '.join(names)})"
+
+
+def _kept(identity: str, settings: Settings, show: Show, measure: Callable[[], MachineCard],
+          threads: int | None = None) -> MachineCard | None:
+    """The card in the cache, where it has one of so many threads, else measured and kept."""
+    cache = settings.config.storage.cache_dir.expanduser()
+    kept = card.load(cache, identity, tell=show.step)
+    if kept and (threads is None or any(item.threads == threads for item in kept.ceilings if item.name == PEAK)):
+        return kept
+    try:
+        measured = measure()
+    except AacoError as reason:
+        show.step(f"no ceilings: {reason.what}")
+        return None
+    card.save(measured, cache)
+    return measured
+
+
+def _cpus(host: Machine, threads: int | None, show: Show, number: int = 0, rounds: int = 1) -> MachineCard:
+    show.step(ONE.format("the CPUs", number + 1, rounds) if rounds > 1 else
+              "measuring this machine's ceilings (once a day on a quiet machine)")
+    ceilings = cpu.measure(threads, show=show)
+    return MachineCard(machine_id=host.id, ceilings=ceilings.ceilings, absent=ceilings.absent)
+
+
+def _device(host: Machine, device: Gpu, place: DeviceAddress, settings: Settings, show: Show, number: int = 0,
+            rounds: int = 1) -> MachineCard:
+    show.step(ONE.format(device.name, number + 1, rounds))
+    cache = settings.config.storage.cache_dir.expanduser() / "kernels"
+    with tempfile.TemporaryDirectory() as folder:
+        with device_watch.recorded(Path(folder), vendors=[place.vendor.lower()]):
+            ceilings = gpu.measure(place.vendor, device.arch, cache, show, place.number)
+        rows = _rows(Path(folder), place.vendor, ceilings.device.bus_id)
+    return MachineCard(machine_id=_identity(host, device), ceilings=ceilings.watched(rows), device=ceilings.device,
+                       absent=ceilings.absent)
+
+
+def _first(host: Machine) -> DeviceAddress:
+    """The first GPU. Raises Missing with what the drivers say where there is none."""
+    if host.gpus:
+        return DeviceAddress(cast(Vendor, host.gpus[0].vendor))
+    raise Missing(f"there is no GPU to calibrate: {nvml.why_not()}; {amd_sensors.why_not()}", NO_GPU)
+
+
+def _chosen(host: Machine, place: DeviceAddress) -> Gpu:
+    """Return the kind of device at an address; without a query if the vendor's are all of one kind. Raise AacoError."""
+    devices = [device for device in host.gpus if device.vendor == place.vendor]
+    if not devices:
+        why = amd_sensors.why_not() if place.vendor == "AMD" else nvml.why_not()
+        raise Missing(f"there is no {place.vendor} GPU to calibrate: {why}", NO_GPU)
+    if _alike(devices):
+        return devices[0]
+    number_of_driver = gpu.which(place.vendor, place.number)
+    devices = [device for device in devices if device.model == number_of_driver.name] or devices
+    devices = [device for device in devices if device.compute_units == number_of_driver.compute_units] or devices
+    nearest = min(abs((device.vram_bytes or 0) - number_of_driver.memory_bytes) for device in devices)
+    devices = [device for device in devices if abs((device.vram_bytes or 0) - number_of_driver.memory_bytes) == nearest]
+    if not _alike(devices):
+        raise Missing(f"{place.vendor} GPU {place.number} is {number_of_driver.name} by its driver, and several kinds "
+                      "here may be",
+                      "aaco env diff shows gpu.amd and gpu.nvidia")
+    return devices[0]
+
+
+def _alike(devices: Collection[Gpu]) -> bool:
+    return len({json.dumps(device.identity) for device in devices}) == 1
+
+
+def _identity(host: Machine, device: Gpu) -> str:
+    """Of this kind of device on this machine: how it is connected is part of what is measured."""
+    return f"{host.id}-{hashlib.sha256(json.dumps(device.identity).encode()).hexdigest()[:8]}"
+
+
+def _rows(folder: Path, vendor: Vendor, bus_id: str) -> list[dict[str, Any]]:
+    """What was recorded of the measured device, in order of time; nothing where nothing watches it."""
+    try:
+        rows = device_watch.events(folder, smi.gpu_events).to_pylist()
+    except Absent:
+        return []
+    device = watched({row["device_id"] for row in rows}, number_at(vendor, bus_id))
+    return sorted((row for row in rows if row["device_id"] == device and row["t_ns"]), key=lambda row: row["t_ns"])
+
+
+def watched(devices: Collection[int], number: int | None) -> int | None:
+    """Which of the recorded devices is the one of this number; without a number an only one, else none."""
+    if number in devices:
+        return number
+    return min(devices) if number is None and len(devices) == 1 else None
+
+
+def number_at(vendor: Vendor, bus_id: str, host: Host | None = None, library: str = nvml.LIBRARY) -> int | None:
+    """Return the number that the telemetry library gives a device on PCI; None if it is unknown."""
+    try:
+        if vendor == "NVIDIA":
+            return nvml.number_at(bus_id, library)
+        places = {device.folder.resolve().name: device.index for device in amd_sensors.devices(host or Host())}
+    except Absent:
+        return None
+    board = f"{bus_id.lower().rpartition('.')[0]}.0"  # a partition's function is its number on the board
+    return places.get(bus_id.lower(), places.get(board))

@@ -1,0 +1,1 @@
+"""What a run records on a device: traced and counted passes, telemetry, cooldown."""

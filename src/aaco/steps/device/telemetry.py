@@ -1,0 +1,106 @@
+"""Telemetry during a workload: the operating system around a process, and the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco import markers
+from aaco.collectors.gpu import device_watch
+from aaco.collectors.host import ladder
+from aaco.collectors.host.ladder import HostRecording
+from aaco.core.clocks import ClockOffsets
+from aaco.core.readings import Absent
+from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
+from aaco.core.tables import replaced
+from aaco.profiler.formats.system import smi
+from aaco.tracelake import layout
+
+
+@dataclass
+class Watch:
+    """The recording of the operating system around one process, once it has begun."""
+
+    begin: Callable[[int], None]  # with the process's id
+    recording: HostRecording | None = None
+
+    @property
+    def told(self) -> dict[str, Any] | None:
+        """What it says of itself, for the session."""
+        return self.recording.document() if self.recording else None
+
+
+@contextmanager
+def system(session: Session, tier: str | None, process: int = 0, show: Show = SILENT) -> Iterator[Watch]:
+    """Record the process that the block names until the block ends, by this tier at best; None: do not record."""
+
+    def begin(pid: int) -> None:
+        if tier:
+            watch.recording = ladder.climb(pid, session.folder / layout.SYSTEM_RAW, process, tier)
+            if watch.recording.shortfall and not process:
+                show.step(f"operating system: {watch.recording.shortfall}")
+
+    watch = Watch(begin)
+    try:
+        yield watch
+    finally:
+        if watch.recording:
+            watch.recording.stop()
+
+
+def said(recordings: Iterable[dict[str, Any] | None]) -> Iterator[str]:
+    """By which tiers the operating system was recorded, why not by a better one, and what was lost.
+
+    recordings: their own descriptions; None of a process that was not recorded.
+    """
+    achieved = [recording for recording in recordings if recording and "achieved" in recording]
+    if not achieved:
+        return
+    tiers = dict.fromkeys(tier for recording in achieved for tier in recording["tiers"])
+    best = " and ".join(f"{tier} ({ladder.NAMES.get(tier, tier)})" for tier in tiers)
+    reasons = dict.fromkeys(f"{tier} was asked for: {why}" for recording in achieved
+                            for tier, why in recording["why_not"].items())
+    lost = sum(tier.get("lost") or 0 for recording in achieved for tier in recording["tiers"].values())
+    yield "; ".join((f"the operating system was recorded by {best}", *reasons,
+                     *([f"{lost:,} events were lost"] if lost else []))) + "."
+
+
+def devices(session: Session, tier: str | None) -> AbstractContextManager[None]:
+    """A block in which the devices that there are get recorded, where anything is to be."""
+    return device_watch.recorded(session.folder / layout.DEVICE_RAW) if tier else nullcontext()
+
+
+def marks(session: Session, process: int = 0) -> dict[str, str]:
+    """Return the variable that gives a process the file of its marks (aaco.markers)."""
+    path = session.folder / layout.SYSTEM_RAW / f"{ladder.MARKERS}-{process:03d}.bin"
+    return {markers.PATH: str(path.resolve())}
+
+
+def beside(session: Session, clock: str | None) -> Iterator[pa.Table]:
+    """Yield the tables of the telemetry of a traced program, with times on the clock of its trace.
+
+    clock: as `ClockOffsets.ahead_ns` names it. Nothing where that is none of this host's. Raises BadCapture.
+    """
+    clocks = session.record.clocks
+    ahead_ns = ClockOffsets(**clocks).ahead_ns(clock) if clocks else None
+    if ahead_ns is None:
+        return
+    readers: dict[str, Callable[[Path], pa.Table]] = {
+        layout.SYSTEM_RAW: ladder.parse, layout.DEVICE_RAW: partial(device_watch.events, asked=smi.gpu_events)}
+    for folder, read in (*readers.items(), (layout.DEVICE_RAW, device_watch.samples)):
+        try:
+            table = read(session.folder / folder)
+        except Absent:
+            continue
+        table = replaced(table, "t_ns", pc.add(table["t_ns"], ahead_ns))
+        if "clock" in table.column_names:
+            table = replaced(table, "clock", pa.array([clock] * table.num_rows).dictionary_encode())
+        yield table

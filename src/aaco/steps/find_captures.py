@@ -1,0 +1,144 @@
+"""Which captures the files and folders that were named hold, and which files are left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aaco.core import files
+from aaco.core.errors import BadCapture
+from aaco.profiler.capture import Parser, members
+from aaco.profiler.formats import registry
+from aaco.profiler.formats.rocprofv3.rocprofv3_layout import run_of
+
+NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
+# The formats in which rocprofv3 saves one run, the one that says most first.
+FULLEST_FIRST = ("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace")
+
+
+@dataclass(frozen=True)
+class CaptureFiles:
+    """A capture: the file to parse, every file of it, and what parses it."""
+
+    path: Path
+    files: tuple[Path, ...]
+    parser: Parser
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file that is not imported, and why."""
+
+    path: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class CaptureSelection:
+    """What an import reads, in the order of the captures' indices, and what it leaves.
+
+    counted: per further execution of the same program its captures, of which only the counters are taken
+    (steps/device/join_counters.py). notes: what a reader must know of how they were recorded.
+    """
+
+    captures: tuple[CaptureFiles, ...]
+    left: tuple[SkippedFile, ...]
+    asked: tuple[Path, ...] = ()
+    counted: tuple[tuple[CaptureFiles, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the default name: the only capture's stem, or the name of its folder."""
+        first = self.captures[0].path
+        stem = first.name.partition(".")[0] or first.name
+        if len(self.captures) == 1:
+            return stem
+        folder = next((path for path in self.asked if path.is_dir()), first.parent)
+        return folder.resolve().name or stem
+
+
+def discover(paths: Sequence[Path], form: str | None = None) -> CaptureSelection:
+    """The captures that the paths name or hold. Raises BadCapture where one is no capture, or none is found.
+
+    form: the format of every file, instead of recognising each.
+    """
+    captures: list[CaptureFiles] = []
+    left: list[SkippedFile] = []
+    taken: set[Path] = set()
+    for path in paths:
+        for file in _walk(path) if path.is_dir() else (path,):
+            if file.resolve() in taken:
+                continue
+            capture = _recognise(file, form) if path.is_dir() else required(file, form)
+            if isinstance(capture, SkippedFile):
+                left.append(capture)
+            else:
+                captures.append(capture)
+                taken |= {member.resolve() for member in capture.files}
+    left = [capture for capture in left if capture.path.resolve() not in taken]
+    if not captures:
+        raise _nothing(paths, left)
+    named = {path.resolve() for path in paths}
+    again = {} if form else _saved_again([capture for capture in captures if capture.path.resolve() not in named])
+    left += [SkippedFile(capture.path, f"{kept.path.name} holds the same run") for capture, kept in again.items()]
+    return CaptureSelection(tuple(capture for capture in captures if capture not in again), tuple(left), tuple(paths))
+
+
+def _saved_again(captures: Sequence[CaptureFiles]) -> dict[CaptureFiles, CaptureFiles]:
+    """Return the captures of runs that are also there in a richer format: rocprofv3 writes each requested one."""
+    fullest: dict[tuple[Path, str | None], CaptureFiles] = {}
+    runs = [(run, capture) for capture in captures if capture.parser.FORMAT in FULLEST_FIRST
+            and (run := run_of(capture.path))]
+    for run, capture in sorted(runs, key=lambda pair: FULLEST_FIRST.index(pair[1].parser.FORMAT)):
+        fullest.setdefault(run, capture)
+    return {capture: fullest[run] for run, capture in runs if capture.parser.FORMAT != fullest[run].parser.FORMAT}
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Every file below, in the order of their names; hidden ones are left out."""
+    for name, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        yield from (Path(name, each) for each in sorted(names) if not each.startswith("."))
+
+
+def _unreadable(error: OSError) -> None:
+    raise BadCapture(f"{error.filename}: {error.strerror}", "check the folder's permissions") from error
+
+
+def _recognise(file: Path, form: str | None) -> CaptureFiles | SkippedFile:
+    """A file of a folder, which may be anything."""
+    if not file.is_file():
+        return SkippedFile(file, "not a regular file")
+    if not files.is_text(str(file.resolve())):
+        return SkippedFile(file, NOT_TEXT)
+    try:
+        parser = registry.read(file, form) if form else registry.recognise(file)
+    except BadCapture as error:
+        return SkippedFile(file, error.what.removeprefix(f"{file}: "))
+    return SkippedFile(file, "not of a format this version reads") if parser is None else _found(file, parser)
+
+
+def required(file: Path, form: str | None) -> CaptureFiles:
+    """The capture that a file is which was named. Raises BadCapture."""
+    if file.exists() and not file.is_file():
+        raise BadCapture(f"{file}: not a regular file", "save the capture in a file first")
+    if not file.exists():
+        raise BadCapture(f"{file}: no such file", "check the path")
+    if not files.is_text(str(file.resolve())):
+        raise BadCapture(f"{file}: {NOT_TEXT}", "give it another name")
+    return _found(file, registry.read(file, form))
+
+
+def _found(file: Path, parser: Parser) -> CaptureFiles:
+    member_files = tuple(members(parser, file))
+    return CaptureFiles(member_files[0], member_files, parser)
+
+
+def _nothing(paths: Sequence[Path], left: Sequence[SkippedFile]) -> BadCapture:
+    where = ", ".join(map(str, paths[:3]))
+    seen = "; ".join(f"{skipped.path.name}: {skipped.why}" for skipped in left[:3])
+    return BadCapture(f"{where}: no capture of a known format among {len(left)} files" + (f" ({seen})" if seen else ""),
+                      f"known: {', '.join(sorted(registry.parsers()))}")

@@ -1,0 +1,79 @@
+"""What bounded the wall time of a session's trace, kept as a document and three tables of the bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from aaco.analytics.critical_path import answer, summary
+from aaco.analytics.critical_path.answer import CriticalPath
+from aaco.analytics.critical_path.events import COLUMNS, PathRecording
+from aaco.analytics.critical_path.summary import CriticalPaths
+from aaco.analytics.kernels import priority
+from aaco.analytics.timeline import collectives
+from aaco.core.config import Analysis
+from aaco.core.finding import Results, finding
+from aaco.core.readings import Absent
+from aaco.core.session import Session
+from aaco.core.tables import (
+    COLLECTIVES,
+    COPIES,
+    CRITICAL_KERNELS,
+    CRITICAL_PATH,
+    KERNEL_ROOFLINE,
+    KERNEL_SLACK,
+    KERNELS,
+)
+from aaco.tracelake import documents, layout, queries
+
+DOCUMENT = layout.finding("critical_path")
+TABLES = (CRITICAL_PATH, CRITICAL_KERNELS, KERNEL_SLACK)
+
+
+@finding(after=("trace", "roofline"), writes=("critical_path", *TABLES), report="critical_path")
+def critical_path(session: Session, settings: Analysis) -> Results:
+    """What bounded the wall time; where the trace has too much work for an import, that."""
+    work = sum(queries.rows_within(session, spec) for spec in (KERNELS, COPIES))
+    try:
+        if work > settings.critical_path_work:
+            raise Absent(f"{work:,} pieces of device work are more than analysis.critical_path_work "
+                         f"({settings.critical_path_work:,}): aaco critical-path SESSION looks for it")
+        paths = find(session)
+    except Absent as reason:
+        yield "critical_path", CriticalPaths((), str(reason)).document()
+        return
+    if paths:
+        headroom = _headroom(session)
+        yield "critical_path", summary.summarise(paths, headroom).document()
+        yield CRITICAL_PATH, _in_order(summary.segment_rows(paths), len(paths))
+        yield CRITICAL_KERNELS, summary.kernel_rows(paths, headroom)
+        yield KERNEL_SLACK, summary.slack_rows(paths)
+
+
+def find(session: Session) -> list[CriticalPath]:
+    """The paths of the session's captures, one for each set that collective operations connect; none without device
+    work. Raises Absent, BadBundle."""
+    if not any(queries.has_values(session, spec, "device_id") for spec in (KERNELS, COPIES)):
+        return []
+    recording = PathRecording()
+    for piece in queries.slices(session, COLUMNS):
+        recording.feed(*(piece.tables[name] for name in COLUMNS))
+    rows = list(queries.batches(session, COLLECTIVES, collectives.COLUMNS))
+    joined = pa.Table.from_batches(rows) if rows else COLLECTIVES.build().select(collectives.COLUMNS)
+    shifts = collectives.shifts_of(documents.read(session, layout.TRACE["collectives"]))
+    return list(answer.every(recording.result(shifts, joined["kernel_id"].to_numpy()), joined))
+
+
+def _headroom(session: Session) -> dict[str, float]:
+    """What the roofline says could be gained in each kernel; nothing without counters."""
+    rows = list(queries.batches(session, KERNEL_ROOFLINE, priority.COLUMNS))
+    return priority.headrooms(pa.Table.from_batches(rows)) if rows else {}
+
+
+def _in_order(pieces: Iterable[pa.Table], paths: int) -> Iterator[pa.Table]:
+    """Rows in order of time, as every table with times has them; each path's are."""
+    if paths <= 1:
+        yield from pieces
+    else:
+        yield pa.concat_tables(pieces).sort_by([("t_start_ns", "ascending"), ("path", "ascending")])

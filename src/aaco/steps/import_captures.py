@@ -1,0 +1,399 @@
+"""Captures of other tools (steps/find_captures.py) become a session: parsed, and written as its tables."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from aaco import __version__
+from aaco.analytics.graph import partition
+from aaco.analytics.kernels.families import families_of
+from aaco.core import files
+from aaco.core.documents import encode
+from aaco.core.errors import BadCapture, UsageError
+from aaco.core.redaction import looks_secret, redact, redact_json
+from aaco.core.session import LATEST, Session
+from aaco.core.show import SILENT, Show
+from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
+from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats import latencies
+from aaco.profiler.formats.migraphx import migraphx
+from aaco.profiler.formats.nvidia import ncu
+from aaco.report.format import clean
+from aaco.steps.device import telemetry
+from aaco.steps.device.join_counters import TracedKernels
+from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile, discover, required
+from aaco.tracelake import documents, layout, raw, store
+from aaco.tracelake.document_schemas.evidence import GivenLatency
+from aaco.tracelake.ingest.lake import Tally, Writer
+
+SCHEMA_VERSION = 1
+NAMED = 20  # files that are not recognised are listed up to this many, and counted beyond
+NAMED_FORMATS = 3
+LONGEST = 300
+TELL_EVERY_S = 0.2
+# What a capture's metadata may say in a bundle: facts about versions, settings and shape of the run, by name.
+ALLOWED = re.compile(r"""(?:
+    schema_?version | trace_?version | (?:cuda|hip|rocm|nccl|rccl|driver|runtime|cupti|roctracer|torch|pytorch)_?
+    (?:(?:runtime|driver)_?)?version | version | with_(?:flops|modules|stack) | record_shapes | profile_memory
+    | backend | rank | world_size | local_rank | group_size | pg_count | num_?(?:gpus|devices|ranks|nodes)
+    | distributedinfo | display_?time_?unit | base_?time_?nanoseconds | gfx(?:ip|_target_version)? | arch(?:itecture)?
+    | product | gpu_(?:series|model|arch|chip_id|name) | precision | batch_?size | iterations? | steps? | mode
+    | generation | gfxv | thread_trace | pc_sampling | agent_id | dispatch_id
+    )""", re.VERBOSE | re.IGNORECASE)
+RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
+
+
+def given_latency(text: str, steps: int | None = None) -> dict[str, Any]:
+    """Return the document of a latency without a profiler: a number of ms, or a file of them. Raise UsageError.
+
+    steps: how many of them the capture holds, if known.
+    """
+    latencies_ms = latencies.read(text)
+    source = "given as a number" if len(latencies_ms) == 1 else Path(text).name
+    return encode(GivenLatency(count=len(latencies_ms), median_ms=statistics.median(latencies_ms),
+                               source=redact(source), steps=steps))
+
+
+class CaptureReading:
+    """The pieces of all captures, one capture after the other, and the facts of each once it is read.
+
+    What is wrong with the first capture shows in `begin`, before anything is written.
+    """
+
+    def __init__(self, selection: CaptureSelection, show: Show = SILENT) -> None:
+        self.selection, self._show = selection, show
+        self.facts: list[CaptureFacts] = []
+        self.identities: list[list[dict[str, Any]]] = []
+        self.counted: list[dict[str, Any]] = []
+        self._position = _Position(selection, show)
+        self._pieces = self._read()
+        self._first: list[tuple[int, pa.Table]] = []
+
+    def begin(self) -> None:
+        """Read up to the first piece. Raises BadCapture."""
+        self._first = [piece for piece in [next(self._pieces, None)] if piece]
+
+    def pieces(self) -> Iterator[tuple[int, pa.Table]]:
+        """The index of a capture, and a piece of it. Raises BadCapture."""
+        traced = TracedKernels()
+        for index, piece in chain(self._first, self._pieces):
+            if self.selection.counted:
+                traced.saw(index, piece)
+            yield index, piece
+        for number, execution in enumerate(self.selection.counted, 1):
+            self._show.step(f"joining the counters of execution {number} of {len(self.selection.counted)}")
+            counters, account = traced.join([capture.parser.parse(capture.path) for capture in execution], number,
+                                            by_order=any(capture.parser.FORMAT == ncu.FORMAT for capture in execution))
+            yield from counters
+            named = [{"format": capture.parser.FORMAT, "files": [_identity(file) for file in capture.files]}
+                     for capture in execution]
+            self.counted.append({"pass": number, "captures": named, **account.document()})
+
+    def _read(self) -> Iterator[tuple[int, pa.Table]]:
+        for index, capture in enumerate(self.selection.captures):
+            self._show.step(f"reading {clean(capture.path.name)} ({index + 1} of {len(self.selection.captures)})")
+            before = [_state(file) for file in capture.files]
+            for item in capture.parser.parse(capture.path):
+                self._position.tell(capture)
+                if isinstance(item, CaptureFacts):
+                    self.facts.append(item)
+                else:
+                    yield index, item
+            self._position.done(capture)
+            if len(self.facts) != index + 1:
+                raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with one Facts")
+            self.identities.append([_identity(file) for file in capture.files])
+            if before != [_state(file) for file in capture.files]:
+                raise BadCapture(f"{capture.path}: it changed while it was read", "wait until the profiler is done")
+
+
+class _Position:
+    """The progress of the reading, in MB of files, shown as often as a person can follow.
+
+    Parsers do not report progress; the kernel knows the offsets of their file descriptors (proc_pid_fdinfo(5)).
+    """
+
+    def __init__(self, selection: CaptureSelection, show: Show) -> None:
+        self._show, self._done, self._told = show, 0, 0.0
+        self._total = sum(_state(file)[0] for capture in selection.captures for file in capture.files)
+
+    def tell(self, capture: CaptureFiles) -> None:
+        now = time.monotonic()
+        if now - self._told >= TELL_EVERY_S:
+            self._told = now
+            here = self._done + sum(map(_offset, capture.files))
+            self._show.progress(here >> 20, self._total >> 20)
+
+    def done(self, capture: CaptureFiles) -> None:
+        self._done += sum(_state(file)[0] for file in capture.files)
+
+
+def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Show = SILENT) -> CaptureReading:
+    """Return the reading of the captures in these paths, up to its first piece. Raise UsageError, BadCapture."""
+    selection = discover(paths, form)
+    if keep:
+        refuse_binary(selection)
+    reading = CaptureReading(selection, show)
+    reading.begin()
+    return reading
+
+
+@contextmanager
+def new_session(selection: CaptureSelection, root: Path, name: str | None, tag: str) -> Iterator[Session]:
+    """Yield an empty session for captures; take it back if one of them cannot be read. Raise StorageError."""
+    latest_before = latest(root)
+    session = begin(selection, root, name, tag)
+    try:
+        yield session
+    except BadCapture:
+        discard(session, root, latest_before)
+        raise
+
+
+def begin(selection: CaptureSelection, root: Path, name: str | None, tag: str) -> Session:
+    """An empty session for what is imported. Raises StorageError."""
+    plan = {"model": redact(name or selection.name),
+            "imports": [redact(str(capture.path.resolve())) for capture in selection.captures]}
+    return Session.create(root, plan, redact(tag), __version__)
+
+
+def refuse_binary(selection: CaptureSelection) -> None:
+    """Raise UsageError where a file cannot be kept because its credentials could not be found. Raises BadCapture."""
+    for file in (file for capture in selection.captures for file in capture.files):
+        if not raw.is_text(file):
+            raise UsageError(f"--keep: {file} is binary: what is secret in it cannot be withheld",
+                             "import it without --keep: it is referenced then, and stays where it is")
+
+
+def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: bool = False) -> None:
+    """Write the tables of what is read, and profiler/captures.json; with `keep`, the captures without credentials too.
+
+    Raises BadCapture, StorageError.
+    """
+    with Writer(session, families_of) as writer:
+        for index, piece in reading.pieces():
+            writer.add(piece, index)
+        read = zip(reading.selection.captures, reading.facts, strict=True)
+        ranks = [_rank(capture, facts) for capture, facts in read]
+        for table in _beside(session, reading.facts):
+            writer.add(table, len(ranks))
+        show.step("sorting and writing the tables")
+        rows = writer.write([*ranks, None], show.progress)
+        document = _document(reading, writer, ranks, rows)
+    if keep:
+        _keep(session, reading.selection, document, show)
+    _partition(session)
+    session.write_json(layout.CAPTURES, document)
+    session.amend(backend_ran=_origin(reading.facts))
+
+
+def _beside(session: Session, facts: Sequence[CaptureFacts]) -> Iterator[pa.Table]:
+    """Yield the telemetry of a program that was traced here, on the clock of all captures, if they share one."""
+    if session.record.planned.watched_by:
+        clocks = {capture_facts.clock for capture_facts in facts}
+        yield from telemetry.beside(session, clocks.pop() if len(clocks) == 1 else None)
+
+
+def _partition(session: Session) -> None:
+    """What MIGraphX compiled the model to, where a capture says so."""
+    if store.holds(session, EXECUTED_NODES):
+        executed = store.read(session, EXECUTED_NODES)
+        if executed.num_rows and executed["domain"][0].as_py() == migraphx.FORMAT:
+            graph = store.read(session, GRAPH_NODES) if store.holds(session, GRAPH_NODES) else None
+            session.write_json(layout.MIGRAPHX_PARTITION, partition.document(executed, graph))
+
+
+def again(session: Session, show: Show = SILENT) -> None:
+    """Recompute the tables of an imported session from its captures. Raise UsageError if these have changed.
+    """
+    document = documents.read(session, layout.CAPTURES)
+    if not document:  # the import was cut short
+        captures = tuple(required(Path(path), None) for path in session.record.plan["imports"])
+        left: tuple[SkippedFile, ...] = ()
+        counted, notes = list[tuple[CaptureFiles, ...]](), ()
+    else:
+        captures, *counted = (
+            tuple(required(_unchanged(session, capture), capture["format"]) for capture in listed)
+            for listed in (document["captures"], *(capture["captures"] for capture in document.get("counted", []))))
+        left = tuple(SkippedFile(Path(capture["path"]), capture["why"]) for capture in document["unrecognised_files"])
+        notes = tuple(document.get("notes", []))
+    kept = (session.folder / layout.RAW).is_dir()
+    fill(session, CaptureReading(CaptureSelection(captures, left, counted=tuple(counted), notes=notes), show), show,
+         keep=kept)
+
+
+def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:
+    """The capture's first file, if all its files are as they were imported."""
+    for file in capture["files"]:
+        path = Path(file["path"])
+        if not path.is_file() or _identity(path)["sha256"] != file["sha256"]:
+            state = "was changed" if path.is_file() else "is gone"
+            raise UsageError(f"{path}: the capture {state} since it was imported; the tables cannot be made anew",
+                             f"aaco report {session.id}  # works from the tables that are there")
+    return Path(capture["files"][0]["path"])
+
+
+def discard(session: Session, root: Path, latest: str | None) -> None:
+    """Take back a session that came to nothing; `latest` is what root/latest pointed at before it. Raises StorageError.
+    """
+    with files.storage(session.folder):
+        condemned = session.folder.with_name(f".{session.id}.gone")
+        session.folder.rename(condemned)
+        shutil.rmtree(condemned)
+        if (root / LATEST).is_symlink() and not (root / LATEST).exists():
+            (root / LATEST).unlink()
+            if latest is not None:
+                (root / LATEST).symlink_to(latest)
+
+
+def latest(root: Path) -> str | None:
+    """What root/latest points at."""
+    return str((root / LATEST).readlink()) if (root / LATEST).is_symlink() else None
+
+
+def _state(file: Path) -> tuple[int, int]:
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise BadCapture(f"{file}: {error.strerror}", "check the file and its permissions") from error
+    return status.st_size, status.st_mtime_ns
+
+
+def _identity(file: Path) -> dict[str, Any]:
+    try:
+        return {"path": str(file.resolve()), "bytes": file.stat().st_size, "sha256": files.sha256(file)}
+    except OSError as error:
+        raise BadCapture(f"{file}: {error.strerror}", "check the file and its permissions") from error
+
+
+def _keep(session: Session, selection: CaptureSelection, document: dict[str, Any], show: Show) -> None:
+    """Copy the captures' files into the session, and say in the document where."""
+    for index, capture in enumerate(selection.captures):
+        whole = [file.resolve() for file in capture.files]
+        top = os.path.commonpath([file.parent for file in whole])
+        for file, facts in zip(whole, document["captures"][index]["files"], strict=True):
+            show.step(f"keeping {clean(file.name)}")
+            facts["kept"] = redact(f"{layout.RAW}/{index:03d}/{file.relative_to(top)}")
+            raw.write_redacted(file, session.folder / facts["kept"])
+
+
+def _offset(file: Path) -> int:
+    """How far this process has read the file; 0 where that is not to be known."""
+    path = str(file.resolve())
+    try:
+        descriptors = [descriptor.name for descriptor in Path("/proc/self/fd").iterdir() if _target(descriptor) == path]
+        texts = [Path(f"/proc/self/fdinfo/{number}").read_text() for number in descriptors]
+    except OSError:
+        return 0
+    return max((int(text.split()[1]) for text in texts), default=0)
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:  # the one that lists them is closed by now
+        return ""
+
+
+def _rank(capture: CaptureFiles, facts: CaptureFacts) -> int | None:
+    """The rank the capture names, else the one in its file's or folder's name."""
+    if facts.rank is not None:
+        return facts.rank
+    matches = RANK.search(capture.path.name) or RANK.search(capture.path.parent.name)
+    return int(matches[1]) if matches else None
+
+
+def _origin(facts: Sequence[CaptureFacts]) -> str:
+    """What the session says it ran on: the formats, and the tools where they are known."""
+    names = list(dict.fromkeys(f"{capture_facts.format} ({capture_facts.tool})" if capture_facts.tool
+                               else capture_facts.format for capture_facts in facts))
+    more = f" and {len(names) - NAMED_FORMATS} more formats" if len(names) > NAMED_FORMATS else ""
+    return redact(f"imported: {', '.join(names[:NAMED_FORMATS])}{more}")
+
+
+def _document(reading: CaptureReading, writer: Writer, ranks: Sequence[int | None],
+              rows: Mapping[str, int]) -> dict[str, Any]:
+    """The content of captures.json."""
+    left = reading.selection.left
+    captures = [_capture(index, facts, identity, ranks[index], writer)
+                for index, (facts, identity) in enumerate(zip(reading.facts, reading.identities, strict=True))]
+    return {"schema_version": SCHEMA_VERSION, "captures": captures, "rows": dict(rows),
+            "counted": redact_json(reading.counted), "kernels_ran_on": _place(writer), "unrecognised": len(left),
+            "unrecognised_files": [redact_json({"path": str(skipped.path), "why": skipped.why})
+                                   for skipped in left[:NAMED]],
+            "notes": redact_json(reading.selection.notes),
+            "references_to_nothing": {name: count for name, count in writer.dangling.items() if count}}
+
+
+def _capture(index: int, facts: CaptureFacts, identity: list[dict[str, Any]], rank: int | None,
+             writer: Writer) -> dict[str, Any]:
+    tallies_of_capture = {table: tallies[index] for table, tallies in writer.tallies.items() if index in tallies}
+    facts_kept = {name: value for name, value in asdict(facts).items() if name not in ("metadata", "rank")}
+    facts_kept["problems"] = [*facts_kept["problems"], *_repeated(index, writer)]
+    metadata, left_out = allowed(facts.metadata)
+    document: dict[str, Any] = redact_json(facts_kept)
+    return {"index": index, "files": redact_json(identity), "rank": rank, **document,
+            "tables": {table: asdict(tally) for table, tally in tallies_of_capture.items()},
+            "span_ns": _span(tallies_of_capture.values()), "metadata": metadata, "metadata_left_out": left_out}
+
+
+def _repeated(index: int, writer: Writer) -> list[str]:
+    """Which later captures gave the very same kernels as this one, the first to: as many, as long, at the same ns."""
+    kernels = writer.tallies.get("kernels", {})
+    mine = kernels.get(index)
+    if mine is None or mine.start_ns is None:
+        return []
+    same = sorted(number for number, tally in kernels.items() if tally == mine)
+    if len(same) == 1 or same[0] != index:
+        return []
+    named = ", ".join(map(str, same[1:NAMED])) + (f" and {len(same) - NAMED} more" if len(same) > NAMED else "")
+    return [f"its {mine.rows} kernels are those of capture{'s' if len(same) > 2 else ''} {named} too: "
+            f"sums over all captures count them {len(same)} times"]
+
+
+def _place(writer: Writer) -> str:
+    """Where the kernels ran; empty where there are none."""
+    kernels = writer.tallies.get("kernels", {}).values()
+    total, on_host = sum(tally.rows for tally in kernels), sum(tally.on_host for tally in kernels)
+    return " and ".join(["GPU"] * (on_host < total) + ["host CPU"] * (on_host > 0))
+
+
+def _span(tallies: Iterable[Tally]) -> list[int] | None:
+    """First start and last end of everything that has a time."""
+    spans = [(tally.start_ns, tally.end_ns) for tally in tallies]
+    starts, ends = ([time_ns for time_ns in column if time_ns is not None]
+                    for column in zip(*spans, strict=True)) if spans \
+        else ([], [])
+    return [min(starts), max(ends)] if starts and ends else None
+
+
+def allowed(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """The facts that may stay, by the allow-list, and how many others there were at the top."""
+    kept = {redact(str(name)): _plain(value) for name, value in metadata.items() if _may_stay(name, value)}
+    return {name: value for name, value in kept.items() if value not in (None, {}, [])}, len(metadata) - len(kept)
+
+
+def _may_stay(name: str, value: Any) -> bool:
+    return bool(ALLOWED.fullmatch(str(name))) and not (isinstance(value, str) and looks_secret(str(name), value))
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and short texts; of nested facts those that the allow-list names too."""
+    if isinstance(value, Mapping):
+        return {redact(str(name)): _plain(inner) for name, inner in value.items() if _may_stay(name, inner)}
+    if isinstance(value, bool | int | float):
+        return value if math.isfinite(value) else None
+    return redact(value)[:LONGEST] if isinstance(value, str) else None

@@ -1,0 +1,77 @@
+"""What a reader must know of a session before any number: what was run or imported, what was lost, what is not used."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics import limits
+from aaco.collectors.gpu import device_watch
+from aaco.core.config import Analysis
+from aaco.core.readings import Reading
+from aaco.core.session import Record, Session
+from aaco.profiler.formats.onnxruntime import ort
+from aaco.report import format
+from aaco.steps.analyzed import NOTHING
+from aaco.steps.device import telemetry
+from aaco.tracelake import layout
+
+MOST_PROBLEMS = 6  # of captures that a report begins with
+LONGEST_LINE = 300
+
+
+def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was run if no model was, what the kernel times are not, and what of the capture is not in them."""
+    if not tables and not record.plan:
+        yield f"{NOTHING}."
+    if argv := runtime.get("argv"):
+        line = shlex.join(argv)
+        yield f"command: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE - 1] + '…'}"
+    if failed := sum(run["code"] != 0 for run in runtime.get("runs", [])):
+        yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
+    runs = (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))
+    yield from telemetry.said(run.get("telemetry") for run in runs)
+    if record.planned.io == "device":
+        yield "inputs and outputs stay in the device's memory: latencies hold no copy from or to the host."
+    kernels = tables.get("kernels")
+    if kernels is not None and "dispatch" in pc.unique(kernels["timed"].cast(pa.string())).to_pylist():
+        yield ("kernel times are the host's part of each node, as ONNX Runtime's profile has them: a GPU may work on "
+               "after a node's end, and its own times are not in this capture.")
+    events = (runtime.get("profile") or {}).get("events") or {}
+    if unused := {name: count for name, count in events.items() if name not in ort.CATEGORIES}:
+        counts = ", ".join(f"{count} {name}" for name, count in unused.items())
+        yield f"events of the ONNX Runtime profile that are not used: {counts}."
+
+
+def of_captures(captures: Mapping[str, Any]) -> list[str]:
+    """Return what the captures of an import say of themselves, their problems, and what refers to nothing."""
+    listed = captures.get("captures", [])
+    problems = [f"capture {capture['index']}: {problem}" if len(listed) > 1 else problem
+                for capture in listed for problem in capture["problems"]]
+    if len(problems) > MOST_PROBLEMS:
+        problems[MOST_PROBLEMS:] = [f"{len(problems) - MOST_PROBLEMS} more problems of captures: {layout.CAPTURES}."]
+    notes = [*captures.get("notes", []), *problems]
+    if left := captures.get("unrecognised"):
+        notes.append(f"{left} files beside the captures were not recognised ({layout.CAPTURES} names them).")
+    for name, count in captures.get("references_to_nothing", {}).items():
+        notes.append(f"{count} rows of {name} refer to a row that the capture does not have.")
+    return notes
+
+
+def of_devices(session: Session, tables: Mapping[str, pa.Table]) -> Iterator[str]:
+    """Yield by what the devices were recorded, and what was lost of it."""
+    folder = session.folder / layout.DEVICE_RAW
+    if folder.is_dir():
+        yield from (f"{line}." for line in device_watch.account_notes(folder, tables.get("gpu_events")))
+
+
+def beyond_limits(readings: Mapping[str, Reading], settings: Analysis) -> Iterator[str]:
+    """Yield the readings that are beyond the limits set for them."""
+    for level in limits.levels(readings, settings):
+        if level.level != "ok":
+            name = level.reading.metric
+            yield f"{name} {format.reading(level.reading)}: {level.level} from {level.limit:g} on (analysis.{name})."

@@ -1,0 +1,76 @@
+"""The end of a session: its answers and report are written, its manifest closes it, its status says how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from aaco.analytics.explanation import Explanation
+from aaco.core import files
+from aaco.core.config import Settings
+from aaco.core.errors import AacoError
+from aaco.core.session import Session, Status
+from aaco.core.show import SILENT, Show
+from aaco.report.renderers import bundle
+from aaco.steps import explain, make_findings, session_tables
+from aaco.steps.analyzed import Analyzed
+from aaco.tracelake import documents, layout, manifest
+
+
+def seal(session: Session, settings: Settings, status: Status | None = None, show: Show = SILENT) -> Explanation:
+    """Recompute every table, finding, answer and report of a recorded session, and write the manifest over all of it.
+
+    status: what the answers call the session; a run seals before it is marked, so that a kill in here leaves the mark.
+    """
+    analyzed = session_tables.of_import(session) if session.record.is_import else _analyzed_run(session)
+    written = make_findings.make(session, settings.config.analysis, _evidence(session, analyzed), show)
+    analyzed = session_tables.with_tables(session, analyzed, written)
+    explanation = explain.explain(session, settings.config.analysis, analyzed)
+    explanation = _marked(explanation, status or session.status)
+    explain.keep(session, explanation)
+    bundle.write(session, explanation)
+    manifest.write(session, {**explanation.absent, **bundle.absent()})
+    return explanation
+
+
+def _analyzed_run(session: Session) -> Analyzed:
+    """The tables of a run, made from its raw captures and written."""
+    from aaco.steps import analyze  # it needs ONNX, which whoever imports a trace does without
+
+    analyzed = analyze.recompute(session)
+    analyze.write_tables(session, analyzed)
+    return analyzed
+
+
+def _evidence(session: Session, analyzed: Analyzed) -> Collection[str]:
+    """The tables that were recorded or captured, by name; findings write the others."""
+    if session.record.is_import:
+        rows: dict[str, int] = documents.read(session, layout.CAPTURES).get("rows", {})
+        return rows
+    return analyzed.tables
+
+
+def _marked(explanation: Explanation, status: Status) -> Explanation:
+    """The explanation of a session that is about to have this status."""
+    return replace(explanation, status=status, record={**explanation.record, "status": status})
+
+
+@contextmanager
+def outcome(session: Session) -> Iterator[None]:
+    """Marks how the run ended; a process that dies in here leaves the mark `running`, read later as incomplete.
+
+    So does one that may not write any more: what stopped the run is raised then, not that it could not be noted.
+    """
+    try:
+        with files.storage(session.folder):
+            yield
+    except AacoError as error:
+        with suppress(AacoError):
+            session.finish("failed", error.what)
+        raise
+    except KeyboardInterrupt:
+        with suppress(AacoError):
+            session.finish("incomplete", "interrupted")
+        raise
+    session.finish("complete")

@@ -1,0 +1,1 @@
+"""Baselines and the history of measurements."""

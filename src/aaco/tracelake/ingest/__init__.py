@@ -1,0 +1,1 @@
+"""Pieces of captures become the tables of a session, in flat memory."""

@@ -1,0 +1,1 @@
+"""A session as one sealed file that another machine takes in."""

@@ -1,0 +1,1 @@
+"""What needs several sessions or other machines: comparisons, sweeps, the CI gate, exports."""

@@ -1,0 +1,145 @@
+"""Sessions against others: baselines, verdicts, histories, and what changed between two traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from aaco import pipeline
+from aaco.analytics.explanation import Explanation
+from aaco.analytics.quality import health
+from aaco.core.config import Settings
+from aaco.core.errors import AacoError, StorageError, UsageError
+from aaco.core.readings import Absent
+from aaco.core.session import Session, find, sessions
+from aaco.governance.compare import Side
+from aaco.governance.tracediff import TraceChange
+from aaco.governance.verdict import RegressionVerdict, in_history
+from aaco.report.renderers import bundle
+from aaco.tracelake import documents, layout, manifest
+from aaco.tracelake.history import baselines
+from aaco.tracelake.history.history import Key
+from aaco.workflows import compare_runs, compare_traces, history
+from aaco.workflows.compare_runs import DiffRequest
+
+
+class SavedBaseline(NamedTuple):
+    """A saved baseline, the sides in it, and why sessions of it could not be marked as needed."""
+
+    saved: baselines.Saved
+    sides: list[Side]
+    unmarked: list[str]
+
+
+class Contrast(NamedTuple):
+    """What changed between two imported traces, and the session of the earlier one."""
+
+    baseline: Session
+    change: TraceChange
+
+
+def contrast(baseline: str, session: Session, settings: Settings) -> Contrast:
+    """What changed from one imported trace to another, kept in the later session. Raises AacoError."""
+    earlier = find(baseline, settings.config.storage.sessions_dir)
+    if not earlier.record.is_import:
+        raise UsageError(f"session {earlier.id} was recorded here, {session.id} was imported: a run and a trace of "
+                         "something else do not compare", "name two imported sessions, or two runs")
+    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    change = compare_traces.difference(earlier, session)
+    manifest.renew(session, compare_traces.keep(session, earlier, change))
+    return Contrast(earlier, change)
+
+
+def save_baseline(name: str, sessions: Sequence[Session], settings: Settings, replace: bool = False) -> SavedBaseline:
+    """Keep the sessions' samples as a baseline. Raise UsageError if they failed and cannot be compared, or differ.
+
+    Each session is marked first, so after a kill `aaco gc` still knows the sessions of every baseline.
+    """
+    store = settings.config.storage.baselines_dir
+    sides = [compare_runs.side(pipeline.explain(session, settings)) for session in sessions]
+    unmarked = []
+    for session in sessions:
+        try:
+            session.keep_for(baselines.locate(store, name))
+        except StorageError as error:
+            unmarked.append(f"{session.id} cannot be marked: {error.what}")
+    return SavedBaseline(compare_runs.save_baseline(store, name, sides, replace), sides, unmarked)
+
+
+def remember(sessions: Sequence[Session], settings: Settings) -> list[int]:
+    """Put the sessions' values into the history of measurements; how many of each were new. Raises AacoError."""
+    store = settings.config.storage.baselines_dir
+    return [compare_runs.remember(store, compare_runs.side(pipeline.explain(session, settings)))
+            for session in sessions]
+
+
+def diff(baseline: str, session: Session, settings: Settings, request: DiffRequest) -> RegressionVerdict:
+    """Judge a session against a baseline (a name, a file, or another session), and keep the verdict in the session.
+
+    Only the verdict's files, the report and the manifest are written: evidence, tables and readings stay as sealed.
+    """
+    storage = settings.config.storage
+    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    explained = pipeline.explain(session, settings)
+    current, before = compare_runs.side(explained), list[Explanation]()
+
+    def explain_before(reference_session: Session) -> Explanation:
+        before.append(pipeline.explain(reference_session, settings))
+        return before[-1]
+
+    reference = compare_runs.reference_side(baseline, storage.baselines_dir, storage.sessions_dir, explain_before)
+    verdict = with_trust(judge(reference, current, settings, request), [*before, explained])
+    kept = compare_runs.keep(session, reference, verdict)
+    kept += bundle.write(session, explained.judged(verdict.model_dump(mode="json"), kept))
+    manifest.renew(session, kept)
+    return verdict
+
+
+def with_trust(verdict: RegressionVerdict, sides: Sequence[Explanation]) -> RegressionVerdict:
+    """The verdict with what the trace check says against either side before its other warnings."""
+    distrusted = [f"session {side.session_id} is {side.trust.line}" for side in sides if not side.trust.trusted]
+    return verdict.model_copy(update={"warnings": [*distrusted, *verdict.warnings]})
+
+
+def confirm(session: Session, verdict: RegressionVerdict, shown_by: Sequence[str], settings: Settings) -> None:
+    """Note in the session's verdict, if it is still this one, which sessions of fresh processes show it, too."""
+    if session.read_json(layout.VERDICT) != verdict.model_dump(mode="json"):
+        return  # it was held against something else meanwhile
+    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    document = verdict.model_copy(update={"confirmed_by": list(shown_by)}).model_dump(mode="json")
+    session.write_json(layout.VERDICT, document)
+    explained = pipeline.explain(session, settings).judged(document, [layout.VERDICT])
+    manifest.renew(session, [layout.VERDICT, *bundle.write(session, explained)])
+
+
+def judge(reference: Side, current: Side, settings: Settings, request: DiffRequest) -> RegressionVerdict:
+    """The verdict on a side with all that the store knows of it; only reads. Raises AacoError."""
+    store = settings.config.storage.baselines_dir
+    verdict = compare_runs.judge(reference, current, request, compare_runs.histories(store, reference, current))
+    return _in_history(verdict, store, baselines.key(current.replicates[-1], verdict.metric))
+
+
+def _in_history(verdict: RegressionVerdict, store: Path, key: Key) -> RegressionVerdict:
+    """The verdict with what its metric's history says of the last change of level."""
+    try:
+        return in_history(verdict, history.last_change(store, key), "")
+    except Absent as reason:
+        return in_history(verdict, None, str(reason))
+
+
+def health_before(session: Session, settings: Settings) -> list[float]:
+    """The compute health indices of the latest complete sessions before this one of its model and backend, as they
+    were sealed, the oldest first; at most one less than a trend looks at."""
+    mine, indices = session.record, list[float]()
+    for earlier in sessions(settings.config.storage.sessions_dir):
+        if len(indices) == health.MOST - 1:
+            break
+        with suppress(AacoError):  # a session that cannot be read has no part in a trend
+            record = earlier.record
+            alike = record.plan.get("model") == mine.plan.get("model") and record.backend_ran == mine.backend_ran
+            if alike and earlier.id < session.id and record.status == "complete":
+                value = documents.read(earlier, layout.DERIVED_METRICS).get("compute_health_index", {}).get("value")
+                indices += [] if value is None else [float(value)]
+    return indices[::-1]

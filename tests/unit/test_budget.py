@@ -1,0 +1,165 @@
+"""The time budget on our own recordings: waits, co-tenants, how steps are counted, and the critical path beside it."""
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from aaco import pipeline
+from aaco.analytics.bottleneck.agreement import disagreements
+from aaco.analytics.bottleneck.budget import Unprofiled, budget, count_steps
+from aaco.analytics.bottleneck.work import DeviceWork
+from aaco.analytics.critical_path.summary import CriticalPaths
+from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.timeline.trace import PARTS, DeviceTrace
+from aaco.core.config import resolve
+from aaco.core.errors import UsageError
+from aaco.core.readings import Absent
+from aaco.core.statistics import exact_share
+from aaco.report.sections import windows
+
+OWN = Path(__file__).parents[1] / "captures"
+SHARED = OWN / "torch_shared"
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """Imports recordings, each once."""
+    root, runs = tmp_path_factory.mktemp("budget"), {}
+
+    def run(path, **given):
+        key = path, tuple(sorted(given.items()))
+        if key not in runs:
+            settings = resolve(overrides={"storage": {"sessions_dir": str(root)}}, environment={})
+            runs[key] = pipeline.import_captures([path], settings, **given)
+        return runs[key]
+    return run
+
+
+def trace_of(run):
+    """The devices' trace and the work of an imported session."""
+    read = lambda name: json.loads((run.session.folder / "metrics" / f"{name}.json").read_text())  # noqa: E731
+    return DeviceTrace.of({name: read(name) for name in PARTS}), DeviceWork.of(read("device_work"))
+
+
+@pytest.mark.parametrize("name", ["alone_item_1m_1", "alone_item_small_1", "alone_item_mlp_1"])
+def test_reading_a_value_after_every_operation_is_waiting(imported, name):
+    """A device graph cannot hold the waits, so it is no advice. Mutation: `> values["launch_limited_pct"]` -> `> 100`.
+    """
+    readings = imported(SHARED / f"{name}.trace.json.gz").metrics
+    found = diagnose(readings)
+    assert found.label == "sync_bound"
+    assert found.recommendations[0].name == "remove_waits"
+    assert "device_graph" not in {advice.name for advice in found.recommendations}
+    assert 0 < readings["removable_wait_pct"].value < readings["sync_limited_pct"].value
+
+
+def test_work_of_the_host_after_a_read_is_its_own(imported):
+    assert diagnose(imported(SHARED / "alone_loader_after_item_1.trace.json.gz").metrics).label == "cpu_bound"
+
+
+@pytest.mark.parametrize("name", ["shared_item_1m_0", "shared_item_1m_1", "shared_gemm_sync_1"])
+def test_a_co_tenant_is_told_from_the_trace_alone(imported, name):
+    run = imported(SHARED / f"{name}.trace.json.gz")
+    found = diagnose(run.metrics)
+    assert found.label == "shared_device_bound" and found.recommendations[0].name == "have_the_device"
+    assert "times launched work did not begin" in run.metrics["shared_device_limited_pct"].method
+
+
+def test_two_launches_that_do_not_begin_may_be_anything(imported):
+    """Mutation: `FEWEST_UNSTARTED = 3` -> `FEWEST_UNSTARTED = 1`."""
+    run = imported(SHARED / "shared_item_mlp_0.trace.json.gz")
+    assert run.metrics["shared_device_limited_pct"].value == 0.0 and diagnose(run.metrics).label == "unknown"
+    trace, work = trace_of(run)
+    held = sum(lane.unstarted_ns for lane in trace.idle.devices)
+    parts = [budget(trace, work, None, others).parts_ns for others in (None, 0.0, 60.0)]
+    assert [part["shared_device"] for part in parts] == [0, 0, held]
+    assert all(sum(part.values()) == trace.sum("span_ns") for part in parts)
+
+
+def test_telemetry_without_others_overrules_the_trace(imported):
+    """Mutation: `others_pct < OTHERS_PCT` -> `others_pct < 0`."""
+    trace, work = trace_of(imported(SHARED / "shared_item_1m_1.trace.json.gz"))
+    assert budget(trace, work).parts_ns["shared_device"] > 0
+    assert budget(trace, work, None, 0.0).parts_ns["shared_device"] == 0
+
+
+def test_a_repeated_layer_is_not_a_step(imported):
+    """Six steps of six equal layers: the kernels repeat 36 times. Mutation: `STRETCH[0] <= stretch` -> `0 <= stretch`.
+    """
+    path = SHARED / "alone_item_mlp_1.trace.json.gz"
+    (block,) = trace_of(imported(path))[0].blocks.blocks
+    assert block.repeats == 36
+    refused = imported(path, latency="0.47").metrics["unprofiled_busy_ratio"]
+    assert refused.value is None and "may be a layer" in refused.why_absent and "--steps N" in refused.why_absent
+    assert "not used" in imported(path, latency="0.47").metrics["device_limited_pct"].method
+    given = imported(path, latency="0.47", steps=6).metrics
+    busy = trace_of(imported(path))[0].sum("busy_ns")
+    assert given["unprofiled_busy_ratio"].value == pytest.approx(busy / (6 * 0.47e6))
+
+
+def test_repetition_counts_steps_only_where_the_latency_fits(imported):
+    trace, _ = trace_of(imported(SHARED / "alone_item_mlp_1.trace.json.gz"))
+    layer_ms = trace.sum("span_ns") / 36e6
+    assert count_steps(trace, Unprofiled(1, layer_ms / 2, "")) == 36
+    for wrong in (layer_ms * 1.2, layer_ms / 7):
+        with pytest.raises(Absent, match="may be a layer, or several steps"):
+            count_steps(trace, Unprofiled(1, wrong, ""))
+    with pytest.raises(Absent):
+        count_steps(trace)
+
+
+def test_steps_without_a_latency_are_refused(imported):
+    with pytest.raises(UsageError, match="no latency is given"):
+        imported(SHARED / "alone_item_mlp_1.trace.json.gz", steps=6)
+
+
+def test_every_part_of_a_ranks_budget_has_words(imported):
+    """Mutation: a part that budget.py has and the section of ranks does not."""
+    run = imported(SHARED / "alone_item_mlp_1.trace.json.gz")
+    (parts,) = json.loads((run.session.folder / "metrics" / "windows.json").read_text())["budgets_ns"]
+    assert set(parts) <= set(windows.PARTS)
+
+
+FAST = ("torch_shared/alone_item_1m_1", "torch_shared/shared_gemm_sync_1", "torch_scenarios/sync_item_loop",
+        "torch_scenarios/transfer_batch_upload", "torch_scenarios/launch_tiny_mlp", "torch_scenarios/memory_softmax")
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_budget_and_critical_path_agree(imported, name):
+    """Mutation: `if kind not in WORK` -> `if kind in WORK`."""
+    run = imported(OWN / f"{name}.trace.json.gz")
+    paths = CriticalPaths.of(json.loads((run.session.folder / "metrics" / "critical_path.json").read_text()))
+    assert not list(disagreements(trace_of(run)[0], paths))
+    assert len(paths.paths) == 1
+
+
+def test_a_path_that_computes_more_than_the_device_is_told(imported):
+    run = imported(OWN / "torch_scenarios/memory_softmax.trace.json.gz")
+    document = json.loads((run.session.folder / "metrics" / "critical_path.json").read_text())
+    trace = trace_of(run)[0]
+    document["paths"][0]["bound_by_ns"] = dict.fromkeys(document["paths"][0]["bound_by_ns"], 0) | {
+        "compute": trace.sum("busy_ns") + 1}
+    told = list(disagreements(trace, CriticalPaths.of(document)))
+    assert len(told) == 2 and "more than" in told[0] and "idle" in told[1]
+
+
+def test_the_recordings_are_what_their_page_says():
+    """Six steps a trace, without markers of steps."""
+    events = json.loads(gzip.decompress((SHARED / "alone_item_mlp_1.trace.json.gz").read_bytes()))["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    assert len(kernels) == 6 * 6 * 3
+    assert not any("ProfilerStep" in event.get("name", "") for event in events)
+
+
+@pytest.mark.parametrize(("right", "count", "low", "high"), [(0, 10, 0.0, 0.3085), (65, 66, 0.9184, 0.9996),
+                                                             (10, 10, 0.6915, 1.0), (0, 0, 0.0, 1.0)])
+def test_the_exact_interval_is_that_of_clopper_and_pearson(right, count, low, high):
+    """Of published tables, and each end against the binomial sum that defines it."""
+    found = exact_share(right, count)
+    assert found == pytest.approx((low, high), abs=1e-4)
+    if right:
+        tail = sum(math.comb(count, k) * found[0]**k * (1 - found[0])**(count - k) for k in range(right, count + 1))
+        assert tail == pytest.approx(0.025, abs=1e-6)

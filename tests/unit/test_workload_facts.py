@@ -1,0 +1,195 @@
+"""What a workload already does: each fact by planted names, counts and times; and the advice that depends on it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from aaco.analytics.bottleneck import recommend
+from aaco.analytics.bottleneck.work import Copied
+from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.measure import measure
+from aaco.analytics.workload.facts import WorkloadFacts
+from aaco.analytics.workload.read import FACTS, facts_of
+from aaco.analytics.workload.signs import CallTallies, KernelTallies, LaunchStretches, NameTally, WorkloadSigns
+from aaco.core.advice import Step, fact_is, fact_is_not, offered
+from aaco.core.config import Analysis
+from aaco.core.readings import Reading
+from aaco.core.tables import API_CALLS, KERNELS, OPERATORS
+
+BF16 = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"
+FFMA = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"
+TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_kernel__5x_cublas"
+TENSILE = "Cijk_Ailk_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, 3>(int)"
+CONV = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nhwc_tilesize256x64x8_execute_kernel__5x_cudnn"
+CONVERSION = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(Params)"
+FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, cutlass::bfloat16_t>>(P)"
+
+
+def signs(*kernels: tuple[str, int], **others: object) -> WorkloadSigns:
+    """Each kernel once, with how long it took, ns."""
+    return WorkloadSigns(kernels=tuple(NameTally(name, None, 1, ns) for name, ns in kernels), on_device=True, **others)
+
+
+def value(name: str, found: WorkloadSigns) -> str | None:
+    return next(fact.value for fact in facts_of(found).facts if fact.name == name)
+
+
+@pytest.mark.parametrize(("name", "found", "expected"), [
+    ("vendor", signs((BF16, 1)), "nvidia"), ("vendor", signs((TENSILE, 1)), "amd"),
+    ("vendor", signs((ADD, 1), calls={"hipLaunchKernel": 3}), "amd"),
+    ("vendor", signs((ADD, 1)), None),
+    ("vendor", WorkloadSigns(kernels=(NameTally("MatMul", None, 1, 1),)), "cpu"),
+    ("runtime", signs(calls={"cudaLaunchKernel": 1}), "cuda"), ("runtime", signs(calls={"hsa_signal_load": 1}), "hsa"),
+    ("framework", signs((ADD, 1)), "pytorch"), ("framework", signs((BF16, 1)), None),
+    ("framework", signs(calls={"vllm/v1/engine.py(3): step": 1, "aten::add": 9}), "vllm"),
+    ("framework", signs(("vllm::act_and_mul_kernel", 1), calls={"/x/sglang/srt/run.py(1): go": 1}), "sglang"),
+    ("framework", signs(domains={"ort": 4}), "onnxruntime"),
+    ("framework", signs(("vllm::act_and_mul_kernel", 1), calls={"aten::add": 1}), "pytorch"),
+    ("framework", signs(("vllm::act_and_mul_kernel", 1)), "vllm"),
+    ("phase", signs(calls={"autograd::engine::evaluate_function: AddBackward0": 1}), "training"),
+    ("phase", signs(calls={"execute_8_context_0(sq0)_generation_8(sq8)": 2, "aten::add": 1}), "serving"),
+    ("phase", signs(calls={"aten::add": 1}), "inference"), ("phase", signs((BF16, 1)), None),
+    ("data_loader", signs(calls={"enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": 3}), "single_process"),
+    ("data_loader", signs(calls={"enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__": 3}), "workers"),
+    ("data_loader", signs(calls={"aten::add": 3}), "none"), ("data_loader", signs((BF16, 1)), None),
+    ("optimizer", signs(calls={"Optimizer.step#AdamW.step": 2, "aten::_fused_adamw_": 2}), "fused"),
+    ("optimizer", signs(calls={"Optimizer.step#AdamW.step": 2, "aten::_foreach_add_": 9}), "foreach"),
+    ("optimizer", signs(calls={"Optimizer.step#AdamW.step": 2, "aten::_fused_rms_norm": 9}), "loop"),
+    ("execution", signs(("triton_poi_fused_add_0", 1)), "compiled"), ("execution", signs((ADD, 1)), "eager"),
+    ("device_graph", signs(calls={"cudaGraphLaunch": 1, "cudaLaunchKernel": 9}), "replayed"),
+    ("device_graph", signs(calls={"hipStreamBeginCapture": 1, "hipLaunchKernel": 9}), "captured"),
+    ("device_graph", signs(calls={"cudaLaunchKernel": 9}), "none"), ("device_graph", signs((BF16, 1)), None),
+    ("graph_capture", signs(stretches=LaunchStretches(100, 60, 3)), "possible"),
+    ("graph_capture", signs(stretches=LaunchStretches(100, 40, 30)), "too_short"),
+    ("graph_capture", signs((BF16, 1)), None),
+    ("product_type", signs((BF16, 6), (FFMA, 5)), "bf16"), ("product_type", signs((BF16, 4), (FFMA, 5)), "fp32"),
+    ("product_type", signs((TF32, 4), (FFMA, 3), (BF16, 5)), "tf32"),
+    ("product_type", signs((TENSILE, 1)), "bf16"), ("product_type", signs((ADD, 1)), None),
+    ("product_type", signs(("void gemv(int)", 9), (BF16, 1)), None),
+    ("element_type", signs((ADD, 1), (BF16, 9)), "fp32"), ("product_kind", signs((CONV, 5), (BF16, 4)), "conv"),
+    ("layout", signs((CONV, 99), (CONVERSION, 1)), "nchw"), ("layout", signs((CONV, 999), (CONVERSION, 1)), "nhwc"),
+    ("layout", signs((BF16, 1)), "none"),
+    ("attention", signs((FLASH, 1)), "fused"), ("attention", signs((BF16, 1)), "none"),
+    ("eight_bit_units", signs(eight_bit_units=True), "yes"), ("eight_bit_units", signs(), None),
+    ("copies", signs(copies=(Copied("h2d", True, 1, 60, 1), Copied("d2h", False, 1, 40, 1))), "pinned"),
+    ("copies", signs(copies=(Copied("h2d", True, 1, 40, 1), Copied("d2h", False, 1, 60, 1))), "pageable"),
+    ("copies", signs(copies=(Copied("d2d", None, 1, 40, 1),)), "none"), ("copies", signs(), None),
+])
+def test_a_fact_is_read_from_what_shows_it(name, found, expected):
+    """What nothing shows is absent with its reason, never a default."""
+    fact = next(fact for fact in facts_of(found).facts if fact.name == name)
+    assert fact.value == expected and bool(fact.why_absent) is (expected is None)
+    assert fact.value is None or fact.evidence
+
+
+@pytest.mark.parametrize(("shapes", "expected"), [("[[4, 16, 128, 128]]", "written_out"), ("[[4096, 8]]", "none")])
+def test_a_softmax_of_scores_beside_batched_products_is_attention_and_one_of_experts_is_none(shapes, expected):
+    operators = OPERATORS.build(operator_id=[0], operator=["aten::_softmax"], shapes=[shapes], kernels=[1],
+                                device_ns=[1])
+    found = signs(("void softmax_warp_forward<float>(float*)", 1), calls={"aten::bmm": 2, "aten::_softmax": 1},
+                  operators=operators)
+    assert value("attention", found) == expected
+
+
+def test_where_names_tell_no_type_the_operators_inputs_do():
+    operators = OPERATORS.build(operator_id=[0, 1], operator=["aten::mv", "aten::add"], family=["gemm", "elementwise"],
+                                dtypes=['["c10::BFloat16", "c10::BFloat16"]', '["float"]'], kernels=[1, 1],
+                                device_ns=[9, 1])
+    assert value("product_type", signs(("void gemv(int)", 9), operators=operators)) == "bf16"
+
+
+def calls(names: list[str], processes: list[int] | None = None) -> pa.RecordBatch:
+    count = len(names)
+    table = API_CALLS.build(call_id=range(count), name=names, domain=["cuda_runtime"] * count, capture=[0] * count,
+                            process_id=processes or [1] * count)
+    return table.select(["name", "domain", "capture", "process_id"]).to_batches()[0]
+
+
+def test_stretches_of_launches_end_where_the_host_waits():
+    """Ten launches between two waits are worth a graph; the last stretch counts too, and other processes do not end it.
+
+    Mutation: a wait of another process ends the stretch."""
+    tallies = CallTallies()
+    launch, wait = "cudaLaunchKernel", "cudaStreamSynchronize"
+    tallies.feed(calls([launch] * 3 + [wait] + [launch] * 5))
+    tallies.feed(calls([launch, wait] + [launch] * 5 + ["cudaMemcpy"] + [launch] * 9,
+                       [1, 2] + [1] * 5 + [1] + [1] * 9))
+    assert tallies.stretches() == LaunchStretches(23, 11, 3)
+    assert tallies.calls[launch] == 23 and tallies.domains["cuda_runtime"] == 26
+
+
+def test_kernels_are_summed_by_name_and_element_type():
+    tallies = KernelTallies()
+    for types in (["float32"], ["float32"], None):
+        rows = KERNELS.build(kernel_id=[0], kernel_name=["MatMul"], dtypes=[types], dur_ns=[5], provider=["CPU"])
+        tallies.feed(rows.select(["kernel_name", "dtypes", "dur_ns", "provider"]).to_batches()[0])
+    assert tallies.tallies() == (NameTally("MatMul", "float32", 2, 10), NameTally("MatMul", None, 1, 5))
+    assert tallies.providers == {"CPU": 3}
+
+
+def test_the_document_keeps_every_fact():
+    found = facts_of(signs((BF16, 1), calls={"aten::add": 1}))
+    assert len(found.facts) == len(FACTS) and WorkloadFacts.of(found.document()) == found
+
+
+def readings(**known: float) -> dict[str, Reading]:
+    return measure({}, None, Analysis()) | {name: Reading(name, "pct", amount) for name, amount in known.items()}
+
+
+TORCH = {"framework": frozenset({"pytorch"}), "vendor": frozenset({"nvidia"}), "graph_capture": frozenset({"possible"})}
+
+
+@pytest.mark.parametrize(("limit", "action", "facts", "against"), [
+    ("launch_limited_pct", "device_graph", {"device_graph": "none"}, {"device_graph": "replayed"}),
+    ("launch_limited_pct", "device_graph", {"graph_capture": "possible"}, {"graph_capture": "too_short"}),
+    ("launch_limited_pct", "device_graph", {"framework": "pytorch"}, {"framework": "jax"}),
+    ("compute_limited_pct", "narrower_types", {"product_type": "tf32"}, {"product_type": "bf16"}),
+    ("compute_limited_pct", "eight_bit_types",
+     {"product_type": "bf16", "eight_bit_units": "yes", "product_kind": "gemm"},
+     {"product_type": "fp8", "eight_bit_units": "yes", "product_kind": "gemm"}),
+    ("memory_limited_pct", "fusion", {"execution": "eager"}, {"execution": "compiled"}),
+])
+def test_advice_is_offered_unless_a_fact_speaks_against_it(limit, action, facts, against):
+    """What is withheld is told with the fact. Mutation: already_done_if is not asked."""
+    one, other = ({**TORCH, **{name: frozenset({what}) for name, what in some.items()}} for some in (facts, against))
+    given = readings(**{limit: 80.0})
+    assert [advice.name for advice in recommend.ranked(given, one)] == [action]
+    assert action not in [advice.name for advice in recommend.ranked(given, other)]
+    withheld = {entry.name: entry for entry in diagnose(given, other).withheld}[action]
+    assert (withheld.gain_pct > 1 and next(iter(against)).replace("_", " ") in withheld.why) \
+        or next(reversed(against)).replace("_", " ") in withheld.why
+    assert action in [entry["action"] for entry in diagnose(given, other).document()["not_offered"]]
+
+
+def test_a_data_loader_is_advised_only_where_one_loads():
+    given = readings(host_pause_pct=80.0)
+    attempts = {loader: recommend.ranked(given, {**TORCH, "data_loader": frozenset({loader})})[0].attempt
+                for loader in ("none", "single_process", "workers")}
+    assert "DataLoader" not in attempts["none"] and "py-spy" in attempts["none"]
+    assert "num_workers" in attempts["single_process"] and "num_workers" not in attempts["workers"]
+
+
+@pytest.mark.parametrize(("vendor", "own", "others"), [("amd", "amd-smi", "nvidia-smi"),
+                                                       ("nvidia", "nvidia-smi", "amd-smi")])
+def test_rules_name_the_tools_of_the_device_at_hand(vendor, own, others):
+    given = readings(device_others_sm_pct=50.0, device_processes_max=3.0)
+    (shared,) = [verdict for verdict in diagnose(given, {"vendor": frozenset({vendor})}).conditions
+                 if verdict.label == "shared_device"]
+    assert own in " ".join(shared.advice) and others not in " ".join(shared.advice)
+
+
+def test_a_step_applies_if_its_fact_is_known_and_nothing_is_left_out_where_nobody_looked():
+    steps = (Step("a", (fact_is("x", "1"),)), Step("b", (fact_is_not("x", "1"),)), Step("c", (), (fact_is("x", "1"),)))
+    assert offered(steps, None) == ("a", "b", "c")
+    assert offered(steps, {}) == ("b", "c")
+    assert offered(steps, {"x": frozenset({"1"})}) == ("a",)
+    assert offered(steps, {"x": frozenset({"2"})}) == ("b", "c")
+
+
+@pytest.mark.parametrize(("drift", "words"), [(12.0, "slower"), (-12.0, "faster")])
+def test_a_drift_says_its_direction(drift, words):
+    given = readings(latency_drift_pct=drift, latency_drift_p=0.001)
+    (verdict,) = [verdict for verdict in diagnose(given).conditions if verdict.label == "drifting_latency"]
+    assert f"{words} towards the end" in verdict.evidence[1].because
