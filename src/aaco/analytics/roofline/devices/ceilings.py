@@ -66,6 +66,15 @@ def theoretical(device: Identity) -> Ceilings:
     return _Maker(device, found, boards).ceilings()
 
 
+def at_highest_clock(device: Identity) -> Mapping[str, float]:
+    """Return the rates at the highest clock that the device has, which data sheets undercut for matrix units: what no
+    kernel can exceed. Empty where they are not known.
+    """
+    found = ARCHITECTURES.get(device.arch or "")
+    boards = tuple(replace(board, matrix_clock_mhz=None) for board in candidates(device))
+    return _Maker(device, found, boards).ceilings().rates if found else {}
+
+
 def candidates(device: Identity) -> tuple[Board, ...]:
     """Return the boards that it can be: of its architecture and number of compute units, and of those the ones that it
     names, or whose memory and clock it has. Several, where the capture does not say which.

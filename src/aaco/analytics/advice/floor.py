@@ -1,0 +1,118 @@
+"""The floor under a step's time: the device-only dependency chain with the work that a change acts on at its least.
+
+A step takes at least as long as the device's work in the order of its streams, without any host: D. A mechanism is one
+kind of change; it says the least time of each kernel and copy after it, and the floor F is the chain of those. A ceiling
+is T / F, T being the step's time, best without a profiler. F is made only of what a profiler cannot stretch.
+
+Captures tell which stream waited and which event was recorded, not which event was waited for. So of several streams
+only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the last
+rank. The work of several mechanisms is the union: the least of each row over all of them, never a product of ceilings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aaco.analytics.advice.work import StepWork
+from aaco.core.arrays import Reals
+from aaco.core.readings import Absent
+
+MOST_TARGETS = 20
+UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One kind of change. formula: its floor in words. least_ns: the least time of each row of the work after it, never
+    more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do.
+    """
+
+    name: str
+    title: str
+    formula: str
+    least_ns: Callable[[StepWork], Reals]
+
+
+@dataclass(frozen=True)
+class FloorTarget:
+    """A kernel, or kind of copy, that a mechanism acts on: its time in a step, and what is left of it at least."""
+
+    name: str
+    own_ns: float
+    least_ns: float
+
+
+@dataclass(frozen=True)
+class MechanismFloor:
+    """The floor of a mechanism, or of several at once, ns per step; None for the reason in why_absent. targets: what it
+    acts on, the names that gain most first.
+    """
+
+    mechanism: str
+    floor_ns: float | None
+    targets: tuple[FloorTarget, ...] = ()
+    why_absent: str = ""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long a step takes. unprofiled: whether it was timed without a profiler; else the trace's own."""
+
+    ns: float
+    unprofiled: bool
+
+    @property
+    def of(self) -> str:
+        """Return what a ceiling is of: said wherever it is of the profiled step."""
+        return UNPROFILED if self.unprofiled else PROFILED
+
+
+def device_chain_ns(work: StepWork, least_ns: Reals | None = None) -> float:
+    """Return the device-only chain of one step, D, ns; with each row at its least time where that is given.
+
+    Raise Absent if no steps were counted.
+    """
+    if work.steps < 1:
+        raise Absent("no steps are counted in the trace: give their number (--steps N), or mark them")
+    times = work.ns if least_ns is None else least_ns
+    longest = np.bincount(work.lane, weights=times).max(initial=0.0)
+    return max(0.0, float(longest) - work.waited_ns) / work.steps
+
+
+def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
+    """Return the floor of these mechanisms done together."""
+    name = " + ".join(mechanism.name for mechanism in mechanisms)
+    try:
+        least = np.minimum.reduce([_least(work, mechanism) for mechanism in mechanisms])
+        return MechanismFloor(name, device_chain_ns(work, least), _targets(work, least))
+    except Absent as reason:
+        return MechanismFloor(name, None, (), str(reason))
+
+
+def ceiling(step: StepTime, of: MechanismFloor) -> float | None:
+    """Return how many times faster the step can become at most; None without a floor, or with one of no length.
+
+    A step that is as long as its floor has nothing to gain: 1.
+    """
+    return max(1.0, step.ns / of.floor_ns) if of.floor_ns else None
+
+
+def _least(work: StepWork, mechanism: Mechanism) -> Reals:
+    """Return a mechanism's least times. Raise Absent with its name."""
+    try:
+        return np.clip(mechanism.least_ns(work), 0.0, work.ns)
+    except Absent as reason:
+        raise Absent(f"{mechanism.name}: {reason}") from reason
+
+
+def _targets(work: StepWork, least: Reals) -> tuple[FloorTarget, ...]:
+    """Return what has a shorter least time than its own, by name."""
+    rows = np.flatnonzero(least < work.ns)
+    own, left = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
+                 for times in (work.ns, least))
+    targets = [FloorTarget(work.names[label].name, own[label], left[label])
+               for label in np.unique(work.label[rows]).tolist()]
+    return tuple(sorted(targets, key=lambda target: (target.least_ns - target.own_ns, target.name))[:MOST_TARGETS])

@@ -1,0 +1,141 @@
+"""Least times of the work of a step: by arithmetic, by bytes, by launches of blocks.
+
+A least time is max(FLOPs / rate at the highest clock, compulsory bytes / bandwidth) as METHODS 7 says, of an operator's
+call; its kernels share it as they share its time. It is never more than the time that the work took.
+
+FLOPs of convolutions are divided by FAST_CONVOLUTION. Bytes of products count where both operands are matrices; those
+of other operators are divided by SURE_OF: the shape of an operand that was expanded says more than is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.analytics.roofline.units import MATRIX_FAMILIES, rate_used
+from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.readings import Absent
+
+PRODUCTS = (*MATRIX_FAMILIES, "recurrent")
+# Kernels that only pass over memory, and can be part of another that passes over the same data.
+POINTWISE = ("elementwise", "norm", "reduction", "softmax", "copy", "fill", "quantize", "transpose")
+LOCAL_COPIES = ("d2d", "memset")
+# Winograd's F(4x4, 3x3) needs a fourth of the multiplications (Lavin and Gray 2016, arXiv 1509.09308); FFT may need
+# fewer for larger filters, which no library takes on matrix units.
+FAST_CONVOLUTION = 4.0
+SURE_OF = 3.0  # a pointwise operator of two operands: of three tensors only the written one is surely its own size
+MATRICES = ("aten::mm", "aten::addmm", "aten::linear", "aten::addmv", "aten::mv")
+# ATen's gather of whole rows has at least a block for each (IndexKernelUtils.cu, vectorized_gather_kernel: grid.x are
+# the rows, grid.y the slices of one).
+ROW_GATHER = "vectorized_gather_kernel"
+MOST_UNKNOWN = 0.2  # of the device's time in products whose work is not known: with more there is no floor
+NO_OPERATOR = StepOperator("")
+# Of the kernels of one operator, and that operator, the rate in operations/s at which they could compute; None: unknown.
+RateOf = Callable[[StepOperator, tuple[WorkName, ...]], float | None]
+
+
+def own_time(work: StepWork) -> Reals:
+    """Return the time that each row took, a copy that can be written to."""
+    return work.ns.astype(np.float64)
+
+
+def without(work: StepWork, rows: Flags) -> Reals:
+    """Return the times with these rows gone. Raise Absent if there are none."""
+    if not rows.any():
+        raise Absent("nothing in the steps is of this kind")
+    return np.where(rows, 0.0, own_time(work))
+
+
+def own_rate(work: StepWork) -> RateOf:
+    """Return the rates of the types that are computed in now: of units that may have done it the fastest."""
+
+    def rate(operator: StepOperator, names: tuple[WorkName, ...]) -> float | None:
+        element = next(iter(operator.types), "")
+        spelt = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16"}.get(element)
+        rates = [rate_used(name.name, name.family, spelt, work.limits.rates, math.inf) for name in names]
+        return max((work.limits.rates[name] for name in rates if name), default=None)
+
+    return rate
+
+
+def widest_rate(rates: Iterable[float | None]) -> float | None:
+    """Return the highest of the rates that are known; None if none is."""
+    return max((rate for rate in rates if rate), default=None)
+
+
+def product_operators(work: StepWork) -> dict[int, Ints]:
+    """Return the rows of each operator that launched a product, a convolution, attention or a recurrent layer."""
+    products = work.of_families(*PRODUCTS)
+    return {number: rows for number, rows in work.rows_by_operator.items() if products[rows].any()}
+
+
+def product_names(work: StepWork, rows: Ints) -> tuple[WorkName, ...]:
+    """Return the names of the products among these rows."""
+    return tuple(work.names[label] for label in np.unique(work.label[rows]).tolist()
+                 if work.names[label].family in PRODUCTS)
+
+
+def product_roofs(work: StepWork, rate_of: RateOf, width: float = 1.0, with_bytes: bool = True,
+                  is_meant: Callable[[StepOperator, tuple[WorkName, ...]], bool] = lambda operator, names: True
+                  ) -> Reals:
+    """Return the times with the products that are meant at their roof. width: of their elements, in those of now.
+
+    Products without a known operator or rate take no time. Raise Absent where such ones take more than MOST_UNKNOWN.
+    """
+    least = own_time(work)
+    unknown = (work.operator < 0) & work.named(lambda name: name.family in PRODUCTS and is_meant(NO_OPERATOR, (name,)))
+    for number, rows in product_operators(work).items():
+        operator, names = work.operators[number], product_names(work, rows)
+        if not is_meant(operator, names):
+            continue
+        roof = _roof_ns(work, operator, names, rate_of(operator, names), width if with_bytes else 0.0)
+        if roof is None:
+            unknown[rows] = True
+            continue
+        took = least[rows].sum()
+        least[rows] *= min(1.0, roof * _calls(operator, rows) / took) if took else 1.0
+    if least[unknown].sum() > MOST_UNKNOWN * work.ns.sum():
+        raise Absent("the shapes, types or peaks of most products are not known")
+    least[unknown] = 0.0
+    return least
+
+
+def _roof_ns(work: StepWork, operator: StepOperator, names: tuple[WorkName, ...], rate: float | None, width: float
+             ) -> float | None:
+    """Return the least time of one call; None if its FLOPs or the rate are not known."""
+    if rate is None or operator.flops is None:
+        return None
+    fast = FAST_CONVOLUTION if any(name.family == "conv" for name in names) or "conv" in operator.name else 1.0
+    moved = width * operator.bytes if operator.bytes and operator.name in MATRICES else 0.0
+    return max(1e9 * operator.flops / fast / rate, work.limits.memory_ns(moved))
+
+
+def _calls(operator: StepOperator, rows: Ints) -> float:
+    return len(rows) / operator.kernels
+
+
+def memory_roofs(work: StepWork, rows: Flags, width: float = 1.0) -> Reals:
+    """Return the times with these rows at the time that their bytes need; at none where those are not known."""
+    least = own_time(work)
+    least[rows & (work.operator < 0)] = 0.0
+    for number, mine in work.rows_by_operator.items():
+        meant = mine[rows[mine]]
+        took = least[meant].sum()
+        if took:
+            operator = work.operators[number]
+            least_ns = work.limits.memory_ns(width * (operator.bytes or 0.0) / SURE_OF) * _calls(operator, meant)
+            least[meant] *= min(1.0, least_ns / took)
+    return least
+
+
+def block_ns(work: StepWork, blocks: Ints) -> Reals:
+    """Return the time that launching so many blocks takes, never more than each row took; 0 if no rate is known."""
+    return np.minimum(own_time(work), blocks * (work.limits.ns_per_block or 0.0))
+
+
+def row_gathers(work: StepWork) -> Flags:
+    """Return which rows are gathers that have a block for each row that they read."""
+    return work.named(lambda name: ROW_GATHER in name.name)

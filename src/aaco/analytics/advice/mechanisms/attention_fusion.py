@@ -1,0 +1,45 @@
+"""Attention in one kernel: the two batched products, the softmax, and all that lies between them and their neighbours.
+
+The products are gone too: a fused kernel skips what a mask hides, and how much that is the trace does not say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.least import PRODUCTS, without
+from aaco.analytics.advice.work import StepWork
+from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.readings import Absent
+
+BATCHED = frozenset(("aten::bmm", "aten::baddbmm", "aten::baddbmm_"))
+
+
+def _written_out(rows: Ints, product: Flags, softmax: Flags, batched: Flags) -> Ints:
+    """Return the rows of one stream that attention takes: from the product before its first one, to the one after its
+    second, both left out. product, softmax, batched: of all rows.
+    """
+    places = np.flatnonzero(product[rows])
+    taken = np.zeros(len(rows), bool)
+    for middle in np.flatnonzero(softmax[rows]).tolist():
+        after = int(np.searchsorted(places, middle))
+        if 0 < after < len(places) and batched[rows[places[after - 1:after + 1]]].all():
+            before = places[after - 2] if after > 1 else -1
+            taken[before + 1:places[after + 1] if after + 1 < len(places) else len(rows)] = True
+    return rows[taken]
+
+
+def _least_ns(work: StepWork) -> Reals:
+    product, softmax = work.of_families(*PRODUCTS), work.of_families("softmax")
+    batched = work.operated(lambda operator: operator.name in BATCHED)
+    taken = np.zeros(len(work.ns), bool)
+    for lane in np.unique(work.lane).tolist():
+        taken[_written_out(np.flatnonzero(work.lane == lane), product, softmax, batched)] = True
+    if not taken.any():
+        raise Absent("no softmax lies between two batched products: no attention is written out")
+    return without(work, taken)
+
+
+ATTENTION_FUSION = Mechanism("attention_fusion", "Compute attention in one kernel", "D - the whole attention, its "
+                             "products too", _least_ns)

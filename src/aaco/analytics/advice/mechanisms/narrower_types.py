@@ -1,0 +1,68 @@
+"""16 bits in place of 32 and 64: products at the matrix units' rate of them, and half of the bytes for all else.
+
+A kernel whose tensors did not fit the last-level cache and whose halves do is held against that cache's rate. Gathers
+of whole rows keep a block for each row, however short it is. What is narrow already, and integers, stay as they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.least import (
+    PRODUCTS,
+    block_ns,
+    memory_roofs,
+    own_time,
+    product_roofs,
+    row_gathers,
+    widest_rate,
+)
+from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.core.arrays import Flags, Reals
+from aaco.core.readings import Absent
+
+WIDE = frozenset(("f64", "f32", "tf32"))
+NARROW = frozenset(("f16", "bf16", "f8", "f6f4", "i8"))
+HALF = 0.5
+
+
+def _is_narrow_name(name: WorkName) -> bool:
+    """Return whether a kernel's name says narrow types and no wide ones; accumulators of products may be wide."""
+    return bool(NARROW & set(name.types)) and (name.family in PRODUCTS or not WIDE & set(name.types))
+
+
+def _stays(operator: StepOperator) -> bool:
+    return operator.integers or bool(operator.types and not WIDE & set(operator.types))
+
+
+def _is_wide(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
+    return not _stays(operator) and not any(_is_narrow_name(name) for name in names)
+
+
+def _fits_then(work: StepWork) -> Flags:
+    """Return which rows are of operators whose tensors the last-level cache holds only after they are halved."""
+    size = work.limits.last_level_bytes
+    if size is None:
+        return np.zeros(len(work.ns), bool)
+    return work.operated(lambda operator: operator.bytes is not None and size < operator.bytes <= 4 * size)
+
+
+def _least_ns(work: StepWork) -> Reals:
+    rate = widest_rate(work.limits.rates.get(name) for name in ("matrix_f16", "matrix_bf16"))
+    if rate is None:
+        raise Absent("the device's peak of 16-bit types is not known")
+    stays = work.operated(_stays) | work.named(_is_narrow_name)
+    if stays.all():
+        raise Absent("everything computes in narrow types already")
+    products = product_roofs(work, lambda operator, names: rate, HALF, is_meant=_is_wide)
+    changed = products < work.ns
+    halved = np.where(stays, own_time(work), HALF * own_time(work))
+    cached = memory_roofs(work, ~stays & _fits_then(work), HALF)
+    gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
+    return np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
+
+
+NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
+                           "FLOPs of products / peak of 16 bits + half of the rest, at the last-level cache's rate where "
+                           "the halves fit it", _least_ns)

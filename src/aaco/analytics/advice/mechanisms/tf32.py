@@ -1,0 +1,29 @@
+"""TF32 for products of float32 on the vector units: the same tensors, the matrix units' rate."""
+
+from __future__ import annotations
+
+from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.least import product_names, product_operators, product_roofs
+from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.core.arrays import Reals
+from aaco.core.readings import Absent
+
+
+def _is_wide(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
+    """Return whether an operator computes in float32 and not in TF32 yet, by its kernels' names first."""
+    types = {spelt for name in names for spelt in name.types} or set(operator.types)
+    return "f32" in types and "tf32" not in types and not types & {"f16", "bf16"}
+
+
+def _least_ns(work: StepWork) -> Reals:
+    rate = work.limits.rates.get("matrix_tf32")
+    if rate is None:
+        raise Absent("the device's peak of TF32 is not known, or it has none")
+    if not any(_is_wide(work.operators[number], product_names(work, rows))
+               for number, rows in product_operators(work).items()):
+        raise Absent("no product computes in float32 outside of TF32")
+    return product_roofs(work, lambda operator, names: rate, is_meant=_is_wide)
+
+
+TF32 = Mechanism("tf32", "Let float32 products use TF32", "D with float32 products at their FLOPs / peak of TF32",
+                 _least_ns)

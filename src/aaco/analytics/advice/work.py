@@ -1,0 +1,210 @@
+"""The device work of the judged steps as columns: one row per kernel or copy of the slowest rank, in start order.
+
+`ns` is the time that a row adds to its stream: kernels of one stream may overlap (programmatic dependent launch), so it
+counts from the end of the work before. The sum over a stream is its busy time, and a row taken out never takes out more
+than its own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
+from aaco.analytics.costs.torch.priced import arguments
+from aaco.analytics.kernels import families
+from aaco.analytics.roofline.units import KIND
+from aaco.analytics.streaming.stream_ids import NONE, integers
+from aaco.core.arrays import Flags, Ints
+from aaco.core.distinct import coded
+
+KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "stream_id", "queue_id", "t_start_ns",
+                  "t_end_ns", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", "queue_id", "t_start_ns", "t_end_ns")
+OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
+                    "flops", "bytes")
+COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills
+
+
+@dataclass(frozen=True)
+class WorkName:
+    """A kernel's name with its family and the types that it names; or a kind of copy, of the family COPY.
+
+    copy: h2d, d2h, d2d, memset, ..., empty of kernels. pinned: of the host's side of a copy, None if unknown.
+    """
+
+    name: str
+    family: str
+    types: tuple[str, ...] = ()
+    copy: str = ""
+    pinned: bool | None = None
+
+
+@dataclass(frozen=True)
+class StepOperator:
+    """A framework's operator with one signature. flops, bytes: of one call, None where they are not known.
+
+    types: the arithmetic types of its inputs, as rates name them (bf16); integers: whether it has inputs and none of
+    them is a floating-point tensor. kernels: how many one call launches, in the mean.
+    """
+
+    name: str
+    outermost: str = ""
+    phase: str = ""
+    types: tuple[str, ...] = ()
+    integers: bool = False
+    kernels: float = 1.0
+    flops: float | None = None
+    bytes: float | None = None
+    arguments: OperatorArguments | None = None
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """Columns of the work of `steps` steps, in start order.
+
+    label: row of `names`. operator: row of `operators`, -1 if unknown. blocks: that the kernel was launched with, and
+    blocks_x: those along its first axis, 0 if unknown. copied: bytes of a copy. waited_ns: time in which collectives of
+    all these steps only waited for a late rank.
+    """
+
+    ns: Ints
+    lane: Ints
+    label: Ints
+    operator: Ints
+    blocks: Ints
+    blocks_x: Ints
+    copied: Ints
+    names: Sequence[WorkName]
+    operators: Sequence[StepOperator]
+    steps: int
+    limits: DeviceLimits
+    waited_ns: int = 0
+
+    def named(self, is_meant: Callable[[WorkName], bool]) -> Flags:
+        """Return which rows have such a name."""
+        return np.array([*map(is_meant, self.names), False], bool)[self.label]
+
+    def operated(self, is_meant: Callable[[StepOperator], bool]) -> Flags:
+        """Return which rows an operator like this launched; rows of no known operator are not."""
+        return np.array([*map(is_meant, self.operators), False], bool)[self.operator]
+
+    def of_families(self, *meant: str) -> Flags:
+        """Return which rows are kernels of these families."""
+        return self.named(lambda name: name.family in meant)
+
+    def copies(self, *kinds: str) -> Flags:
+        """Return which rows are copies of these kinds."""
+        return self.named(lambda name: name.copy in kinds)
+
+    @cached_property
+    def rows_by_operator(self) -> dict[int, Ints]:
+        """The rows of each operator that is known."""
+        order = np.argsort(self.operator, kind="stable")
+        numbers, first = np.unique(self.operator[order], return_index=True)
+        rows = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
+        rows.pop(-1, None)
+        return rows
+
+
+def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the time that each row adds to its lane: from the latest end before it in the lane, or its own start.
+
+    Rows in start order; times from 0 on.
+    """
+    added = np.zeros(len(lane), np.int64)
+    for number in np.unique(lane).tolist():
+        rows = np.flatnonzero(lane == number)
+        until = np.maximum.accumulate(np.r_[0, end[rows]])[:-1]
+        added[rows] = np.maximum(0, end[rows] - np.maximum(start[rows], until))
+    return added
+
+
+def step_operators(table: pa.Table) -> dict[int, StepOperator]:
+    """Return the operators by operator_id; rows without an operator have none. Needs OPERATOR_COLUMNS."""
+    columns = (table[name].to_pylist() for name in OPERATOR_COLUMNS)
+    return {key: _operator(name, outermost, phase, arguments(*signature), calls, kernels, flops, moved)
+            for key, name, outermost, phase, *signature, calls, kernels, flops, moved in zip(*columns, strict=True)
+            if name is not None and calls}
+
+
+def _operator(name: str, outermost: str | None, phase: str | None, taken: OperatorArguments | None, calls: int,
+              kernels: int, flops: int | None, moved: int | None) -> StepOperator:
+    listed = [TYPES[spelt] for spelt in taken.types if spelt in TYPES] if taken else []
+    types = tuple(dict.fromkeys(KIND[spelt] for spelt in listed if spelt in KIND and KIND[spelt] != "i8"))
+    return StepOperator(name, outermost or "", phase or "", types, bool(listed) and not types, max(1, kernels) / calls,
+                        None if flops is None else flops / calls, None if moved is None else moved / calls, taken)
+
+
+def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator_of_kernel: Ints,
+              window: tuple[int, int], steps: int, limits: DeviceLimits, waited_ns: int = 0) -> StepWork:
+    """Return the work of one device inside a window (start, end), cut at its edges.
+
+    kernels, copies: rows of that device with KERNEL_COLUMNS and COPY_COLUMNS. operator_of_kernel: by kernel_id the
+    operator_id, NONE if unknown. Rows without times are left out.
+    """
+    labels, names = _names(kernels, copies)
+    by_id = step_operators(operators)
+    launched = operator_of_kernel[integers(kernels["kernel_id"])]
+    operator = np.r_[_rows_of(by_id, launched), np.full(copies.num_rows, -1)]
+    blocks, blocks_x = _blocks(kernels)
+    nothing = np.zeros(copies.num_rows, np.int64)
+    copied = np.r_[np.zeros(kernels.num_rows, np.int64), np.maximum(0, integers(copies["bytes"]))]
+    stream, queue, start, end = (np.r_[integers(kernels[name]), integers(copies[name])]
+                                 for name in ("stream_id", "queue_id", "t_start_ns", "t_end_ns"))
+    rows = np.flatnonzero((start != NONE) & (end >= start) & (end > window[0]) & (start < window[1]))
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    lane = coded(stream, np.where(stream != NONE, NONE, queue))[0][rows]
+    begin, until = (np.clip(column[rows], *window) - window[0] for column in (start, end))
+    return StepWork(advance_ns(lane, begin, until), lane, labels[rows], operator[rows],
+                    np.r_[blocks, nothing][rows], np.r_[blocks_x, nothing][rows], copied[rows], names,
+                    tuple(by_id.values()), steps, limits, waited_ns)
+
+
+def _rows_of(by_id: dict[int, StepOperator], launched: Ints) -> Ints:
+    """Return the row of each operator_id among these, -1 if it has none."""
+    row = np.full(max([0, *by_id]) + 2, -1)
+    row[list(by_id)] = np.arange(len(by_id))
+    return row[np.where((launched >= 0) & (launched < len(row)), launched, -1)]
+
+
+def _names(kernels: pa.Table, copies: pa.Table) -> tuple[Ints, tuple[WorkName, ...]]:
+    """Return the label of each kernel and copy, and what the labels mean."""
+    name, family = (_coded_text(kernels[column]) for column in ("kernel_name", "family"))
+    kind, pinned = (_coded_text(copies[column].cast(pa.string())) for column in ("kind", "pinned"))
+    ran, first_ran = coded(name[0], family[0])
+    moved, first_moved = coded(kind[0], pinned[0])
+    names = [_kernel(name[1][name[0][row]], family[1][family[0][row]]) for row in first_ran.tolist()]
+    names += [_copy(kind[1][kind[0][row]], pinned[1][pinned[0][row]]) for row in first_moved.tolist()]
+    return np.r_[ran, moved + len(first_ran)].astype(np.int64), tuple(names)
+
+
+def _coded_text(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """Return a code per row and the text of each code; null is an empty text."""
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    texts = [*encoded.dictionary.to_pylist(), ""]
+    return np.asarray(encoded.indices.fill_null(len(texts) - 1), np.int64), texts
+
+
+def _kernel(name: str, family: str) -> WorkName:
+    types = tuple(dict.fromkeys(KIND[spelt] for spelt in families.decode(name).dtypes if spelt in KIND))
+    return WorkName(name, family or families.UNKNOWN, types)
+
+
+def _copy(kind: str, pinned: str) -> WorkName:
+    how = {"true": " pinned", "false": " pageable"}.get(pinned, "")
+    return WorkName(f"{COPY} {kind}{how}", COPY, (), kind or "unknown", {"true": True, "false": False}.get(pinned))
+
+
+def _blocks(kernels: pa.Table) -> tuple[Ints, Ints]:
+    """Return how many blocks each kernel has, and how many along its first axis; 0 if unknown."""
+    counts = []
+    for axis in "xyz":
+        grid, block = integers(kernels[f"grid_{axis}"]), integers(kernels[f"block_{axis}"])
+        counts.append(np.where((grid > 0) & (block > 0), grid // np.maximum(1, block), 0))
+    return counts[0] * counts[1] * counts[2], counts[0]
