@@ -1,12 +1,13 @@
 """The floor under a step's time: the device-only dependency chain with the work that a change acts on at its least.
 
 A step takes at least as long as the device's work in the order of its streams, without any host: D. A mechanism is one
-kind of change; it says the least time of each kernel and copy after it, and the floor F is the chain of those. A ceiling
-is T / F, T being the step's time, best without a profiler. F is made only of what a profiler cannot stretch.
+kind of change; it says the least time of each kernel and copy after it, and the floor F is the chain of those. The
+ceiling of a step's time T is T / F. F is made only of what a profiler cannot stretch: pageable copies, which the host
+feeds, count as their bytes / link.
 
 Captures tell which stream waited and which event was recorded, not which event was waited for. So of several streams
-only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the last
-rank. The work of several mechanisms is the union: the least of each row over all of them, never a product of ceilings.
+only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the
+last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aaco.analytics.advice.work import StepWork
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
@@ -34,6 +35,7 @@ class Mechanism:
     title: str
     formula: str
     least_ns: Callable[[StepWork], Reals]
+    acts_on: Callable[[StepWork], Flags] | None = None  # by default the rows that are left with less time
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None) -> float:
     """
     if work.steps < 1:
         raise Absent("no steps are counted in the trace: give their number (--steps N), or mark them")
-    times = work.ns if least_ns is None else least_ns
+    times = work.sure_ns if least_ns is None else least_ns
     longest = np.bincount(work.lane, weights=times).max(initial=0.0)
     return max(0.0, float(longest) - work.waited_ns) / work.steps
 
@@ -87,9 +89,12 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
     name = " + ".join(mechanism.name for mechanism in mechanisms)
     try:
         least = np.minimum.reduce([_least(work, mechanism) for mechanism in mechanisms])
-        return MechanismFloor(name, device_chain_ns(work, least), _targets(work, least))
+        chain_ns = device_chain_ns(work, least)
     except Absent as reason:
         return MechanismFloor(name, None, (), str(reason))
+    acted = np.logical_or.reduce([least < work.sure_ns, *(mechanism.acts_on(work) for mechanism in mechanisms
+                                                          if mechanism.acts_on)])
+    return MechanismFloor(name, chain_ns, _targets(work, least, np.flatnonzero(acted)))
 
 
 def ceiling(step: StepTime, of: MechanismFloor) -> float | None:
@@ -103,14 +108,13 @@ def ceiling(step: StepTime, of: MechanismFloor) -> float | None:
 def _least(work: StepWork, mechanism: Mechanism) -> Reals:
     """Return a mechanism's least times. Raise Absent with its name."""
     try:
-        return np.clip(mechanism.least_ns(work), 0.0, work.ns)
+        return np.clip(mechanism.least_ns(work), 0.0, work.sure_ns)
     except Absent as reason:
         raise Absent(f"{mechanism.name}: {reason}") from reason
 
 
-def _targets(work: StepWork, least: Reals) -> tuple[FloorTarget, ...]:
-    """Return what has a shorter least time than its own, by name."""
-    rows = np.flatnonzero(least < work.ns)
+def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...]:
+    """Return what these rows are, by name, with their own time and the least that is left."""
     own, left = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
                  for times in (work.ns, least))
     targets = [FloorTarget(work.names[label].name, own[label], left[label])

@@ -3,14 +3,14 @@
 A least time is max(FLOPs / rate at the highest clock, compulsory bytes / bandwidth) as METHODS 7 says, of an operator's
 call; its kernels share it as they share its time. It is never more than the time that the work took.
 
-FLOPs of convolutions are divided by FAST_CONVOLUTION. Bytes of products count where both operands are matrices; those
-of other operators are divided by SURE_OF: the shape of an operand that was expanded says more than is read.
+FLOPs of convolutions are divided by FAST_CONVOLUTION. Of the modelled bytes only those count that are surely moved
+(SURE_OF): the shape of an operand that was expanded says more than is read, and of gathered rows some may be the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -26,20 +26,23 @@ LOCAL_COPIES = ("d2d", "memset")
 # Winograd's F(4x4, 3x3) needs a fourth of the multiplications (Lavin and Gray 2016, arXiv 1509.09308); FFT may need
 # fewer for larger filters, which no library takes on matrix units.
 FAST_CONVOLUTION = 4.0
-SURE_OF = 3.0  # a pointwise operator of two operands: of three tensors only the written one is surely its own size
-MATRICES = ("aten::mm", "aten::addmm", "aten::linear", "aten::addmv", "aten::mv")
+# Of modelled bytes the part that is moved whatever was expanded, by family. Elementwise: of two operands and a result
+# one operand may be expanded; copies: their source. Operands of norms, pooling and convolutions are what they say.
+SURE_OF: Mapping[str, float] = {"norm": 1.0, "pooling": 1.0, "conv": 1.0, "softmax": 1.0, "fill": 1.0,
+                                "elementwise": 2 / 3, "quantize": 2 / 3, "copy": 1 / 2, "transpose": 1 / 2}
+MATRICES = ("aten::mm", "aten::addmm", "aten::linear", "aten::addmv", "aten::mv")  # of whose operands none is expanded
 # ATen's gather of whole rows has at least a block for each (IndexKernelUtils.cu, vectorized_gather_kernel: grid.x are
 # the rows, grid.y the slices of one).
 ROW_GATHER = "vectorized_gather_kernel"
 MOST_UNKNOWN = 0.2  # of the device's time in products whose work is not known: with more there is no floor
 NO_OPERATOR = StepOperator("")
-# Of the kernels of one operator, and that operator, the rate in operations/s at which they could compute; None: unknown.
+# Of an operator and the names of its kernels the rate in operations/s at which they could compute; None: unknown.
 RateOf = Callable[[StepOperator, tuple[WorkName, ...]], float | None]
 
 
 def own_time(work: StepWork) -> Reals:
-    """Return the time that each row took, a copy that can be written to."""
-    return work.ns.astype(np.float64)
+    """Return the time of each row that is sure, a copy that can be written to."""
+    return work.sure_ns.copy()
 
 
 def without(work: StepWork, rows: Flags) -> Reals:
@@ -108,9 +111,15 @@ def _roof_ns(work: StepWork, operator: StepOperator, names: tuple[WorkName, ...]
     """Return the least time of one call; None if its FLOPs or the rate are not known."""
     if rate is None or operator.flops is None:
         return None
-    fast = FAST_CONVOLUTION if any(name.family == "conv" for name in names) or "conv" in operator.name else 1.0
-    moved = width * operator.bytes if operator.bytes and operator.name in MATRICES else 0.0
+    convolves = is_convolution(operator, names)
+    fast = FAST_CONVOLUTION if convolves else 1.0
+    moved = width * operator.bytes if operator.bytes and (convolves or operator.name in MATRICES) else 0.0
     return max(1e9 * operator.flops / fast / rate, work.limits.memory_ns(moved))
+
+
+def is_convolution(operator: StepOperator, names: Iterable[WorkName]) -> bool:
+    """Return whether an operator convolves, by its own name or by those of its kernels."""
+    return "conv" in operator.name or any(name.family == "conv" for name in names)
 
 
 def _calls(operator: StepOperator, rows: Ints) -> float:
@@ -118,16 +127,20 @@ def _calls(operator: StepOperator, rows: Ints) -> float:
 
 
 def memory_roofs(work: StepWork, rows: Flags, width: float = 1.0) -> Reals:
-    """Return the times with these rows at the time that their bytes need; at none where those are not known."""
+    """Return the times with these rows at the time that their bytes need; at none where those are not known.
+
+    width: of their elements, in those of now. The family of the kernel that takes most of an operator says which bytes
+    are sure.
+    """
     least = own_time(work)
     least[rows & (work.operator < 0)] = 0.0
     for number, mine in work.rows_by_operator.items():
         meant = mine[rows[mine]]
         took = least[meant].sum()
         if took:
-            operator = work.operators[number]
-            least_ns = work.limits.memory_ns(width * (operator.bytes or 0.0) / SURE_OF) * _calls(operator, meant)
-            least[meant] *= min(1.0, least_ns / took)
+            operator, longest = work.operators[number], meant[np.argmax(least[meant])]
+            sure = SURE_OF.get(work.names[work.label[longest]].family, 0.0) * (operator.bytes or 0.0)
+            least[meant] *= min(1.0, work.limits.memory_ns(width * sure) * _calls(operator, meant) / took)
     return least
 
 

@@ -1,4 +1,4 @@
-"""What a device can do at most, for least times: rates at its highest clock, bytes/s by level, launches of blocks, link.
+"""What a device can do at most, for least times: rates at its highest clock, bytes/s, launches of blocks, the link.
 
 Every figure is an upper bound on what the device can do, so that a time made of it is a lower bound. What is not known
 is None, or not in `rates`, and makes no bound.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aaco.analytics.roofline.devices.ceilings import DRAM, L1, Identity, at_highest_clock, identified, theoretical
+from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, Identity, at_highest_clock, identified, theoretical
 from aaco.analytics.roofline.devices.last_levels import LAST_LEVELS
 
-# The time between two blocks that the whole device starts. Measured on an H100 at 1980 MHz (data/pairs): gathers of 0.2,
-# 4 and 8 million blocks take 0.610, 0.601 and 0.601 ns for each, whatever they read; of the 72 traces no kernel of 2000
-# blocks and more takes less.
+# The time between two blocks that the whole device starts. Measured on an H100 at 1980 MHz (data/pairs): gathers of
+# 0.2, 4 and 8 million blocks take 0.610, 0.601 and 0.601 ns for each, whatever they read; in the 72 traces no kernel of
+# 2000 blocks and more takes less, nor in 144 other traces of H100 and H200, where the least is 0.626.
 NS_PER_BLOCK: Mapping[str, float] = {"sm_90": 0.6}
 # One direction of the host's link: PCI Express 5.0 x16, 32 GT/s on 16 lanes with 128 of 130 bits (PCI-SIG), by the data
 # sheets of these boards; 4.0 has half.
@@ -26,26 +26,26 @@ LINK_BYTES_PER_S: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """The most that a device can do. rates: operations/s by rate (units.py). last_level_bytes: of the last cache before
-    the memory. last_level_bytes_per_s: of that cache; of the first-level caches where it is not known.
+    """The most that a device can do. rates: operations/s by rate (units.py). cache_bytes: of the last cache before the
+    memory. cache_bytes_per_s: of the cache that all compute units share first; of their own where that is not known.
     """
 
     rates: Mapping[str, float] = field(default_factory=dict)
     dram_bytes_per_s: float | None = None
-    last_level_bytes: int | None = None
-    last_level_bytes_per_s: float | None = None
+    cache_bytes: int | None = None
+    cache_bytes_per_s: float | None = None
     ns_per_block: float | None = None
     link_bytes_per_s: float | None = None
 
     def memory_ns(self, moved_bytes: float) -> float:
         """Return the least time of a kernel that reads and writes so many bytes; 0 where no bandwidth is known.
 
-        All of them pass the last-level cache. As many as it holds may lie there before, and as many be left there.
+        All of them pass the shared cache. As many as the last one holds may lie there before, and as many be left there.
         """
-        near = 1e9 * moved_bytes / self.last_level_bytes_per_s if self.last_level_bytes_per_s else 0.0
-        if self.last_level_bytes is None or self.dram_bytes_per_s is None:
+        near = 1e9 * moved_bytes / self.cache_bytes_per_s if self.cache_bytes_per_s else 0.0
+        if self.cache_bytes is None or self.dram_bytes_per_s is None:
             return near
-        return max(near, 1e9 * (moved_bytes - 2 * self.last_level_bytes) / self.dram_bytes_per_s)
+        return max(near, 1e9 * (moved_bytes - 2 * self.cache_bytes) / self.dram_bytes_per_s)
 
 
 def limits_of(device: Identity) -> DeviceLimits:
@@ -53,6 +53,6 @@ def limits_of(device: Identity) -> DeviceLimits:
     device = identified(device)
     ceilings = theoretical(device)
     last = LAST_LEVELS.get(ceilings.board or "")
-    return DeviceLimits(at_highest_clock(device), ceilings.bandwidths.get(DRAM), last.bytes if last else None,
-                        last.bytes_per_s if last else ceilings.bandwidths.get(L1),
+    near = ceilings.bandwidths.get(L2) or (last and last.bytes_per_s) or ceilings.bandwidths.get(L1)
+    return DeviceLimits(at_highest_clock(device), ceilings.bandwidths.get(DRAM), last.bytes if last else None, near,
                         NS_PER_BLOCK.get(device.arch or ""), LINK_BYTES_PER_S.get(ceilings.board or ""))

@@ -20,7 +20,7 @@ from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import families
 from aaco.analytics.roofline.units import KIND
 from aaco.analytics.streaming.stream_ids import NONE, integers
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.distinct import coded
 
 KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "stream_id", "queue_id", "t_start_ns",
@@ -28,6 +28,7 @@ KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", 
 COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", "queue_id", "t_start_ns", "t_end_ns")
 OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
                     "flops", "bytes")
+HOST_COPIES = ("h2d", "d2h")
 COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills
 
 
@@ -43,6 +44,10 @@ class WorkName:
     types: tuple[str, ...] = ()
     copy: str = ""
     pinned: bool | None = None
+
+    def may_wait_for_the_host(self) -> bool:
+        """Return whether it is a copy between host and device that is not known to be from or to pinned memory."""
+        return self.copy in HOST_COPIES and self.pinned is not True
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,15 @@ class StepWork:
     steps: int
     limits: DeviceLimits
     waited_ns: int = 0
+
+    @cached_property
+    def sure_ns(self) -> Reals:
+        """The time of each row that no profiler stretched. The host fills the buffers that pageable copies go through,
+        so of copies from and to the host that are not known to be pinned only their bytes / link are sure.
+        """
+        link = self.limits.link_bytes_per_s
+        least = 1e9 * self.copied / link if link else np.zeros(len(self.ns))
+        return np.where(self.named(WorkName.may_wait_for_the_host), np.minimum(self.ns, least), self.ns.astype(float))
 
     def named(self, is_meant: Callable[[WorkName], bool]) -> Flags:
         """Return which rows have such a name."""

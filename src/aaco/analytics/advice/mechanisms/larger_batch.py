@@ -22,5 +22,5 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(once | work.of_families(COPY), 0.0, roofs)
 
 
-LARGER_BATCH = Mechanism("larger_batch", "Raise the batch", "per sample: FLOPs of products / peak + bytes of the rest / "
-                         "last-level bandwidth", _least_ns)
+LARGER_BATCH = Mechanism("larger_batch", "Raise the batch",
+                         "per sample: FLOPs of products / peak + bytes of the rest / bandwidth", _least_ns)

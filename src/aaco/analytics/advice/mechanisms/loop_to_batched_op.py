@@ -1,5 +1,7 @@
 """One batched operator for a loop of small ones: of those that are called LOOP times in a step and more only their
 arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies that stack results go.
+
+A loop over time is another matter: each call needs the one before, and no rate of arithmetic says how long that takes.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import numpy as np
 from aaco.analytics.advice.floor import Mechanism
 from aaco.analytics.advice.least import (
     LOCAL_COPIES,
+    MOST_UNKNOWN,
     PRODUCTS,
     block_ns,
     own_rate,
@@ -39,6 +42,9 @@ def _least_ns(work: StepWork) -> Reals:
     looped = _looped(work)
     if not looped.any():
         raise Absent(f"no operator is called {LOOP} times in a step")
+    recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
+    if work.ns[recurrent].sum() > MOST_UNKNOWN * work.ns.sum():
+        raise Absent("each call of the loop needs the one before; how long that takes at least is not known")
     own, rates = own_rate(work), work.limits.rates
 
     def rate(operator: StepOperator, names: tuple[WorkName, ...]) -> float | None:

@@ -42,7 +42,7 @@ def _is_wide(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
 
 def _fits_then(work: StepWork) -> Flags:
     """Return which rows are of operators whose tensors the last-level cache holds only after they are halved."""
-    size = work.limits.last_level_bytes
+    size = work.limits.cache_bytes
     if size is None:
         return np.zeros(len(work.ns), bool)
     return work.operated(lambda operator: operator.bytes is not None and size < operator.bytes <= 4 * size)
@@ -56,7 +56,7 @@ def _least_ns(work: StepWork) -> Reals:
     if stays.all():
         raise Absent("everything computes in narrow types already")
     products = product_roofs(work, lambda operator, names: rate, HALF, is_meant=_is_wide)
-    changed = products < work.ns
+    changed = products < work.sure_ns
     halved = np.where(stays, own_time(work), HALF * own_time(work))
     cached = memory_roofs(work, ~stays & _fits_then(work), HALF)
     gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
@@ -64,5 +64,5 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
-                           "FLOPs of products / peak of 16 bits + half of the rest, at the last-level cache's rate where "
+                           "FLOPs of products / peak of 16 bits + half of the rest, at the rate of the cache where only "
                            "the halves fit it", _least_ns)

@@ -1,11 +1,15 @@
-"""Indices in order: neighbours share lines of the caches. The kernel and its blocks stay, so launching them does."""
+"""Indices in order: neighbours share lines of the caches. The kernel and its blocks stay, so launching them does.
+
+How many bytes must be read depends on how many indices are the same, so there is a floor only where most reads are
+gathers of rows, with a block for each.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from aaco.analytics.advice.floor import Mechanism
-from aaco.analytics.advice.least import block_ns, own_time
+from aaco.analytics.advice.least import MOST_UNKNOWN, block_ns, own_time, row_gathers
 from aaco.analytics.advice.work import StepWork
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
@@ -15,6 +19,8 @@ def _least_ns(work: StepWork) -> Reals:
     reads = work.of_families("embedding")
     if not reads.any():
         raise Absent("nothing reads or writes by index")
+    if work.ns[reads & ~row_gathers(work)].sum() > MOST_UNKNOWN * work.ns.sum():
+        raise Absent("how many bytes the kernels that read by index need is not known")
     return np.where(reads, block_ns(work, work.blocks), own_time(work))
 
 

@@ -1,0 +1,174 @@
+"""Do the floors of advice hold? Every recorded pair of a program before and after one change, against T / F.
+
+    python -m benchmarks.advice [--json FILE] [--targets]
+
+Each pair's trace before the change is imported with its step time without a profiler; the floor F is that of the pair's
+mechanisms (METHODS 7), made of the trace before alone. A floor holds if the step after the change, the fastest of its
+repetitions, takes at least .98 F. A table and the claims are printed; the exit code is 1 where a bar is missed. The
+pairs are those of $AACO_CAPTURES/pairs (default ../shared/data).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aaco import pipeline
+from aaco.analytics.advice.floor import MechanismFloor, ceiling, floor
+from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.core.config import Settings, resolve
+from aaco.core.readings import Absent
+from aaco.steps import step_work
+from benchmarks.claims import Claim
+
+HOLDS = 0.98  # of F: kernels without gaps between them may be a little faster than the traced ones
+NO_CHANGE = 1.02  # times as fast: a change that gained nothing
+MOST_PROMISED = 1.05
+READS = ("gather",)  # workloads whose changes without a gain are controls: reads that launching blocks bounds
+
+
+@dataclass(frozen=True)
+class PairFloor:
+    """A recorded pair with the floor of its change. Times in ms; floor_ms and ceiling are None for why_absent.
+
+    after_least_ms: the step after the change in its fastest repetition. clean: timed in a process without a profiler.
+    """
+
+    pair: str
+    mechanisms: tuple[str, ...]
+    pure: bool
+    clean: bool
+    step_ms: float
+    floor_ms: float | None
+    ceiling: float | None
+    measured: float
+    after_least_ms: float
+    why_absent: str
+    targets: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the step after the change is not shorter than its floor; None without one."""
+        return None if self.floor_ms is None else self.after_least_ms >= HOLDS * self.floor_ms
+
+    @property
+    def ratio(self) -> float | None:
+        """The ceiling over what was measured."""
+        return self.ceiling / self.measured if self.ceiling else None
+
+
+def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFloor:
+    """Return the floor of a pair's change by its trace before."""
+    step_ms = pair["before"]["step_ms"]
+    after = min(repetition["event_ms"] for repetition in pair["after"]["repetitions"])
+    per_sample = pair["before"]["samples_per_step"] / pair["after"]["samples_per_step"]
+    found, most = _floor(folder / pair["pair"] / "before.trace.json.gz", step_ms, pair["mechanisms"], settings)
+    return PairFloor(pair["pair"], tuple(pair["mechanisms"]), pair["pure"], pair["timed_without_profiler"], step_ms,
+                     None if found.floor_ns is None else found.floor_ns / 1e6, most, pair["speedup"],
+                     after * per_sample, found.why_absent, tuple(asdict(target) for target in found.targets))
+
+
+def _floor(trace: Path, step_ms: float, mechanisms: Sequence[str], settings: Settings
+           ) -> tuple[MechanismFloor, float | None]:
+    name = " + ".join(mechanisms)
+    if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
+        return MechanismFloor(name, None, (), f"no floor is declared for {', '.join(unknown)}"), None
+    session = pipeline.import_captures([trace], settings, latency=str(step_ms)).session
+    try:
+        work, step = step_work.find(session, Unprofiled(1, step_ms, "pairs.json"))
+    except Absent as reason:
+        return MechanismFloor(name, None, (), str(reason)), None
+    found = floor(work, [MECHANISMS[mechanism] for mechanism in mechanisms])
+    return found, ceiling(step, found)
+
+
+def claims(pairs: Sequence[PairFloor]) -> Iterator[Claim]:
+    """Yield what the floors must hold, of these pairs."""
+    known = [pair for pair in pairs if pair.holds is not None]
+    broken = [pair.pair for pair in known if not pair.holds]
+    yield Claim(f"floors that hold: after >= {HOLDS} F", "all", f"{len(known) - len(broken)} of {len(known)}"
+                + "".join(f" {name}" for name in broken), bool(known) and not broken)
+    pure = [pair for pair in pairs if pair.pure]
+    bounded = [pair for pair in pure if pair.ceiling]
+    yield Claim("pure pairs with a ceiling", ">= 80 %", f"{len(bounded)} of {len(pure)}",
+                len(bounded) >= 0.8 * len(pure))
+    for title, bar, meant in (("ceiling / measured, pure pairs", 2.0, bounded),
+                              ("ceiling / measured, graphs", 1.15, _of(bounded, "graph")),
+                              ("ceiling / measured, narrower types", 4.0, _of(bounded, "narrower_types"))):
+        yield _median(title, bar, meant)
+    unchanged = [pair for pair in pure if pair.measured <= NO_CHANGE]
+    yield _controls("no-change controls, reads by index",
+                    [pair for pair in unchanged if pair.pair.startswith(READS)])
+    yield _controls("no-change controls, every change that gained nothing", unchanged)
+
+
+def _of(pairs: Sequence[PairFloor], mechanism: str) -> list[PairFloor]:
+    return [pair for pair in pairs if pair.mechanisms == (mechanism,)]
+
+
+def _median(title: str, bar: float, pairs: Sequence[PairFloor]) -> Claim:
+    ratios = sorted(pair.ratio for pair in pairs if pair.ratio is not None)
+    if not ratios:
+        return Claim(title, f"median <= {bar:g}", "no pair", False)
+    middle = statistics.median(ratios)
+    return Claim(title, f"median <= {bar:g}", f"median {middle:.2f}, {ratios[0]:.2f} .. {ratios[-1]:.2f} of "
+                 f"{len(ratios)}", middle <= bar)
+
+
+def _controls(title: str, pairs: Sequence[PairFloor]) -> Claim:
+    promised = [pair for pair in pairs if (pair.ceiling or 1.0) > MOST_PROMISED]
+    told = "".join(f"; {pair.pair} {pair.ceiling:.2f} x" for pair in promised)
+    return Claim(title, f"<= {MOST_PROMISED:g} x or nothing", f"{len(pairs) - len(promised)} of {len(pairs)}{told}",
+                 bool(pairs) and not promised)
+
+
+def line(pair: PairFloor, with_targets: bool = False) -> str:
+    """Return a pair's line of the table; with its targets below it, where they are asked for."""
+    marks = " " if pair.clean else "~"
+    head = f"{pair.pair:<45}{' + '.join(pair.mechanisms):<42.41}{pair.step_ms:>8.3f}{marks}"
+    if pair.floor_ms is None or pair.ceiling is None:
+        text = f"{head}{'n/a':>8}{'n/a':>9}{pair.measured:>10.2f}{'':>8}  {pair.why_absent}"
+    else:
+        text = (f"{head}{pair.floor_ms:>8.3f}{pair.ceiling:>9.2f}{pair.measured:>10.2f}{pair.ratio:>8.2f}  "
+                f"{'holds' if pair.holds else f'BROKEN: {pair.after_least_ms:.3f} ms after'}")
+    targets = [f"    {target['own_ns'] / 1e3:>9.1f} us -> {target['least_ns'] / 1e3:>8.1f}  {target['name'][:90]}"
+               for target in pair.targets] if with_targets else []
+    return "\n".join([text, *targets])
+
+
+def main() -> int:
+    """Print the table and the claims; 1 where one misses its bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the table and the claims here too")
+    parser.add_argument("--targets", action="store_true", help="list the kernels that each change acts on")
+    chosen = parser.parse_args()
+    folder = Path(os.environ.get("AACO_CAPTURES", "../shared/data")) / "pairs"
+    print(f"{'pair':<45}{'mechanism':<42}{'T ms':>8} {'F ms':>8}{'ceiling':>9}{'measured':>10}{'c / m':>8}  "
+          "(~ timed in a process that had used a profiler)")
+    pairs = []
+    with tempfile.TemporaryDirectory(prefix="aaco-floors-") as sessions:
+        settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})
+        for pair in json.loads((folder / "pairs.json").read_text())["pairs"]:
+            pairs.append(pair_floor(pair, folder, settings))
+            print(line(pairs[-1], chosen.targets), flush=True)
+    found = list(claims(pairs))
+    print()
+    for claim in found:
+        print(f"{claim.claim:<54} {claim.bar:<20} {claim.measured:<52} {'met' if claim.met else 'MISSED'}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"pairs": [asdict(pair) | {"holds": pair.holds} for pair in pairs],
+                                           "claims": [asdict(claim) for claim in found]}, indent=1) + "\n")
+    return int(any(claim.met is False for claim in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
