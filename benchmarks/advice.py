@@ -4,8 +4,9 @@
 
 Each pair's trace before the change is imported with its step time without a profiler; the floor F is that of the pair's
 mechanisms (METHODS 7), made of the trace before alone. A floor holds if the step after the change, the fastest of its
-repetitions, takes at least .98 F. A table and the claims are printed; the exit code is 1 where a bar is missed. The
-pairs are those of $AACO_CAPTURES/pairs (default ../shared/data).
+repetitions, takes at least .98 F. D, the device-only chain, is held against the same side's own step, of both sides. A
+table and the claims are printed; the exit code is 1 where a bar is missed. The pairs are those of $AACO_CAPTURES/pairs
+(default ../shared/data).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from aaco import pipeline
-from aaco.analytics.advice.floor import MechanismFloor, ceiling, floor
+from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.core.config import Settings, resolve
-from aaco.core.readings import Absent
 from aaco.steps import step_work
 from benchmarks.claims import Claim
 
@@ -41,6 +42,7 @@ class PairFloor:
     """A recorded pair with the floor of its change. Times in ms; floor_ms and ceiling are None for why_absent.
 
     after_least_ms: the step after the change in its fastest repetition. clean: timed in a process without a profiler.
+    chains: of both sides D over the fastest repetition of the step that it is of.
     """
 
     pair: str
@@ -54,6 +56,7 @@ class PairFloor:
     after_least_ms: float
     why_absent: str
     targets: tuple[dict[str, Any], ...] = ()
+    chains: tuple[float, ...] = ()
 
     @property
     def holds(self) -> bool | None:
@@ -67,28 +70,33 @@ class PairFloor:
 
 
 def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFloor:
-    """Return the floor of a pair's change by its trace before."""
-    step_ms = pair["before"]["step_ms"]
-    after = min(repetition["event_ms"] for repetition in pair["after"]["repetitions"])
+    """Return the floor of a pair's change by its trace before, and D of both sides. Raise Absent if no steps show."""
+    (work, step), (later, _) = (_work(folder / pair["pair"] / f"{side}.trace.json.gz", pair[side]["step_ms"], settings)
+                                for side in ("before", "after"))
+    found = _floor(work, pair["mechanisms"])
     per_sample = pair["before"]["samples_per_step"] / pair["after"]["samples_per_step"]
-    found, most = _floor(folder / pair["pair"] / "before.trace.json.gz", step_ms, pair["mechanisms"], settings)
-    return PairFloor(pair["pair"], tuple(pair["mechanisms"]), pair["pure"], pair["timed_without_profiler"], step_ms,
-                     None if found.floor_ns is None else found.floor_ns / 1e6, most, pair["speedup"],
-                     after * per_sample, found.why_absent, tuple(asdict(target) for target in found.targets))
+    chains = tuple(device_chain_ns(of_side) / 1e6 / fastest_ms(pair[side])
+                   for side, of_side in (("before", work), ("after", later)))
+    return PairFloor(pair["pair"], tuple(pair["mechanisms"]), pair["pure"], pair["timed_without_profiler"],
+                     pair["before"]["step_ms"], None if found.floor_ns is None else found.floor_ns / 1e6,
+                     ceiling(step, found), pair["speedup"], fastest_ms(pair["after"]) * per_sample, found.why_absent,
+                     tuple(asdict(target) for target in found.targets), chains)
 
 
-def _floor(trace: Path, step_ms: float, mechanisms: Sequence[str], settings: Settings
-           ) -> tuple[MechanismFloor, float | None]:
-    name = " + ".join(mechanisms)
-    if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
-        return MechanismFloor(name, None, (), f"no floor is declared for {', '.join(unknown)}"), None
+def fastest_ms(side: dict[str, Any]) -> float:
+    """Return the step of a side in its fastest repetition."""
+    return min(repetition["event_ms"] for repetition in side["repetitions"])
+
+
+def _work(trace: Path, step_ms: float, settings: Settings) -> tuple[StepWork, StepTime]:
     session = pipeline.import_captures([trace], settings, latency=str(step_ms)).session
-    try:
-        work, step = step_work.find(session, Unprofiled(1, step_ms, "pairs.json"))
-    except Absent as reason:
-        return MechanismFloor(name, None, (), str(reason)), None
-    found = floor(work, [MECHANISMS[mechanism] for mechanism in mechanisms])
-    return found, ceiling(step, found)
+    return step_work.find(session, Unprofiled(1, step_ms, "pairs.json"))
+
+
+def _floor(work: StepWork, mechanisms: Sequence[str]) -> MechanismFloor:
+    if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
+        return MechanismFloor(" + ".join(mechanisms), None, (), f"no floor is declared for {', '.join(unknown)}")
+    return floor(work, [MECHANISMS[mechanism] for mechanism in mechanisms])
 
 
 def claims(pairs: Sequence[PairFloor]) -> Iterator[Claim]:
@@ -97,6 +105,10 @@ def claims(pairs: Sequence[PairFloor]) -> Iterator[Claim]:
     broken = [pair.pair for pair in known if not pair.holds]
     yield Claim(f"floors that hold: after >= {HOLDS} F", "all", f"{len(known) - len(broken)} of {len(known)}"
                 + "".join(f" {name}" for name in broken), bool(known) and not broken)
+    chains = [chain for pair in pairs for chain in pair.chains]
+    yield Claim("D / step of the same side, both sides of all pairs", f"<= 1 / {HOLDS}",
+                f"at most {max(chains, default=0.0):.4f} of {len(chains)}",
+                bool(chains) and max(chains) <= 1 / HOLDS)
     pure = [pair for pair in pairs if pair.pure]
     bounded = [pair for pair in pure if pair.ceiling]
     yield Claim("pure pairs with a ceiling", ">= 80 %", f"{len(bounded)} of {len(pure)}",

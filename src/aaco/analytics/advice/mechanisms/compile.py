@@ -8,17 +8,20 @@ from __future__ import annotations
 import numpy as np
 
 from aaco.analytics.advice.floor import Mechanism
-from aaco.analytics.advice.least import PRODUCTS, own_rate, own_time, product_roofs
-from aaco.analytics.advice.work import COPY, StepWork
+from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, own_rate, product_roofs
+from aaco.analytics.advice.work import COPY, StepOperator, StepWork, WorkName
 from aaco.core.arrays import Reals
 
 KEPT = (*PRODUCTS, "collective", COPY)
 
 
+def _is_compiled(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
+    return not any(name.family == "attention" for name in names)
+
+
 def _least_ns(work: StepWork) -> Reals:
-    kept = work.of_families(*KEPT) & ~work.copies("d2d", "memset")
-    products = product_roofs(work, own_rate(work))
-    return np.where(kept, np.where(work.of_families("attention"), own_time(work), products), 0.0)
+    kept = work.of_families(*KEPT) & ~work.copies(*LOCAL_COPIES)
+    return np.where(kept, product_roofs(work, own_rate(work), is_meant=_is_compiled), 0.0)
 
 
 COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fused attention + collectives + copies "

@@ -64,5 +64,5 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
-                           "FLOPs of products / peak of 16 bits + half of the rest, at the rate of the cache where only "
-                           "the halves fit it", _least_ns)
+                           "FLOPs of products / peak of 16 bits + half of the rest, at the rate of the cache where "
+                           "only the halves fit it", _least_ns)

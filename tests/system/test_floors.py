@@ -1,0 +1,28 @@
+"""Floors of recorded changes hold, from the file to the figure: one pair of each kind of floor.
+
+`python -m benchmarks.advice` does the same over every pair.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aaco.core.config import resolve
+from benchmarks import advice
+
+# Pairs with the highest ratio of ceiling and measured gain that they may have.
+PAIRS = {"gpt_prefill__b1_s128_eager_to_graph": 1.15, "dlrm__pageable_to_pinned": 1.1, "gather__fp32_to_bf16": 1.01,
+         "diffusion__fp32_to_bf16": 4.0, "gpt_prefill__manual_attention_to_sdpa": 1.4,
+         "gpt_prefill__all_logits_to_last": 1.1, "gather__small_queries_to_one": 1.1, "unet_train__checkpointing_off": 3.0}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_floor_of_a_recorded_change_holds_and_is_of_use(captures, tmp_path, name):
+    settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path)}}, environment={})
+    pairs = json.loads((captures / "pairs" / "pairs.json").read_text())["pairs"]
+    pair = advice.pair_floor(next(pair for pair in pairs if pair["pair"] == name), captures / "pairs", settings)
+    assert pair.holds and pair.ratio is not None and pair.ratio <= PAIRS[name]
+    assert max(pair.chains) <= 1 / advice.HOLDS
+    assert "holds" in advice.line(pair, with_targets=True)

@@ -1,0 +1,290 @@
+"""Floors of steps that are a few kernels long, by hand. LIMITS of tests/step_pieces.py has round figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aaco.analytics.advice.floor import PROFILED, UNPROFILED, StepTime, ceiling, device_chain_ns, floor
+from aaco.analytics.advice.limits import DeviceLimits, limits_of
+from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.work import (
+    COPY_COLUMNS,
+    KERNEL_COLUMNS,
+    OPERATOR_COLUMNS,
+    StepOperator,
+    advance_ns,
+    step_work,
+)
+from aaco.analytics.costs.torch.arguments import OperatorArguments
+from aaco.analytics.roofline.devices.ceilings import Identity, at_highest_clock, theoretical
+from aaco.analytics.streaming.stream_ids import NONE
+from aaco.core import tables
+from aaco.core.readings import Absent
+from tests import timed
+from tests.step_pieces import BF16, CONV, FP32, LIMITS, copy, kernel, product, step
+
+H100 = Identity("sm_90", 132, "NVIDIA H100 80GB HBM3", 85017493504)
+
+
+def floor_us(work, *names):
+    """The floor of these mechanisms in us. Fails where it is absent."""
+    found = floor(work, [MECHANISMS[name] for name in names])
+    assert found.floor_ns is not None, found.why_absent
+    return pytest.approx(found.floor_ns / 1000)
+
+
+def why(work, name):
+    found = floor(work, [MECHANISMS[name]])
+    assert found.floor_ns is None and found.targets == ()
+    return found.why_absent
+
+
+def targets(work, name):
+    """The names that a mechanism acts on, with their own time and what is left, us."""
+    return {target.name: (target.own_ns / 1000, pytest.approx(target.least_ns / 1000))
+            for target in floor(work, [MECHANISMS[name]]).targets}
+
+
+# The device-only chain
+def test_the_chain_is_the_longest_stream_per_step():
+    work = step(kernel(10), kernel(25, lane=1), kernel(20), steps=2)
+    assert device_chain_ns(work) == 15_000
+    assert floor_us(work, "graph") == 15 and floor_us(work, "remove_syncs") == 15
+
+
+def test_collectives_count_from_the_arrival_of_the_last_rank():
+    assert floor_us(step(kernel(10), kernel(30, "collective"), waited_us=12), "graph") == 28
+
+
+def test_work_that_overlaps_in_its_stream_counts_once():
+    lane, start, end = (np.array(column) for column in ([0, 0, 1, 0], [0, 5, 6, 30], [10, 12, 9, 31]))
+    assert advance_ns(lane, start, end).tolist() == [10, 2, 3, 1]
+    assert advance_ns(np.zeros(2, int), np.array([0, 2]), np.array([10, 5])).tolist() == [10, 0]
+
+
+def test_without_steps_there_is_no_floor():
+    assert "no steps are counted" in why(step(kernel(10), steps=0), "graph")
+
+
+def test_a_ceiling_says_of_which_step_it_is_and_is_never_below_one():
+    found = floor(step(kernel(10)), [MECHANISMS["graph"]])
+    assert ceiling(StepTime(25_000, True), found) == 2.5 and StepTime(1, True).of == UNPROFILED
+    assert ceiling(StepTime(9_900, False), found) == 1 and StepTime(1, False).of == PROFILED
+
+
+def test_there_is_no_ceiling_where_nothing_is_left():
+    found = floor(step(kernel(10)), [MECHANISMS["pointwise_fusion"]])
+    assert found.floor_ns == 0 and ceiling(StepTime(25_000, True), found) is None
+
+
+def test_a_pageable_copy_counts_as_its_bytes_for_the_host_feeds_it():
+    """50 GB/s: 500 kB take 10 us; a copy that is known to be pinned is what it is."""
+    assert floor_us(step(kernel(10), copy(200, "h2d", 500_000, False)), "graph") == 20
+    assert floor_us(step(kernel(10), copy(200, "h2d", 500_000)), "graph") == 20
+    assert floor_us(step(kernel(10), copy(200, "d2h", 500_000, True)), "graph") == 210
+    assert floor_us(step(kernel(10), copy(200, "h2d", 500_000, False), limits=DeviceLimits()), "graph") == 10
+
+
+def test_floors_of_several_mechanisms_are_of_the_union_of_their_targets():
+    work = step(product(100, 1e10), kernel(30), copy(20, "h2d", 1000, True))
+    assert floor_us(work, "pointwise_fusion", "inputs_on_device") == 100
+    assert floor(work, [MECHANISMS["graph"], MECHANISMS["pointwise_fusion"]]).mechanism == "graph + pointwise_fusion"
+    absent = floor(work, [MECHANISMS["graph"], MECHANISMS["fused_optimizer"]])
+    assert absent.floor_ns is None and absent.why_absent.startswith("fused_optimizer: ")
+
+
+# What a device can do at most
+def test_rates_are_those_of_the_highest_clock():
+    rated, highest = theoretical(H100).rates, at_highest_clock(H100)
+    assert highest["matrix_bf16"] == pytest.approx(rated["matrix_bf16"] * 1980 / 1830)
+    assert highest["vector_f32"] == rated["vector_f32"]
+    assert at_highest_clock(Identity("gfx000", 1)) == {}
+
+
+def test_limits_of_a_board_and_of_none():
+    limits = limits_of(H100)
+    assert (limits.cache_bytes, limits.dram_bytes_per_s, limits.link_bytes_per_s) == (50 << 20, 3.35e12, 63e9)
+    assert limits.cache_bytes_per_s == pytest.approx(12.67e12, rel=1e-3) and limits.ns_per_block == 0.6
+    mi300 = limits_of(Identity("gfx942", 304, "AMD Instinct MI300X", 192 << 30))
+    assert mi300.cache_bytes_per_s == pytest.approx(128 * 128 * 2.1e9) and mi300.ns_per_block is None
+    assert limits_of(Identity(None, None)) == DeviceLimits()
+
+
+def test_bytes_that_the_cache_may_hold_need_only_its_rate():
+    """100 MB may come from the cache and stay in it: of 300 MB at 10 and 2 TB/s 200 MB need the memory."""
+    assert LIMITS.memory_ns(50e6) == pytest.approx(5_000)
+    assert LIMITS.memory_ns(300e6) == pytest.approx(100_000)
+    assert DeviceLimits().memory_ns(1e9) == 0
+
+
+# Mechanisms
+def test_tf32_holds_float32_products_against_its_peak():
+    """5e9 FLOPs at 5e14 a second are 10 us."""
+    work = step(product(100, 5e9, FP32), product(40, 1e9), kernel(7))
+    assert floor_us(work, "tf32") == 57 and targets(work, "tf32") == {FP32: (100, 10)}
+    assert "outside of TF32" in why(step(product(40, 1e9)), "tf32")
+    assert "peak of TF32" in why(step(product(40, 1e9, FP32), limits=DeviceLimits()), "tf32")
+
+
+def test_an_operator_is_held_as_a_whole_with_all_its_kernels():
+    """The reduction of a split product is part of the 5e9 FLOPs, 10 us."""
+    operator = StepOperator("aten::mm", types=("f32",), flops=5e9, kernels=2)
+    work = step(kernel(60, "gemm", operator, FP32, types=("f32",)), kernel(40, "reduction", operator, "splitKreduce"))
+    assert floor_us(work, "tf32") == 10
+
+
+def test_narrower_types_halve_what_is_no_product():
+    """1e10 FLOPs at 1e15 are 10 us; integers and what is narrow stay."""
+    narrow, integers = StepOperator("aten::add", types=("bf16",)), StepOperator("aten::add", integers=True)
+    work = step(product(100, 1e10, FP32), kernel(40), kernel(8, operator=narrow), kernel(4, operator=integers))
+    assert floor_us(work, "narrower_types") == 10 + 20 + 8 + 4
+    assert "already" in why(step(product(100, 1e10)), "narrower_types")
+
+
+def test_halves_that_fit_the_cache_need_only_its_rate():
+    """Of 120 MB two thirds are sure; half of them, 40 MB at 10 TB/s are 4 us. 30 MB fitted before, 300 MB never do."""
+    held = [step(kernel(60, operator=StepOperator("aten::mul", types=("f32",), bytes=size))) for size in
+            (120e6, 30e6, 300e6)]
+    assert [floor_us(work, "narrower_types") for work in held] == [4, 30, 30]
+
+
+def test_a_gather_keeps_a_block_for_each_row_however_narrow():
+    """80,000 rows at .5 ns are 40 us, more than half of the 50 us that they take."""
+    gather = "void at::native::vectorized_gather_kernel<16, long>"
+    work = step(kernel(50, "embedding", StepOperator("aten::gather", types=("f32",)), gather, blocks=160_000,
+                       blocks_x=80_000))
+    assert floor_us(work, "narrower_types") == 40
+
+
+def test_products_whose_work_is_not_known_leave_no_floor():
+    assert "most products" in why(step(product(100, None, FP32), kernel(10)), "narrower_types")
+    assert floor_us(step(product(10, None, FP32), kernel(90)), "narrower_types") == 45
+
+
+def test_pointwise_fusion_leaves_the_rest():
+    work = step(product(100, 1e10), kernel(30), kernel(20, "norm"), copy(5, "d2d"), kernel(3, "sort"))
+    assert floor_us(work, "pointwise_fusion") == 103
+    assert "of this kind" in why(step(product(100, 1e10)), "pointwise_fusion")
+
+
+def _attention(*middle):
+    return (product(50, 1e9, operator="aten::addmm"), kernel(4, "copy"), product(20, 1e9, operator="aten::bmm"),
+            *middle, kernel(30, "softmax"), product(20, 1e9, operator="aten::bmm"), kernel(6, "copy"),
+            product(60, 1e9, operator="aten::addmm"))
+
+
+def test_attention_goes_with_its_products_and_all_between_their_neighbours():
+    work = step(kernel(5, "norm"), *_attention(kernel(9)), kernel(7))
+    assert floor_us(work, "attention_fusion") == 5 + 50 + 60 + 7
+
+
+def test_a_softmax_between_other_products_is_no_attention():
+    router = step(product(50, 1e9), kernel(3, "softmax"), product(20, 1e9, operator="aten::bmm"))
+    assert "no attention" in why(router, "attention_fusion")
+
+
+def test_a_compiler_leaves_products_at_their_roof_and_fused_attention():
+    work = step(product(100, 1e10), kernel(30), kernel(40, "attention"), copy(5, "h2d", 9, True), copy(6, "d2d"))
+    assert floor_us(work, "compile") == 10 + 40 + 5
+
+
+def test_a_fused_optimizer_leaves_the_way_there_and_back():
+    work = step(product(100, 1e10), kernel(30, operator=StepOperator("aten::mul_", phase="optimizer")))
+    assert floor_us(work, "fused_optimizer") == 100
+
+
+def test_channels_last_takes_conversions_and_holds_what_reads_images_against_its_roof():
+    """A fourth of 4e10 FLOPs at 1e15 are 10 us, 50 MB of a norm at 10 TB/s 5 us; vectorised kernels and products of
+    matrices stay."""
+    norm = StepOperator("aten::native_batch_norm", types=("bf16",), bytes=50e6)
+    work = step(product(100, 4e10, CONV, "aten::cudnn_convolution"), kernel(30, "transpose"), kernel(40, "norm", norm),
+                kernel(8, name="void at::native::vectorized_elementwise_kernel<4, x>"), product(20, 1e9))
+    assert floor_us(work, "channels_last") == 10 + 5 + 8 + 20
+    assert "convolves" in why(step(kernel(30, "transpose")), "channels_last")
+
+
+def test_pinned_copies_take_their_bytes_over_the_link():
+    work = step(kernel(10), copy(200, "h2d", 500_000, False))
+    assert floor_us(work, "pinned_copies") == 20
+    assert targets(work, "pinned_copies") == {"memory copy h2d False": (200, 10)}
+    assert "pageable" in why(step(kernel(10), copy(200, "h2d", 500_000, True)), "pinned_copies")
+    assert "link" in why(step(copy(200, "h2d", 500_000, False), limits=DeviceLimits()), "pinned_copies")
+
+
+def test_inputs_on_the_device_need_no_copy():
+    assert floor_us(step(kernel(10), copy(200, "h2d", 9, True), copy(3, "d2h", 9, True)), "inputs_on_device") == 13
+
+
+def test_a_larger_batch_leaves_arithmetic_and_bytes_of_each_sample():
+    """10 us of FLOPs whatever weights are read; two thirds of 60 MB at 10 TB/s are 4 us; the update is made once."""
+    update = StepOperator("aten::mul_", phase="optimizer", bytes=9e9)
+    work = step(product(100, 1e10, bytes=9e9), kernel(40, operator=StepOperator("aten::mul", bytes=60e6)),
+                kernel(30, operator=update))
+    assert floor_us(work, "larger_batch") == 14
+
+
+def test_without_checkpointing_nothing_is_computed_again():
+    work = step(product(100, 1e10), product(90, 1e10, phase="recompute"))
+    assert floor_us(work, "checkpointing_off") == 100
+
+
+def test_logits_of_the_last_position_need_the_weights_once():
+    """64 x 8192 weights of 2 bytes at 10 TB/s are 0.105 us; what works on the logits goes, too."""
+    taken = OperatorArguments([[128, 64], [64, 8192]], ["c10::BFloat16", "c10::BFloat16"], ["", ""])
+    after = OperatorArguments([[128, 8192], [], []], ["c10::BFloat16", "Scalar", "Scalar"], ["", "-1", "False"])
+    head = kernel(80, "gemm", StepOperator("aten::mm", types=("bf16",), arguments=taken), BF16)
+    work = step(product(50, 1e9), head, kernel(20, "softmax", StepOperator("aten::_softmax", arguments=after)))
+    assert floor_us(work, "less_work") == pytest.approx(50 + 64 * 8192 * 2 / 1e13 * 1e6)
+    assert "vocabulary" in why(step(product(50, 1e9)), "less_work")
+
+
+def test_a_loop_of_small_operators_is_held_against_its_arithmetic():
+    """Eight products of 1e9 FLOPs at 1e15 are 8 us; copies that stack them go, and the seven others stay."""
+    looped, few = [product(5, 1e9) for _ in range(8)], [product(5, 1e9, operator="aten::bmm") for _ in range(7)]
+    assert floor_us(step(*looped, *few, kernel(9, "copy"), kernel(3)), "loop_to_batched_op") == 8 + 35 + 3
+    assert "8 times" in why(step(*few), "loop_to_batched_op")
+
+
+def test_a_loop_may_become_one_in_tf32():
+    assert floor_us(step(*(product(50, 1e9, FP32) for _ in range(8))), "loop_to_batched_op") == 16
+
+
+def test_a_loop_over_time_has_no_floor():
+    cells = [product(5, 1e9, outermost="aten::lstm_cell") for _ in range(8)]
+    assert "needs the one before" in why(step(*cells), "loop_to_batched_op")
+
+
+def test_sorted_reads_keep_their_blocks():
+    """160,000 blocks at .5 ns are 80 us."""
+    gather = kernel(100, "embedding", name="void at::native::vectorized_gather_kernel<16, long>", blocks=160_000,
+                    blocks_x=80_000)
+    assert floor_us(step(gather, kernel(7)), "sorted_reads") == 87
+    assert "bytes" in why(step(kernel(100, "embedding", blocks=9)), "sorted_reads")
+    assert "by index" in why(step(kernel(7)), "sorted_reads")
+
+
+# From tables
+def test_work_is_read_from_tables_and_cut_at_the_window():
+    """A kernel that begins before the window counts from its begin; ids name the operator; blocks are launched work
+    over the block's size."""
+    kernels = timed.kernels(
+        timed.at(90, 110, family="gemm", kernel_name=BF16), timed.at(110, 120, grid_x=256, block_x=64, grid_y=4,
+                                                                     block_y=2, grid_z=1, block_z=1),
+        timed.at(300, 320)).select(KERNEL_COLUMNS)
+    copied = timed.copies(timed.at(120, 125, bytes=640, pinned=False)).select(COPY_COLUMNS)
+    listed = tables.OPERATORS.build(operator_id=[4, 5], operator=["aten::mm", None], calls=[2, None], kernels=[2, 1],
+                                    shapes=["[[8,8],[8,8]]", None], dtypes=['["float","float"]', None],
+                                    flops=[2000, None], device_ns=[0, 0]).select(OPERATOR_COLUMNS)
+    work = step_work(kernels, copied, listed, np.array([4, NONE, 5]), (100, 200), 1, LIMITS)
+    assert work.ns.tolist() == [10, 10, 5] and work.operator.tolist() == [0, -1, -1]
+    assert work.blocks.tolist() == [0, 8, 0] and work.blocks_x.tolist() == [0, 4, 0]
+    assert work.copied.tolist() == [0, 0, 640] and work.names[work.label[2]].pinned is False
+    assert work.operators[0].flops == 1000 and work.operators[0].types == ("f32",)
+    assert device_chain_ns(work) == pytest.approx(20 + 5)
+
+
+def test_every_mechanism_is_listed_by_its_name():
+    assert all(mechanism.name == name and mechanism.formula for name, mechanism in MECHANISMS.items())
+    with pytest.raises(Absent):
+        MECHANISMS["fused_optimizer"].least_ns(step(kernel(1)))
