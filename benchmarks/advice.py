@@ -6,12 +6,13 @@ Each pair's trace before the change is imported with its step time without a pro
 mechanisms (METHODS 7), made of the trace before alone. A floor holds if the step after the change, the fastest of its
 repetitions, takes at least .98 F. D, the device-only chain, is held against the same side's own step, of both sides. A
 table and the claims are printed; the exit code is 1 where a bar is missed. The pairs are those of $AACO_CAPTURES/pairs
-(default ../shared/data).
+(default ../shared/data); no floor was fitted to those of h200/torch_scenarios, which are other programs on an H200.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import statistics
@@ -35,6 +36,10 @@ HOLDS = 0.98  # of F: kernels without gaps between them may be a little faster t
 NO_CHANGE = 1.02  # times as fast: a change that gained nothing
 MOST_PROMISED = 1.05
 READS = ("gather",)  # workloads whose changes without a gain are controls: reads that launching blocks bounds
+# Before, after and mechanism among the recordings of an H200, each with its latencies without a profiler.
+OTHERS = (("ab_bert_b16_s512_bf16_manual", "ab_bert_b16_s512_bf16_sdpa", "attention_fusion"),
+          ("ab_resnet50_b32_eager_fp32", "ab_resnet50_b32_bf16_nchw", "narrower_types"),
+          ("transfer_h2d_pageable_100MB", "transfer_h2d_pinned_100MB", "pinned_copies"))
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,22 @@ def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFl
                      tuple(asdict(target) for target in found.targets), chains)
 
 
+def other_pair(before: str, after: str, mechanism: str, folder: Path, settings: Settings) -> PairFloor:
+    """Return the floor of a change among the recordings of an H200. Raise Absent if no steps show."""
+    was, became = (_latencies_ms(folder / f"{name}.lat.csv") for name in (before, after))
+    step_ms, after_ms = statistics.median(was), statistics.median(became)
+    work, step = _work(folder / f"{before}.trace.json.gz", step_ms, settings)
+    found = _floor(work, [mechanism])
+    return PairFloor(f"H200 {after}", (mechanism,), True, True, step_ms,
+                     None if found.floor_ns is None else found.floor_ns / 1e6, ceiling(step, found), step_ms / after_ms,
+                     min(became), found.why_absent, chains=(device_chain_ns(work) / 1e6 / step_ms,))
+
+
+def _latencies_ms(path: Path) -> list[float]:
+    with path.open(newline="") as file:
+        return [float(row["latency_us"]) / 1e3 for row in csv.DictReader(file)]
+
+
 def fastest_ms(side: dict[str, Any]) -> float:
     """Return the step of a side in its fastest repetition."""
     return min(repetition["event_ms"] for repetition in side["repetitions"])
@@ -99,8 +120,8 @@ def _floor(work: StepWork, mechanisms: Sequence[str]) -> MechanismFloor:
     return floor(work, [MECHANISMS[mechanism] for mechanism in mechanisms])
 
 
-def claims(pairs: Sequence[PairFloor]) -> Iterator[Claim]:
-    """Yield what the floors must hold, of these pairs."""
+def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iterator[Claim]:
+    """Yield what the floors must hold, of these pairs and of other programs' that no floor was fitted to."""
     known = [pair for pair in pairs if pair.holds is not None]
     broken = [pair.pair for pair in known if not pair.holds]
     yield Claim(f"floors that hold: after >= {HOLDS} F", "all", f"{len(known) - len(broken)} of {len(known)}"
@@ -121,6 +142,10 @@ def claims(pairs: Sequence[PairFloor]) -> Iterator[Claim]:
     yield _controls("no-change controls, reads by index",
                     [pair for pair in unchanged if pair.pair.startswith(READS)])
     yield _controls("no-change controls, every change that gained nothing", unchanged)
+    if others:
+        held = [pair for pair in others if pair.holds and max(pair.chains) <= 1 / HOLDS]
+        yield Claim("floors of other programs that hold, H200", "all", f"{len(held)} of {len(others)}",
+                    len(held) == len(others))
 
 
 def _of(pairs: Sequence[PairFloor], mechanism: str) -> list[PairFloor]:
@@ -157,28 +182,38 @@ def line(pair: PairFloor, with_targets: bool = False) -> str:
     return "\n".join([text, *targets])
 
 
+def measured(captures: Path, with_targets: bool = False) -> tuple[list[PairFloor], list[PairFloor]]:
+    """Return the recorded pairs and those of other programs, each printed as it comes."""
+    listed = json.loads((captures / "pairs" / "pairs.json").read_text())["pairs"]
+    pairs, others = list[PairFloor](), list[PairFloor]()
+    with tempfile.TemporaryDirectory(prefix="aaco-floors-") as sessions:
+        settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})
+        for pair in listed:
+            pairs.append(pair_floor(pair, captures / "pairs", settings))
+            print(line(pairs[-1], with_targets), flush=True)
+        for other in OTHERS:
+            others.append(other_pair(*other, captures / "h200" / "torch_scenarios", settings))
+            print(line(others[-1], with_targets), flush=True)
+    return pairs, others
+
+
 def main() -> int:
     """Print the table and the claims; 1 where one misses its bar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the table and the claims here too")
     parser.add_argument("--targets", action="store_true", help="list the kernels that each change acts on")
     chosen = parser.parse_args()
-    folder = Path(os.environ.get("AACO_CAPTURES", "../shared/data")) / "pairs"
     print(f"{'pair':<45}{'mechanism':<42}{'T ms':>8} {'F ms':>8}{'ceiling':>9}{'measured':>10}{'c / m':>8}  "
           "(~ timed in a process that had used a profiler)")
-    pairs = []
-    with tempfile.TemporaryDirectory(prefix="aaco-floors-") as sessions:
-        settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})
-        for pair in json.loads((folder / "pairs.json").read_text())["pairs"]:
-            pairs.append(pair_floor(pair, folder, settings))
-            print(line(pairs[-1], chosen.targets), flush=True)
-    found = list(claims(pairs))
+    pairs, others = measured(Path(os.environ.get("AACO_CAPTURES", "../shared/data")), chosen.targets)
+    found = list(claims(pairs, others))
     print()
     for claim in found:
         print(f"{claim.claim:<54} {claim.bar:<20} {claim.measured:<52} {'met' if claim.met else 'MISSED'}")
     if chosen.json:
-        chosen.json.write_text(json.dumps({"pairs": [asdict(pair) | {"holds": pair.holds} for pair in pairs],
-                                           "claims": [asdict(claim) for claim in found]}, indent=1) + "\n")
+        rows = [asdict(pair) | {"holds": pair.holds, "ratio": pair.ratio} for pair in (*pairs, *others)]
+        document = {"pairs": rows, "claims": [asdict(claim) for claim in found]}
+        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
     return int(any(claim.met is False for claim in found))
 
 

@@ -102,6 +102,10 @@ def test_rates_are_those_of_the_highest_clock():
     assert at_highest_clock(Identity("gfx000", 1)) == {}
 
 
+def test_the_limits_have_the_rates_of_the_highest_clock():
+    assert limits_of(H100).rates == at_highest_clock(H100)
+
+
 def test_limits_of_a_board_and_of_none():
     limits = limits_of(H100)
     assert (limits.cache_bytes, limits.dram_bytes_per_s, limits.link_bytes_per_s) == (50 << 20, 3.35e12, 63e9)
