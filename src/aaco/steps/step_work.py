@@ -13,7 +13,7 @@ from aaco.analytics.advice.work import COPY_COLUMNS, KERNEL_COLUMNS, OPERATOR_CO
 from aaco.analytics.bottleneck.budget import STRETCH, Unprofiled
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
 from aaco.analytics.roofline.devices.ceilings import Identity
-from aaco.analytics.timeline.windows import REPETITION, CaptureWindow
+from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import COPIES, KERNELS, OPERATORS, TableSpec
@@ -44,13 +44,14 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
 def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:
     """Return how many steps the window has. Raise Absent where none are counted, or a block that repeats is no step.
 
-    A repeated block may be a layer: it is a step where so many of the unprofiled latency fit the window (budget.py).
+    A repeated block may be a layer: it is a step where so many of the unprofiled latency fit the window (budget.py). A
+    number of steps that the user states is of the whole trace, which the window is a part of: the floor is lower then.
     """
-    given = unprofiled.steps if unprofiled and window.told_by != "markers" else None
-    steps = given or window.steps
+    of_trace = unprofiled.steps if unprofiled and window.told_by != MARKERS else None
+    steps = of_trace or window.steps
     if not steps:
         raise Absent(window.why_whole or "no steps are counted in the trace")
-    if given is None and window.told_by == REPETITION:
+    if of_trace is None and window.told_by == REPETITION:
         stretch = window.window_ns / (steps * unprofiled.median_ms * 1e6) if unprofiled else 0.0
         if not STRETCH[0] <= stretch <= STRETCH[1]:
             raise Absent("no markers of steps, and the block of kernels that repeats may be a layer")

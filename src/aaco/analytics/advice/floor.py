@@ -5,7 +5,7 @@ kind of change; it says the least time of each kernel and copy after it, and the
 ceiling of a step's time T is T / F. F is made only of what a profiler cannot stretch: pageable copies, which the host
 feeds, count as their bytes / link.
 
-Captures tell which stream waited and which event was recorded, not which event was waited for. So of several streams
+Captures record which stream waited and which event was recorded, not which event a wait was for. So of several streams
 only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the
 last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings.
 """
@@ -68,7 +68,7 @@ class StepTime:
 
     @property
     def of(self) -> str:
-        """Return what a ceiling is of: said wherever it is of the profiled step."""
+        """Return what a ceiling is of, for screens that must show where it is of the profiled step."""
         return UNPROFILED if self.unprofiled else PROFILED
 
 
@@ -115,8 +115,8 @@ def _least(work: StepWork, mechanism: Mechanism) -> Reals:
 
 def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...]:
     """Return what these rows are, by name, with their own time and the least that is left."""
-    own, left = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
-                 for times in (work.ns, least))
-    targets = [FloorTarget(work.names[label].name, own[label], left[label])
+    own_ns, left_ns = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
+                       for times in (work.ns, least))
+    targets = [FloorTarget(work.names[label].name, own_ns[label], left_ns[label])
                for label in np.unique(work.label[rows]).tolist()]
     return tuple(sorted(targets, key=lambda target: (target.least_ns - target.own_ns, target.name))[:MOST_TARGETS])

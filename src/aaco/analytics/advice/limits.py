@@ -40,7 +40,7 @@ class DeviceLimits:
     def memory_ns(self, moved_bytes: float) -> float:
         """Return the least time of a kernel that reads and writes so many bytes; 0 where no bandwidth is known.
 
-        All of them pass the shared cache. As many as the last one holds may lie there before, and as many stay.
+        All of them pass the shared cache. As many as the last one holds may be there before, and as many stay.
         """
         near = 1e9 * moved_bytes / self.cache_bytes_per_s if self.cache_bytes_per_s else 0.0
         if self.cache_bytes is None or self.dram_bytes_per_s is None:

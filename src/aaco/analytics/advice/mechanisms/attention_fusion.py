@@ -1,4 +1,4 @@
-"""Attention in one kernel: the two batched products, the softmax, and all that lies between them and their neighbours.
+"""Attention in one kernel: two batched products, the softmax, and all work up to the products before and after.
 
 The products are gone too: a fused kernel skips what a mask hides, and how much that is the trace does not say.
 """

@@ -1,6 +1,6 @@
 """Tensors of images in the order that convolutions want: no conversions, and what reads such tensors at its roof.
 
-Vectorised pointwise kernels stay as they are: they run only over tensors that all lie in one order already (ATen,
+Vectorised pointwise kernels stay as they are: they run only over tensors that all have one order already (ATen,
 CUDALoops.cuh), and the order makes no difference to them. Products of matrices stay, too.
 """
 

@@ -28,7 +28,7 @@ def _of_vocabulary(operator: StepOperator) -> ProductShape | None:
 
 
 def _works_on(operator: StepOperator, columns: int) -> bool:
-    """Return whether an operator takes logits: a tensor whose last dimension is the vocabulary, with rows."""
+    """Return whether an operator takes logits: a tensor with rows and, as last dimension, the vocabulary."""
     formed = call(operator.name, operator.arguments)
     return formed is not None and any(_is_logits(tensor, columns) for tensor in formed.inputs)
 

@@ -45,12 +45,12 @@ def _least_ns(work: StepWork) -> Reals:
     recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
     if work.ns[recurrent].sum() > MOST_UNKNOWN * work.ns.sum():
         raise Absent("each call of the loop needs the one before; how long that takes at least is not known")
-    own, rates = own_rate(work), work.limits.rates
+    current_rate, rates = own_rate(work), work.limits.rates
 
     def rate(operator: StepOperator, names: tuple[WorkName, ...]) -> float | None:
         """A library's own loop may take TF32 where the written one does not, as cuDNN's recurrent layers do."""
         is_f32 = "f32" in operator.types
-        return widest_rate((own(operator, names), rates.get("matrix_tf32") if is_f32 else None))
+        return widest_rate((current_rate(operator, names), rates.get("matrix_tf32") if is_f32 else None))
 
     products = product_roofs(work, rate, with_bytes=False)
     of_products = work.of_families(*PRODUCTS) & looped

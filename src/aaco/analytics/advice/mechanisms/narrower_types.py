@@ -1,7 +1,7 @@
 """16 bits in place of 32 and 64: products at the matrix units' rate of them, and half of the bytes for all else.
 
-A kernel whose tensors did not fit the last-level cache and whose halves do is held against that cache's rate. Gathers
-of whole rows keep a block for each row, however short it is. What is narrow already, and integers, stay as they are.
+Where tensors did not fit the last-level cache and their halves do, a kernel needs the time of that cache's rate.
+Gathers of whole rows keep a block for each row, however short it is. What is narrow already, and integers, stay.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _is_wide(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
 
 
 def _fits_then(work: StepWork) -> Flags:
-    """Return which rows are of operators whose tensors the last-level cache holds only after they are halved."""
+    """Return which rows are of operators with tensors that the last-level cache holds only after they are halved."""
     size = work.limits.cache_bytes
     if size is None:
         return np.zeros(len(work.ns), bool)

@@ -1,4 +1,4 @@
-"""Pointwise kernels and norms fused into their neighbours, or into one kernel: at best nothing of their own is left."""
+"""Pointwise kernels and norms fused into products, or into one kernel: at best nothing of their own is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indices in order: neighbours share lines of the caches. The kernel and its blocks stay, so launching them does.
+"""Indices in order: reads that follow each other share lines of the caches. The kernel stays, and launching its blocks.
 
 How many bytes must be read depends on how many indices are the same, so there is a floor only where most reads are
 gathers of rows, with a block for each.

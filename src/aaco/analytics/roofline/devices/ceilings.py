@@ -70,9 +70,9 @@ def at_highest_clock(device: Identity) -> Mapping[str, float]:
     """Return the rates at the highest clock that the device has, which data sheets undercut for matrix units: what no
     kernel can exceed. Empty where they are not known.
     """
-    found = ARCHITECTURES.get(device.arch or "")
+    architecture = ARCHITECTURES.get(device.arch or "")
     boards = tuple(replace(board, matrix_clock_mhz=None) for board in candidates(device))
-    return _Maker(device, found, boards).ceilings().rates if found else {}
+    return _Maker(device, architecture, boards).ceilings().rates if architecture else {}
 
 
 def candidates(device: Identity) -> tuple[Board, ...]:

@@ -1,7 +1,7 @@
 """The last cache before a device's memory, by board: its size, and what it can serve at most.
 
-Tensors that lie there are read faster than the memory could give them, so a least time of reading them is that of this
-cache. `bytes_per_s` is an upper bound; None where a cache before it, whose rate is known, may have the tensors, too.
+Tensors that are there are read faster than the memory could give them, so a least time of reading them is that of this
+cache. `bytes_per_s` is an upper bound; None where a cache before it may have the tensors, too, and its rate is known.
 """
 
 from __future__ import annotations
