@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
 from aaco.analytics.timeline.trace import DeviceTrace
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, Estimate
 
 HOST = ("launch", "pause", "sync", "relaunch")
 PROFILED, UNPROFILED = "profiled trace", "unprofiled latency"  # whose wall it is: the method of every share begins so
@@ -71,6 +71,23 @@ class Budget:
 
 
 KERNELS = ("compute", "memory", "memory_latency", "kernel", "communication", "local_copy")
+
+
+# The readings that together are the whole budget, each with its parts. `host_limited_pct` and `device_limited_pct` sum
+# some of them, `removable_wait_pct` is a part of one.
+SHARES = {"compute_limited_pct": ("compute",), "memory_limited_pct": ("memory", "local_copy"),
+          "memory_latency_limited_pct": ("memory_latency",), "unplaced_kernel_pct": ("kernel",),
+          "transfer_limited_pct": ("transfer", "copy_wait"), "launch_tax_pct": ("launch",),
+          "host_pause_pct": ("pause",), "sync_limited_pct": ("sync", "relaunch"),
+          "shared_device_limited_pct": ("shared_device",), "exposed_communication_pct": ("communication",),
+          "straggler_limited_pct": ("straggler",), "other_idle_pct": UNCHANGED}
+
+
+def share_of(budget: Budget, *parts: str) -> Estimate:
+    """Return the share of the wall that these parts take, in per cent, and of which wall. Raise Absent."""
+    of_what = UNPROFILED if budget.unprofiled else PROFILED
+    why = f"; {budget.why_profiled}" if budget.why_profiled else ""
+    return Estimate(budget.pct(*parts), method=(f"{of_what}, {budget.judged}" if budget.judged else of_what) + why)
 
 
 def budget(trace: DeviceTrace, device_work: DeviceWork, unprofiled: Unprofiled | None = None,

@@ -128,9 +128,15 @@ def headline(trace: DeviceTrace, device_work: DeviceWork, unprofiled: Unprofiled
              windows: Windows | None = None, device_others_sm_pct: float | None = None) -> Budget:
     """Return the budget that the diagnosis judges: of the slowest rank's window; of all devices where no windows were
     looked for (a run's measured inferences, or a session of an earlier version). Raise Absent if there is none."""
-    if windows is None or _steps_are_of_all(windows, unprofiled):
+    rank = judged_rank(windows, unprofiled) if windows else None
+    if windows is None or rank is None:
         return budget(trace, device_work, unprofiled, device_others_sm_pct)
-    return _budget(trace, windows, windows.ranks[windows.slowest], unprofiled, device_others_sm_pct)
+    return _budget(trace, windows, rank, unprofiled, device_others_sm_pct)
+
+
+def judged_rank(windows: Windows, unprofiled: Unprofiled | None = None) -> RankTime | None:
+    """Return the rank whose window the budget is of; None where the budget is of the whole trace."""
+    return None if _steps_are_of_all(windows, unprofiled) else windows.ranks[windows.slowest]
 
 
 def _steps_are_of_all(windows: Windows, unprofiled: Unprofiled | None) -> bool:
