@@ -29,7 +29,7 @@ def claims(captures: Path) -> Iterator[Claim]:
     """Yield what contradicts in each trace that has a path, and how many agree."""
     agreeing = compared = 0
     with tempfile.TemporaryDirectory(prefix="aaco-agreement-") as folder:
-        for path in _traces(captures):
+        for path in traces(captures):
             told = compare(path, Path(folder))
             if told is None:
                 continue
@@ -40,7 +40,8 @@ def claims(captures: Path) -> Iterator[Claim]:
                 agreeing == compared > 0)
 
 
-def _traces(captures: Path) -> Iterator[Path]:
+def traces(captures: Path) -> Iterator[Path]:
+    """Yield every trace of PyTorch, our own and others'."""
     for folder, patterns in ((OWN, OWN_FILES), (captures, FILES)):
         for pattern in patterns:
             yield from sorted(folder.glob(pattern))
