@@ -267,7 +267,7 @@ def _run(case: Case, folder: Path) -> Answer:
     shares = {name: 100 * ns / budget["wall_ns"] for name, ns in budget["parts_ns"].items()}
     margins = [abs(item["value"] - item["threshold"]) for item in said["top_evidence"] if item["essential"]]
     answer = Answer(case, said["bottleneck_class"], sum(budget["parts_ns"].values()) == budget["wall_ns"],
-                    all(one["gain_pct"] is None or one["gain_pct"] <= one["attributed_pct"] + 1e-9 for one in
+                    all(one["gain_pct"] is None or one["gain_pct"] <= one["share_pct"] + 1e-9 for one in
                         said["optimization_priority"] or ()), min(margins, default=0.0))
     condition = "loaded" if case.loaded else f"{case.threads} threads" if case.threads else \
         f"quota {case.quota:g}" if case.quota else "idle"

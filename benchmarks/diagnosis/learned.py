@@ -20,7 +20,7 @@ from benchmarks.diagnosis.classify import trusted
 from benchmarks.diagnosis.recordings import Recording, recordings
 
 FEATURES = ("compute_limited_pct", "memory_limited_pct", "memory_latency_limited_pct", "transfer_limited_pct",
-            "launch_limited_pct", "host_pause_pct", "sync_limited_pct", "microkernel_time_pct", "allocation_call_pct")
+            "launch_tax_pct", "host_pause_pct", "sync_limited_pct", "microkernel_time_pct", "allocation_call_pct")
 RIDGE = 1e-2
 Reals = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ def test_a_planted_bottleneck_is_named_with_what_to_do(aaco, name, label, first)
     found = json.loads(next((aaco.folder / "sessions").glob("latest/metrics/bottleneck.json")).read_text())
     assert found["bottleneck_class"] == label and found["confidence"] > 0.6
     best = found["optimization_priority"][0]
-    assert best["action"] == first and best["gain_pct"] <= best["attributed_pct"] <= 100
+    assert best["action"] == first and best["gain_pct"] <= best["share_pct"] <= 100
 
 
 def test_a_latency_that_is_none_leaves_no_session(aaco):

@@ -177,7 +177,7 @@ def test_a_run_whose_launches_are_known_is_judged_by_them(tmp_path):
         verdict = next(one for one in every if one and one.label == "launch_bound")
         rules[calls] = {each.reading.metric for each in verdict.evidence}
     assert "dispatch_overhead_pct" in rules[""] and "dispatch_overhead_pct" not in rules["there"]
-    assert {"host_limited_pct", "launch_limited_pct"} <= rules["there"]
+    assert {"host_limited_pct", "launch_tax_pct"} <= rules["there"]
 
 
 def test_the_budget_of_a_run_has_the_limits_of_its_kernel_groups():

@@ -25,8 +25,8 @@ CLOCKS = {"check": "starts_before_its_launch", "weight": "wrong", "count": 50, "
 NOTE = {"check": "no_times", "weight": "note", "count": 1, "of": 100, "text": "one has no time", "advice": "",
         "alarms": False}
 BOUND = {
-    "cpu_bound": {"host_limited_pct": 90.0, "host_pause_pct": 88.0, "launch_limited_pct": 1.0, "sync_limited_pct": 1.0},
-    "sync_bound": {"host_limited_pct": 60.0, "host_pause_pct": 2.0, "launch_limited_pct": 1.0,
+    "cpu_bound": {"host_limited_pct": 90.0, "host_pause_pct": 88.0, "launch_tax_pct": 1.0, "sync_limited_pct": 1.0},
+    "sync_bound": {"host_limited_pct": 60.0, "host_pause_pct": 2.0, "launch_tax_pct": 1.0,
                    "sync_limited_pct": 57.0},
     "transfer_bound": {"transfer_limited_pct": 70.0, "device_limited_pct": 20.0, "host_limited_pct": 5.0},
     "compute_bound": {"device_limited_pct": 80.0, "compute_limited_pct": 70.0, "host_limited_pct": 15.0},

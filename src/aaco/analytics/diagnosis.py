@@ -137,7 +137,7 @@ def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading], fac
     if unplaced_pct is not None and unplaced_pct >= MUCH_PCT:
         return (f"{unplaced_pct:.0f} % of the wall time is in kernels of which nothing tells what limits them; record "
                 f"{' or '.join(offered(TELLING, facts))}")
-    if reason := stretch.why_undecided(readings["host_limited_pct"], readings["launch_limited_pct"]):
+    if reason := stretch.why_undecided(readings["host_limited_pct"], readings["launch_tax_pct"]):
         return reason
     open_ = [verdict for verdict in classes
              if not any(item.essential and item.holds is False for item in verdict.evidence)]

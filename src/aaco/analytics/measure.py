@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics import metrics
+from aaco.analytics.bottleneck import judged
 from aaco.analytics.bottleneck.cpu_budget import cpu_budget, cpu_nodes
 from aaco.analytics.bottleneck.cpu_budget import document as cpu_document
 from aaco.analytics.bottleneck.ranks import headline
@@ -31,7 +32,7 @@ VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "executed_work": executed_work, "
          "roofline": roofline, "trace": trace_of, "run_devices": co_tenants.run_devices, "device_work": device_work,
          "budget": headline, "cpu_nodes": cpu_nodes, "cpu_budget": cpu_budget, "envelope": envelope,
          "theoretical_envelope": theoretical_envelope, "critical_paths": critical_paths}
-CHOICES = {**activity.CHOICES, **energy.CHOICES}
+CHOICES = {**activity.CHOICES, **judged.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
 NO_PASS = "no pass recorded kernels alone beside one that recorded the calls, too"
 NO_EVIDENCE = "no counters of kernels, nor traces of their instructions, were imported"

@@ -12,7 +12,8 @@ as far as the host then launched again, which it would have to do anyway. No dev
 the waits are there neither is `launch`.
 
 Launched work that the device did not begin is `shared_device` where another process explains it: telemetry saw others
-compute on the device, or, without telemetry, it happened FEWEST_UNSTARTED times. Fewer may be anything: `unknown`.
+compute on the device, or, without telemetry, it happened FEWEST_UNSTARTED times. Fewer may be anything: `unknown`. So
+is the time that kernels took longer than the same launch in other steps (timeline/preempted.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
 from aaco.analytics.timeline.trace import DeviceTrace
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, Estimate
 
 HOST = ("launch", "pause", "sync", "relaunch")
 PROFILED, UNPROFILED = "profiled trace", "unprofiled latency"  # whose wall it is: the method of every share begins so
@@ -70,32 +71,72 @@ class Budget:
         return 100 * sum(self.parts_ns[part] for part in parts) / self.wall_ns
 
 
+@dataclass(frozen=True)
+class Preempted:
+    """How many kernels took far longer than usual, and how much longer, ns."""
+
+    kernels: int = 0
+    ns: int = 0
+
+
+NONE_PREEMPTED = Preempted()
 KERNELS = ("compute", "memory", "memory_latency", "kernel", "communication", "local_copy")
 
 
+# The readings that together are the whole budget, each with its parts. `host_limited_pct` and `device_limited_pct` sum
+# some of them, `removable_wait_pct` is a part of one.
+SHARES = {"compute_limited_pct": ("compute",), "memory_limited_pct": ("memory", "local_copy"),
+          "memory_latency_limited_pct": ("memory_latency",), "unplaced_kernel_pct": ("kernel",),
+          "transfer_limited_pct": ("transfer", "copy_wait"), "launch_tax_pct": ("launch",),
+          "host_pause_pct": ("pause",), "sync_limited_pct": ("sync", "relaunch"),
+          "shared_device_limited_pct": ("shared_device",), "exposed_communication_pct": ("communication",),
+          "straggler_limited_pct": ("straggler",), "other_idle_pct": UNCHANGED}
+
+
+def share_of(budget: Budget, *parts: str) -> Estimate:
+    """Return the share of the wall that these parts take, in per cent, and of which wall. Raise Absent."""
+    of_what = UNPROFILED if budget.unprofiled else PROFILED
+    why = f"; {budget.why_profiled}" if budget.why_profiled else ""
+    return Estimate(budget.pct(*parts), method=(f"{of_what}, {budget.judged}" if budget.judged else of_what) + why)
+
+
 def budget(trace: DeviceTrace, device_work: DeviceWork, unprofiled: Unprofiled | None = None,
-           device_others_sm_pct: float | None = None, straggler_ns: int = 0) -> Budget:
-    """Return the budget of a trace. straggler_ns: time in which devices only waited in a collective for a late rank,
-    which device_work does not hold. Raise Absent if it has none."""
-    busy, shared_by = {**device_work.parts_ns, "straggler": straggler_ns}, _shared_by(trace, device_others_sm_pct)
-    idle, busy_ns, why = _idle(trace, device_work, bool(shared_by)), sum(busy.values()), ""
+           device_others_sm_pct: float | None = None, straggler_ns: int = 0, preempted: Preempted = NONE_PREEMPTED
+           ) -> Budget:
+    """Return the budget of a trace. Raise Absent if it spans no time.
+
+    straggler_ns: time in which devices only waited in a collective for a late rank. preempted: kernels that another
+    process stopped. The parts of device_work have neither.
+    """
+    shared_by = _shared_by(trace, device_others_sm_pct, preempted)
+    idle, why = _idle(trace, device_work, bool(shared_by)), ""
+    busy = {**device_work.parts_ns, "straggler": straggler_ns}
+    busy["shared_device" if shared_by else "unknown"] = preempted.ns
+    busy_ns = sum(busy.values())
     if unprofiled is not None:
         try:
             wall = max(busy_ns, round(count_steps(trace, unprofiled) * unprofiled.median_ms * 1e6))
-            return Budget(wall, busy_ns, busy | _scaled(idle, wall - busy_ns), True, shared_by=shared_by)
+            return Budget(wall, busy_ns, _sum(busy, _scaled(idle, wall - busy_ns)), True, shared_by=shared_by)
         except Absent as reason:
             why = f"the given latency is not used: {reason}"
-    return Budget(busy_ns + sum(idle.values()), busy_ns, busy | idle, False, why, shared_by)
+    return Budget(busy_ns + sum(idle.values()), busy_ns, _sum(busy, idle), False, why, shared_by)
 
 
-def _shared_by(trace: DeviceTrace, others_pct: float | None) -> str:
-    """Return what shows that another process had the device while launched work waited; empty if nothing does."""
-    held = sum(lane.unstarted for lane in trace.idle.devices)
-    if not held or (others_pct is not None and others_pct < OTHERS_PCT):
+def _shared_by(trace: DeviceTrace, others_pct: float | None, preempted: Preempted) -> str:
+    """Return what shows that another process had the device while this one's work waited; empty if nothing does."""
+    unstarted = sum(lane.unstarted for lane in trace.idle.devices)
+    if not (unstarted or preempted.kernels) or (others_pct is not None and others_pct < OTHERS_PCT):
         return ""
     if others_pct is not None:
         return f"telemetry: other processes had {others_pct:.0f} % of the device's time"
-    return f"{held} times launched work did not begin for 250 us or more" if held >= FEWEST_UNSTARTED else ""
+    waited = f"{unstarted} times launched work did not begin for 250 us or more"
+    stretched = f"{preempted.kernels} kernels took 1 ms or more longer than the same launch in other steps"
+    return "; ".join([waited] * (unstarted >= FEWEST_UNSTARTED) + [stretched] * (preempted.kernels > 0))
+
+
+def _sum(busy: Mapping[str, int], idle: Mapping[str, int]) -> dict[str, int]:
+    """Return the time of each part, busy and idle together."""
+    return {part: busy.get(part, 0) + idle.get(part, 0) for part in {**busy, **idle}}
 
 
 def _idle(trace: DeviceTrace, work: DeviceWork, shared: bool) -> dict[str, int]:

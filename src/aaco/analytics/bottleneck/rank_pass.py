@@ -2,7 +2,8 @@
 
 Work that reaches over an edge of the window is cut there. Collective kernels are seen twice: whole, for the busy and
 idle time, and from the moment at which the last participant has arrived, for what limits the device. What only the
-first has is time in which the device only waited for the last one.
+first has is time in which the device only waited for the last one. What kernels took longer because another process
+had the device (timeline/preempted.py) limits it as `shared_device`, not as the kernels' own time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from aaco.analytics.streaming.link_launches import Callers, Linker
 from aaco.analytics.streaming.stream_ids import NONE, integers, number_of
 from aaco.analytics.streaming.work import COMMUNICATION, COPY, WorkReader, WorkRows
 from aaco.analytics.timeline.idle import IdleConditions, Idling
+from aaco.analytics.timeline.preempted import NONE_PREEMPTED, PreemptedKernels
 from aaco.analytics.timeline.timeline import Timeline
 from aaco.analytics.timeline.windows import CaptureWindow
 from aaco.core.arrays import Flags, Ints
@@ -32,15 +34,17 @@ class RankPass:
     """One pass over the rows of a device.
 
     arrived: kernel ids of collectives, sorted, and when the last participant of each had arrived, on the clock of this
-    device. limits: as Working takes them.
+    device. limits: as Working takes them. preempted: kernels that another process stopped.
     """
 
     def __init__(self, window: CaptureWindow, device_id: int, settings: Analysis, conditions: IdleConditions | None,
                  collective_kernels: Ints, arrived: tuple[Ints, Ints],
-                 limits: Mapping[str, tuple[str, str]] | None = None) -> None:
+                 limits: Mapping[str, tuple[str, str]] | None = None,
+                 preempted: PreemptedKernels = NONE_PREEMPTED) -> None:
         self._window, self._device_id = window, device_id
         self._reader, self._callers, self._linker = WorkReader(collective_kernels), Callers(), Linker()
         self._timeline, self._working = Timeline(), Working(limits)
+        self._preempted, self._own = preempted, Working(limits) if len(preempted.kernel_id) else None
         self._idling = Idling(conditions, round(1000 * settings.kernel_wait_us))
         self._arrivals = arrived
         self._none: tuple[pa.Table, pa.Table, pa.Table] | None = None
@@ -70,10 +74,11 @@ class RankPass:
         if not devices or work is None:
             return None
         (time,) = devices
+        own = (self._own.result() if self._own else None) or work
         idle = self._idling.result(self._reader.devices.known, self._reader.streams.known, self._reader.names.known)
-        return RankTime(time.capture, time.device_id, rank, time, idle.devices[0], work.parts_ns,
-                        time.busy_ns - work.busy_ns, work.copies, work.call_ns, work.host_ns, work.told_by_ns,
-                        self._most())
+        return RankTime(time.capture, time.device_id, rank, time, idle.devices[0], own.parts_ns,
+                        time.busy_ns - work.busy_ns, work.copies, work.call_ns, work.host_ns, own.told_by_ns,
+                        self._most(), len(self._preempted.kernel_id), work.busy_ns - own.busy_ns)
 
     def _of_capture(self, rows: pa.Table) -> Flags:
         return integers(rows["capture"]) == number_of(self._window.capture)
@@ -124,6 +129,17 @@ class RankPass:
         later = np.setdiff1d(order, now, assume_unique=True)
         self._held = [whole.take(later)]
         self._working.feed(whole.take(now), moved, calls)
+        if self._own:
+            self._own.feed(self._usual(whole.take(now)), moved, calls)
+
+    def _usual(self, ran: pa.Table) -> pa.Table:
+        """Return the kernels, those that were preempted only as long as they usually take."""
+        ids, kernel_id = self._preempted.kernel_id, integers(ran["kernel_id"])
+        at = np.minimum(np.searchsorted(ids, kernel_id), len(ids) - 1)
+        start, end = integers(ran["t_start_ns"]), integers(ran["t_end_ns"])
+        end = np.where(ids[at] == kernel_id, np.minimum(end, start + self._preempted.usual_ns[at]), end)
+        place = ran.column_names.index("t_end_ns")
+        return ran.set_column(place, ran.schema.field(place), pa.array(end, pa.int64()))
 
     def _arrived(self, ran: pa.Table) -> pa.Table:
         ids, times = self._arrivals

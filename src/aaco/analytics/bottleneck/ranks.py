@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aaco.analytics.bottleneck.budget import Budget, Unprofiled, budget
+from aaco.analytics.bottleneck.budget import Budget, Preempted, Unprofiled, budget
 from aaco.analytics.bottleneck.work import Copied, DeviceWork
 from aaco.analytics.timeline.idle import IdleTime
 from aaco.analytics.timeline.steady_state import Block, SteadyState, Steps
@@ -43,8 +43,9 @@ class KernelTime:
 class RankTime:
     """What one device of a capture did in its window.
 
-    parts_ns: of the device's work by limiter, without straggler_ns. copies, call_ns and the rest: as in
-    device_work.json. kernels: the names that took most time.
+    parts_ns: of the device's work by limiter, without straggler_ns and preempted_ns. preempted_kernels: executions
+    that took far longer than usual because another process had the device; preempted_ns: how much longer. copies,
+    call_ns and the rest: as in device_work.json. kernels: the names that took most time.
     """
 
     capture: int | None
@@ -59,6 +60,8 @@ class RankTime:
     host_ns: int
     told_by_ns: Mapping[str, int]
     kernels: tuple[KernelTime, ...]
+    preempted_kernels: int = 0
+    preempted_ns: int = 0
 
     def work(self) -> DeviceWork:
         """Return the work as that of a session with only this device."""
@@ -128,9 +131,15 @@ def headline(trace: DeviceTrace, device_work: DeviceWork, unprofiled: Unprofiled
              windows: Windows | None = None, device_others_sm_pct: float | None = None) -> Budget:
     """Return the budget that the diagnosis judges: of the slowest rank's window; of all devices where no windows were
     looked for (a run's measured inferences, or a session of an earlier version). Raise Absent if there is none."""
-    if windows is None or _steps_are_of_all(windows, unprofiled):
+    rank = judged_rank(windows, unprofiled) if windows else None
+    if windows is None or rank is None:
         return budget(trace, device_work, unprofiled, device_others_sm_pct)
-    return _budget(trace, windows, windows.ranks[windows.slowest], unprofiled, device_others_sm_pct)
+    return _budget(trace, windows, rank, unprofiled, device_others_sm_pct)
+
+
+def judged_rank(windows: Windows, unprofiled: Unprofiled | None = None) -> RankTime | None:
+    """Return the rank whose window the budget is of; None where the budget is of the whole trace."""
+    return None if _steps_are_of_all(windows, unprofiled) else windows.ranks[windows.slowest]
 
 
 def _steps_are_of_all(windows: Windows, unprofiled: Unprofiled | None) -> bool:
@@ -143,7 +152,8 @@ def _budget(trace: DeviceTrace, windows: Windows, rank: RankTime, unprofiled: Un
             device_others_sm_pct: float | None = None) -> Budget:
     if unprofiled is not None and windows.window_of(rank).told_by == MARKERS:
         unprofiled = replace(unprofiled, steps=None)  # the steps given are those of the trace, the window has its own
-    judged = budget(_trace_of(trace, windows, rank), rank.work(), unprofiled, device_others_sm_pct, rank.straggler_ns)
+    judged = budget(_trace_of(trace, windows, rank), rank.work(), unprofiled, device_others_sm_pct, rank.straggler_ns,
+                    Preempted(rank.preempted_kernels, rank.preempted_ns))
     return replace(judged, judged=judged_text(windows, rank))
 
 

@@ -1,7 +1,7 @@
 """Recommend actions by what they can gain: a limit's time, times the part of it that the action can remove (Amdahl
 1967).
 
-An action gains at most attributed x feasible, never more than the time attributed to its limit. Feasible shares are
+An action gains at most share x feasible, never more than the time attributed to its limit. Feasible shares are
 measured if our recordings have the same step with and without the limit (tests/captures/torch_scenarios), else they are
 bounds derived from the action; each says which. They are upper bounds of what is usual, not promises: `confirm` names
 the reading that shows the effect, and its direction.
@@ -29,14 +29,14 @@ Values = Mapping[str, float]
 class KnownAction:
     """An action that helps against a limit.
 
-    attributed: the limit's share of the wall, per cent, from readings. feasible: the part of it that the action can
+    share: the limit's share of the wall, per cent, from readings. feasible: the part of it that the action can
     remove. Both raise KeyError if a reading that they need is absent. attempts: what to try, for each framework and
     device. applies_if, already_done_if: facts without which, or with which, it is not offered.
     """
 
     name: str
     title: str
-    attributed: Callable[[Values], float]
+    share: Callable[[Values], float]
     feasible: Callable[[Values], float]
     why_feasible: str
     effort: str
@@ -75,7 +75,7 @@ class Recommendation:
 
     name: str
     title: str
-    attributed_pct: float
+    share_pct: float
     feasible_ratio: float
     why_feasible: str
     effort: str
@@ -87,7 +87,7 @@ class Recommendation:
     @property
     def gain_pct(self) -> float:
         """The share of the wall that it can remove, at most."""
-        return self.attributed_pct * self.feasible_ratio
+        return self.share_pct * self.feasible_ratio
 
     @property
     def speedup(self) -> float | None:
@@ -97,7 +97,7 @@ class Recommendation:
     def entry(self) -> Recommended:
         """Return the entry of optimization_priority in bottleneck.json."""
         return Recommended(
-            action=self.name, title=self.title, attributed_pct=self.attributed_pct, feasible_ratio=self.feasible_ratio,
+            action=self.name, title=self.title, share_pct=self.share_pct, feasible_ratio=self.feasible_ratio,
             why_feasible=self.why_feasible, gain_pct=self.gain_pct, speedup_at_most=self.speedup, effort=self.effort,
             attempt=self.attempt, confirm=Confirmation(metric=self.confirm_metric, direction=self.confirm_direction),
             targets=list(self.targets) or None)
@@ -138,10 +138,10 @@ def _gaining(action: KnownAction, readings: Mapping[str, Reading], facts: FactVa
     """Return the action's gain in this session; None if its limit was not measured, or the gain is not worth a line."""
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     try:
-        attributed, feasible = action.attributed(values), action.feasible(values)
+        share, feasible = action.share(values), action.feasible(values)
     except KeyError:
         return None
-    advice = Recommendation(action.name, action.title, min(100.0, max(0.0, attributed)), min(1.0, max(0.0, feasible)),
+    advice = Recommendation(action.name, action.title, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             action.why_feasible, action.effort, "; ".join(offered(action.attempts, facts)),
                             action.confirm, action.direction)
     return advice if advice.gain_pct >= LEAST_PCT else None
@@ -165,9 +165,9 @@ def _not_allocating(values: Values) -> float:
 
 def _launching_between_waits(values: Values) -> float:
     """Return the time of launches. A graph holds no wait: raise KeyError where more time goes to those."""
-    if values.get("sync_limited_pct", 0.0) > values["launch_limited_pct"]:
+    if values.get("sync_limited_pct", 0.0) > values["launch_tax_pct"]:
         raise KeyError("sync_limited_pct")
-    return values["launch_limited_pct"]
+    return values["launch_tax_pct"]
 
 
 def _overlapped(values: Values) -> float:
@@ -233,7 +233,7 @@ ACTIONS = (
                     Step("SGLang: without --disable-cuda-graph", (SGLANG,)),
                     Step("hipStreamBeginCapture, then hipGraphLaunch", (AMD, NO_FRAMEWORK)),
                     Step("cudaStreamBeginCapture, then cudaGraphLaunch", (NVIDIA, NO_FRAMEWORK))),
-                "launch_limited_pct", applies_if=(fact_is("graph_capture", "possible"),),
+                "launch_tax_pct", applies_if=(fact_is("graph_capture", "possible"),),
                 already_done_if=(fact_is("device_graph", "replayed", "captured"),)),
     KnownAction("move_host_work", "Take the host's own work out of the step", _not_allocating, _always(0.9),
                 MEASURED + "without it 97 to 99 % of five host-bound steps were gone", "medium", (

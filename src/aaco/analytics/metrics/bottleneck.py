@@ -11,11 +11,11 @@ from dataclasses import replace
 from aaco.analytics.bottleneck.budget import (
     HOST,
     KERNELS,
-    PROFILED,
-    UNPROFILED,
+    SHARES,
     Budget,
     Unprofiled,
     count_steps,
+    share_of,
 )
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
 from aaco.analytics.timeline.activity import NO_HOST
@@ -30,42 +30,42 @@ NOT_TIMED = "no latency without a profiler was given (aaco import TRACE --latenc
 @metric(unit="pct", better="none", formula="100 x time in which kernels on the compute side run / wall", source=SOURCE)
 def compute_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
     """Share of the wall in kernels whose arithmetic limits them: by counters or shapes where known, else by family."""
-    return _told(budget, device_work, "compute")
+    return _told(budget, device_work, "compute_limited_pct")
 
 
 @metric(unit="pct", better="none", source=SOURCE,
         formula="100 x time in which only kernels on the memory side, copies within the device and fills run / wall")
 def memory_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
     """Share of the wall in work that memory bandwidth limits."""
-    return _told(budget, device_work, "memory", "local_copy")
+    return _told(budget, device_work, "memory_limited_pct")
 
 
 @metric(unit="pct", better="none", source=SOURCE,
         formula="100 x time in which only kernels that wait for dependent or scattered reads run / wall")
 def memory_latency_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
     """Share of the wall in kernels that memory's latency limits: too few reads in flight to fill its bandwidth."""
-    return _told(budget, device_work, "memory_latency")
+    return _told(budget, device_work, "memory_latency_limited_pct")
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x time in which only kernels run of which nothing tells what limits them / wall")
 def unplaced_kernel_pct(budget: Budget) -> Estimate:
     """Share of the wall in kernels whose names say nothing, and that have neither shapes nor counters."""
-    return _share(budget, "kernel")
+    return share_of(budget, *SHARES["unplaced_kernel_pct"])
 
 
 @metric(unit="pct", better="none", formula="100 x time in which the device runs kernels, or copies within it / wall",
         source=SOURCE)
 def device_limited_pct(budget: Budget) -> Estimate:
     """Share of the wall in which the device itself is at work, transfers to and from the host not counted."""
-    return _share(budget, *KERNELS)
+    return share_of(budget, *KERNELS)
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x (time in which only copies between host and device run + idle time in their calls) / wall")
 def transfer_limited_pct(budget: Budget) -> Estimate:
     """Share of the wall that goes to moving bytes between host and device while nothing computes."""
-    return _share(budget, "transfer", "copy_wait")
+    return share_of(budget, *SHARES["transfer_limited_pct"])
 
 
 @metric(unit="pct", better="lower", formula="100 x idle time for the host's launching, pauses and waits / wall",
@@ -73,15 +73,7 @@ def transfer_limited_pct(budget: Budget) -> Estimate:
 def host_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which a device has nothing to do because the host came late."""
     _linked(trace)
-    return _share(budget, *HOST)
-
-
-@metric(unit="pct", better="lower", source=SOURCE,
-        formula="100 x idle time for the host, in gaps shorter than a pause (250 us) / wall")
-def launch_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
-    """Share of the wall in which a device waits for a host that launches as fast as it can."""
-    _linked(trace)
-    return _share(budget, "launch")
+    return share_of(budget, *HOST)
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
@@ -89,7 +81,7 @@ def launch_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
 def host_pause_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which a device waits for a host that does something else than launch."""
     _linked(trace)
-    return _share(budget, "pause")
+    return share_of(budget, *SHARES["host_pause_pct"])
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
@@ -97,7 +89,7 @@ def host_pause_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
 def sync_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which a device waits because the host had been waiting for it."""
     _linked(trace)
-    return _share(budget, "sync", "relaunch")
+    return share_of(budget, *SHARES["sync_limited_pct"])
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
@@ -105,7 +97,7 @@ def sync_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
 def removable_wait_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall that taking the host's waits out saves; launching again after each is not in it."""
     _linked(trace)
-    return _share(budget, "sync")
+    return share_of(budget, "sync")
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
@@ -114,8 +106,29 @@ def removable_wait_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
 def shared_device_limited_pct(budget: Budget, trace: DeviceTrace) -> Estimate:
     """Share of the wall in which the device had work of this program and did another process's."""
     _linked(trace)
-    share = _share(budget, "shared_device")
+    share = share_of(budget, *SHARES["shared_device_limited_pct"])
     return replace(share, method=f"{share.method}; {budget.shared_by}") if budget.shared_by else share
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x time in which the device only communicates, waiting for a late rank left out / wall")
+def exposed_communication_pct(budget: Budget) -> Estimate:
+    """Share of the wall in which communication kernels run and nothing computes."""
+    return share_of(budget, *SHARES["exposed_communication_pct"])
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x time in which the device waits in a collective for the rank that is late throughout / wall")
+def straggler_limited_pct(budget: Budget) -> Estimate:
+    """Share of the judged rank's wall that a later rank takes; `straggler_wait_pct` is of the rank that waits most."""
+    return share_of(budget, *SHARES["straggler_limited_pct"])
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x idle time from kernel to kernel, for noise and throttling, or of no known cause / wall")
+def other_idle_pct(budget: Budget) -> Estimate:
+    """Share of the wall in which a device is idle for neither the host, nor copies, nor another process."""
+    return share_of(budget, *SHARES["other_idle_pct"])
 
 
 @metric(unit="ratio", better="higher", source="GPU.md: busy time is to be set against the latency without a profiler",
@@ -172,15 +185,9 @@ def allocation_call_pct(device_work: DeviceWork) -> float:
     return _call(device_work, "allocate")
 
 
-def _share(budget: Budget, *parts: str) -> Estimate:
-    of_what = UNPROFILED if budget.unprofiled else PROFILED
-    why = f"; {budget.why_profiled}" if budget.why_profiled else ""
-    return Estimate(budget.pct(*parts), method=(f"{of_what}, {budget.judged}" if budget.judged else of_what) + why)
-
-
-def _told(budget: Budget, work: DeviceWork, *parts: str) -> Estimate:
+def _told(budget: Budget, work: DeviceWork, metric_name: str) -> Estimate:
     """Return a share of kernels by their limiter, with what told it: the more by names, the less it is worth."""
-    found, total = _share(budget, *parts), sum(work.told_by_ns.values())
+    found, total = share_of(budget, *SHARES[metric_name]), sum(work.told_by_ns.values())
     told = [f"{name} {100 * ns / total:.0f} %" for name, ns in work.told_by_ns.items() if ns]
     return replace(found, method=f"{found.method}; limits told by {', '.join(told)}") if told else found
 

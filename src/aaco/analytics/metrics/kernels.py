@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics.timeline.activity import Activity, LaunchingTime
+from aaco.analytics.bottleneck.judged import GpuTime
+from aaco.analytics.timeline.activity import Activity
 from aaco.analytics.timeline.launch_tax import score
 from aaco.core import statistics
 from aaco.core.inputs import KernelsAlone, Window, union_ns
@@ -48,18 +49,18 @@ def source_amplification_ratio(kernels_per_inference: float, graph_nodes: pa.Tab
 @metric(unit="ratio", better="higher", source=METHODS,
         formula="union of GPU kernel intervals / wall time of the window (the pass of kernels alone has both, if made)",
         bands=(">=0.9 device-bound", ">=0.7 host overhead visible", "<0.7 host-limited"))
-def gpu_active_ratio(gpu_activity: Activity, kernels_alone: KernelsAlone | None = None) -> float:
+def gpu_active_ratio(gpu_time: GpuTime, kernels_alone: KernelsAlone | None = None) -> float:
     """Share of the window in which at least one kernel ran on the GPU. Low means host-limited, no more than that."""
-    found = kernels_alone or gpu_activity
-    return found.union_ns / found.wall_ns
+    time = kernels_alone or gpu_time
+    return time.union_ns / time.wall_ns
 
 
 @metric(unit="ratio", better="higher", formula="sum of GPU kernel times / their union", source=METHODS)
-def gpu_concurrency(gpu_activity: Activity) -> float:
+def gpu_concurrency(gpu_time: GpuTime) -> float:
     """Kernels running at once, averaged over the time at least one runs."""
-    if not gpu_activity.union_ns:
+    if not gpu_time.union_ns:
         raise Absent("every kernel is shorter than the profile's resolution")
-    return gpu_activity.kernel_ns / gpu_activity.union_ns
+    return gpu_time.kernel_ns / gpu_time.union_ns
 
 
 @metric(unit="us", better="none", formula="sum of kernel times / kernels", source=METHODS)
@@ -91,17 +92,17 @@ def launch_rate_hz(activity: Activity) -> float:
     return 1e9 * activity.kernels / activity.wall_ns
 
 
-@metric(unit="pct", better="lower", formula="100 x idle time in the launch path / wall time; without a host trace, "
-        "100 x sum of min(gap, calibrated launch latency) / wall time", source=METHODS,
+@metric(unit="pct", better="lower", formula="100 x idle time for the host, in gaps shorter than a pause (250 us) / "
+        "wall; without a host trace, 100 x sum of min(gap, calibrated launch latency) / wall time", source=METHODS,
         aliases=("LTS",), bands=("<5 healthy", "<=20 warning", ">20 critical"))
-def launch_tax_pct(launching: LaunchingTime) -> float:
-    """Share of the window in which the device idles because the next kernel is still being launched."""
-    return 100 * launching.ns / launching.wall_ns
+def launch_tax_pct(launching: Estimate) -> Estimate:
+    """Share of the wall in which a device waits for a host that launches as fast as it can."""
+    return launching
 
 
 @metric(unit="1", better="lower", formula="microkernel share x launch rate / 1000", source="the mission's README",
         bands=("<0.3 healthy", "<=0.7 warning", ">0.7 critical"))
-def launch_tax_score(gpu_activity: Activity, microkernel_pct: float, launch_rate_hz: float) -> float:
+def launch_tax_score(gpu_time: GpuTime, microkernel_pct: float, launch_rate_hz: float) -> float:
     """The mission's launch tax: many short kernels at a high rate. Its bands were set for GPUs."""
     return score(microkernel_pct / 100, launch_rate_hz)
 

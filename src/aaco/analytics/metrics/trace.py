@@ -18,12 +18,6 @@ NO_STEPS = "the capture has no markers of steps, and no sequence of kernels repe
 IDLE = "METHODS section 1, idle taxonomy; docs/concepts/timeline.md"
 
 
-@metric(unit="pct", better="lower", formula="100 x time in which a device only communicates / span", source=METHODS)
-def exposed_communication_pct(trace: DeviceTrace) -> float:
-    """Share of the devices' spans in which communication kernels run and nothing computes."""
-    return _share(trace, trace.sum("exposed_communication_ns"))
-
-
 @metric(unit="pct", better="lower", formula="100 x time in which a device only copies / span", source=METHODS)
 def exposed_copy_pct(trace: DeviceTrace) -> float:
     """Share of the devices' spans in which copies run and no kernel does."""

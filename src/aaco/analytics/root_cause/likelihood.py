@@ -1,12 +1,12 @@
-"""How probable each symptom is under each cause: Student's t, learnt from runs with planted faults.
+"""How probable each symptom is under each cause: Student's t, fitted to runs with planted faults.
 
-A t with few degrees of freedom has tails that a surprise cannot break: one symptom alone never rules a cause out. Where
-a cause does not change a symptom it shares the law of sound runs, so that its log-likelihood ratio against them is
-exactly nothing: healthy evidence speaks only against causes that would have made it ill.
+A t with few degrees of freedom has heavy tails: no single symptom rules a cause out. Where a cause does not change a
+symptom, it has the same law as undisturbed runs, so its log-likelihood ratio is exactly zero: a normal symptom counts
+only against causes that would have changed it.
 
-Beside the laws stands what causes are by definition (causes.SIGNS). A cause whose own sign was recorded and did not
-move is ruled out, however well the rest fits, and so is one that leaves another's sign alone which moved far: then
-something else is there, and where no known cause explains it, the answer is `unknown`.
+Causes also have signs by definition (causes.SIGNS). A cause is ruled out if its own sign was recorded and did not move,
+however well the rest fits; so is a cause that does not move a sign that moved far. Then something else is there, and
+if no known cause explains it, the answer is `unknown`.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
          (fact_is("device_graph", "replayed", "captured"),)),
     "let the runtime or compiler fuse more, and look at the nodes it kept apart",
     "raise the batch so that each kernel does more"))
-def launch_bound(host_limited_pct: Reading, launch_limited_pct: Reading, host_pause_pct: Reading,
+def launch_bound(host_limited_pct: Reading, launch_tax_pct: Reading, host_pause_pct: Reading,
                  sync_limited_pct: Reading, microkernel_pct: Reading, dispatch_overhead_pct: Reading,
-                 kernel_amplification_ratio: Reading, launch_tax_pct: Reading, profiling_overhead_pct: Reading,
+                 kernel_amplification_ratio: Reading, profiling_overhead_pct: Reading,
                  runtime_overhead_pct: Reading, shared_device_limited_pct: Reading) -> Iterator[Evidence]:
     """Much of the time passes between many kernels that are too short to hide their own launch."""
     if runtime_overhead_pct.value is not None:
@@ -36,7 +36,7 @@ def launch_bound(host_limited_pct: Reading, launch_limited_pct: Reading, host_pa
         yield launch_tax_pct.above(20, "the device waits for launches", 0.2)
         yield kernel_amplification_ratio.above(2, "a node becomes several kernels", 0.1)
         return
-    yield from _late(host_limited_pct, launch_limited_pct, launch_limited_pct,
+    yield from _late(host_limited_pct, launch_tax_pct, launch_tax_pct,
                      (host_pause_pct, sync_limited_pct, shared_device_limited_pct),
                      "more by launching than by pausing or waiting")
     yield microkernel_pct.above(20, "many kernels are shorter than a launch", 0.1)
@@ -50,14 +50,14 @@ def launch_bound(host_limited_pct: Reading, launch_limited_pct: Reading, host_pa
          (fact_is("framework", "pytorch"),)),
     "find it with a profiler of the host: py-spy record, perf record, aaco run --telemetry",
     "keep other processes off its CPUs (aaco run --lab)"))
-def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_limited_pct: Reading, sync_limited_pct:
+def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_tax_pct: Reading, sync_limited_pct:
               Reading, queue_length_mean: Reading, dispatch_overhead_pct: Reading, shared_device_limited_pct: Reading
               ) -> Iterator[Evidence]:
     """The device waits while the host does something else than launch: Python, a data loader, allocations."""
     if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         return  # a run profiled by its nodes: it has no trace of the device
-    yield from _late(host_limited_pct, launch_limited_pct, host_pause_pct,
-                     (launch_limited_pct, sync_limited_pct, shared_device_limited_pct),
+    yield from _late(host_limited_pct, launch_tax_pct, host_pause_pct,
+                     (launch_tax_pct, sync_limited_pct, shared_device_limited_pct),
                      "more by pausing than by launching or waiting")
     yield queue_length_mean.below(2, "the device's queue runs dry", 0.1)
 
@@ -70,14 +70,14 @@ def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_limited
     "read results in batches, or one step late",
     Step("read them into pinned memory with non_blocking=True", (fact_is("framework", "pytorch"),),
          (fact_is("copies", "pinned"),))))
-def sync_bound(host_limited_pct: Reading, sync_limited_pct: Reading, launch_limited_pct: Reading, host_pause_pct:
+def sync_bound(host_limited_pct: Reading, sync_limited_pct: Reading, launch_tax_pct: Reading, host_pause_pct:
                Reading, synchronise_call_pct: Reading, dispatch_overhead_pct: Reading,
                shared_device_limited_pct: Reading) -> Iterator[Evidence]:
     """The host waits for the device before it gives it more, so that each of them idles while the other works."""
     if roof.by_nodes(dispatch_overhead_pct, host_limited_pct):
         return  # a run profiled by its nodes: it has no trace of the device
-    yield from _late(host_limited_pct, launch_limited_pct, sync_limited_pct,
-                     (launch_limited_pct, host_pause_pct, shared_device_limited_pct),
+    yield from _late(host_limited_pct, launch_tax_pct, sync_limited_pct,
+                     (launch_tax_pct, host_pause_pct, shared_device_limited_pct),
                      "more by waiting than by launching or pausing")
     yield synchronise_call_pct.above(20, "the host is in waiting calls for a good part of its time", 0.1)
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.config import Analysis
 from aaco.core.inputs import Window, union_ns
@@ -32,14 +30,6 @@ class Activity:
     short_ns: int
 
 
-@dataclass(frozen=True)
-class LaunchingTime:
-    """The time in which devices were idle because work was being launched, and the wall time."""
-
-    ns: float
-    wall_ns: int
-
-
 def of_window(window: Window, settings: Analysis) -> Activity:
     """Return the kernels of the measured inferences, wherever they ran."""
     kernels = window.kernels.sort_by("t_start_ns")
@@ -54,11 +44,6 @@ def of_execution_window(execution_window: Window, settings: Analysis) -> Activit
     return of_window(execution_window, settings)
 
 
-def of_gpu_window(gpu_window: Window, settings: Analysis) -> Activity:
-    """Return the kernels of the measured inferences that ran on a GPU."""
-    return of_window(gpu_window, settings)
-
-
 def of_trace(trace: DeviceTrace) -> Activity:
     """Return every kernel that ran on a device."""
     wall, kernels = trace.sum("span_ns"), trace.sum("kernels")
@@ -69,31 +54,8 @@ def of_trace(trace: DeviceTrace) -> Activity:
                     trace.short.ns)
 
 
-def launching_of_window(gpu_window: Window, machine: dict[str, float]) -> LaunchingTime:
-    """Return the launching time without a host trace: of each gap between GPU kernels at most the calibrated launch
-    latency."""
-    if "launch_latency_ns" not in machine:
-        raise Absent("this machine's launch latency has not been calibrated")
-    kernels = gpu_window.kernels.sort_by("t_start_ns")
-    start, reach = kernels["t_start_ns"].to_numpy(), np.maximum.accumulate(kernels["t_end_ns"].to_numpy())
-    gaps = np.maximum(0, start[1:] - reach[:-1])
-    return LaunchingTime(float(np.minimum(gaps, machine["launch_latency_ns"]).sum()), gpu_window.wall_ns)
-
-
-def launching_of_trace(trace: DeviceTrace) -> LaunchingTime:
-    """Return the launching time with a host trace: the part of each gap in which the host launched (idle.py)."""
-    if not trace.launches.linked:
-        raise Absent(NO_HOST)
-    wall = trace.sum("span_ns")
-    if not wall:
-        raise Absent("the devices' work spans no time")
-    return LaunchingTime(sum(lane.launching_ns for lane in trace.idle.devices), wall)
-
-
 # An input that may come from several places: the first that is there is taken, else the last one's reason given.
 CHOICES: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "activity": (of_window, of_trace),
     "execution_activity": (of_execution_window, of_trace),
-    "gpu_activity": (of_gpu_window, of_trace),
-    "launching": (launching_of_trace, launching_of_window, launching_of_trace),  # its reason is the one to give
 }

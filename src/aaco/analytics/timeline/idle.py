@@ -43,9 +43,8 @@ launch (a data loader, a busy loop, an allocation, another process on its CPU). 
 most 15 % of the time of launch-bound steps is in gaps above 200 us; with a busy or contended host it is at least 68 %
 (python -m benchmarks.diagnosis --only classify).
 
-A gap is counted once, under the cause of its largest part. `launching_ns` is the idle time that launching takes: from
-the later of the gap's start and the launch call's start to the gap's end, in gaps of case 3, and the gaps called
-`launch`. Every part is in whole ns, and the causes sum exactly to the idle time of the device or stream.
+A gap is counted once, under the cause of its largest part. Every part is in whole ns, and the causes sum exactly to the
+idle time of the device or stream.
 """
 
 from __future__ import annotations
@@ -145,7 +144,6 @@ class IdleTime:
     gaps: int
     causes: Mapping[str, IdlePart]
     unknown: Mapping[str, IdlePart]
-    launching_ns: int
     paused_ns: int
     unstarted_ns: int = 0  # part of `unknown`
     unstarted: int = 0  # gaps with such a part
@@ -354,12 +352,6 @@ class _Gaps:
             IdleCause.NOISE, IdleCause.HOST_WAIT, IdleCause.UNEXPLAINED))))
         return np.take_along_axis(causes, parts.argmax(axis=0)[None], axis=0)[0]
 
-    def launching(self) -> Ints:
-        """Return the part of each gap in which the host was launching, for gaps in which the device waited for the
-        host."""
-        ended = self.ended - self.stalled_ns
-        return np.where(self.late, ended - np.maximum(self.began, np.minimum(self.launch_start, ended)), 0)
-
 
 class _IdleCounts:
     """Idle time by cause of all devices, or of all streams."""
@@ -368,7 +360,7 @@ class _IdleCounts:
         self._reach = np.zeros(0, np.int64)
         self._count = np.zeros((0, len(IdleCause)), np.int64)
         self._ns = np.zeros((0, len(IdleCause)), np.int64)
-        self._launching, self._paused, self._held, self._holds = (np.zeros(0, np.int64) for _ in range(4))
+        self._paused, self._held, self._holds = (np.zeros(0, np.int64) for _ in range(3))
         self._relaunch = np.zeros(0, np.int64)
         self._way = np.zeros((0, 4), np.int64)  # the last gap's copy call (start, thread), host's part, count
         self._late: dict[int, dict[tuple[int, bool], list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
@@ -378,8 +370,8 @@ class _IdleCounts:
         lanes = int(lane.max()) + 1
         self._reach = grow(self._reach, lanes, NONE)
         self._count, self._ns = grow(self._count, lanes, 0), grow(self._ns, lanes, 0)
-        self._launching, self._paused = grow(self._launching, lanes, 0), grow(self._paused, lanes, 0)
-        self._held, self._holds = grow(self._held, lanes, 0), grow(self._holds, lanes, 0)
+        self._paused, self._held = grow(self._paused, lanes, 0), grow(self._held, lanes, 0)
+        self._holds = grow(self._holds, lanes, 0)
         self._way, self._relaunch = grow(self._way, lanes, NONE), grow(self._relaunch, lanes, 0)
         order = rows_by_stream(lane)
         before = np.empty(len(lane), np.int64)
@@ -399,7 +391,6 @@ class _IdleCounts:
         np.add.at(self._held, lane, gaps.unstarted_ns)
         np.add.at(self._relaunch, lane, gaps.relaunch_ns)
         np.add.at(self._holds, lane, (gaps.unstarted_ns > 0).astype(np.int64))
-        np.add.at(self._launching, lane, gaps.launching())
         np.add.at(self._paused, lane, np.where(gaps.host_ns >= PAUSE_NS, gaps.host_ns, 0))
         late = np.flatnonzero(gaps.cause == IdleCause.LATE)
         key = ((lane[late] << _DELAY_BITS) + bins(gaps.delay[late], COARSE)) * 2 + held[late]
@@ -433,7 +424,7 @@ class _IdleCounts:
         """Yield the idle time of each device or stream that had work. keys: (capture, device, queue, stream) by number.
         """
         for number, (capture, device, queue, stream) in enumerate(keys[:len(self._reach)]):
-            parts, launching = self._parts(number, latency_ns[capture])
+            parts = self._parts(number, latency_ns[capture])
             named: dict[str, IdlePart] = {}
             for cause, (count, ns) in parts.items():
                 part = named.get(_name(cause), IdlePart(0, 0))
@@ -441,21 +432,19 @@ class _IdleCounts:
             yield IdleTime(
                 or_none(capture), device, or_none(queue), or_none(stream), sum(ns for _, ns in parts.values()),
                 sum(count for count, _ in parts.values()), named,
-                {why: IdlePart(*parts[cause]) for cause, why in WHY_UNKNOWN.items()}, launching,
+                {why: IdlePart(*parts[cause]) for cause, why in WHY_UNKNOWN.items()},
                 int(self._paused[number]), int(self._held[number]), int(self._holds[number]),
                 int(self._relaunch[number]))
 
-    def _parts(self, number: int, latency_ns: int) -> tuple[dict[IdleCause, list[int]], int]:
-        """Return (count, ns) by cause, the late gaps settled by the launch latency; and the time spent launching."""
+    def _parts(self, number: int, latency_ns: int) -> dict[IdleCause, list[int]]:
+        """Return (count, ns) by cause, the late gaps settled by the launch latency."""
         parts = {cause: [int(self._count[number, cause]), int(self._ns[number, cause])] for cause in IdleCause}
-        launching = int(self._launching[number])
         del parts[IdleCause.LATE]
         for (delay, held), (count, ns) in self._late.get(number, {}).items():
             settled = _late_cause(delay, held, latency_ns)
             parts[settled][0] += count
             parts[settled][1] += ns
-            launching += ns if settled == IdleCause.LAUNCH else 0
-        return parts, launching
+        return parts
 
 
 class _RecentEnds:

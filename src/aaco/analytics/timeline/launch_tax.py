@@ -52,9 +52,9 @@ class ShortKernel:
 @dataclass(frozen=True)
 class LaunchTax:
     """buckets sum to kernels and kernel_ns. short: of dispatches below below_ns, short_ns their time; top: the kernels
-    with most of them, of `names` that have any. gaps: the devices' idle time by cause, which sums to idle_ns, and the
-    part of it in which the host was launching, None if no launch is known. score: the mission's launch_tax_score over
-    wall_ns, the time of the inferences of a run, else over span_ns; None if that is 0."""
+    with most of them, of `names` that have any. gaps: the devices' idle time by cause, which sums to idle_ns.
+    why_no_causes: why most of it is of no known cause, where no launch is known. score: the mission's launch_tax_score
+    over wall_ns, the time of the inferences of a run, else over span_ns; None if that is 0."""
 
     buckets: tuple[Bucket, ...]
     kernels: int
@@ -66,10 +66,9 @@ class LaunchTax:
     top: tuple[ShortKernel, ...]
     span_ns: int
     idle_ns: int
-    launching_ns: int | None
     gaps: Mapping[str, IdlePart]
     score: float | None
-    why_no_launching: str | None = None
+    why_no_causes: str | None = None
     wall_ns: int | None = None
 
     def document(self) -> dict[str, Any]:
@@ -124,12 +123,11 @@ class Durations:
         rate = score(short / kernels, 1e9 * kernels / wall) if kernels and wall else None
         edges = [*EDGES_US[1:], None]
         why_not = None if trace.launches.linked else NO_HOST
-        launching = None if why_not else sum(lane.launching_ns for lane in lanes)
         return LaunchTax(
             tuple(Bucket(begin, end, *counted) for begin, end, counted in
                   zip(EDGES_US, edges, self._buckets.tolist(), strict=True)),
             kernels, kernel_ns, self._below_ns, short, short_ns, int((self._by_name[:, 0] > 0).sum()),
-            tuple(self._top()), span, sum(lane.idle_ns for lane in lanes), launching, gaps, rate, why_not, wall_ns)
+            tuple(self._top()), span, sum(lane.idle_ns for lane in lanes), gaps, rate, why_not, wall_ns)
 
     def _top(self) -> list[ShortKernel]:
         """Return the kernels with most short dispatches."""

@@ -27,7 +27,7 @@ FILES = {"timeline": "what each device did with its time", "idle": "idle time by
 CAUSES = {
     "host_wait": ("Host came late", "the host was busy with something else"),
     "sync_wait": ("Host synchronised", "the host had been waiting for the device"),
-    "copy_wait": ("Copies", "the host or the stream was held by a copy"),
+    "copy_wait": ("Held by a copy", "the host or the stream was held by a copy"),
     "noise": ("Noise", "the launching thread was kept off its CPU"),
     "kernel_wait": ("Kernel to kernel", "launched in time: the way from one kernel to the next"),
     "launch": ("Launch latency", "launched, but too late for the launch latency"),

@@ -10,17 +10,10 @@ from aaco.analytics.timeline.stragglers import Lateness, Stragglers
 from aaco.analytics.timeline.windows import REPETITION, WHOLE, CaptureWindow
 from aaco.report import format
 from aaco.report.rows import Row
+from aaco.report.sections.budget import LEAST, WORDS
 
-PARTS = {"compute": "arithmetic", "memory": "memory", "memory_latency": "single reads", "kernel": "kernels of unknown "
-         "limit", "communication": "communication", "straggler": "waiting for a late rank",
-         "local_copy": "copies on the device", "transfer": "transfers", "copy_wait": "waits in copies",
-         "launch": "launching", "pause": "pauses of the host", "sync": "waits of the host",
-         "relaunch": "launching again after waits", "shared_device": "another process on the device",
-         "kernel_wait": "the way from kernel to kernel", "noise": "noise of the system", "throttled": "throttling",
-         "unknown": "idle for no known reason"}
 OPERATIONS = {"allreduce": "all-reduces", "allgather": "all-gathers", "reduce_scatter": "reduce-scatters",
               "alltoall": "all-to-alls", "broadcast": "broadcasts", "reduce": "reduces"}
-LEAST = 0.005
 
 
 def first_rows(explanation: Explanation) -> Iterator[Row]:
@@ -59,11 +52,14 @@ def rank(windows: Windows, index: int) -> str:
 
 
 def budget(windows: Windows, index: int) -> str:
-    """Return the parts of a rank's budget that are half a per cent or more, the largest first."""
+    """Return the parts of a rank's budget that are half a per cent or more, the largest first, as times of its window.
+
+    Not as shares: those of the judged rank are in the row "Wall time", where they may be of an unprofiled step.
+    """
     parts = windows.budgets_ns[index]
     wall = sum(parts.values()) or 1
     shown = sorted(((ns, name) for name, ns in parts.items() if ns >= LEAST * wall), reverse=True)
-    return f"{format.duration(wall)}: " + ", ".join(f"{PARTS.get(name, name)} {format.percent(ns / wall)}"
+    return f"{format.duration(wall)}: " + ", ".join(f"{WORDS.get(name, name)} {format.duration(ns)}"
                                                     for ns, name in shown)
 
 
@@ -102,7 +98,7 @@ def _cause(windows: Windows, waits: Stragglers, late: int) -> str:
         return f"Cause not found: {windows.why_no_cause}"
     who, others = _named(windows, waits, late), format.exact_ns(cause.others_ns)
     if cause.part not in RUNS or cause.kernel is None:
-        return f"Cause: {who}'s {PARTS[cause.part]}, {format.exact_ns(cause.own_ns)} ({others} on the others)"
+        return f"Cause: {who}'s {WORDS[cause.part]}, {format.exact_ns(cause.own_ns)} ({others} on the others)"
     return (f"Cause: {who}'s own kernel {cause.kernel.name}, {format.exact_ns(cause.kernel.ns)} in "
             f"{cause.kernel.count:,} executions ({format.exact_ns(cause.others_kernel_ns)} on the others)")
 

@@ -6,24 +6,28 @@ time of each device inside its window. The second is left out where the one devi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.bottleneck import ranks, work
 from aaco.analytics.bottleneck.rank_pass import RankPass
-from aaco.analytics.streaming.stream_ids import NONE, TupleIds, integers, number_of, or_none
-from aaco.analytics.timeline import collectives, stragglers
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, number_of, or_none
+from aaco.analytics.timeline import collectives, preempted, stragglers
 from aaco.analytics.timeline import windows as judged
 from aaco.analytics.timeline.arrivals import Arrivals
 from aaco.analytics.timeline.arrivals import arrivals as arrivals_of
+from aaco.analytics.timeline.preempted import LONGER_NS, NONE_PREEMPTED, PreemptedKernels
 from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace
+from aaco.core import distinct
 from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
-from aaco.core.tables import COLLECTIVES
+from aaco.core.tables import COLLECTIVES, KERNELS
 from aaco.steps.findings import device_work
 from aaco.steps.findings import trace as trace_finding
 from aaco.tracelake import documents, layout, queries
@@ -33,6 +37,18 @@ READ: Mapping[str, tuple[str, ...]] = {
 EXTENT: Mapping[str, tuple[str, ...]] = {
     "kernels": ("kernel_id", "device_id", "t_start_ns", "t_end_ns", "capture"),
     "copies": ("kind", "t_start_ns", "t_end_ns", "capture"), "api_calls": ("name", "t_start_ns", "t_end_ns", "capture")}
+LAUNCHES = ("kernel_id", "kernel_name", "device_id", "t_start_ns", "t_end_ns", "grid_x", "grid_y", "grid_z", "capture")
+
+
+@dataclass(frozen=True)
+class _FirstPass:
+    """How far captures reach; the waits in collectives, with the devices by their numbers in them; and of each device
+    (capture, device) how many kernels, collectives left out, are so long that another process may have stopped them."""
+
+    extents: dict[int, judged.CaptureExtent]
+    arrivals: Arrivals | None
+    devices: list[tuple[int, ...]]
+    long_kernels: Mapping[tuple[int, int], int]
 
 
 @finding(reads=(layout.CAPTURES,), after=("trace", "device_work"), report="windows")
@@ -48,36 +64,65 @@ def find(session: Session, settings: Analysis) -> ranks.Windows | None:
     if not parts:
         return None
     trace = DeviceTrace.of(parts)
-    extents, arrivals, devices = _first_pass(session)
-    captures = judged.choose(trace, extents)
+    first = _first_pass(session)
+    captures, arrivals = judged.choose(trace, first.extents), first.arrivals
     rank_by_capture = trace_finding.ranks_of(session)
     named = {or_none(capture): rank for capture, rank in rank_by_capture.items()}
-    who_waits = stragglers.stragglers(arrivals, [(or_none(capture), device) for capture, device in devices],
+    who_waits = stragglers.stragglers(arrivals, [(or_none(capture), device) for capture, device in first.devices],
                                       named) if arrivals else None
-    times = (_unchanged(session, trace, captures, rank_by_capture) or
-             _second_pass(session, settings, trace, captures, arrivals, rank_by_capture))
+    stopped = _preempted(session, captures, first.long_kernels)
+    times = (([] if stopped else _unchanged(session, trace, captures, rank_by_capture)) or
+             _second_pass(session, settings, trace, captures, arrivals, stopped, rank_by_capture))
     return ranks.windows(trace, captures, times, who_waits) if times else None
 
 
-def _first_pass(session: Session) -> tuple[dict[int, judged.CaptureExtent], Arrivals | None, list[tuple[int, ...]]]:
-    """Return how far each capture reaches, and the waits in collectives with the devices by their numbers in that."""
+def _first_pass(session: Session) -> _FirstPass:
     rows = list(queries.batches(session, COLLECTIVES, collectives.COLUMNS))
     table = pa.Table.from_batches(rows) if rows else COLLECTIVES.build().select(collectives.COLUMNS)
     ids, devices, extents = integers(table["kernel_id"]), TupleIds(), judged.Extents()
     times: list[tuple[Ints, Ints, Ints, Ints]] = []
+    long_kernels: Counter[tuple[int, int]] = Counter()
     for piece in queries.slices(session, EXTENT):
         kernels, copies, calls = (piece.tables[name] for name in EXTENT)
         extents.feed(kernels, copies, calls)
         column = {name: integers(kernels[name]) for name in EXTENT["kernels"]}
-        mine = np.isin(column["kernel_id"], ids) & (column["t_end_ns"] >= column["t_start_ns"])
+        collective = np.isin(column["kernel_id"], ids)
+        long = ~collective & (column["t_end_ns"] - column["t_start_ns"] >= LONGER_NS)
+        long_kernels.update(zip(column["capture"][long].tolist(), column["device_id"][long].tolist(), strict=True))
+        mine = collective & (column["t_end_ns"] >= column["t_start_ns"])
         mine &= (column["t_start_ns"] != NONE) & (column["device_id"] != NONE)
         device = devices.numbers(column["capture"][mine], column["device_id"][mine])
         times.append((column["kernel_id"][mine], column["t_start_ns"][mine], column["t_end_ns"][mine], device))
     if not len(ids) or not times:
-        return extents.result(), None, []
+        return _FirstPass(extents.result(), None, [], long_kernels)
     kernel_id, start, end, device = (np.concatenate(column) for column in zip(*times, strict=True))
     arrivals = arrivals_of(table, kernel_id, start, end, device, devices.known) if len(kernel_id) else None
-    return extents.result(), arrivals, devices.known
+    return _FirstPass(extents.result(), arrivals, devices.known, long_kernels)
+
+
+def _preempted(session: Session, captures: Sequence[judged.CaptureWindow], long_kernels: Mapping[tuple[int, int], int]
+          ) -> dict[tuple[int, int], PreemptedKernels]:
+    """Return the kernels of each device, as (capture, device), that another process stopped; devices without are not
+    in it. Reads the kernels only if enough of them are long."""
+    windows_by_capture = {number_of(window.capture): window for window in captures}
+    suspects = {device: windows_by_capture[device[0]] for device, count in long_kernels.items()
+                if count >= preempted.FEWEST and device[0] in windows_by_capture}
+    suspects = {device: window for device, window in suspects.items() if window.steps >= preempted.FEWEST_STEPS}
+    if not suspects:
+        return {}
+    names, numbers = NameIds(), [name for name in LAUNCHES if name != "kernel_name"]
+    parts = [(names.numbers(rows["kernel_name"]), *(integers(rows[name]) for name in numbers))
+             for rows in queries.batches(session, KERNELS, LAUNCHES)]
+    launched, kernel_id, device, start, end, *grid, capture = map(np.concatenate, zip(*parts, strict=True))
+    collective = np.isin(kernel_id, _collective_ids(session))
+    launch, _ = distinct.coded(launched, *grid)
+    stopped = {}
+    for key, window in suspects.items():
+        rows = np.flatnonzero((capture == key[0]) & (device == key[1]) & ~collective & (end >= start)
+                              & (start >= window.t_start_ns) & (start <= window.t_end_ns))
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        stopped[key] = preempted.find(kernel_id[rows], launch[rows], (end - start)[rows], window.steps)
+    return {key: kernels for key, kernels in stopped.items() if len(kernels.kernel_id)}
 
 
 def _unchanged(session: Session, trace: DeviceTrace, captures: tuple[judged.CaptureWindow, ...],
@@ -94,13 +139,15 @@ def _unchanged(session: Session, trace: DeviceTrace, captures: tuple[judged.Capt
 
 
 def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captures: tuple[judged.CaptureWindow, ...],
-                 arrivals: Arrivals | None, rank_by_capture: Mapping[int, int]) -> list[ranks.RankTime]:
+                 arrivals: Arrivals | None, stopped: Mapping[tuple[int, int], PreemptedKernels],
+                 rank_by_capture: Mapping[int, int]) -> list[ranks.RankTime]:
     """Return the time of each device in its capture's window, in the order of the trace's devices."""
     window_by_capture = {window.capture: window for window in captures}
     ids, arrived = _arrived(session, arrivals)
     conditions = trace_finding.conditions_of(session)
     limits = device_work.limits_of(session)
-    passes = [RankPass(window_by_capture[device.capture], device.device_id, settings, conditions, ids, arrived, limits)
+    passes = [RankPass(window_by_capture[device.capture], device.device_id, settings, conditions, ids, arrived, limits,
+                       stopped.get((number_of(device.capture), device.device_id), NONE_PREEMPTED))
               for device in trace.devices]
     for piece in queries.slices(session, READ):
         kernels, copies, calls = (piece.tables[name] for name in READ)
@@ -114,9 +161,14 @@ def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captu
 def _arrived(session: Session, arrivals: Arrivals | None) -> tuple[Ints, tuple[Ints, Ints]]:
     """Return the kernels of all collectives, sorted; and those that waited, with when the last participant arrived on
     their own device's clock, which is not that of the arrivals."""
-    batches = [integers(batch["kernel_id"]) for batch in queries.batches(session, COLLECTIVES, ("kernel_id",))]
-    ids = np.sort(np.concatenate(batches)) if batches else np.zeros(0, np.int64)
+    ids = _collective_ids(session)
     if arrivals is None:
         return ids, (np.zeros(0, np.int64), np.zeros(0, np.int64))
     order = np.argsort(arrivals.kernel_id)
     return ids, (arrivals.kernel_id[order], (arrivals.own_start + arrivals.wait)[order])
+
+
+def _collective_ids(session: Session) -> Ints:
+    """Return the kernels of all collectives, sorted."""
+    batches = [integers(batch["kernel_id"]) for batch in queries.batches(session, COLLECTIVES, ("kernel_id",))]
+    return np.sort(np.concatenate(batches)) if batches else np.zeros(0, np.int64)

@@ -401,7 +401,7 @@ class Recommended(Part):
 
     action: str
     title: str
-    attributed_pct: Real | None = None
+    share_pct: Real | None = None
     feasible_ratio: Real | None = None
     why_feasible: str | None = None
     gain_pct: Real | None

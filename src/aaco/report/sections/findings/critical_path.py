@@ -15,7 +15,8 @@ from aaco.report.rows import Row
 TITLE = "Critical path"
 MOST_PATHS = 4
 MOST_KERNELS = 5
-WORDS = {"compute": "compute", "communication": "communication", "copy": "copies", "launch": "launching",
+# Of a path, not of idle time: the budget's words (sections/budget.py) mean other quantities.
+WORDS = {"compute": "kernels", "communication": "communication", "copy": "copies", "launch": "from launch to start",
          "host": "the host", "sync": "return from waits", "kernel_wait": "kernel to kernel", "unknown": "not known"}
 
 
@@ -40,7 +41,7 @@ def _course(course: PathSummary, several: bool) -> Iterator[Row]:
     window = course.window_ns or 1
     shares = ", ".join(f"{WORDS[name]} {format.percent(ns / window)}" for name, ns in parts.items())
     captures = ", ".join(str(capture) for capture in course.captures if capture is not None)
-    yield Row(f"Captures {captures}" if several else "Wall time", f"{format.duration(course.window_ns)}: {shares}")
+    yield Row(f"Captures {captures}" if several else "On the path", f"{format.duration(course.window_ns)}: {shares}")
     if parts:
         yield Row("", f"{' + '.join(f'{ns:,}' for ns in parts.values())} = {format.exact_ns(course.window_ns)}")
     yield Row("Kernels alone", f"{format.duration(course.critical_path_ns)}: the longest chain of kernels; "

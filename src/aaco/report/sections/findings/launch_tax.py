@@ -45,14 +45,8 @@ def _gaps(found: LaunchTax) -> Iterator[Row]:
     known = sorted(((name, part) for name, part in found.gaps.items() if part.ns), key=lambda gap: -gap[1].ns)
     parts = [f"{CAUSES[name][0].lower()} {format.duration(part.ns)} ({part.count:,})" for name, part in known]
     if parts:
-        yield Row("Gaps", f"{format.duration(found.idle_ns)}: {', '.join(parts)}; the host was launching in "
-                          f"{_launching(found)}", "launch_tax_pct")
-
-
-def _launching(found: LaunchTax) -> str:
-    if found.launching_ns is None:
-        return f"an unknown part of it: {found.why_no_launching}"
-    return f"{format.duration(found.launching_ns)} of it"
+        why = f"; {found.why_no_causes}" if found.why_no_causes else ""
+        yield Row("Gaps", f"{format.duration(found.idle_ns)}: {', '.join(parts)}{why}")
 
 
 def _range(bucket: Bucket) -> str:

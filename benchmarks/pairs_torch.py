@@ -1,0 +1,1942 @@
+"""Record PyTorch programs before and after one change each: what every change gains, and a trace of each side.
+
+`python3 benchmarks/pairs_torch.py --out FOLDER` needs PyTorch and a CUDA or ROCm device, nothing else. A *before* is a
+small program with random weights; its *alternatives* are single changes that someone might try, and at least one of
+them is expected to gain nothing. A new before is one function under `@before`.
+
+Times come from a process that never used the profiler, because a profiler stays attached and slows launches down. That
+process holds the before and all its alternatives and times them in turns: A B C D, A B C D, A B C D. A second process
+records the traces. `--device cpu` tries the code at tiny sizes; its times are of no use.
+
+    --list            print the befores and their alternatives
+    --only NAME       record the befores whose name contains NAME (or one of NAME,NAME)
+    --part 1/2        record the first of two halves; `--part 2/2` records the other
+    --seconds 560     start no before that would end later, and say which were left out
+    --no-traces       record times only (also --times-only)
+
+FOLDER receives NAME/SIDE.trace.json.gz and pairs.json. A second call with the same FOLDER replaces the befores that it
+records and keeps the others. pairs.json holds:
+
+    environment       device, software, date
+    settings          repetitions, seconds per side and repetition, limits
+    left_out          names of befores that no time was left for
+    befores           one document per before:
+      name, workload, description, training, environment (calls into one FOLDER may come from different machines)
+      order           names of the sides in the order of their turns
+      seconds         how long the two processes took
+      first_try       what failed when graphs or compiled sides left the before without times; it was then timed again
+                      without those sides
+      failed          why there are no times (absent otherwise); `traces_failed`: the same of the traces
+      before          a side
+      alternatives    sides with a change, in the order of the source
+
+A side holds:
+
+    name, mechanisms, pure (one mechanism only), expected ("gain" or "no gain": what we expected before measuring)
+    truth             facts of the program: precision, batch, what differs from the before
+    flags             tf32 (null: PyTorch's default, TF32 in convolutions only), cudnn_benchmark
+    samples_per_step  multiples of the samples that a step of the before handles
+    failed            error text, or why this device cannot run it; then there are no times
+    cudagraph_skips   graphs that the compiler left out; of sides that both compile and use a graph
+    build_s           seconds to build it and to run its first steps: compilation, capture
+    step_ms           median over repetitions of the median interval between device events at the ends of steps
+    wall_ms           median over repetitions of the host's clock over a block of steps, per step
+    synced_ms         median over repetitions of the time of a step that is waited for
+    steps_timed       steps in a block
+    repetitions       event_ms, event_p10_ms, event_p90_ms, wall_ms, host_issue_ms, synced_ms, sm_mhz, power_w, temp_c
+    output_max_rel_error  largest difference from the output of the before (third step) over the before's largest value;
+                      null where the change alters the output by intention; `output_note` says why
+    speedup, speedup_wall, speedup_synced, speedup_by_repetition, gain_pct   per sample, of alternatives only
+    measured          "gain" above 1.02 with every repetition above 1, "loss" below 0.98 likewise, else "no gain"
+    trace             file, steps, bytes, or `failed`
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gzip
+import json
+import math
+import multiprocessing
+import os
+import platform
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset
+
+Step = Callable[[], torch.Tensor]
+Wrap = Callable[[Step], Step]
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+FP32, BF16 = torch.float32, torch.bfloat16
+LOOP, FOREACH, FUSED = {"foreach": False}, {"foreach": True}, {"fused": True}
+
+REPETITIONS = 3
+WARM_UP_STEPS = 5
+CHECKED_STEPS = 3  # the output of the last of them is compared
+LEAST_STEPS, MOST_STEPS = 20, 400
+SLOW_STEP_S = 0.1  # a step that takes longer may be repeated less than LEAST_STEPS times
+TRACED_STEPS, TRACE_BYTES = 3, 250_000
+NOTABLE = 0.02
+SEED = 1
+FORK = multiprocessing.get_context("fork")  # children inherit PyTorch, imported once; the parent never uses the device
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to run: a CPU gets tiny sizes."""
+
+    device: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether sizes are real and device features exist."""
+        return self.device != "cpu"
+
+    def pick(self, full: int, tiny: int) -> int:
+        """Return the size for this device."""
+        return full if self.is_gpu else tiny
+
+    def randn(self, *shape: int, dtype: torch.dtype = FP32) -> torch.Tensor:
+        """Return normal random numbers on the device."""
+        return torch.randn(*shape, device=self.device).to(dtype)
+
+    def integers(self, end: int, *shape: int) -> torch.Tensor:
+        """Return random integers below end on the device."""
+        return torch.randint(0, end, shape, device=self.device)
+
+    def build(self, module: Callable[..., nn.Module], *arguments: Any, dtype: torch.dtype = FP32,
+              **options: Any) -> Any:
+        """Return a module with weights on the device; the same seed gives the same weights in every precision."""
+        with torch.device(self.device):
+            return module(*arguments, **options).to(dtype)
+
+    def autocast(self, enabled: bool) -> torch.autocast:
+        """Return a context in which products and convolutions use bf16."""
+        return torch.autocast(device_type=self.device, dtype=BF16, enabled=enabled)
+
+    def compiled(self, function: Any) -> Any:
+        """Compile with the default mode; without a GPU only the tracing is tried."""
+        if self.is_gpu:
+            return torch.compile(function, dynamic=False)
+        return torch.compile(function, dynamic=False, backend="aot_eager")
+
+    def compiled_graph(self, function: Any) -> Any:
+        """Compile, with device graphs."""
+        return torch.compile(function, dynamic=False, mode="reduce-overhead")
+
+    def wait(self) -> None:
+        """Wait until the device is done."""
+        if self.is_gpu:
+            torch.cuda.synchronize()
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to run a program: make builds weights and inputs and returns the step.
+
+    samples: multiples of the samples that a step of the before handles. useless: we expect no gain. same_output False:
+    the change alters the output by intention, for the reason in note. tf32 None: PyTorch's default.
+    """
+
+    name: str
+    make: Callable[[], Step]
+    mechanisms: tuple[str, ...] = ()
+    truth: Mapping[str, Any] = field(default_factory=dict)
+    useless: bool = False
+    gpu_only: bool = False
+    same_output: bool = True
+    note: str = ""
+    samples: int = 1
+    tf32: bool | None = None
+    cudnn_benchmark: bool = False
+
+
+@dataclass(frozen=True)
+class Study:
+    """A before and its alternatives: list_sides returns the before first."""
+
+    name: str
+    workload: str
+    description: str
+    training: bool
+    list_sides: Callable[[Place], list[Side]]
+
+
+STUDIES: dict[str, Study] = {}
+
+
+def before(workload: str, training: bool = False) -> Callable[[Callable[[Place], list[Side]]], Any]:
+    """Register a function that returns the sides of a study; its docstring describes the before."""
+
+    def register(function: Callable[[Place], list[Side]]) -> Callable[[Place], list[Side]]:
+        description = " ".join((function.__doc__ or "").split())
+        STUDIES[function.__name__] = Study(function.__name__, workload, description, training, function)
+        return function
+
+    return register
+
+
+def as_is(step: Step) -> Step:
+    """Leave a step as it is."""
+    return step
+
+
+def graphed(step: Step) -> Step:
+    """Capture a step as a device graph; the returned step replays it and returns the same tensor each time."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph, used = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph):
+            output = step()
+    except Exception:
+        torch.cuda.set_stream(used)  # a capture that fails leaves its own stream current
+        raise
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return output
+
+    return replay
+
+
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss_of: Callable[[], torch.Tensor],
+            graph: bool = False) -> Step:
+    """Return a step that trains once and gives the loss; with graph it replays, from the same initial weights."""
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    if not graph:
+        return step
+    initial = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+    replay = graphed(step)
+    with torch.no_grad():
+        for name, weight in model.state_dict().items():
+            weight.copy_(initial[name])
+        for state in optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    value.zero_()
+    return replay
+
+
+def adam(model: nn.Module, how: Mapping[str, Any], graph: bool = False) -> torch.optim.Optimizer:
+    """Return AdamW in one of its implementations; a graph needs its step counts on the device."""
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=graph, **how)
+
+
+def full_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Fused attention over every position."""
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Fused attention over earlier positions."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Block(nn.Module):
+    """A transformer block, norms first."""
+
+    def __init__(self, width: int, heads: int, attention: Attention = full_attention) -> None:
+        super().__init__()
+        self.heads, self.attention = heads, attention
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        batch, length, width = x.shape
+        heads = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + self.out(self.attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Stack(nn.Sequential):
+    """Transformer blocks one after another."""
+
+    def __init__(self, layers: int, width: int, heads: int, attention: Attention = full_attention) -> None:
+        super().__init__(*(Block(width, heads, attention) for _ in range(layers)))
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.around = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.around(x))
+
+
+class ResNet(nn.Module):
+    """A residual network of four stages for small pictures."""
+
+    def __init__(self, width: int, classes: int = 100) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        widths = [width, width, 2 * width, 4 * width, 8 * width]
+        self.stages = nn.Sequential(*(
+            nn.Sequential(ResidualBlock(inputs, outputs, 1 if stage == 0 else 2), ResidualBlock(outputs, outputs, 1))
+            for stage, (inputs, outputs) in enumerate(pairwise(widths))))
+        self.head = nn.Linear(8 * width, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits of a batch of pictures."""
+        return self.head(self.stages(self.stem(x)).mean((2, 3)))
+
+
+@before("cnn_inference")
+def resnet_few_pictures(at: Place) -> list[Side]:
+    """A residual network classifies four small pictures, fp32 with TF32 convolutions: bound by launches."""
+    def make(batch: int = 4, dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(ResNet, at.pick(32, 4), dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, 64, 64, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 4, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("batch_16", partial(make, batch=16), ("larger_batch",), {"batch": 16}, samples=4, same_output=False,
+             note="other batch"),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+    ]
+
+
+@before("cnn_training", training=True)
+def resnet_training(at: Place) -> list[Side]:
+    """A residual network trains on a large batch, fp32 with TF32 convolutions, SGD with momentum: device-bound."""
+    full = at.pick(128, 4)
+
+    def make(batch: int = full, autocast: bool = False, layout: torch.memory_format = torch.contiguous_format,
+             fused: bool = False) -> Step:
+        model = at.build(ResNet, at.pick(64, 4)).to(memory_format=layout)
+        pictures = at.randn(batch, 3, at.pick(64, 16), at.pick(64, 16)).to(memory_format=layout)
+        labels = at.integers(100, batch)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **(FUSED if fused else FOREACH))
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.cross_entropy(model(pictures), labels)
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_sgd", partial(make, fused=True), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+    ]
+
+
+@before("encoder_inference")
+def encoder_fp32(at: Place) -> list[Side]:
+    """A BERT-like encoder on 16 x 128 tokens, fp32 with TF32 off: bound by fp32 products."""
+    full, width = at.pick(16, 2), at.pick(768, 32)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(Stack, at.pick(6, 2), width, at.pick(12, 2), dtype=dtype).eval()
+        tokens = at.randn(batch, at.pick(128, 8), width, dtype=dtype)
+        return wrap(lambda: model(tokens))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}, useless=True,
+             tf32=False),
+    ]
+
+
+class SplitBlock(nn.Module):
+    """An encoder block with separate projections of queries, keys and values, or one merged projection."""
+
+    def __init__(self, width: int, heads: int, merged: bool) -> None:
+        super().__init__()
+        self.heads, self.merged = heads, merged
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        weights, biases = self.qkv.weight.detach().chunk(3), self.qkv.bias.detach().chunk(3)
+        self.weights = nn.ParameterList([nn.Parameter(weight.clone()) for weight in weights])
+        self.biases = nn.ParameterList([nn.Parameter(bias.clone()) for bias in biases])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        batch, length, width = x.shape
+        normed = self.norm1(x)
+        if self.merged:
+            projections: Sequence[torch.Tensor] = self.qkv(normed).chunk(3, -1)
+        else:
+            projections = [F.linear(normed, self.weights[part], self.biases[part]) for part in range(3)]
+        q, k, v = (part.reshape(batch, length, self.heads, -1).transpose(1, 2) for part in projections)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("encoder_inference")
+def encoder_one_request(at: Place) -> list[Side]:
+    """A BERT-like encoder of 12 layers answers one request of 64 tokens, bf16: bound by launches."""
+    width = at.pick(768, 32)
+
+    def make(batch: int = 1, merged: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(SplitBlock, width, at.pick(12, 2), merged, dtype=BF16) for _ in range(at.pick(12, 2))]
+        model = nn.Sequential(*blocks).eval()
+        tokens = at.randn(batch, at.pick(64, 8), width, dtype=BF16)
+        return wrap(lambda: model(tokens))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "projections": "three"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("merged_projections", partial(make, merged=True), ("loop_to_batched_op",), {"projections": "one"}),
+        Side("batch_8", partial(make, batch=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+        Side("compiled_graph", partial(make, wrap=at.compiled_graph), ("compile", "graph"),
+             {"compile": "reduce-overhead", "graph": True}, gpu_only=True),
+    ]
+
+
+class VisionTransformer(nn.Module):
+    """Patches, transformer blocks, a mean and a head."""
+
+    def __init__(self, patch: int, layers: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.patches, self.blocks = nn.Conv2d(3, width, patch, patch), Stack(layers, width, heads)
+        self.head = nn.Linear(width, 100)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits of a batch of pictures."""
+        return self.head(self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+@before("vit_training", training=True)
+def vit_training(at: Place) -> list[Side]:
+    """A small vision transformer trains on 32 pictures, bf16 autocast, AdamW as a loop over parameters."""
+    full = at.pick(32, 2)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, layout: torch.memory_format = torch.contiguous_format,
+             graph: bool = False) -> Step:
+        model = at.build(VisionTransformer, 16, at.pick(12, 2), at.pick(384, 32), at.pick(6, 2))
+        model = model.to(memory_format=layout)
+        pictures = at.randn(batch, 3, at.pick(128, 32), at.pick(128, 32)).to(memory_format=layout)
+        labels = at.integers(100, batch)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                return F.cross_entropy(model(pictures), labels)
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "optimizer": "AdamW, a loop"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("foreach_adamw", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "AdamW, foreach"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+    ]
+
+
+class FixedCache:
+    """Keys and values of earlier tokens in slots reserved once; a step writes the slot at position."""
+
+    def __init__(self, at: Place, layers: int, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+        self.keys = [at.randn(*shape, dtype=dtype) for _ in range(layers)]
+        self.values = [at.randn(*shape, dtype=dtype) for _ in range(layers)]
+        self.position, self.trimmed = 0, True
+
+    def append(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the new token and return what it attends to."""
+        keys, values = self.keys[layer], self.values[layer]
+        keys[:, :, self.position:self.position + 1] = key
+        values[:, :, self.position:self.position + 1] = value
+        end = self.position + 1 if self.trimmed else keys.shape[2]
+        return keys[:, :, :end], values[:, :, :end]
+
+
+class GrowingCache:
+    """Keys and values of earlier tokens, copied whole for each new token."""
+
+    def __init__(self, at: Place, layers: int, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+        self.keys = [at.randn(*shape, dtype=dtype) for _ in range(layers)]
+        self.values = [at.randn(*shape, dtype=dtype) for _ in range(layers)]
+
+    def append(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the new token and return what it attends to."""
+        self.keys[layer] = torch.cat([self.keys[layer], key], 2)
+        self.values[layer] = torch.cat([self.values[layer], value], 2)
+        return self.keys[layer], self.values[layer]
+
+
+class Decoder(nn.Module):
+    """A language model that handles one new token per sequence."""
+
+    def __init__(self, layers: int, width: int, heads: int, words: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
+        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+
+    def forward(self, tokens: torch.Tensor, cache: Any, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the logits of the next token, from tokens of shape (batch, 1)."""
+        x = self.embedding(tokens)
+        batch, _, width = x.shape
+        block: Any
+        for layer, block in enumerate(self.blocks):
+            heads = block.qkv(block.norm1(x)).view(batch, 1, 3, block.heads, width // block.heads)
+            q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+            keys, values = cache.append(layer, k, v)
+            attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+            x = x + block.out(attended.transpose(1, 2).reshape(batch, 1, width))
+            x = x + block.down(F.gelu(block.up(block.norm2(x))))
+        return self.head(x[:, -1])
+
+
+@before("gpt_decode")
+def decode_fixed_cache(at: Place) -> list[Side]:
+    """A language model decodes one token, bf16, with a cache of 1024 slots of which 256 are full: bound by launches."""
+    layers, width, heads, slots = at.pick(12, 2), at.pick(1024, 32), at.pick(16, 2), at.pick(1024, 16)
+
+    def make(batch: int = 1, trimmed: bool = False, wrap: Wrap = as_is) -> Step:
+        model = at.build(Decoder, layers, width, heads, at.pick(32000, 64), dtype=BF16).eval()
+        cache = FixedCache(at, layers, (batch, heads, slots, width // heads), BF16)
+        cache.position, cache.trimmed = slots // 4, trimmed
+        if wrap == at.compiled_graph:  # a compiled graph may write only to tensors whose address stays
+            for tensor in cache.keys + cache.values:
+                torch._dynamo.mark_static_address(tensor)
+        mask = (torch.arange(slots, device=at.device) <= cache.position).view(1, 1, 1, slots)
+        tokens = at.integers(64, batch, 1)
+        return wrap(lambda: model(tokens, cache, None if trimmed else mask))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "slots": slots}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_16", partial(make, batch=16), ("larger_batch",), {"batch": 16}, samples=16, same_output=False,
+             note="other batch"),
+        Side("full_slots_only", partial(make, trimmed=True), ("less_work",), {"attends_to": "full slots"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+        Side("compiled_graph", partial(make, wrap=at.compiled_graph), ("compile", "graph"),
+             {"compile": "reduce-overhead", "graph": True}, gpu_only=True),
+    ]
+
+
+@before("gpt_generation")
+def greedy_generation(at: Place) -> list[Side]:
+    """A language model writes 16 tokens greedily, bf16; the host reads each token, the cache grows by copies."""
+    layers, width, heads, new = at.pick(6, 2), at.pick(512, 32), at.pick(8, 2), at.pick(16, 4)
+    past = at.pick(512, 8)
+
+    def make(batch: int = 1, read_each: bool = True, fixed: bool = False, pinned: bool = False) -> Step:
+        model = at.build(Decoder, layers, width, heads, at.pick(16000, 64), dtype=BF16).eval()
+        prompt = torch.ones(batch, 1, dtype=torch.long)
+        prompt = prompt.pin_memory() if pinned else prompt
+        shape = (batch, heads, past, width // heads)
+        past_cache = GrowingCache(at, layers, shape, BF16)
+        slots = FixedCache(at, layers, (batch, heads, past + new, width // heads), BF16)
+        for layer in range(layers):
+            slots.keys[layer][:, :, :past] = past_cache.keys[layer]
+            slots.values[layer][:, :, :past] = past_cache.values[layer]
+        keys, values = list(past_cache.keys), list(past_cache.values)
+
+        def step() -> torch.Tensor:
+            past_cache.keys, past_cache.values = list(keys), list(values)
+            tokens = prompt.to(at.device, non_blocking=pinned)
+            written: list[torch.Tensor] = []
+            for position in range(past, past + new):
+                slots.position = position
+                tokens = model(tokens, slots if fixed else past_cache).argmax(-1, keepdim=True)
+                written.append(tokens)
+                if read_each and tokens[0].item() < 0:  # no token ends the text: every side writes as many
+                    break
+            text = torch.cat(written, 1)
+            if not read_each:
+                text.tolist()
+            return text.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "reads": "each token", "cache": "grows"}),
+        Side("read_once", partial(make, read_each=False), ("remove_syncs",), {"reads": "once"}),
+        Side("fixed_cache", partial(make, fixed=True), ("less_work",), {"cache": "fixed"}),
+        Side("batch_8", partial(make, batch=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("pinned_prompt", partial(make, pinned=True), ("pinned_copies",), {"prompt": "pinned"}, useless=True,
+             gpu_only=True),
+    ]
+
+
+@before("gpt_prefill")
+def padded_prompts(at: Place) -> list[Side]:
+    """A language model reads 8 prompts padded to 1024 tokens, bf16, with an additive mask handed to the attention."""
+    length, width, layers = at.pick(1024, 16), at.pick(1024, 32), at.pick(8, 2)
+    lengths = [length] * 2 + [length // 4] * 6
+
+    def make(causal: bool = False, grouped: bool = False, wrap: Wrap = as_is) -> Step:
+        mask = torch.full((length, length), float("-inf"), device=at.device).triu(1).to(BF16)
+
+        def masked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            size = q.shape[2]
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:size, :size])
+        model = at.build(Stack, layers, width, at.pick(16, 2), causal_attention if causal else masked, dtype=BF16)
+        model = model.eval()
+        prompts = at.randn(8, length, width, dtype=BF16)
+        last = torch.tensor(lengths, device=at.device) - 1
+        rows = torch.arange(8, device=at.device)
+
+        def step() -> torch.Tensor:
+            if not grouped:
+                return model(prompts)[rows, last]
+            return torch.cat([model(prompts[:2])[:, -1], model(prompts[2:, :length // 4])[:, -1]])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 8, "attention": "fused, additive mask"}),
+        Side("causal_flag", partial(make, causal=True), ("attention_fusion",), {"attention": "fused, causal flag"}),
+        Side("grouped_by_length", partial(make, grouped=True), ("less_work",), {"padding": "within two groups"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class CharacterModel(nn.Module):
+    """An LSTM that predicts the next character."""
+
+    def __init__(self, characters: int, width: int, hidden: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(characters, width)
+        self.recurrent = nn.LSTM(width, hidden, 2, batch_first=True)
+        self.head = nn.Linear(hidden, characters)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits at each position."""
+        return self.head(self.recurrent(self.embedding(tokens))[0])
+
+
+@before("lstm_training", training=True)
+def lstm_training(at: Place) -> list[Side]:
+    """A two-layer LSTM trains on 64 texts of 128 characters, fp32 with TF32 recurrences, AdamW (foreach)."""
+    full, characters = at.pick(64, 2), at.pick(2000, 32)
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(CharacterModel, characters, at.pick(256, 16), at.pick(512, 16))
+        texts = at.integers(characters, batch, at.pick(128, 8) + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                logits = model(texts[:, :-1])
+                return F.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
+        return trained(model, adam(model, how, False), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32, tf32 recurrences", "batch": full}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+    ]
+
+
+class BeamDecoder(nn.Module):
+    """A GRU that writes words from a hidden state."""
+
+    def __init__(self, words: int, hidden: int) -> None:
+        super().__init__()
+        self.embedding, self.cell = nn.Embedding(words, hidden), nn.GRUCell(hidden, hidden)
+        self.head = nn.Linear(hidden, words)
+
+
+@before("beam_search")
+def beam_search(at: Place) -> list[Side]:
+    """Beam search of 24 words with a GRU, 8 texts x 4 beams, fp32; the host asks after each word whether all ended."""
+    words, hidden, beams, length = at.pick(8000, 50), at.pick(512, 16), 4, at.pick(24, 6)
+
+    def make(batch: int = 8, read_every: int = 1, dtype: torch.dtype = FP32) -> Step:
+        model = at.build(BeamDecoder, words, hidden, dtype=dtype).eval()
+        initial = at.randn(batch * beams, hidden, dtype=dtype)
+        first = at.integers(words, batch * beams)
+
+        def step() -> torch.Tensor:
+            state, tokens, scores = initial, first, torch.zeros(batch, beams, device=at.device, dtype=dtype)
+            for word in range(length):
+                state = model.cell(model.embedding(tokens), state)
+                logits = F.log_softmax(model.head(state), -1).view(batch, beams, words)
+                scores, best = (scores[:, :, None] + logits).flatten(1).topk(beams, 1)
+                parents = torch.div(best, words, rounding_mode="floor")
+                tokens = (best % words).flatten()
+                state = state.view(batch, beams, hidden).gather(1, parents[:, :, None].expand(-1, -1, hidden))
+                state = state.reshape(batch * beams, hidden)
+                if word % read_every == read_every - 1 and (tokens < 0).all().item():  # never: every side writes all
+                    break
+            return scores.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 8, "reads": "each word"}),
+        Side("read_every_8", partial(make, read_every=8), ("remove_syncs",), {"reads": "every 8 words"}),
+        Side("read_once", partial(make, read_every=length), ("remove_syncs",), {"reads": "at the end"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("larger_batch", partial(make, batch=32), ("larger_batch",), {"batch": 32}, samples=4, same_output=False,
+             note="other batch"),
+    ]
+
+
+class Recommender(nn.Module):
+    """Embedding tables, one call each or stacked into one, and a small network over them."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, tables: int, rows: int, width: int, stacked: bool, sparse: bool) -> None:
+        super().__init__()
+        self.tables, self.stacked = tables, stacked
+        whole = torch.randn(tables * rows, width) * 0.05
+        parts = [whole] if stacked else list(whole.chunk(tables))
+        self.embeddings = nn.ModuleList([nn.Embedding.from_pretrained(part.clone(), False, sparse=sparse)
+                                         for part in parts])
+        self.register_buffer("offsets", torch.arange(tables) * rows)
+        self.network = nn.Sequential(nn.Linear(tables * width, 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU(),
+                                     nn.Linear(64, 1))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return one logit per sample from rows of shape (batch, tables)."""
+        if self.stacked:
+            found = self.embeddings[0](rows + self.offsets).flatten(1)
+        else:
+            found = torch.cat([table(rows[:, number]) for number, table in enumerate(self.embeddings)], 1)
+        return self.network(found).squeeze(1)
+
+
+@before("dlrm_training", training=True)
+def recommender_training(at: Place) -> list[Side]:
+    """A recommender trains 16 tables of 200 000 rows, fp32, SGD; the gradient of each table is dense."""
+    batch, rows = at.pick(4096, 16), at.pick(200_000, 50)
+
+    def make(stacked: bool = False, sparse: bool = False, autocast: bool = False, fused: bool = False) -> Step:
+        model = at.build(Recommender, 16, rows, at.pick(64, 4), stacked, sparse)
+        looked_up, clicks = at.integers(rows, batch, 16), at.integers(2, batch).float()
+        how = {} if sparse else FUSED if fused else FOREACH
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                logits = model(looked_up)
+            return F.binary_cross_entropy_with_logits(logits.float(), clicks)
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "tables": "16 calls", "gradients": "dense"}),
+        Side("sparse_gradients", partial(make, sparse=True), ("less_work",), {"gradients": "sparse"}),
+        Side("stacked_tables", partial(make, stacked=True), ("loop_to_batched_op",), {"tables": "one call"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("fused_sgd", partial(make, fused=True), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("graph_network")
+def graph_messages(at: Place) -> list[Side]:
+    """A graph network gathers along 2 million random edges, transforms each message and adds it up, fp32."""
+    nodes, edges, width = at.pick(200_000, 50), at.pick(2_000_000, 200), at.pick(64, 8)
+
+    def make(order: str = "random", on_nodes: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        layers = [at.build(nn.Linear, width, width, dtype=dtype) for _ in range(2)]
+        features = at.randn(nodes, width, dtype=dtype)
+        sources, targets = at.integers(nodes, edges), at.integers(nodes, edges)
+        if order != "random":
+            by = (targets if order == "by target" else sources).argsort()
+            sources, targets = sources[by], targets[by]
+
+        def step() -> torch.Tensor:
+            x = features
+            for layer in layers:
+                messages = F.relu(layer(x))[sources] if on_nodes else F.relu(layer(x[sources]))
+                x = torch.zeros_like(x).index_add_(0, targets, messages) * 0.1
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "edges": edges, "order": "random"}),
+        Side("sorted_by_target", partial(make, order="by target"), ("sorted_reads",), {"order": "by target"}),
+        Side("sorted_by_source", partial(make, order="by source"), ("sorted_reads",), {"order": "by source"}),
+        Side("transform_nodes", partial(make, on_nodes=True), ("less_work",), {"transform": "per node"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class VolumeUNet(nn.Module):
+    """A three-dimensional U-Net of three levels."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.down1, self.down2 = self.convolve(1, width), self.convolve(width, 2 * width)
+        self.middle = self.convolve(2 * width, 4 * width)
+        self.rise2 = nn.ConvTranspose3d(4 * width, 2 * width, 2, 2)
+        self.up2 = self.convolve(4 * width, 2 * width)
+        self.rise1 = nn.ConvTranspose3d(2 * width, width, 2, 2)
+        self.up1 = self.convolve(2 * width, width)
+        self.head = nn.Conv3d(width, 4, 1)
+
+    @staticmethod
+    def convolve(inputs: int, outputs: int) -> nn.Sequential:
+        """Return two convolutions with norms."""
+        return nn.Sequential(nn.Conv3d(inputs, outputs, 3, padding=1), nn.BatchNorm3d(outputs), nn.ReLU(),
+                             nn.Conv3d(outputs, outputs, 3, padding=1), nn.BatchNorm3d(outputs), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return four logits per voxel."""
+        top = self.down1(x)
+        half = self.down2(F.max_pool3d(top, 2))
+        bottom = self.middle(F.max_pool3d(half, 2))
+        half = self.up2(torch.cat([self.rise2(bottom), half], 1))
+        return self.head(self.up1(torch.cat([self.rise1(half), top], 1)))
+
+
+@before("volume_unet_inference")
+def volume_unet(at: Place) -> list[Side]:
+    """A three-dimensional U-Net segments one volume of 96 voxels a side, fp32 with TF32 convolutions: device-bound."""
+    def make(dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(VolumeUNet, at.pick(32, 2), dtype=dtype).eval().to(memory_format=layout)
+        side = at.pick(96, 8)
+        volume = at.randn(1, 1, side, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(volume))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "ncdhw"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last_3d), ("channels_last",),
+             {"layout": "ndhwc"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+    ]
+
+
+@before("mlp_training", training=True)
+def deep_mlp_training(at: Place) -> list[Side]:
+    """A network of 40 small layers trains on 256 rows, fp32, AdamW as a loop over parameters: bound by launches."""
+    full, width = at.pick(256, 8), at.pick(256, 16)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, autocast: bool = False, graph: bool = False,
+             compiled: bool = False) -> Step:
+        layers = [nn.Sequential(nn.Linear(width, width, device=at.device), nn.Tanh()) for _ in range(at.pick(40, 4))]
+        model = nn.Sequential(*layers)
+        forward = at.compiled(model) if compiled else model
+        rows, targets = at.randn(batch, width), at.randn(batch, width)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.mse_loss(forward(rows).float(), targets)
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "optimizer": "AdamW, a loop"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("larger_batch", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch"),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "default"}),
+    ]
+
+
+class Experts(nn.Module):
+    """Feed-forward experts with their weights in two tensors."""
+
+    def __init__(self, experts: int, width: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.up = nn.Parameter(torch.randn(experts, width, 2 * width) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, 2 * width, width) / math.sqrt(2 * width))
+
+    def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weights and experts of each token, two each."""
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        return weights, chosen
+
+    def run(self, x: torch.Tensor, expert: int) -> torch.Tensor:
+        """Return what one expert makes of rows."""
+        return F.silu(x @ self.up[expert]) @ self.down[expert]
+
+
+@before("moe_inference")
+def expert_masks(at: Place) -> list[Side]:
+    """A mixture of 16 experts, two per token, 4096 tokens, bf16; each expert finds its tokens by a mask: 16 waits."""
+    experts, width, tokens = at.pick(16, 4), at.pick(1024, 16), at.pick(4096, 32)
+
+    def by_masks(model: Experts, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = model.route(x)
+        total = torch.zeros_like(x)
+        for expert in range(experts):
+            rows, ranks = torch.where(chosen == expert)
+            total.index_add_(0, rows, model.run(x[rows], expert) * weights[rows, ranks, None])
+        return total
+
+    def by_sorting(model: Experts, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = model.route(x)
+        flat = chosen.flatten()
+        order = flat.argsort()
+        rows = torch.div(order, 2, rounding_mode="floor")
+        counts = torch.bincount(flat, minlength=experts).tolist()
+        parts = [model.run(part, expert) for expert, part in enumerate(x[rows].split(counts))]
+        return torch.zeros_like(x).index_add_(0, rows, torch.cat(parts) * weights.flatten()[order, None])
+
+    def by_capacity(model: Experts, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = model.route(x)
+        flat = chosen.flatten()
+        order = flat.argsort(stable=True)
+        owner = flat[order]
+        starts = torch.searchsorted(owner, torch.arange(experts, device=x.device))
+        slot = torch.arange(len(flat), device=x.device) - starts[owner]
+        capacity = 2 * len(flat) // experts
+        place = torch.where(slot < capacity, owner * capacity + slot, experts * capacity)  # the last row: no room
+        rows = torch.div(order, 2, rounding_mode="floor")
+        padded = x.new_zeros(experts * capacity + 1, width).index_copy_(0, place, x[rows])
+        inputs = padded[:-1].view(experts, capacity, width)
+        outputs = torch.bmm(F.silu(torch.bmm(inputs, model.up)), model.down).flatten(0, 1)
+        found = torch.cat([outputs, outputs.new_zeros(1, width)])[place]
+        return torch.zeros_like(x).index_add_(0, rows, found * weights.flatten()[order, None])
+
+    def make(how: Callable[[Experts, torch.Tensor], torch.Tensor] = by_masks, wrap: Wrap = as_is) -> Step:
+        model = at.build(Experts, experts, width, dtype=BF16).eval()
+        x = at.randn(tokens, width, dtype=BF16)
+        return wrap(lambda: how(model, x))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "tokens": tokens, "experts": "a mask each"}),
+        Side("sorted_once", partial(make, how=by_sorting), ("remove_syncs",), {"experts": "sorted, sizes read once"}),
+        Side("batched_experts", partial(make, how=by_capacity), ("loop_to_batched_op", "remove_syncs"),
+             {"experts": "one batched product, capacity twice the mean"}),
+        Side("batched_graph", partial(make, how=by_capacity, wrap=graphed),
+             ("graph", "loop_to_batched_op", "remove_syncs"), {"experts": "batched", "graph": True}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class Pictures(Dataset[torch.Tensor]):
+    """Pictures of bytes, cropped and flipped one by one on the host."""
+
+    def __init__(self, count: int, side: int) -> None:
+        self.pictures = torch.randint(0, 256, (count, 3, side + 8, side + 8), dtype=torch.uint8)
+        self.side = side
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        chance = random.Random(index)
+        top, left = chance.randrange(8), chance.randrange(8)
+        picture = self.pictures[index % len(self.pictures), :, top:top + self.side, left:left + self.side].float()
+        picture = picture.flip(2) if chance.random() < 0.5 else picture
+        return (picture / 255 - 0.5) / 0.25
+
+
+class Autoencoder(nn.Sequential):
+    """Three convolutions down, three up."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(nn.Conv2d(3, width, 3, 2, 1), nn.ReLU(), nn.Conv2d(width, 2 * width, 3, 2, 1), nn.ReLU(),
+                         nn.Conv2d(2 * width, 4 * width, 3, 2, 1), nn.ReLU(),
+                         nn.ConvTranspose2d(4 * width, 2 * width, 2, 2), nn.ReLU(),
+                         nn.ConvTranspose2d(2 * width, width, 2, 2), nn.ReLU(), nn.ConvTranspose2d(width, 3, 2, 2))
+
+
+@before("autoencoder_training", training=True)
+def autoencoder_host_input(at: Place) -> list[Side]:
+    """An autoencoder trains on 64 pictures that the host crops and flips one by one: bound by the host's input."""
+    batch, side = at.pick(64, 4), at.pick(64, 16)
+
+    def one_by_one(pictures: Pictures, pinned: bool) -> Iterator[torch.Tensor]:
+        number = 0
+        while True:
+            stacked = torch.stack([pictures[index] for index in range(number, number + batch)])
+            yield (stacked.pin_memory() if pinned else stacked).to(at.device, non_blocking=pinned)
+            number += batch
+
+    pageable = partial(one_by_one, pinned=False)
+
+    def by_workers(pictures: Pictures) -> Iterator[torch.Tensor]:
+        for stacked in DataLoader(pictures, batch, num_workers=at.pick(4, 1)):
+            yield stacked.to(at.device)
+
+    def all_at_once(pictures: Pictures, device: str) -> Iterator[torch.Tensor]:
+        source, number = pictures.pictures.to(device), 0
+        while True:
+            chance = random.Random(number)
+            start, top, left = number % (len(source) - batch + 1), chance.randrange(8), chance.randrange(8)
+            cut = source[start:start + batch, :, top:top + side, left:left + side].float()
+            cut = cut.flip(3) if chance.random() < 0.5 else cut
+            yield ((cut / 255 - 0.5) / 0.25).to(at.device)
+            number += batch
+
+    def make(feed: Callable[[Pictures], Iterator[torch.Tensor]] = pageable, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(Autoencoder, at.pick(32, 4))
+        batches = feed(Pictures(4 * batch, side))
+
+        def loss_of() -> torch.Tensor:
+            pictures = next(batches)
+            return F.mse_loss(model(pictures), pictures)
+        return trained(model, adam(model, how), loss_of)
+
+    one_cut = "one crop for the whole batch"
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "input": "one by one"}),
+        Side("whole_batch_crop", partial(make, feed=partial(all_at_once, device="cpu")), ("host_work",),
+             {"input": one_cut}, same_output=False, note=one_cut),
+        Side("crop_on_device", partial(make, feed=partial(all_at_once, device=at.device)),
+             ("host_work", "inputs_on_device"), {"input": "on the device, " + one_cut}, same_output=False,
+             note=one_cut),
+        Side("pinned_batch", partial(make, feed=partial(one_by_one, pinned=True)), ("pinned_copies",),
+             {"input": "pinned after stacking"}, useless=True, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loader_workers", partial(make, feed=by_workers), ("prefetching",), {"input": "4 loader processes"}),
+    ]
+
+
+@before("audio_convolution_inference")
+def dilated_audio(at: Place) -> list[Side]:
+    """Ten dilated, gated 1-D convolutions over 8 sounds of 32 000 samples, fp32 with TF32: convolutions and passes."""
+    width, length = at.pick(64, 4), at.pick(32_000, 64)
+
+    def make(dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        layers = [at.build(nn.Conv1d, width, 2 * width, 3, padding=2 ** (layer % 5), dilation=2 ** (layer % 5),
+                           dtype=dtype) for layer in range(at.pick(10, 3))]
+        sounds = at.randn(8, width, length, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            x = sounds
+            for layer in layers:
+                content, gate = layer(x).chunk(2, 1)
+                x = x + torch.tanh(content) * torch.sigmoid(gate)
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 8}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+    ]
+
+
+@before("audio_spectra")
+def filter_bank(at: Place) -> list[Side]:
+    """Sixteen filters over 16 sounds of 65 536 samples, each by a Fourier transform of its own, fp32."""
+    filters, sounds, length = at.pick(16, 3), at.pick(16, 2), at.pick(65_536, 128)
+
+    def make(once: bool = False, real: bool = False, batched: bool = False) -> Step:
+        signal, responses = at.randn(sounds, length), at.randn(filters, length) / math.sqrt(length)
+        spectra = torch.fft.rfft(responses) if real else torch.fft.fft(responses)
+
+        def forward() -> torch.Tensor:
+            return torch.fft.rfft(signal) if real else torch.fft.fft(signal)
+
+        def inverse(product: torch.Tensor) -> torch.Tensor:
+            return torch.fft.irfft(product, length) if real else torch.fft.ifft(product).real
+
+        def step() -> torch.Tensor:
+            if batched:
+                return inverse(forward()[:, None] * spectra).square().mean(-1)
+            kept = forward() if once else None
+            energies = [inverse((forward() if kept is None else kept) * spectrum).square().mean(-1)
+                        for spectrum in spectra]
+            return torch.stack(energies, 1)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "filters": "a loop", "transform": "complex, per filter"}),
+        Side("transform_once", partial(make, once=True), ("less_work",), {"transform": "complex, once"}),
+        Side("real_transform", partial(make, real=True), ("less_work",), {"transform": "real, per filter"}),
+        Side("batched_filters", partial(make, batched=True), ("loop_to_batched_op", "less_work"),
+             {"filters": "one operator", "transform": "complex, once"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("physics_grid")
+def shallow_water(at: Place) -> list[Side]:
+    """One time step of shallow water on a grid of 4096 x 4096, fp32, as passes over memory: bound by bandwidth."""
+    side = at.pick(4096, 32)
+
+    def rolled(field_: torch.Tensor, axis: int) -> torch.Tensor:
+        return 0.5 * (torch.roll(field_, -1, axis) - torch.roll(field_, 1, axis))
+
+    def viewed(field_: torch.Tensor, axis: int) -> torch.Tensor:
+        padded = torch.cat([field_.narrow(axis, side - 1, 1), field_, field_.narrow(axis, 0, 1)], axis)
+        return 0.5 * (padded.narrow(axis, 2, side) - padded.narrow(axis, 0, side))
+
+    def make(slope: Callable[[torch.Tensor, int], torch.Tensor] = rolled, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        height, east, north = (at.randn(side, side, dtype=dtype) * 0.01 for _ in range(3))
+
+        def step() -> torch.Tensor:
+            new_east = east - 0.01 * (9.81 * slope(height, 1) + east * slope(east, 1) + north * slope(east, 0))
+            new_north = north - 0.01 * (9.81 * slope(height, 0) + east * slope(north, 1) + north * slope(north, 0))
+            flow = slope((1 + height) * new_east, 1) + slope((1 + height) * new_north, 0)
+            return height - 0.01 * flow
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "neighbours": "rolled copies"}),
+        Side("padded_views", partial(make, slope=viewed), ("less_work",), {"neighbours": "views of one padded copy"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+    ]
+
+
+@before("physics_particles")
+def particle_chain(at: Place) -> list[Side]:
+    """Twenty-four time steps of 8192 particles on springs, fp32, small elementwise operators: bound by launches."""
+    full = at.pick(8192, 16)
+
+    def make(count: int = full, dtype: torch.dtype = FP32, wrap: Wrap = as_is, compiled: bool = False) -> Step:
+        start = at.randn(count, 3, dtype=dtype)
+
+        def advance(places: torch.Tensor, speeds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            stretch = places - start
+            length = (stretch * stretch).sum(1, keepdim=True).add(1e-3).sqrt()
+            force = -0.8 * stretch - 0.1 * stretch / length - 0.05 * speeds
+            speeds = speeds + 0.01 * force
+            return places + 0.01 * speeds, speeds
+        moved = at.compiled(advance) if compiled else advance
+
+        def step() -> torch.Tensor:
+            places, speeds = start * 1.1, torch.zeros_like(start)
+            for _ in range(at.pick(24, 4)):
+                places, speeds = moved(places, speeds)
+            return places
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "particles": full}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("more_particles", partial(make, count=4 * full), ("larger_batch",), {"particles": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "default, one time step"}),
+    ]
+
+
+@before("long_attention")
+def written_attention(at: Place) -> list[Side]:
+    """Causal attention over 4096 tokens written out: bf16 products, a mask made each time, softmax in fp32."""
+    length, heads, size = at.pick(4096, 32), at.pick(16, 2), at.pick(64, 8)
+
+    def make(fused: bool = False, mask_kept: bool = False, softmax_type: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        q, k, v = (at.randn(1, heads, length, size, dtype=BF16) for _ in range(3))
+
+        def future() -> torch.Tensor:
+            return torch.ones(length, length, dtype=torch.bool, device=at.device).triu(1)
+        kept = future() if mask_kept else None
+
+        def step() -> torch.Tensor:
+            if fused:
+                return causal_attention(q, k, v)
+            scores = (q @ k.transpose(-1, -2)).to(softmax_type) / math.sqrt(size)
+            scores = scores.masked_fill(future() if kept is None else kept, float("-inf"))
+            return scores.softmax(-1).to(BF16) @ v
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16, softmax fp32", "attention": "written out"}),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused, causal"}),
+        Side("mask_kept", partial(make, mask_kept=True), ("less_work",), {"mask": "made once"},
+             useless=True),
+        Side("softmax_in_bf16", partial(make, softmax_type=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+    ]
+
+
+@before("matrix_chain")
+def matrix_chain(at: Place) -> list[Side]:
+    """A chain of four square matrices and a thin one, multiplied from the left, fp32 with TF32 off."""
+    size, thin = at.pick(3072, 32), at.pick(64, 4)
+
+    def make(from_right: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        matrices = [at.randn(size, columns, dtype=dtype) / math.sqrt(size) for columns in (size,) * 4 + (thin,)]
+
+        def step() -> torch.Tensor:
+            if from_right:
+                product = matrices[-1]
+                for matrix in reversed(matrices[:-1]):
+                    product = matrix @ product
+                return product
+            product = matrices[0]
+            for matrix in matrices[1:]:
+                product = product @ matrix
+            return product
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "order": "from the left"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("from_right", partial(make, from_right=True), ("less_work",), {"order": "from the right"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("masked_rows")
+def masked_rows(at: Place) -> list[Side]:
+    """A feed-forward network runs on 32 768 rows and a mask drops three quarters of its output, fp32 with TF32 off."""
+    rows, width = at.pick(32_768, 64), at.pick(1024, 16)
+
+    def make(how: str = "mask", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        up = at.build(nn.Linear, width, 2 * width, dtype=dtype)
+        down = at.build(nn.Linear, 2 * width, width, dtype=dtype)
+        x = at.randn(rows, width, dtype=dtype)
+        kept = torch.arange(rows, device=at.device) % 4 == 0
+        numbers = kept.nonzero().squeeze(1)
+
+        def network(part: torch.Tensor) -> torch.Tensor:
+            return down(F.gelu(up(part)))
+
+        def step() -> torch.Tensor:
+            if how == "mask":
+                return x + network(x) * kept[:, None]
+            chosen = numbers if how == "row numbers" else kept.nonzero().squeeze(1)
+            return x.index_add(0, chosen, network(x[chosen]))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "rows": rows, "kept": 0.25}, tf32=False),
+        Side("kept_rows", partial(make, how="row numbers"), ("less_work",), {"rows_computed": rows // 4}, tf32=False),
+        Side("rows_found_each_step", partial(make, how="nonzero"), ("less_work",),
+             {"rows_computed": rows // 4, "waits": 1}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("checkpointed_training", training=True)
+def checkpointed_training(at: Place) -> list[Side]:
+    """A causal transformer of 12 layers trains on 8 x 512 tokens, bf16 autocast, and computes each layer twice."""
+    full, width, layers = at.pick(8, 2), at.pick(768, 32), at.pick(12, 2)
+
+    def make(batch: int = full, every: int = 1, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(Stack, layers, width, at.pick(12, 2), causal_attention)
+        x, target = at.randn(batch, at.pick(512, 8), width), at.randn(batch, at.pick(512, 8), width)
+
+        def loss_of() -> torch.Tensor:
+            y = x
+            with at.autocast(True):
+                for number, block in enumerate(model):
+                    is_checkpointed = every > 0 and number % every == 0
+                    y = checkpoint(block, y, use_reentrant=False) if is_checkpointed else block(y)
+            return F.mse_loss(y.float(), target)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "checkpointing": "every layer"}),
+        Side("checkpointing_off", partial(make, every=0), ("checkpointing_off",), {"checkpointing": False}),
+        Side("every_second_layer", partial(make, every=2), ("checkpointing_off",),
+             {"checkpointing": "every second layer"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("host_pictures_inference")
+def pageable_pictures(at: Place) -> list[Side]:
+    """A small convolution network classifies 64 pictures that each step copies from pageable memory: copy-bound."""
+    batch, side = at.pick(64, 2), at.pick(224, 16)
+
+    def make(inputs: str = "pageable", dtype: torch.dtype = FP32) -> Step:
+        widths = (3, 32, 64, 128)
+        layers = [at.build(nn.Conv2d, a, b, 3, 2, 1, dtype=dtype) for a, b in pairwise(widths)]
+        model = nn.Sequential(*layers).eval()
+        as_bytes = [torch.randint(0, 256, (batch, 3, side, side), dtype=torch.uint8) for _ in range(2)]
+        host = as_bytes if inputs == "bytes" else [pictures.float() / 255 for pictures in as_bytes]
+        if inputs in ("pinned", "prefetched"):
+            host = [pictures.pin_memory() for pictures in host]
+        kept = [pictures.to(at.device) for pictures in host] if inputs == "on device" else []
+        fetch = prefetched(host) if inputs == "prefetched" else None
+        calls = 0
+
+        def step() -> torch.Tensor:
+            nonlocal calls
+            turn, calls = calls % 2, calls + 1
+            if fetch is not None:
+                pictures = fetch()
+            elif kept:
+                pictures = kept[turn]
+            else:
+                pictures = host[turn].to(at.device, non_blocking=inputs == "pinned")
+            if inputs == "bytes":
+                pictures = pictures.float() / 255
+            return model(pictures.to(dtype)).mean((2, 3))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "inputs": "pageable fp32"}),
+        Side("pinned", partial(make, inputs="pinned"), ("pinned_copies",), {"inputs": "pinned fp32, non_blocking"},
+             gpu_only=True),
+        Side("as_bytes", partial(make, inputs="bytes"), ("less_work",), {"inputs": "pageable bytes"}),
+        Side("prefetched", partial(make, inputs="prefetched"), ("prefetching", "pinned_copies"),
+             {"inputs": "pinned fp32, copied during the step before"}, gpu_only=True),
+        Side("on_device", partial(make, inputs="on device"), ("inputs_on_device",), {"inputs": "on the device"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
+def prefetched(host: Sequence[torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """Return a function that gives the next tensor on the device while another stream copies the one after it."""
+    copies = torch.cuda.Stream()
+    slots = [torch.empty_like(tensor, device="cuda") for tensor in host]
+    calls = 0
+
+    def start_copy(slot: int) -> None:
+        copies.wait_stream(torch.cuda.current_stream())  # until the last reader of the slot is done
+        with torch.cuda.stream(copies):
+            slots[slot].copy_(host[slot], non_blocking=True)
+
+    start_copy(0)
+
+    def fetch() -> torch.Tensor:
+        nonlocal calls
+        slot, calls = calls % len(slots), calls + 1
+        torch.cuda.current_stream().wait_stream(copies)
+        start_copy(calls % len(slots))
+        return slots[slot]
+
+    return fetch
+
+
+@before("watched_training", training=True)
+def watched_training(at: Place) -> list[Side]:
+    """A network of 24 layers trains with SGD, fp32; the host reads the loss and the norm of every gradient."""
+    batch, width = at.pick(512, 8), at.pick(512, 16)
+
+    def make(norms: str = "each read", fused: bool = False, pinned: bool = False) -> Step:
+        layers = [nn.Sequential(nn.Linear(width, width, device=at.device), nn.ReLU()) for _ in range(at.pick(24, 3))]
+        model = nn.Sequential(*layers)
+        parameters = list(model.parameters())
+        optimizer = torch.optim.SGD(parameters, lr=1e-2, **(FUSED if fused else FOREACH))
+        host = torch.randn(batch, width)
+        host = host.pin_memory() if pinned else host
+        targets = at.randn(batch, width)
+
+        def clip() -> None:
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            if norms == "one call":
+                torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
+            elif norms == "each read":
+                squares = sum(gradient.norm().item() ** 2 for gradient in gradients)
+                for gradient in gradients:
+                    gradient.mul_(min(1.0, 1.0 / (math.sqrt(squares) + 1e-6)))
+            else:
+                total = torch.stack([gradient.norm() for gradient in gradients]).norm()
+                factor = (1.0 / (total + 1e-6)).clamp(max=1.0)
+                for gradient in gradients:
+                    gradient.mul_(factor)
+
+        def step() -> torch.Tensor:
+            rows = host.to(at.device, non_blocking=pinned)
+            optimizer.zero_grad(set_to_none=True)
+            loss = F.mse_loss(model(rows), targets)
+            loss.backward()
+            clip()
+            optimizer.step()
+            if norms != "not read":
+                loss.item()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "norms": "each read"}),
+        Side("norms_not_read", partial(make, norms="not read"), ("remove_syncs",), {"norms": "kept on the device"}),
+        Side("norms_in_one_call", partial(make, norms="one call"), ("loop_to_batched_op", "remove_syncs"),
+             {"norms": "one call, one read"}),
+        Side("fused_sgd", partial(make, fused=True), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("pinned_rows", partial(make, pinned=True), ("pinned_copies",), {"inputs": "pinned"}, useless=True,
+             gpu_only=True),
+    ]
+
+
+class WrittenBlock(nn.Module):
+    """A feed-forward block whose norm and activation are written out or fused."""
+
+    def __init__(self, width: int, fused_norm: bool, fused_activation: bool) -> None:
+        super().__init__()
+        self.fused_norm, self.fused_activation = fused_norm, fused_activation
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise, expand, activate, contract, add."""
+        if self.fused_norm:
+            y = self.norm(x)
+        else:
+            centred = x - x.mean(-1, keepdim=True)
+            spread = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+            y = centred * spread * self.norm.weight + self.norm.bias
+        y = self.up(y)
+        if self.fused_activation:
+            y = F.gelu(y, approximate="tanh")
+        else:
+            y = 0.5 * y * (1 + torch.tanh(0.7978845608 * (y + 0.044715 * y * y * y)))
+        return x + self.down(y)
+
+
+@before("written_norms_inference")
+def written_norms(at: Place) -> list[Side]:
+    """Eight feed-forward blocks on 16 384 rows, bf16, with norm and activation written out: bound by passes."""
+    rows, width = at.pick(16_384, 16), at.pick(1024, 16)
+
+    def make(norm: bool = False, activation: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(WrittenBlock, width, norm, activation, dtype=BF16) for _ in range(at.pick(8, 2))]
+        model = nn.Sequential(*blocks).eval()
+        x = at.randn(rows, width, dtype=BF16)
+        return wrap(lambda: model(x))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "norm": "written out", "activation": "written out"}),
+        Side("fused_norm", partial(make, norm=True), ("pointwise_fusion",), {"norm": "one operator"}),
+        Side("fused_activation", partial(make, activation=True), ("pointwise_fusion",), {"activation": "one operator"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+    ]
+
+
+class Gauge:
+    """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
+
+    def __init__(self, at: Place) -> None:
+        self.handle = ctypes.c_void_p()
+        self.library: ctypes.CDLL | None = None
+        if not at.is_gpu or torch.version.cuda is None:
+            return
+        identity = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            name = f"GPU-{identity}".encode()
+            if library.nvmlInit_v2() == 0 and library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(self.handle)) == 0:
+                self.library = library
+        except (OSError, AttributeError):
+            return
+
+    def read(self) -> dict[str, int | None]:
+        """Return sm_mhz, power_w and temp_c, null where unknown."""
+        return {"sm_mhz": self.ask("nvmlDeviceGetClockInfo", 1, 1),
+                "power_w": self.ask("nvmlDeviceGetPowerUsage", 1000),
+                "temp_c": self.ask("nvmlDeviceGetTemperature", 1, 0)}
+
+    def ask(self, function: str, unit: int, *options: int) -> int | None:
+        """Return one reading in the given unit."""
+        if self.library is None:
+            return None
+        answer = ctypes.c_uint()
+        status = getattr(self.library, function)(self.handle, *options, ctypes.byref(answer))
+        return round(answer.value / unit) if status == 0 else None
+
+
+class TookTooLong(Exception):
+    """A side is not built in the time that its process has."""
+
+
+@contextmanager
+def until(deadline: float) -> Iterator[None]:
+    """Raise TookTooLong in the block when the monotonic clock passes the deadline."""
+    def expire(signal_number: int, frame: Any) -> None:
+        raise TookTooLong("no time was left to build this side")
+
+    if deadline - time.monotonic() <= 0.1:
+        raise TookTooLong("no time was left to build this side")
+    signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, deadline - time.monotonic())
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def flags_set(side: Side, training: bool) -> Iterator[None]:
+    """Hold the flags of a side while it is built and while it runs."""
+    torch.set_float32_matmul_precision("high" if side.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = side.tf32 is not False
+    torch.backends.cudnn.benchmark = side.cudnn_benchmark
+    with torch.set_grad_enabled(training):
+        yield
+
+
+def build(side: Side, at: Place) -> tuple[Step, torch.Tensor]:
+    """Return the step of a side and its output after a few steps."""
+    torch.manual_seed(SEED)
+    step = side.make()
+    for _ in range(CHECKED_STEPS - 1):
+        step()
+    output = step().detach().clone()
+    at.wait()
+    return step, output
+
+
+def compute_error(output: torch.Tensor, expected: torch.Tensor) -> float | None:
+    """Return the largest difference over the largest expected value; None where it is no number."""
+    if output.shape != expected.shape:
+        return None
+    largest = expected.double().abs().max().item()
+    error = (output.double() - expected.double()).abs().max().item() / (largest or 1.0)
+    return error if math.isfinite(error) else None
+
+
+def count_steps(step: Step, at: Place, seconds: float) -> int:
+    """Return how many steps fit a block."""
+    for _ in range(WARM_UP_STEPS):
+        step()
+    at.wait()
+    began = time.perf_counter()
+    for _ in range(3):
+        step()
+    at.wait()
+    step_s = (time.perf_counter() - began) / 3
+    fitting = int(seconds / max(step_s, 1e-6))
+    return max(3, fitting) if step_s > SLOW_STEP_S else min(max(LEAST_STEPS, fitting), MOST_STEPS)
+
+
+class Clock:
+    """Marks the ends of steps: by events of the device, or by the host's clock where there is no device."""
+
+    def __init__(self, at: Place) -> None:
+        self.is_gpu = at.is_gpu
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(MOST_STEPS + 1)] if at.is_gpu else []
+        self.times = [0.0] * (MOST_STEPS + 1)
+
+    def mark(self, number: int) -> None:
+        """Mark the end of a step; 0 marks the start of the first."""
+        if self.is_gpu:
+            self.events[number].record()
+        else:
+            self.times[number] = 1e3 * time.perf_counter()
+
+    def intervals(self, steps: int) -> list[float]:
+        """Return the milliseconds of each step, sorted; the device must be done."""
+        if self.is_gpu:
+            return sorted(self.events[number].elapsed_time(self.events[number + 1]) for number in range(steps))
+        return sorted(self.times[number + 1] - self.times[number] for number in range(steps))
+
+
+def measure(step: Step, steps: int, at: Place, clock: Clock, gauge: Gauge) -> dict[str, Any]:
+    """Time one block of steps, then a few steps that are waited for."""
+    for _ in range(WARM_UP_STEPS):
+        step()
+    at.wait()
+    began = time.perf_counter()
+    clock.mark(0)
+    for number in range(steps):
+        step()
+        clock.mark(number + 1)
+    issued = time.perf_counter()
+    at.wait()
+    ended = time.perf_counter()
+    readings = gauge.read()
+    intervals = clock.intervals(steps)
+    waited = []
+    for _ in range(max(3, min(LEAST_STEPS, int(100 / max(statistics.median(intervals), 0.1))))):
+        start = time.perf_counter()
+        step()
+        at.wait()
+        waited.append(1e3 * (time.perf_counter() - start))
+    return {"event_ms": statistics.median(intervals), "event_p10_ms": intervals[steps // 10],
+            "event_p90_ms": intervals[min(steps - 1, 9 * steps // 10)], "wall_ms": 1e3 * (ended - began) / steps,
+            "host_issue_ms": 1e3 * (issued - began) / steps, "synced_ms": statistics.median(waited), **readings}
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the kind of an error and the start of its text."""
+    return f"{type(error).__name__}: {error}".strip()[:400]
+
+
+def describe_side(side: Side, first: Side) -> dict[str, Any]:
+    """Return what the document says of a side before anything is measured."""
+    return {"name": side.name, "mechanisms": list(side.mechanisms), "pure": len(side.mechanisms) == 1,
+            "expected": "no gain" if side.useless else "gain", "truth": {**first.truth, **side.truth},
+            "flags": {"tf32": side.tf32, "cudnn_benchmark": side.cudnn_benchmark}, "samples_per_step": side.samples}
+
+
+def time_sides(study: Study, at: Place, options: argparse.Namespace, path: Path, deadline: float,
+               safe_only: bool = False) -> None:
+    """Build every side, then time them in turns; in a process that never uses the profiler."""
+    sides = study.list_sides(at)
+    rows = {side.name: describe_side(side, sides[0]) for side in sides}
+    steps: dict[str, tuple[Step, int]] = {}
+    expected: torch.Tensor | None = None
+    timing_s = 1.5 * len(sides) * REPETITIONS * options.block_seconds
+    for side in sorted(sides, key=risk):
+        row, began = rows[side.name], time.monotonic()
+        try:
+            if side.gpu_only and not at.is_gpu:
+                raise NotImplementedError("not possible on a CPU")
+            if safe_only and risk(side):
+                raise NotImplementedError("not tried: a first try of all sides gave no times")
+            with until(deadline - timing_s), flags_set(side, study.training):
+                step, output = build(side, at)
+                expected = output if side is sides[0] else expected
+                row |= compare(side, output, expected) | count_skips(side)
+                steps[side.name] = step, count_steps(step, at, options.block_seconds)
+        except Exception as error:  # noqa: BLE001  whatever a side raises is its result, and the others go on
+            row["failed"] = describe_error(error)
+        row["build_s"] = round(time.monotonic() - began, 3)
+        write_json(path, list(rows.values()))
+    expected, output = None, torch.empty(0)
+    clock, gauge = Clock(at), Gauge(at)
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in steps}
+    for _ in range(REPETITIONS):
+        for side in sides:
+            if side.name in steps and "failed" not in rows[side.name]:
+                try:
+                    with flags_set(side, study.training):
+                        measured[side.name].append(measure(*steps[side.name], at, clock, gauge))
+                except Exception as error:  # noqa: BLE001  as above
+                    rows[side.name]["failed"] = describe_error(error)
+        for side in sides:
+            if measured.get(side.name):
+                rows[side.name] |= summarize(measured[side.name], steps[side.name][1])
+        write_json(path, list(rows.values()))
+
+
+def risk(side: Side) -> int:
+    """Return where a side stands in the order of building: what may fail or take long comes last."""
+    return ("graph" in side.mechanisms) + 2 * ("compile" in side.mechanisms)
+
+
+def count_skips(side: Side) -> dict[str, Any]:
+    """Return how many graphs the compiler left out of a compiled side that should have some."""
+    if not {"compile", "graph"} <= set(side.mechanisms):
+        return {}
+    return {"cudagraph_skips": int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])}
+
+
+def compare(side: Side, output: torch.Tensor, expected: torch.Tensor | None) -> dict[str, Any]:
+    """Return how far the output of a side is from that of the before."""
+    if not side.same_output:
+        return {"output_max_rel_error": None, "output_note": side.note}
+    if expected is None:
+        return {"output_max_rel_error": None, "output_note": "the before has no output"}
+    error = compute_error(output, expected)
+    note = {} if error is not None else {"output_note": "no finite error: other shape, or no number"}
+    return {"output_max_rel_error": error, **note}
+
+
+def summarize(repetitions: list[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """Return the medians over repetitions and the repetitions themselves."""
+    def middle(key: str) -> float:
+        return statistics.median(repetition[key] for repetition in repetitions)
+
+    return {"step_ms": middle("event_ms"), "wall_ms": middle("wall_ms"), "synced_ms": middle("synced_ms"),
+            "steps_timed": steps, "repetitions": repetitions}
+
+
+def trace_sides(study: Study, at: Place, options: argparse.Namespace, path: Path, deadline: float) -> None:
+    """Record a trace of each side, in a process of its own."""
+    sides, rows = study.list_sides(at), {}
+    folder = options.out / study.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for side in sorted(sides, key=risk):
+        trace = folder / f"{side.name}.trace.json.gz"
+        try:
+            if side.gpu_only and not at.is_gpu:
+                raise NotImplementedError("not possible on a CPU")
+            with until(deadline), flags_set(side, study.training):
+                step, _ = build(side, at)
+                steps = record_trace(step, at, trace)
+            rows[side.name] = {"file": f"{study.name}/{trace.name}", "steps": steps, "bytes": trace.stat().st_size}
+        except Exception as error:  # noqa: BLE001  as in time_sides
+            rows[side.name] = {"failed": describe_error(error)}
+        write_json(path, rows)
+
+
+def record_trace(step: Step, at: Place, path: Path) -> int:
+    """Write the trace of a few steps, fewer where the file would be too large; return how many."""
+    steps = TRACED_STEPS
+    profile_steps(step, steps, at, path)
+    while path.stat().st_size > TRACE_BYTES and steps > 1:
+        steps = max(1, min(steps - 1, TRACE_BYTES * steps // path.stat().st_size))
+        profile_steps(step, steps, at, path)
+    return steps
+
+
+def profile_steps(step: Step, steps: int, at: Place, path: Path) -> None:
+    """Run steps under the profiler, two more as warm-up, and write what it recorded."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if at.is_gpu:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    raw = path.with_suffix("")
+    plan = torch.profiler.schedule(wait=0, warmup=2, active=steps, repeat=1)
+    with torch.profiler.profile(activities=activities, schedule=plan, record_shapes=True,
+                                on_trace_ready=lambda done: done.export_chrome_trace(str(raw))) as profiler:
+        for _ in range(2 + steps):
+            step()
+            profiler.step()  # no wait between steps: the host runs ahead as it does without the profiler
+    path.write_bytes(gzip.compress(raw.read_bytes(), 6, mtime=0))
+    raw.unlink()
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a document so that a reader never sees half of it."""
+    partial_path = path.with_name(path.name + ".partial")
+    partial_path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    partial_path.replace(path)
+
+
+def describe_machine(device: str, path: Path) -> None:
+    """Write the device and the software; in a child, for the parent must not use the device."""
+    found: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+                             "python": platform.python_version(), "kernel": platform.release(), "cpus": os.cpu_count(),
+                             "threads": torch.get_num_threads(), "device": None}
+    if device == "cpu":
+        found["device"] = "cpu"
+    elif torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        found |= {"device": torch.cuda.get_device_name(0), "processors": properties.multi_processor_count,
+                  "memory_bytes": properties.total_memory, "cudnn": torch.backends.cudnn.version()}
+    try:
+        found["triton"] = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        found["triton"] = None
+    write_json(path, found)
+
+
+def enter_child(work: Callable[..., None], *arguments: Any) -> None:
+    """Run the work of a child, at the head of a group of its own so that its helpers end with it."""
+    os.setsid()
+    work(*arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # no teardown of the device and of helpers, which may hang
+
+
+def run_child(timeout_s: float, work: Callable[..., None], *arguments: Any) -> str | None:
+    """Run work in a forked child; return why it did not end well, None where it did."""
+    child = FORK.Process(target=enter_child, args=(work, *arguments))
+    child.start()
+    child.join(timeout_s)
+    failed = None
+    if child.is_alive():
+        failed = f"stopped after {timeout_s:.0f} s"
+        child.kill()
+        child.join()
+    elif child.exitcode != 0:
+        failed = f"exit status {child.exitcode}"
+    if child.pid is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)  # loader processes and compilers that it left
+    return failed
+
+
+def read_json(path: Path, default: Any) -> Any:
+    """Return a document, or the default where nothing was written."""
+    return json.loads(path.read_text()) if path.exists() else default
+
+
+def record(study: Study, at: Place, options: argparse.Namespace, left_s: float) -> dict[str, Any]:
+    """Record one before and its alternatives: times in one child, traces in another."""
+    began, planned = time.monotonic(), study.list_sides(at)
+    row: dict[str, Any] = {"name": study.name, "workload": study.workload, "description": study.description,
+                           "training": study.training, "order": [side.name for side in planned]}
+    with tempfile.TemporaryDirectory() as folder:
+        times, traces = Path(folder) / "times.json", Path(folder) / "traces.json"
+        limit_s = min(options.timeout, left_s)
+        failed = run_child(limit_s, time_sides, study, at, options, times, began + limit_s - 2)
+        default = [describe_side(side, planned[0]) for side in planned]
+        sides = read_json(times, default)
+        if "step_ms" not in sides[0] and any(risk(side) for side in planned) and began + left_s - time.monotonic() > 15:
+            row["first_try"] = {"failed": failed, "sides": {side["name"]: side.get("failed") for side in sides}}
+            limit_s, retry_began = min(options.timeout, began + left_s - time.monotonic()), time.monotonic()
+            times.unlink(missing_ok=True)
+            failed = run_child(limit_s, time_sides, study, at, options, times, retry_began + limit_s - 2, True)
+            sides = read_json(times, default)
+        timed_s = time.monotonic() - began
+        row |= {"seconds": {"times": round(timed_s, 2)}, **({"failed": failed} if failed else {})}
+        if options.traces and left_s - timed_s > 5:
+            limit_s, trace_began = min(options.timeout, left_s - timed_s), time.monotonic()
+            failed = run_child(limit_s, trace_sides, study, at, options, traces, trace_began + limit_s - 2)
+            row["seconds"]["traces"] = round(time.monotonic() - trace_began, 2)
+            row |= {"traces_failed": failed} if failed else {}
+            found = read_json(traces, {})
+            for side in sides:
+                side["trace"] = found.get(side["name"], {"failed": failed or "not recorded"})
+        elif options.traces:
+            row["traces_failed"] = "no time was left"
+    row |= {"before": sides[0], "alternatives": sides[1:]}
+    for side in row["alternatives"]:
+        side |= compute_speedup(row["before"], side)
+    return row
+
+
+def compute_speedup(first: dict[str, Any], side: dict[str, Any]) -> dict[str, Any]:
+    """Return the speedups of an alternative per sample; nothing where a side has no times."""
+    if "repetitions" not in first or "repetitions" not in side:
+        return {}
+
+    def ratio(before_ms: float, after_ms: float) -> float:
+        return before_ms * side["samples_per_step"] / after_ms
+
+    speedup = ratio(first["step_ms"], side["step_ms"])
+    each = [ratio(before_["event_ms"], after["event_ms"])
+            for before_, after in zip(first["repetitions"], side["repetitions"], strict=False)]
+    is_gain, is_loss = speedup > 1 + NOTABLE and min(each) > 1, speedup < 1 - NOTABLE and max(each) < 1
+    return {"speedup": speedup, "speedup_wall": ratio(first["wall_ms"], side["wall_ms"]),
+            "speedup_synced": ratio(first["synced_ms"], side["synced_ms"]), "speedup_by_repetition": each,
+            "gain_pct": 100 * (1 - 1 / speedup), "measured": "gain" if is_gain else "loss" if is_loss else "no gain"}
+
+
+def render(row: dict[str, Any]) -> str:
+    """Return a few lines about a recorded before."""
+    seconds = " + ".join(f"{value:.1f}" for value in row["seconds"].values())
+    first = row["before"]
+    failed = first.get("failed", row.get("failed"))
+    time_text = f"{first['step_ms']:.3f} ms" if "step_ms" in first else f"failed: {failed}"
+    lines = [f"{row['name']}: {time_text} ({seconds} s)"]
+    for side in [first, *row["alternatives"]]:
+        trace_failed = side.get("trace", {}).get("failed")
+        if "failed" in side and side is not first:
+            lines.append(f"  {side['name']:24} failed: {side['failed'][:90]}")
+        elif "speedup" in side:
+            error = side.get("output_max_rel_error")
+            lines.append(f"  {side['name']:24} {side['speedup']:7.3f} x  {side['measured']:8} (expected "
+                         f"{side['expected']}) error {'n/a' if error is None else f'{error:.1e}'}")
+        if trace_failed and "failed" not in side:
+            lines.append(f"  {side['name']:24} no trace: {trace_failed[:90]}")
+    if row.get("failed") or row.get("traces_failed"):
+        lines.append(f"  incomplete: times {row.get('failed', 'done')}, traces {row.get('traces_failed', 'done')}")
+    return "\n".join(lines)
+
+
+def read_options() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="folder for pairs.json and the traces")
+    parser.add_argument("--list", action="store_true", help="print the befores and their alternatives")
+    parser.add_argument("--only", default="", help="befores whose name contains this, or one of NAME,NAME")
+    parser.add_argument("--part", default="1/1", help="which part of how many, such as 1/2")
+    parser.add_argument("--seconds", type=float, default=560, help="time budget of this call")
+    parser.add_argument("--timeout", type=float, default=60, help="most seconds of one child process")
+    parser.add_argument("--block-seconds", type=float, default=0.3, help="time of a side in a repetition")
+    parser.add_argument("--no-traces", "--times-only", dest="traces", action="store_false", help="record times only")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cuda is ROCm too")
+    options = parser.parse_args()
+    if not options.list and options.out is None:
+        parser.error("--out FOLDER is missing")
+    return options
+
+
+def choose_studies(options: argparse.Namespace) -> list[Study]:
+    """Return the befores of this call; parts take turns, so that neighbours are in different parts."""
+    part, parts = (int(number) for number in options.part.split("/"))
+    if not 1 <= part <= parts:
+        raise SystemExit(f"--part {options.part}: the first number must be between 1 and the second")
+    studies = [study for number, study in enumerate(STUDIES.values()) if number % parts == part - 1]
+    return [study for study in studies if any(name in study.name for name in options.only.split(","))]
+
+
+def print_list(studies: list[Study]) -> None:
+    """Print the befores and their alternatives; builds nothing."""
+    for study in studies:
+        print(f"{study.name} ({study.workload}): {study.description}")
+        for side in study.list_sides(Place("cuda"))[1:]:
+            print(f"  {side.name:24} {', '.join(side.mechanisms)}{' (no gain expected)' if side.useless else ''}")
+
+
+def main() -> int:
+    """Record the chosen befores; 1 where none has times, 2 where there is no device."""
+    options, began = read_options(), time.monotonic()
+    studies = choose_studies(options)
+    if options.list:
+        print_list(studies)
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    machine_path, document_path = options.out / "machine.json", options.out / "pairs.json"
+    if options.device == "cpu":
+        torch.set_num_threads(1)
+    failed = run_child(options.timeout, describe_machine, options.device, machine_path)
+    environment = read_json(machine_path, {})
+    machine_path.unlink(missing_ok=True)
+    if not environment.get("device"):
+        print(f"no CUDA or ROCm device ({failed or 'torch.cuda.is_available() is False'})", file=sys.stderr)
+        return 2
+    environment["date"] = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    recorded = {row["name"]: row for row in read_json(document_path, {}).get("befores", [])}
+    durations: list[float] = []
+    left_out: list[str] = []
+    done = 0
+    for study in studies:
+        left_s = options.seconds - (time.monotonic() - began)
+        if left_s < (1.2 * statistics.mean(durations) if durations else 10):
+            left_out.append(study.name)
+            continue
+        start = time.monotonic()
+        row = record(study, Place(options.device), options, left_s)
+        durations.append(time.monotonic() - start)
+        done += int("step_ms" in row["before"])
+        recorded[study.name] = row | {"environment": environment}
+        print(render(row), flush=True)
+        write_json(document_path, {
+            "environment": environment, "left_out": left_out, "befores": list(recorded.values()),
+            "settings": {"repetitions": REPETITIONS, "block_seconds": options.block_seconds, "part": options.part,
+                         "warm_up_steps": WARM_UP_STEPS, "timeout_s": options.timeout, "seconds": options.seconds}})
+    document = read_json(document_path, {})
+    if document:
+        write_json(document_path, document | {"left_out": left_out})
+    print(f"{done} befores in {time.monotonic() - began:.0f} s; left out: {', '.join(left_out) or 'none'}")
+    return int(done == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
