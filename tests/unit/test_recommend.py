@@ -5,15 +5,21 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco.analytics.advice.floor import MechanismFloor
+from aaco.analytics.advice.floors import NO_FLOORS, Floors, without_floors
+from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.bottleneck import recommend
 from aaco.analytics.diagnosis import diagnose
 from aaco.core import registry
 from aaco.core.config import Analysis
-from aaco.core.readings import Reading
+from aaco.core.readings import Absent, Reading
 
 USED = ("launch_tax_pct", "host_pause_pct", "allocation_call_pct", "sync_limited_pct", "transfer_limited_pct",
         "pageable_copy_pct", "device_limited_pct", "memory_limited_pct", "compute_limited_pct",
         "memory_latency_limited_pct", "exposed_communication_pct")
+OF_CPUS = {"quiet_cpus", "raise_quota", "fit_threads", "compare_threads", "graph_level", "fuse_nodes", "larger_batch",
+           "int8_nodes"}
+UNDECLARED = {"host_work", "co_tenant", "prefetching", "overlap_communication", "eight_bit_types"}
 values = st.fixed_dictionaries({name: st.none() | st.floats(0, 100) for name in USED})
 
 
@@ -29,7 +35,7 @@ def test_no_gain_is_beyond_the_time_attributed(found):
     assert [one.gain_pct for one in made] == sorted((one.gain_pct for one in made), reverse=True)
     for one in made:
         assert recommend.LEAST_PCT <= one.gain_pct <= one.share_pct <= 100
-        assert one.speedup is None or math.isclose(one.speedup, 1 / (1 - one.gain_pct / 100))
+        assert one.speedup is None  # nothing says what must stay of the step
         assert one.entry().confirm.direction in ("up", "down")
 
 
@@ -39,10 +45,57 @@ def test_what_was_not_measured_is_not_advised():
     assert [one.name for one in recommend.ranked(readings(only))] == ["device_graph"]
 
 
-def test_amdahl():
-    """80 % launching of which nine tenths can go: 72 % at most, 1 / (1 - 0.72) = 3.57 times faster."""
-    (one,) = recommend.ranked(readings({**dict.fromkeys(USED), "launch_tax_pct": 80.0}))
-    assert math.isclose(one.gain_pct, 72) and math.isclose(one.speedup, 1 / 0.28)
+def test_amdahl_bounds_what_has_no_floor():
+    """60 % of a run on CPUs that other load took: 1 / (1 - 0.6) = 2.5 times faster at most."""
+    (one,) = recommend.ranked(readings({"contended_pct": 60.0, "quota_pct": None}))
+    assert math.isclose(one.gain_pct, 60) and math.isclose(one.speedup, 2.5)
+    assert recommend.bounded((one,), None) == ((one,), ())
+
+
+LAUNCHING = {**dict.fromkeys(USED), "launch_tax_pct": 80.0}
+
+
+def floors(floor_ns=500_000.0, why_absent=""):
+    """Of a step of 2 ms without a profiler."""
+    return Floors(2e6, True, 3, 500_000.0, (MechanismFloor("graph", floor_ns, (), why_absent),))
+
+
+def test_the_ceiling_is_the_step_over_what_must_stay_of_it():
+    """2 ms / 0.5 ms; the estimate stays: 72 % is less. Mutation: `ceiling=ceiling` -> `ceiling=None`."""
+    ((one,), spent) = recommend.bounded(recommend.ranked(readings(LAUNCHING)), floors())
+    assert one.speedup == one.ceiling == 4 and one.floor_ms == 0.5 and not spent
+    assert one.ceiling_of == "the step without a profiler" and math.isclose(one.gain_pct, 72)
+    entry = one.entry()
+    assert (entry.speedup_at_most, entry.floor_ms, entry.why_no_ceiling) == (4, 0.5, None)
+
+
+def test_no_estimate_is_beyond_the_ceiling():
+    """1.6 ms of 2 ms must stay: 1.25 times faster, 20 %. Mutation: `min(estimated, ` -> `max(estimated, `."""
+    ((one,), _) = recommend.bounded(recommend.ranked(readings(LAUNCHING)), floors(1.6e6))
+    assert one.ceiling == 1.25 and math.isclose(one.gain_pct, 20)
+
+
+def test_an_action_with_nothing_to_gain_is_not_offered():
+    """1.95 of 2 ms must stay. Mutation: `NOTHING_LEFT = 1.05` -> `NOTHING_LEFT = 1.0`."""
+    offered, (spent,) = recommend.bounded(recommend.ranked(readings(LAUNCHING)), floors(1.95e6))
+    assert not offered and spent.name == "device_graph"
+    assert spent.why == ("nothing to gain: 1.950 ms of the step must stay, at most 1.03 x of the step without a "
+                         "profiler")
+
+
+def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():
+    for given_floors, why in ((None, NO_FLOORS), (floors(None, "no shapes"), "no shapes"),
+                              (without_floors(Absent("no steps")), "no steps")):
+        ((one,), spent) = recommend.bounded(recommend.ranked(readings(LAUNCHING)), given_floors)
+        assert one.speedup is None and one.why_no_ceiling == why and not spent
+
+
+def test_every_action_has_a_floor_or_is_of_runs_on_cpus():
+    """Mutation: an action names a mechanism that has no file."""
+    named = {action.mechanism for action in recommend.ACTIONS} - {""}
+    assert named <= {*MECHANISMS, *UNDECLARED}
+    for action in recommend.ACTIONS:
+        assert action.mechanism or action.name in OF_CPUS
 
 
 def test_each_action_is_confirmed_by_a_metric_that_exists():

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from aaco.analytics import rules
+from aaco.analytics.advice.floors import Floors
 from aaco.analytics.bottleneck import calibration, stretch
 from aaco.analytics.bottleneck.confidence import margin, probability
-from aaco.analytics.bottleneck.recommend import Recommendation, Withheld, ranked, withheld
+from aaco.analytics.bottleneck.recommend import Recommendation, Withheld, bounded, ranked, withheld
 from aaco.analytics.truth import trust as traces
 from aaco.analytics.truth.trust import Trust
 from aaco.core import registry
@@ -98,19 +99,23 @@ class Diagnosis:
         return encode(answer if self.trust.trusted else answer.model_copy(update={"trust": self.trust.entry()}))
 
 
-def diagnose(readings: Mapping[str, Reading], facts: FactValues | None = None, trust: Trust = UNCHECKED) -> Diagnosis:
+def diagnose(readings: Mapping[str, Reading], facts: FactValues | None = None, trust: Trust = UNCHECKED,
+             floors: Floors | None = None) -> Diagnosis:
     """Return the diagnosis by every rule. The best-supported class that holds wins; a tie gives no class.
 
     facts: of the workload; advice that they contradict is not offered. None if nobody looked for them. trust: of the
-    trace that the readings are of. A class is not named if the trace check takes its evidence away.
+    trace that the readings are of. A class is not named if the trace check takes its evidence away. floors: what must
+    stay of a step, which bounds advice.
     """
     registry.load(rules, "aaco.rules")
     classes = _judge("class", readings, facts)
     conditions = tuple(verdict for verdict in _judge("condition", readings, facts) if verdict.stands)
-    advised = tuple(advice for advice in ranked(readings, facts) if traces.gains_stand(advice.confirm_metric, trust))
+    advised, spent = bounded(tuple(advice for advice in ranked(readings, facts)
+                                   if traces.gains_stand(advice.confirm_metric, trust)), floors)
     standing = [verdict for verdict in classes if verdict.stands]
     why = _why_not_the_first(standing, classes, readings, facts, trust)
-    return Diagnosis(None if why else standing[0], why, classes, conditions, advised, withheld(readings, facts), trust)
+    return Diagnosis(None if why else standing[0], why, classes, conditions, advised,
+                     (*withheld(readings, facts), *spent), trust)
 
 
 def _why_not_the_first(standing: list[Verdict], classes: tuple[Verdict, ...], readings: Mapping[str, Reading],

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from aaco.analytics.advice import floors
 from aaco.analytics.bottleneck.recommend import with_targets
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
@@ -65,7 +66,8 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
-        diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), cpu_budget),
+        diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), cpu_budget,
+                            documents.read(session, layout.finding(floors.NAME))),
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),
@@ -166,9 +168,9 @@ def _cpu_budget_of_run(session: Session, settings: Analysis, analyzed: Analyzed,
 
 
 def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: Trust,
-              cpu_budget: Mapping[str, Any] | None) -> Diagnosis:
-    """The diagnosis; of a run on CPUs its advice names the nodes that it acts on."""
-    diagnosis = diagnose(measured, facts, trust)
+              cpu_budget: Mapping[str, Any] | None, of_step: Mapping[str, Any] | None) -> Diagnosis:
+    """The diagnosis; of a run on CPUs its advice names the nodes that it acts on. of_step: content of floors.json."""
+    diagnosis = diagnose(measured, facts, trust, floors.Floors.of(of_step) if of_step else None)
     if cpu_budget is None:
         return diagnosis
     return replace(diagnosis, recommendations=with_targets(diagnosis.recommendations, cpu_budget))

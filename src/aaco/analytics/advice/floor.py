@@ -117,6 +117,6 @@ def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...
     """Return what these rows are, by name, with their own time and the least that is left."""
     own_ns, left_ns = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
                        for times in (work.ns, least))
-    targets = [FloorTarget(work.names[label].name, own_ns[label], left_ns[label])
+    targets = [FloorTarget(work.names[label].name, float(own_ns[label]), float(left_ns[label]))
                for label in np.unique(work.label[rows]).tolist()]
     return tuple(sorted(targets, key=lambda target: (target.least_ns - target.own_ns, target.name))[:MOST_TARGETS])

@@ -1,10 +1,12 @@
-"""Recommend actions by what they can gain: a limit's time, times the part of it that the action can remove (Amdahl
-1967).
+"""Recommend actions: how much of the time each acts on, and how much faster a step can become by it at most.
 
-An action gains at most share x feasible, never more than the time attributed to its limit. Feasible shares are
-measured if our recordings have the same step with and without the limit (tests/captures/torch_scenarios), else they are
-bounds derived from the action; each says which. They are upper bounds of what is usual, not promises: `confirm` names
-the reading that shows the effect, and its direction.
+The ceiling of an action on a device is that of its mechanism: the step's time over what must stay of it
+(analytics/advice). Where no floor is known there is no ceiling, and the reason is told. Parts of a run on CPUs sum to
+its time exactly, so there the share that an action can remove is its bound (Amdahl 1967).
+
+Actions are ranked by share x feasible. Feasible shares are measured if our recordings have the same step with and
+without the limit (tests/captures/torch_scenarios), else derived from the action; each says which. An action that
+cannot gain NOTHING_LEFT is not offered. `confirm` names the reading that shows the effect, and its direction.
 
 What is already so, what the framework or the device does not have, and what cannot work here is not offered: each
 action, and each thing to try, declares on which facts of the workload it depends (analytics/workload).
@@ -16,10 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.core.advice import FactCondition, FactValues, Step, fact_is, fact_is_not, offered, why_not
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, NotOffered, Recommended
 
+NOTHING_LEFT = 1.05  # times faster: a step whose ceiling is lower has nothing to gain
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 EFFORTS = ("low", "medium", "high")
 Values = Mapping[str, float]
@@ -31,7 +35,8 @@ class KnownAction:
 
     share: the limit's share of the wall, per cent, from readings. feasible: the part of it that the action can
     remove. Both raise KeyError if a reading that they need is absent. attempts: what to try, for each framework and
-    device. applies_if, already_done_if: facts without which, or with which, it is not offered.
+    device. applies_if, already_done_if: facts without which, or with which, it is not offered. mechanism: the kind of
+    change (analytics/advice/mechanisms) whose floor bounds it; empty of actions on runs on CPUs.
     """
 
     name: str
@@ -45,6 +50,7 @@ class KnownAction:
     direction: str = "down"
     applies_if: tuple[FactCondition, ...] = ()
     already_done_if: tuple[FactCondition, ...] = ()
+    mechanism: str = ""
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""
@@ -71,7 +77,7 @@ class Withheld:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """An action with its possible gain in this session. speedup: Amdahl's 1 / (1 - gain)."""
+    """An action with its possible gain in this session. ceiling, ceiling_of, floor_ms: as in `Recommended`."""
 
     name: str
     title: str
@@ -82,16 +88,24 @@ class Recommendation:
     attempt: str
     confirm_metric: str
     confirm_direction: str
-    targets: tuple[str, ...] = ()  # nodes that it acts on, those that take most first
+    targets: tuple[str, ...] = ()  # nodes or kernels that it acts on, those that take most first
+    mechanism: str = ""
+    ceiling: float | None = None
+    ceiling_of: str = ""
+    floor_ms: float | None = None
+    why_no_ceiling: str = ""
 
     @property
     def gain_pct(self) -> float:
-        """The share of the wall that it can remove, at most."""
-        return self.share_pct * self.feasible_ratio
+        """The share of the wall that it can remove: of a run on CPUs at most, else an estimate under the ceiling."""
+        estimated = self.share_pct * self.feasible_ratio
+        return min(estimated, 100 * (1 - 1 / self.ceiling)) if self.ceiling else estimated
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster the session can become, at most; None if nothing would remain."""
+        """How many times faster the session can become, at most; None if that is not known."""
+        if self.mechanism:
+            return self.ceiling
         return None if self.gain_pct >= 100 else 1 / (1 - self.gain_pct / 100)
 
     def entry(self) -> Recommended:
@@ -100,7 +114,8 @@ class Recommendation:
             action=self.name, title=self.title, share_pct=self.share_pct, feasible_ratio=self.feasible_ratio,
             why_feasible=self.why_feasible, gain_pct=self.gain_pct, speedup_at_most=self.speedup, effort=self.effort,
             attempt=self.attempt, confirm=Confirmation(metric=self.confirm_metric, direction=self.confirm_direction),
-            targets=list(self.targets) or None)
+            targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
+            why_no_ceiling=self.why_no_ceiling or None)
 
 
 # Actions on nodes of a run on CPUs, by the side of the nodes.
@@ -124,7 +139,36 @@ def ranked(readings: Mapping[str, Reading], facts: FactValues | None = None) -> 
     """
     useful = [advice for action in ACTIONS
               if not action.why_not(facts) and (advice := _gaining(action, readings, facts))]
-    return tuple(sorted(useful, key=lambda advice: (-advice.gain_pct, EFFORTS.index(advice.effort), advice.name)))
+    return tuple(sorted(useful, key=_rank))
+
+
+def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
+            ) -> tuple[tuple[Recommendation, ...], tuple[Withheld, ...]]:
+    """Return the recommendations with their ceilings, ranked anew, and those that have nothing to gain.
+
+    floors: of the session; None if nobody looked for them.
+    """
+    under = [advice if not advice.mechanism else _under_floor(advice, floors) for advice in recommendations]
+    useful = [advice for advice in under if advice.ceiling is None or advice.ceiling >= NOTHING_LEFT]
+    spent = [Withheld(advice.name, advice.title, advice.gain_pct,
+                      f"nothing to gain: {advice.floor_ms:.3f} ms of the step must stay, at most "
+                      f"{advice.ceiling:.2f} x of {advice.ceiling_of}")
+             for advice in under if advice.ceiling is not None and advice.ceiling < NOTHING_LEFT]
+    return tuple(sorted(useful, key=_rank)), tuple(spent)
+
+
+def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendation:
+    if floors is None:
+        return replace(advice, why_no_ceiling=NO_FLOORS)
+    floor, ceiling = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
+    if ceiling is None or floor.floor_ns is None:
+        return replace(advice, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
+    return replace(advice, ceiling=ceiling, ceiling_of=floors.step.of, floor_ms=floor.floor_ns / 1e6,
+                   targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
+
+
+def _rank(advice: Recommendation) -> tuple[float, int, str]:
+    return -advice.gain_pct, EFFORTS.index(advice.effort), advice.name
 
 
 def withheld(readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[Withheld, ...]:
@@ -143,7 +187,7 @@ def _gaining(action: KnownAction, readings: Mapping[str, Reading], facts: FactVa
         return None
     advice = Recommendation(action.name, action.title, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             action.why_feasible, action.effort, "; ".join(offered(action.attempts, facts)),
-                            action.confirm, action.direction)
+                            action.confirm, action.direction, mechanism=action.mechanism)
     return advice if advice.gain_pct >= LEAST_PCT else None
 
 
@@ -234,7 +278,7 @@ ACTIONS = (
                     Step("hipStreamBeginCapture, then hipGraphLaunch", (AMD, NO_FRAMEWORK)),
                     Step("cudaStreamBeginCapture, then cudaGraphLaunch", (NVIDIA, NO_FRAMEWORK))),
                 "launch_tax_pct", applies_if=(fact_is("graph_capture", "possible"),),
-                already_done_if=(fact_is("device_graph", "replayed", "captured"),)),
+                already_done_if=(fact_is("device_graph", "replayed", "captured"),), mechanism="graph"),
     KnownAction("move_host_work", "Take the host's own work out of the step", _not_allocating, _always(0.9),
                 MEASURED + "without it 97 to 99 % of five host-bound steps were gone", "medium", (
                     Step("DataLoader(num_workers=4, prefetch_factor=4)",
@@ -243,12 +287,12 @@ ACTIONS = (
                          (fact_is("data_loader", "workers"), NOT_SERVING)),
                     Step("py-spy record -p PID finds it in a Python program", (
                         fact_is("framework", "pytorch", "jax", "tensorflow", "vllm", "sglang", "onnxruntime"),)),
-                    Step("perf record -g -p PID finds it", (NO_FRAMEWORK,))), "host_pause_pct"),
+                    Step("perf record -g -p PID finds it", (NO_FRAMEWORK,))), "host_pause_pct", mechanism="host_work"),
     KnownAction("keep_memory", "Keep device memory instead of asking for it in each step", _allocating, _always(0.89),
                 MEASURED + "the allocator's cache took away 89 % of such a step", "low", (
                     Step("no torch.cuda.empty_cache() in the loop", (PYTORCH,)),
                     Step("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", (PYTORCH, NVIDIA)),
-                    Step("preallocate, and reuse what was allocated")), "allocation_call_pct"),
+                    Step("preallocate, and reuse what was allocated")), "allocation_call_pct", mechanism="host_work"),
     KnownAction("remove_waits", "Take the host's waits out of the loop", _of_metric("removable_wait_pct"), _always(0.9),
                 "a wait that is not made costs nothing; one in ten is assumed to be needed", "medium", (
                     Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH,)),
@@ -256,12 +300,12 @@ ACTIONS = (
                     Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
                     Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
                     Step("read results once per step")),
-                "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),)),
+                "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),), mechanism="remove_syncs"),
     KnownAction("have_the_device", "Have the device to yourself", _of_metric("shared_device_limited_pct"), _always(1.0),
                 "time in which the device did another process's work; alone there is none", "medium", (
                     Step("nvidia-smi pmon -c 5 says who else computes on it; another device, MIG, or MPS", (NVIDIA,)),
                     Step("amd-smi process says who else computes on it; another device, or a partition", (AMD,))),
-                "shared_device_limited_pct"),
+                "shared_device_limited_pct", mechanism="co_tenant"),
     KnownAction("pin_memory", "Page-lock the host's memory", _of_metric("transfer_limited_pct"), _pinned,
                 "pinned copies run at 55 GB/s where pageable ones reach 9 (H200, PCIe 5)", "low", (
                     Step("DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),)),
@@ -270,13 +314,13 @@ ACTIONS = (
                     Step("OrtValue.ortvalue_from_numpy(x, 'cuda', 0)", (ORT, NVIDIA)),
                     Step("hipHostMalloc for the host's side", (AMD, NO_FRAMEWORK)),
                     Step("cudaMallocHost for the host's side", (NVIDIA, NO_FRAMEWORK))),
-                "pageable_copy_pct", already_done_if=(fact_is("copies", "pinned", "none"),)),
+                "pageable_copy_pct", already_done_if=(fact_is("copies", "pinned", "none"),), mechanism="pinned_copies"),
     KnownAction("overlap_transfers", "Copy while computing", _of_metric("transfer_limited_pct"), _overlapped,
                 "a copy can hide behind the device's work, as long as that lasts", "medium", (
                     Step("a copy stream of its own, the next batch during this step"),
                     Step("non_blocking=True", (PYTORCH,)),
                     Step("ONNX Runtime: fill the OrtValue of the next inference during this one, and bind outputs on "
-                         "the device (io_binding)", (ORT,))), "transfer_limited_pct"),
+                         "the device (io_binding)", (ORT,))), "transfer_limited_pct", mechanism="prefetching"),
     KnownAction("fusion", "Fuse kernels that only pass over memory", _of_metric("memory_limited_pct"), _always(0.5),
                 "two passes over the same data become one: half of the traffic; longer chains gain more", "low", (
                     Step("torch.compile(model)", (PYTORCH, OWN_CODE), (COMPILED,)),
@@ -288,7 +332,7 @@ ACTIONS = (
                     Step("ONNX Runtime: onnxruntime.transformers.optimizer", (ORT,)),
                     Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),
                     Step("the CUDA provider's prefer_nhwc=1", (ORT, NVIDIA, fact_is("layout", "nchw")))),
-                "memory_limited_pct"),
+                "memory_limited_pct", mechanism="compile"),
     KnownAction("narrower_types", "Compute in a narrower type", _of_metric("compute_limited_pct"), _always(0.5),
                 "half the width doubles the matrix rate (data sheets, METHODS section 5)", "medium", (
                     Step("torch.autocast(dtype=torch.bfloat16) for fp32", (PYTORCH, OWN_CODE)),
@@ -296,7 +340,7 @@ ACTIONS = (
                     Step("ONNX Runtime: onnxconverter_common.float16.convert_float_to_float16", (ORT,)),
                     Step("fp16 or bf16 operands for the matrix units", (NO_FRAMEWORK,))),
                 "compute_limited_pct", applies_if=(fact_is("product_type", "fp64", "fp32", "tf32"),),
-                already_done_if=(NARROW,)),
+                already_done_if=(NARROW,), mechanism="narrower_types"),
     KnownAction("eight_bit_types", "Compute in eight bits", _of_metric("compute_limited_pct"), _always(0.5),
                 "eight bits double the matrix rate of sixteen (data sheets, METHODS section 5); check the accuracy",
                 "high", (
@@ -304,17 +348,17 @@ ACTIONS = (
                     Step("--quantization fp8", (fact_is("framework", "vllm", "sglang"),)),
                     Step("fp8 operands for the matrix units", (NO_FRAMEWORK,))), "compute_limited_pct",
                 applies_if=(fact_is("eight_bit_units", "yes"), fact_is("product_type", "fp16", "bf16")),
-                already_done_if=(EIGHT_BITS,)),
+                already_done_if=(EIGHT_BITS,), mechanism="eight_bit_types"),
     KnownAction("more_in_flight", "Give the device more independent reads at once",
                 _of_metric("memory_latency_limited_pct"), _always(0.5),
                 "twice the reads in flight halve the wait, until bandwidth is reached (Little's law)", "high",
                 (Step("larger batches, several queries per launch, more blocks; sort indices"),),
-                "memory_latency_limited_pct"),
+                "memory_latency_limited_pct", mechanism="sorted_reads"),
     KnownAction("overlap_communication", "Communicate while computing", _of_metric("exposed_communication_pct"),
                 _always(0.5), "half of it is assumed to have work to hide behind", "medium", (
                     Step("DDP bucket_cap_mb, FSDP backward_prefetch", (PYTORCH, TRAINING)),
                     Step("NCCL on a stream of its own", (NVIDIA,)), Step("RCCL on a stream of its own", (AMD,))),
-                "exposed_communication_pct"),
+                "exposed_communication_pct", mechanism="overlap_communication"),
     KnownAction("quiet_cpus", "Keep other work off the run's CPUs", _of_others, _always(1.0),
                 "what others took comes back when they are gone", "low",
                 (Step("aaco run --lab, or taskset -c; see top; --noise repeat measures until enough is clean"),),

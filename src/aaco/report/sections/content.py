@@ -31,6 +31,7 @@ DISTURBANCES = {"interference": "other load ran on the machine", "shared_device"
                 "throttled_clock": "the clock was held down"}
 NOTHING = "nothing_to_do"
 NEAR_ROOF = 0.9
+TELLING_CEILING = 20.0  # times faster; a higher one only says that little must stay
 
 
 def heading(explanation: Explanation) -> tuple[str, str]:
@@ -288,11 +289,24 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
 
 def _step(one: Recommendation) -> str:
     """What to try, what it can gain and at what effort, and what would confirm it."""
-    faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
-    nodes = f" Largest nodes: {', '.join(format.name(name, 40) for name in one.targets)}." if one.targets else ""
-    return (f"{one.title} ({one.effort} effort): at most {one.gain_pct:.0f} % of the time{faster}.{nodes} "
-            f"Try: {one.attempt}. "
+    what = "kernels" if one.mechanism else "nodes"
+    largest = f" Largest {what}: {', '.join(format.name(name, 40) for name in one.targets)}." if one.targets else ""
+    return (f"{one.title} ({one.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}. "
             f"It worked if {one.confirm_metric} goes {one.confirm_direction}.")
+
+
+def _gain(one: Recommendation) -> str:
+    """How much of the time it acts on, and how much faster a step can become by it at most."""
+    if not one.mechanism:
+        faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
+        return f"at most {one.gain_pct:.0f} % of the time{faster}"
+    acts = f"acts on {one.share_pct:.0f} % of the time"
+    if one.ceiling is None or one.floor_ms is None:
+        return f"{acts}; no ceiling: {one.why_no_ceiling}"
+    stays = f"{format.duration(1e6 * one.floor_ms)} of {one.ceiling_of} must stay"
+    if one.ceiling > TELLING_CEILING:
+        return f"{acts}; no telling ceiling: only {stays}"
+    return f"{acts}, at most {one.ceiling:.2f} x faster: {stays}"
 
 
 def change(explanation: Explanation) -> list[Row]:

@@ -395,7 +395,12 @@ class Confirmation(Part):
 
 
 class Recommended(Part):
-    """An action; where a time budget says so, what it gains at most. A rule gives only its title."""
+    """An action; where a time budget says so, what it gains. A rule gives only its title.
+
+    share_pct: of the time that it acts on. gain_pct: what it may remove of the time, an estimate on devices.
+    speedup_at_most: the step's time over floor_ms, what must stay of it; ceiling_of says of which step. Of a run on
+    CPUs it is of the share.
+    """
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -410,6 +415,9 @@ class Recommended(Part):
     attempt: str | None = Field(default=None, validation_alias="try", serialization_alias="try")
     confirm: Confirmation | None = None
     targets: list[str] | None = None
+    ceiling_of: str | None = None
+    floor_ms: Real | None = None
+    why_no_ceiling: str | None = None
 
 
 class NotOffered(Part):

@@ -1,0 +1,35 @@
+"""Ceilings of recorded steps on every screen: one number, T / F, and never less than what the change gained."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.third_party import captures
+
+# Changes of the recorded pairs, and the action that advises them.
+PAIRS = {"rnn__cell_loop_to_graph": "device_graph", "dlrm__pageable_to_pinned": "pin_memory",
+         "diffusion__fp32_to_bf16": "narrower_types"}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_ceiling_is_above_what_was_measured_and_the_same_everywhere(aaco, pair):
+    """Mutation: a floor is twice as high."""
+    recorded = next(entry for entry in json.loads((captures() / "pairs/pairs.json").read_text())["pairs"]
+                    if entry["pair"] == pair)
+    step_ms = recorded["before"]["step_ms"]
+    aaco.inside("import", captures() / "pairs" / pair / "before.trace.json.gz", "--latency", str(step_ms), "--quiet")
+    floors = json.loads((aaco.latest / "metrics/floors.json").read_text())
+    answer = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
+    (action,) = [entry for entry in answer["optimization_priority"] if entry["action"] == PAIRS[pair]]
+    assert floors["unprofiled"] and floors["step_ns"] == pytest.approx(1e6 * step_ms)
+    assert action["speedup_at_most"] == pytest.approx(step_ms / action["floor_ms"])
+    assert action["speedup_at_most"] >= 0.98 * recorded["speedup"]
+    assert action["ceiling_of"] == "the step without a profiler"
+    ceiling = action["speedup_at_most"]
+    words = f"at most {ceiling:.2f} x faster" if ceiling <= 20 else "no telling ceiling"
+    for shown in (aaco.inside("summary").stdout, aaco.inside("report").stdout):
+        if action["title"] in " ".join(shown.split()):
+            assert words in " ".join(shown.split())
+    assert words in " ".join(aaco.inside("report").stdout.split())
