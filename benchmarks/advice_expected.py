@@ -292,7 +292,8 @@ def report(found: Sequence[TriedChange], writes: bool = False, json_path: Path |
         best = max(alternatives, key=lambda change: change.tried.gain).tried
         print(f"{name:<24} {share_of_best(alternatives):.2f} of the best, {best.change} {best.gain:.2f}: "
               f"{', '.join(advised) or f'nothing gains {LEAST_GAIN:g} x'}")
-    record, stated = track_record.learn([change.recorded for change in found if change.recorded]), list(claims(judgements))
+    record = track_record.learn([change.recorded for change in found if change.recorded])
+    stated = list(claims(judgements))
     print(f"\na call of the host {record.habits.call_ns / 1e3:.1f} us, {record.habits.saved_share:.2f} of it saved; "
           f"{len(record.residuals)} changes of {len({row.workload for row in record.residuals})} families")
     for claim in stated:

@@ -3,8 +3,8 @@
 Each mechanism says three things of the work: the time that its rows take afterwards on the device, which of the host's
 calls are left, and how long the host no longer waits. Rates are those that such work reaches, not those of data sheets:
 products keep the share of their roof that they reach now, up to REACH; what is fused is one pass over the longest of
-what it was; the first FIXED_NS of a kernel stay whatever is done to its work. No constant here was fitted to what a
-change gained.
+what it was; the first FIXED_NS of a kernel stay whatever is done to its work. The constants are rates that were seen in
+traces of an H100, not gains.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from aaco.analytics.advice.work import HOST_COPIES, StepWork
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
-# Shares of the roof at the highest clock that products of an H100 reach where a step is bound by them: matrices .50 to
-# .75 (encoder_fp32, masked_rows, matrix_chain, gpt_prefill, dlrm), convolutions in 16 bits .17 to .36 (unet, diffusion).
+# Shares of the roof at the highest clock that products of an H100 reach in recorded traces: matrices .50 to .75 where a
+# step is bound by them, convolutions in 16 bits .17 to .36.
 REACH, REACH_CONVOLUTION = 0.6, 0.3
-REACH_MEMORY = 0.3  # of the bytes of norms and pooling, which pass over their tensors more than once
-FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest kernels of those traces take 1 to 3 us
+REACH_MEMORY = 0.3  # norms of images in channels_last: .14 to .30 of their least time's rate; they pass more than once
+FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest of those traces take 1 to 3 us
 HALF = 0.5
 HOST_BOUND = 0.9  # a step with less device work than this share of its time waits for the host
 OPTIMIZER, RECOMPUTE = "optimizer", "recompute"
@@ -79,7 +79,8 @@ class ChangedStep:
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0) -> ChangedStep:
     """Return the step after these changes together; samples: times as many in a step, of a larger batch.
 
-    Raise Absent where a mechanism has nothing to do, or its outcome cannot be known.
+    Raise Absent where a mechanism has nothing to do, or its outcome cannot be known. A larger batch gains nothing with
+    samples of 1: who advises it says how much larger.
     """
     responses = [_response(work, mechanism) for mechanism in mechanisms]
     device = np.minimum.reduce([response.device_ns for response in responses])

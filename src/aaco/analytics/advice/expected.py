@@ -59,8 +59,9 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
         raise Absent("the step was not timed without a profiler, and recorded gains are of such times")
     if floor.floor_ns is None:
         raise Absent(floor.why_absent)
-    spread = record.spread(tuple(mechanisms))
-    return _within(ceiling(step, floor), step.ns / predicted_ns(changed, step.ns, floor.floor_ns, record.habits), spread)
+    spread = record.spread(mechanisms, record.habits.bound(changed, step.ns))
+    predicted = predicted_ns(changed, step.ns, floor.floor_ns, record.habits)
+    return _within(ceiling(step, floor), step.ns / predicted, spread)
 
 
 def _within(most: float | None, factor: float, spread: ResidualSpread) -> Expected:
@@ -75,5 +76,6 @@ def ranked(changes: Iterable[RankedChange]) -> list[RankedChange]:
 
     A ceiling is no estimate: a change without an expected gain comes after all that have one.
     """
-    worth = [change for change in changes if (change.gain or 0.0) >= LEAST_GAIN]
-    return sorted(worth, key=lambda change: (change.expected is None, -(change.gain or 0.0), change.effort, change.name))
+    worth = [(change.expected is None, -change.gain, change.effort, change.name, change) for change in changes
+             if change.gain is not None and change.gain >= LEAST_GAIN]
+    return [change for *_, change in sorted(worth, key=lambda place: place[:-1])]

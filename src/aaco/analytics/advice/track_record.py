@@ -1,7 +1,8 @@
 """What changes gained where they were measured: residuals of steps after recorded changes, and the host's habits.
 
 A residual is log(measured / predicted) of the time after a change. Mechanisms with OWN_WORKLOADS workloads have their
-own; the others share theirs. Workloads are families: programs of one kind of model count once.
+own, apart for steps that wait for the device or for the host afterwards; the others share theirs. Workloads are
+families: programs of one kind of model count once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ OWN_WORKLOADS = 9
 LEVEL = 0.9
 NOTABLY_LEFT = 0.95  # a change that leaves more of the host's calls says nothing about what saving one saves
 SHORTEST_NS = 1000.0  # no step is shorter
+DEVICE, HOST = "device", "host"  # what a step waits for
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,22 @@ class HostHabits:
     call_ns: float
     saved_share: float
 
+    def host_ns(self, changed: ChangedStep, step_ns: float) -> float:
+        """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples."""
+        if changed.replayed:
+            return 0.0
+        hidden_ns = min(step_ns, self.call_ns * changed.calls)
+        path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
+        left = 1 - self.saved_share * (1 - changed.calls_left)
+        return max(0.0, path_ns - changed.waits_ns) * left / changed.samples
+
     def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the step after a change: the longer of the device's chain and the host's path."""
-        host_ns = 0.0 if changed.replayed else self._host_ns(changed, step_ns) * self.host_left(changed.calls_left)
-        return max(changed.device_ns, host_ns / changed.samples, SHORTEST_NS)
+        return max(changed.device_ns, self.host_ns(changed, step_ns), SHORTEST_NS)
 
-    def host_left(self, calls_left: float) -> float:
-        """Return the share of the host's path that is left with this share of its calls."""
-        return 1 - self.saved_share * (1 - calls_left)
-
-    def _host_ns(self, changed: ChangedStep, step_ns: float) -> float:
-        hidden_ns = min(step_ns, self.call_ns * changed.calls)
-        return max(0.0, (hidden_ns if changed.host_ns is None else changed.host_ns) - changed.waits_ns)
+    def bound(self, changed: ChangedStep, step_ns: float) -> str:
+        """Return what the step waits for after a change."""
+        return DEVICE if changed.device_ns >= self.host_ns(changed, step_ns) else HOST
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,13 @@ class RecordedChange:
 
 @dataclass(frozen=True)
 class Residual:
-    """log(measured / predicted) of the time after a recorded change."""
+    """log(measured / predicted) of the time after a recorded change. bound: what the predicted step waits for."""
 
     workload: str
     before: str
     change: str
     mechanism: str
+    bound: str
     log_residual: float
 
 
@@ -100,14 +107,18 @@ class TrackRecord:
         """Return the track record of a document."""
         return cls(HostHabits(**document["habits"]), tuple(Residual(**row) for row in document["residuals"]))
 
-    def spread(self, mechanisms: Sequence[str]) -> ResidualSpread:
-        """Return the residuals of these mechanisms together, or of all that have too few. Raise Absent without any."""
-        name = mechanism_name(mechanisms)
-        of_name = {key: [row for row in self.residuals if row.mechanism == key]
-                   for key in {row.mechanism for row in self.residuals}}
-        sufficient = {key for key, rows in of_name.items() if len({row.workload for row in rows}) >= OWN_WORKLOADS}
-        own = name in sufficient
-        rows = of_name[name] if own else [row for row in self.residuals if row.mechanism not in sufficient]
+    def spread(self, mechanisms: Iterable[str], bound: str) -> ResidualSpread:
+        """Return the residuals of such changes, or of all that have no record of their own. Raise Absent without any.
+
+        bound: what the step after the change waits for; a rate of the device errs otherwise than the host's path.
+        """
+        kinds: dict[tuple[str, str], list[Residual]] = {}
+        for row in self.residuals:
+            kinds.setdefault((row.mechanism, row.bound), []).append(row)
+        sufficient = {kind for kind, rows in kinds.items() if len({row.workload for row in rows}) >= OWN_WORKLOADS}
+        kind = (mechanism_name(mechanisms), bound)
+        own = kind in sufficient
+        rows = kinds[kind] if own else [row for row in self.residuals if (row.mechanism, row.bound) not in sufficient]
         if len(rows) < 2:
             raise Absent("no changes of this kind were recorded")
         values = [row.log_residual for row in rows]
@@ -128,10 +139,13 @@ def predicted_ns(changed: ChangedStep, step_ns: float, floor_ns: float, habits: 
 def learn(changes: Sequence[RecordedChange]) -> TrackRecord:
     """Return the track record of recorded changes: habits first, then the residuals with them."""
     habits = _habits(changes)
-    return TrackRecord(habits, tuple(
-        Residual(change.workload, change.before, change.change, mechanism_name(change.mechanisms), math.log(
-            change.after_ns / predicted_ns(change.changed, change.step_ns, change.floor_ns, habits)))
-        for change in changes))
+    return TrackRecord(habits, tuple(_residual(change, habits) for change in changes))
+
+
+def _residual(change: RecordedChange, habits: HostHabits) -> Residual:
+    predicted = predicted_ns(change.changed, change.step_ns, change.floor_ns, habits)
+    return Residual(change.workload, change.before, change.change, mechanism_name(change.mechanisms),
+                    habits.bound(change.changed, change.step_ns), math.log(change.after_ns / predicted))
 
 
 def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
