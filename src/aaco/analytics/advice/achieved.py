@@ -90,7 +90,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     left = of_calls(work, np.minimum.reduce([response.left for response in responses]))
     busy_ns = _busy_ns(work, step)
     return ChangedStep(device_chain_ns(work, device) * _streams_in_turn(work, busy_ns),
-                       step.ns if busy_ns < HOST_BOUND * step.ns else None, calls.sum() / work.steps,
+                       step.ns if busy_ns < HOST_BOUND * step.ns else None, float(calls.sum()) / work.steps,
                        float(calls @ left / calls.sum()) if len(calls) else 1.0,
                        max(response.waits_ns for response in responses), samples,
                        any(mechanism.name == "graph" for mechanism in mechanisms))

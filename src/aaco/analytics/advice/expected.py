@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from aaco.analytics.advice.achieved import ChangedStep
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling
-from aaco.analytics.advice.track_record import ResidualSpread, TrackRecord, predicted_ns
+from aaco.analytics.advice.track_record import GainSpread, TrackRecord, predicted_ns
 from aaco.core.readings import Absent
 
 LEAST_GAIN = 1.05  # times as fast: with less expected there is nothing to advise
@@ -64,7 +64,7 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
     return _within(ceiling(step, floor), step.ns / predicted, spread)
 
 
-def _within(most: float | None, factor: float, spread: ResidualSpread) -> Expected:
+def _within(most: float | None, factor: float, spread: GainSpread) -> Expected:
     """Return a predicted factor with the residuals' spread, cut at the ceiling."""
     usual, low, high = (min(most or math.inf, factor * math.exp(-residual))
                         for residual in (spread.middle, spread.high, spread.low))

@@ -84,7 +84,7 @@ class Residual:
 
 
 @dataclass(frozen=True)
-class ResidualSpread:
+class GainSpread:
     """The residuals that an advice is held against: their median, the ends of 90 %, and how many of how many."""
 
     middle: float
@@ -107,7 +107,7 @@ class TrackRecord:
         """Return the track record of a document."""
         return cls(HostHabits(**document["habits"]), tuple(Residual(**row) for row in document["residuals"]))
 
-    def spread(self, mechanisms: Iterable[str], bound: str) -> ResidualSpread:
+    def spread(self, mechanisms: Iterable[str], bound: str) -> GainSpread:
         """Return the residuals of such changes, or of all that have no record of their own. Raise Absent without any.
 
         bound: what the step after the change waits for; a rate of the device errs otherwise than the host's path.
@@ -123,7 +123,7 @@ class TrackRecord:
         if len(rows) < 2:
             raise Absent("no changes of this kind were recorded")
         values = [row.log_residual for row in rows]
-        return ResidualSpread(median(values), *prediction_interval(values), len(rows),
+        return GainSpread(median(values), *prediction_interval(values), len(rows),
                               len({row.workload for row in rows}), own)
 
 
