@@ -1,0 +1,310 @@
+"""What advice expects of a change, held against what it gained: recorded changes, each family of workloads left out.
+
+    python -m benchmarks.advice_expected [--write] [--json FILE]
+
+Of every recorded change the trace before it is imported with its step time without a profiler. The track record is
+learned of all other families of workloads, and the expected gain, its 90 % interval and the ranking of a before's
+alternatives come from it. A table and the claims are printed; the exit code is 1 where a bar is missed. --write also
+learns the record of all changes and writes the one that ships, src/aaco/analytics/advice/residuals.json.
+
+The changes are those of $AACO_CAPTURES/pairs (default ../shared/data) and of tests/captures/torch_changes, or of the
+folder that AACO_CHANGES names. Times of a process that had used a profiler are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aaco import pipeline
+from aaco.analytics.advice import expected as expectations
+from aaco.analytics.advice import track_record
+from aaco.analytics.advice.achieved import changed_step
+from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, ranked
+from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, floor
+from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.track_record import LEVEL, RecordedChange, TrackRecord
+from aaco.analytics.advice.work import StepWork
+from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.core.config import Settings, resolve
+from aaco.core.readings import Absent
+from aaco.core.statistics import exact_share
+from aaco.steps import step_work
+from benchmarks.claims import Claim
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "src/aaco/analytics/advice/residuals.json"
+RECORDED = ROOT / "tests/captures/torch_changes"
+NO_GAIN = 1.02  # times as fast
+NEAR_BEST = 0.9  # of the best gain
+MOST_ERROR = 0.25  # of the log of a gain, in the median
+FIRST = 3
+# Programs of one kind of model, by the first name here that a workload's begins with; others are their own family.
+FAMILIES = {"gpt": "gpt", "dlrm": "recommender", "moe": "moe", "rnn": "recurrent", "lstm": "recurrent",
+            "beam_search": "recurrent", "cnn": "cnn", "host_pictures": "cnn", "unet": "unet", "volume_unet": "unet",
+            "diffusion": "unet", "gather": "gather", "graph_network": "gather", "encoder": "encoder",
+            "long_attention": "attention", "checkpointed": "encoder"}
+
+
+@dataclass(frozen=True)
+class TriedChange:
+    """A change that was measured. recorded: None where the trace before it makes no prediction, for why_absent.
+
+    gain: times as fast, per sample. useless: no gain was intended. alternatives: whether others were tried in turns.
+    """
+
+    family: str
+    before: str
+    change: str
+    mechanisms: tuple[str, ...]
+    step: StepTime
+    floor: MechanismFloor
+    gain: float
+    useless: bool
+    alternatives: bool
+    recorded: RecordedChange | None
+    why_absent: str = ""
+
+
+@dataclass(frozen=True)
+class JudgedChange:
+    """A change with what was expected of it by the record of other families; None for why_absent."""
+
+    tried: TriedChange
+    ceiling: float | None
+    expected: Expected | None
+    why_absent: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Log of measured over expected gain."""
+        return math.log(self.tried.gain / self.expected.factor) if self.expected else None
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the interval holds what was measured."""
+        return self.expected.low <= self.tried.gain <= self.expected.high if self.expected else None
+
+
+def family(workload: str) -> str:
+    """Return the family of a workload, which is left out as a whole."""
+    return next((name for prefix, name in FAMILIES.items() if workload.startswith(prefix)), workload)
+
+
+def tried(workload: str, before: str, change: dict[str, Any], name: str, work: StepWork, step: StepTime,
+          alternatives: bool) -> TriedChange:
+    """Return a change of a recording. change: its side in pairs.json, with its mechanisms and speedup."""
+    mechanisms, samples = tuple(change["mechanisms"]), change["samples_per_step"]
+    least, recorded, why = MechanismFloor(" + ".join(mechanisms), None), None, ""
+    try:
+        least, recorded = _recorded(workload, before, name, mechanisms, work, step, samples, change["speedup"])
+    except Absent as reason:
+        why = str(reason)
+    return TriedChange(family(workload), before, name, mechanisms, step, least, change["speedup"],
+                       change.get("expected") == "no gain", alternatives, recorded, why)
+
+
+def _recorded(workload: str, before: str, name: str, mechanisms: tuple[str, ...], work: StepWork, step: StepTime,
+              samples: float, gain: float) -> tuple[MechanismFloor, RecordedChange]:
+    """Return the floor of a change and what the track record keeps of it. Raise Absent where there is none."""
+    if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
+        raise Absent(f"no floor is declared for {', '.join(unknown)}")
+    meant = [MECHANISMS[mechanism] for mechanism in mechanisms]
+    least = floor(work, meant)
+    if least.floor_ns is None:
+        raise Absent(least.why_absent)
+    changed = changed_step(work, step, meant, samples)
+    return least, RecordedChange(family(workload), before, name, mechanisms, step.ns, step.ns / gain, least.floor_ns,
+                                 changed)
+
+
+def all_tried(captures: Path, changes: Path, settings: Settings) -> Iterator[TriedChange]:
+    """Yield the changes of both recordings. Those without times, or with times of a profiled process, are left out."""
+    for pair in json.loads((captures / "pairs/pairs.json").read_text())["pairs"]:
+        if pair["timed_without_profiler"]:
+            work, step = _work(captures / "pairs" / pair["pair"], pair["before"]["step_ms"], settings)
+            samples = pair["after"]["samples_per_step"] / pair["before"]["samples_per_step"]
+            yield tried(pair["workload"], pair["pair"], pair | {"samples_per_step": samples}, pair["change"], work,
+                        step, False)
+    for before in json.loads((changes / "pairs.json").read_text())["befores"]:
+        timed = [side for side in before["alternatives"] if side.get("speedup")]
+        if timed:
+            work, step = _work(changes / before["name"], before["before"]["step_ms"], settings)
+            yield from (tried(before["workload"], before["name"], side, side["name"], work, step, True)
+                        for side in timed)
+
+
+def _work(folder: Path, step_ms: float, settings: Settings) -> tuple[StepWork, StepTime]:
+    session = pipeline.import_captures([folder / "before.trace.json.gz"], settings, latency=str(step_ms)).session
+    return step_work.find(session, Unprofiled(1, step_ms, "pairs.json"))
+
+
+def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
+    """Return every change with what the record of the other families expects of it."""
+    others = {name: track_record.learn([change.recorded for change in changes
+                                        if change.recorded and change.family != name])
+              for name in {change.family for change in changes}}
+    return [_judged(change, others[change.family]) for change in changes]
+
+
+def _judged(change: TriedChange, record: TrackRecord) -> JudgedChange:
+    most = ceiling(change.step, change.floor) if change.floor.floor_ns else None
+    if change.recorded is None:
+        return JudgedChange(change, most, None, change.why_absent)
+    return JudgedChange(change, most, expectations.expected(change.step, change.floor, change.recorded.changed,
+                                                            change.mechanisms, record))
+
+
+def claims(changes: Sequence[JudgedChange]) -> Iterator[Claim]:
+    """Yield what expected gains must hold, of families that their record has not seen."""
+    known = [change for change in changes if change.expected]
+    yield from _intervals("all changes", known, True)
+    for own, title in ((True, "mechanisms with a record of their own"), (False, "other mechanisms")):
+        yield from _intervals(title, [change for change in known if change.expected and change.expected.own is own])
+    errors = [abs(change.error) for change in known if change.error is not None]
+    middle = statistics.median(errors)
+    yield Claim("error of log gain", f"median <= {MOST_ERROR:g}",
+                f"median {middle:.3f}, mean {statistics.mean(errors):.3f} of {len(errors)}", middle <= MOST_ERROR)
+    yield from _rankings("all alternatives", changes, True)
+    yield from _rankings("alternatives with an expected gain", known)
+
+
+def _intervals(title: str, known: Sequence[JudgedChange], barred: bool = False) -> Iterator[Claim]:
+    held = sum(bool(change.covered) for change in known)
+    low, high = exact_share(held, len(known))
+    widths = [math.log(change.expected.high / change.expected.low) for change in known if change.expected]
+    yield Claim(f"gains in their 90 % interval, {title}", f"95 % interval holds {LEVEL:g}", f"{held} of {len(known)} = "
+                f"{held / max(1, len(known)):.3f}, {low:.3f} .. {high:.3f}; median width x "
+                f"{math.exp(statistics.median(widths or [0.0])):.2f}", low <= LEVEL <= high if barred else None)
+
+
+def by_before(changes: Iterable[JudgedChange]) -> dict[str, list[JudgedChange]]:
+    """Return the alternatives of each before that has some."""
+    befores: dict[str, list[JudgedChange]] = {}
+    for change in changes:
+        if change.tried.alternatives:
+            befores.setdefault(change.tried.before, []).append(change)
+    return befores
+
+
+def order(changes: Sequence[JudgedChange]) -> list[JudgedChange]:
+    """Return the alternatives that are advised, best first."""
+    by_name = {change.tried.change: change for change in changes}
+    return [by_name[name.name] for name in ranked(RankedChange(change.tried.change, change.ceiling, change.expected)
+                                                  for change in changes)]
+
+
+def share_of_best(changes: Sequence[JudgedChange]) -> float:
+    """Return the gain of what is advised first over the best that was recorded; nothing advised gains nothing."""
+    best = max(1.0, *(change.tried.gain for change in changes))
+    advised = order(changes)
+    return (advised[0].tried.gain if advised else 1.0) / best
+
+
+def _rankings(title: str, changes: Sequence[JudgedChange], barred: bool = False) -> Iterator[Claim]:
+    befores = by_before(changes)
+    shares = [share_of_best(alternatives) for alternatives in befores.values()]
+    first = sum(share == 1.0 for share in shares)
+    yield Claim(f"first advice is the best, {title}", ">= 80 %", _share(first, len(shares)),
+                first >= 0.8 * len(shares) if barred else None)
+    near = sum(share >= NEAR_BEST for share in shares)
+    yield Claim(f"first advice gains 90 % of the best, {title}", ">= 80 %", _share(near, len(shares)),
+                near >= 0.8 * len(shares) if barred else None)
+    if barred:
+        yield _useless("that gained nothing", befores, lambda change: change.tried.gain <= NO_GAIN)
+        yield _useless("that was meant to gain nothing, and did not",
+                       befores, lambda change: change.tried.useless and change.tried.gain <= NO_GAIN)
+
+
+def _useless(title: str, befores: dict[str, list[JudgedChange]], is_useless: Any) -> Claim:
+    listed = {name: [change for change in changes if is_useless(change)] for name, changes in befores.items()}
+    advised = [f"{name}/{change.tried.change}" for name, changes in befores.items()
+               for change in order(changes)[:FIRST] if change in listed[name]]
+    return Claim(f"an alternative {title} is among the first {FIRST}", "never", f"{len(advised)} of "
+                 f"{sum(map(len, listed.values()))} in {sum(map(bool, listed.values()))} befores"
+                 + "".join(f" {name}" for name in advised), not advised)
+
+
+def _share(count: int, total: int) -> str:
+    low, high = exact_share(count, total)
+    return f"{count} of {total} = {count / max(1, total):.2f}, {low:.2f} .. {high:.2f}"
+
+
+def line(change: JudgedChange) -> str:
+    """Return a change's line of the table."""
+    tried = change.tried
+    head = f"{tried.before.split('__')[0]:<24.23}{tried.change:<28.27}{' + '.join(tried.mechanisms):<30.29}"
+    if change.expected is None:
+        return f"{head}{'':>9}{'n/a':>9}{'':>18}{tried.gain:>9.2f}         {change.why_absent}"
+    found, most = change.expected, f"{change.ceiling:.2f}" if change.ceiling else "-"
+    return (f"{head}{most:>9}{found.factor:>9.2f}{found.low:>9.2f}{found.high:>9.2f}{tried.gain:>9.2f}"
+            f"{change.error:>+8.2f}  {'' if change.covered else 'OUTSIDE'}")
+
+
+def document(record: TrackRecord) -> dict[str, Any]:
+    """Return the track record as it ships."""
+    return {"source": "python -m benchmarks.advice_expected --write",
+            "what": "log(measured / predicted) of the time after recorded changes, an H100, times without a profiler",
+            "habits": {name: round(value, 4) for name, value in asdict(record.habits).items()},
+            "residuals": [asdict(residual) | {"log_residual": round(residual.log_residual, 4)}
+                          for residual in record.residuals]}
+
+
+def write(record: TrackRecord, path: Path = TABLE) -> None:
+    """Write the track record that ships, a residual a line."""
+    whole = document(record)
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in whole.pop("residuals"))
+    head = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in whole.items())
+    path.write_text(f"{{\n{head},\n \"residuals\": [\n{rows}\n ]\n}}\n")
+
+
+def main() -> int:
+    """Print the table and the claims; 1 where one misses its bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the track record that ships")
+    parser.add_argument("--json", type=Path, help="write the claims here too")
+    chosen = parser.parse_args()
+    changes = RECORDED if RECORDED.exists() else Path(os.environ["AACO_CHANGES"])
+    with tempfile.TemporaryDirectory(prefix="aaco-expected-") as sessions:
+        settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})
+        found = list(all_tried(Path(os.environ.get("AACO_CAPTURES", "../shared/data")), changes, settings))
+    return report(found, chosen.write, chosen.json)
+
+
+def report(found: Sequence[TriedChange], writes: bool = False, json_path: Path | None = None) -> int:
+    """Print the table and the claims of these changes; 1 where one misses its bar."""
+    print(f"{'before':<24}{'change':<28}{'mechanism':<30}{'ceiling':>9}{'expected':>9}{'90 % interval':>18}"
+          f"{'measured':>9}{'error':>8}")
+    judgements = judged(found)
+    print("\n".join(line(change) for change in judgements), end="\n\n")
+    for name, alternatives in by_before(judgements).items():
+        advised = [f"{change.tried.change} {change.expected.factor if change.expected else math.nan:.2f} "
+                   f"({change.tried.gain:.2f})" for change in order(alternatives)]
+        best = max(alternatives, key=lambda change: change.tried.gain).tried
+        print(f"{name:<24} {share_of_best(alternatives):.2f} of the best, {best.change} {best.gain:.2f}: "
+              f"{', '.join(advised) or f'nothing gains {LEAST_GAIN:g} x'}")
+    record = track_record.learn([change.recorded for change in found if change.recorded])
+    stated = list(claims(judgements))
+    print(f"\na call of the host {record.habits.call_ns / 1e3:.1f} us, {record.habits.saved_share:.2f} of it saved; "
+          f"{len(record.residuals)} changes of {len({row.workload for row in record.residuals})} families")
+    for claim in stated:
+        verdict = {True: "met", False: "MISSED", None: ""}[claim.met]
+        print(f"{claim.claim:<74} {claim.bar:<24} {claim.measured:<64} {verdict}")
+    if writes:
+        write(record)
+    if json_path:
+        json_path.write_text(json.dumps([asdict(claim) for claim in stated], indent=1) + "\n")
+    return int(any(claim.met is False for claim in stated))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""How many times faster a change usually makes a step: the structure of the step, and how such changes went elsewhere.
+
+The time after a change is the longer of the device's chain and the host's path, each as such changes leave them
+(achieved.py), times a residual. Residuals are those of recorded pairs (track_record.py); their median makes the
+expected gain, and the ends of 90 % of them its interval. Nothing exceeds the ceiling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aaco.analytics.advice.achieved import ChangedStep
+from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling
+from aaco.analytics.advice.track_record import GainSpread, TrackRecord, predicted_ns
+from aaco.core.readings import Absent
+
+LEAST_GAIN = 1.05  # times as fast: with less expected there is nothing to advise
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How many times faster a step becomes, with the ends of a 90 % interval.
+
+    pairs, workloads: recorded, that the interval rests on. own: whether all of them are of this kind of change.
+    """
+
+    factor: float
+    low: float
+    high: float
+    pairs: int
+    workloads: int
+    own: bool
+
+
+@dataclass(frozen=True)
+class RankedChange:
+    """A change as ranking sees it: its ceiling and expected gain, None where unknown. effort: lower is easier."""
+
+    name: str
+    ceiling: float | None
+    expected: Expected | None
+    effort: int = 0
+
+    @property
+    def gain(self) -> float | None:
+        """The expected gain, else the ceiling; None without either."""
+        return self.expected.factor if self.expected else self.ceiling
+
+
+def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechanisms: Iterable[str],
+             record: TrackRecord) -> Expected:
+    """Return what a change is expected to gain.
+
+    Raise Absent where the step was timed with a profiler, its floor is not known, or no such changes were recorded.
+    """
+    if not step.unprofiled:
+        raise Absent("the step was not timed without a profiler, and recorded gains are of such times")
+    if floor.floor_ns is None:
+        raise Absent(floor.why_absent)
+    spread = record.spread(mechanisms, record.habits.bound(changed, step.ns))
+    predicted = predicted_ns(changed, step.ns, floor.floor_ns, record.habits)
+    return _within(ceiling(step, floor), step.ns / predicted, spread)
+
+
+def _within(most: float | None, factor: float, spread: GainSpread) -> Expected:
+    """Return a predicted factor with the residuals' spread, cut at the ceiling."""
+    usual, low, high = (min(most or math.inf, factor * math.exp(-residual))
+                        for residual in (spread.middle, spread.high, spread.low))
+    return Expected(usual, min(low, usual), max(high, usual), spread.pairs, spread.workloads, spread.own)
+
+
+def ranked(changes: Iterable[RankedChange]) -> list[RankedChange]:
+    """Return the changes that are worth a try, best first: by expected gain, else by ceiling, then by least effort.
+
+    A ceiling is no estimate: a change without an expected gain comes after all that have one.
+    """
+    worth = [(change.expected is None, -change.gain, change.effort, change.name, change) for change in changes
+             if change.gain is not None and change.gain >= LEAST_GAIN]
+    return [change for *_, change in sorted(worth, key=lambda place: place[:-1])]

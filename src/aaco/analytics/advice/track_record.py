@@ -1,0 +1,180 @@
+"""What changes gained where they were measured: residuals of steps after recorded changes, and the host's habits.
+
+A residual is log(measured / predicted) of the time after a change. Mechanisms with OWN_WORKLOADS workloads have their
+own, apart for steps that wait for the device or for the host afterwards; the others share theirs. Workloads are
+families: programs of one kind of model count once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from aaco.analytics.advice.achieved import ChangedStep
+from aaco.core.readings import Absent
+from aaco.core.statistics import t_quantile
+
+OWN_WORKLOADS = 9
+LEVEL = 0.9
+NOTABLY_LEFT = 0.95  # a change that leaves more of the host's calls says nothing about what saving one saves
+SHORTEST_NS = 1000.0  # no step is shorter
+DEVICE, HOST = "device", "host"  # what a step waits for
+
+
+@dataclass(frozen=True)
+class HostHabits:
+    """How the host's path follows its calls. call_ns: an operator's call, with what the program does between two.
+
+    saved_share: the part of a call's mean time that a call which is gone saves: what remains has more to do each.
+    """
+
+    call_ns: float
+    saved_share: float
+
+    def host_ns(self, changed: ChangedStep, step_ns: float) -> float:
+        """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples."""
+        if changed.replayed:
+            return 0.0
+        hidden_ns = min(step_ns, self.call_ns * changed.calls)
+        path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
+        left = 1 - self.saved_share * (1 - changed.calls_left)
+        return max(0.0, path_ns - changed.waits_ns) * left / changed.samples
+
+    def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
+        """Return the step after a change: the longer of the device's chain and the host's path."""
+        return max(changed.device_ns, self.host_ns(changed, step_ns), SHORTEST_NS)
+
+    def bound(self, changed: ChangedStep, step_ns: float) -> str:
+        """Return what the step waits for after a change."""
+        return DEVICE if changed.device_ns >= self.host_ns(changed, step_ns) else HOST
+
+
+@dataclass(frozen=True)
+class RecordedChange:
+    """A change that was measured: its step before and after, ns per sample of before, and what was made of the trace.
+
+    workload: the family that is left out as a whole where the track record is judged.
+    """
+
+    workload: str
+    before: str
+    change: str
+    mechanisms: tuple[str, ...]
+    step_ns: float
+    after_ns: float
+    floor_ns: float
+    changed: ChangedStep
+
+
+@dataclass(frozen=True)
+class Residual:
+    """log(measured / predicted) of the time after a recorded change. bound: what the predicted step waits for."""
+
+    workload: str
+    before: str
+    change: str
+    mechanism: str
+    bound: str
+    log_residual: float
+
+
+@dataclass(frozen=True)
+class GainSpread:
+    """The residuals that an advice is held against: their median, the ends of 90 %, and how many of how many."""
+
+    middle: float
+    low: float
+    high: float
+    pairs: int
+    workloads: int
+    own: bool
+
+
+@dataclass(frozen=True)
+class TrackRecord:
+    """The residuals of all recorded changes, and the habits of the host that they were computed with."""
+
+    habits: HostHabits
+    residuals: tuple[Residual, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> TrackRecord:
+        """Return the track record of a document."""
+        return cls(HostHabits(**document["habits"]), tuple(Residual(**row) for row in document["residuals"]))
+
+    def spread(self, mechanisms: Iterable[str], bound: str) -> GainSpread:
+        """Return the residuals of such changes, or of all that have no record of their own. Raise Absent without any.
+
+        bound: what the step after the change waits for; a rate of the device errs otherwise than the host's path.
+        """
+        kinds: dict[tuple[str, str], list[Residual]] = {}
+        for row in self.residuals:
+            kinds.setdefault((row.mechanism, row.bound), []).append(row)
+        sufficient = {kind for kind, rows in kinds.items() if len({row.workload for row in rows}) >= OWN_WORKLOADS}
+        kind = (mechanism_name(mechanisms), bound)
+        own = kind in sufficient
+        others = [row for row in self.residuals if (row.mechanism, row.bound) not in sufficient]
+        rows = kinds[kind] if own else others or self.residuals
+        if len(rows) < 2:
+            raise Absent("no changes of this kind were recorded")
+        values = [row.log_residual for row in rows]
+        return GainSpread(median(values), *prediction_interval(values), len(rows),
+                              len({row.workload for row in rows}), own)
+
+
+def mechanism_name(mechanisms: Iterable[str]) -> str:
+    """Return the name of several mechanisms together, in whatever order they are named."""
+    return " + ".join(sorted(mechanisms))
+
+
+def predicted_ns(changed: ChangedStep, step_ns: float, floor_ns: float, habits: HostHabits) -> float:
+    """Return the step after a change before any residual: never less than its floor."""
+    return max(floor_ns, habits.after_ns(changed, step_ns))
+
+
+def learn(changes: Sequence[RecordedChange]) -> TrackRecord:
+    """Return the track record of recorded changes: habits first, then the residuals with them."""
+    habits = _habits(changes)
+    return TrackRecord(habits, tuple(_residual(change, habits) for change in changes))
+
+
+def _residual(change: RecordedChange, habits: HostHabits) -> Residual:
+    predicted = predicted_ns(change.changed, change.step_ns, change.floor_ns, habits)
+    return Residual(change.workload, change.before, change.change, mechanism_name(change.mechanisms),
+                    habits.bound(change.changed, change.step_ns), math.log(change.after_ns / predicted))
+
+
+def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
+    """Return the habits as medians over steps that wait for the host. Raise Absent without such steps."""
+    befores = {change.before: change.step_ns / change.changed.calls for change in changes
+               if change.changed.host_ns is not None and change.changed.calls}
+    saved = [_saved_share(change) for change in changes
+             if change.changed.host_ns is not None and not change.changed.replayed and not change.changed.waits_ns
+             and change.changed.calls_left < NOTABLY_LEFT]
+    if not befores or not saved:
+        raise Absent("no step that waits for the host was recorded with a change that saves calls")
+    return HostHabits(median(befores.values()), min(1.0, max(0.0, median(saved))))
+
+
+def _saved_share(change: RecordedChange) -> float:
+    after = change.after_ns * change.changed.samples / change.step_ns
+    return (1 - after) / (1 - change.changed.calls_left)
+
+
+def prediction_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Return an interval that holds the next value in `level` of cases, if it is exchangeable with these.
+
+    Order statistics where they reach so far (conformal prediction: Vovk, Gammerman and Shafer 2005), else Student's t.
+    """
+    count, tail = len(values), (1 - level) / 2
+    rank = math.floor(tail * (count + 1) + 1e-9)
+    if rank >= 1:
+        ordered = sorted(values)
+        return ordered[rank - 1], ordered[count - rank]
+    half = t_quantile(1 - tail, count - 1) * float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / count)
+    return float(np.mean(values)) - half, float(np.mean(values)) + half

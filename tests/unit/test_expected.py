@@ -1,0 +1,348 @@
+"""Expected gains of steps that are a few kernels long, by hand. LIMITS of tests/step_pieces.py has round figures."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from aaco.analytics.advice.achieved import ChangedStep, changed_step, fusible_runs
+from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
+from aaco.analytics.advice.floor import MechanismFloor, StepTime, floor
+from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.track_record import (
+    DEVICE,
+    HOST,
+    OWN_WORKLOADS,
+    HostHabits,
+    RecordedChange,
+    Residual,
+    TrackRecord,
+    learn,
+    mechanism_name,
+    prediction_interval,
+)
+from aaco.analytics.advice.work import StepOperator
+from aaco.core.readings import Absent
+from aaco.steps import track_records
+from tests.step_pieces import CONV, FP32, copy, kernel, product, step
+
+HABITS = HostHabits(call_ns=10_000, saved_share=0.5)
+STEP_US = 1000
+
+
+def changed(work, *names, step_us=STEP_US, samples=1.0):
+    return changed_step(work, StepTime(1000 * step_us, True), [MECHANISMS[name] for name in names], samples)
+
+
+def device_us(work, *names, step_us=STEP_US, samples=1.0):
+    return pytest.approx(changed(work, *names, step_us=step_us, samples=samples).device_ns / 1000)
+
+
+def optimizer(us):
+    return kernel(us, operator=StepOperator("aten::mul_", phase="optimizer"))
+
+
+# The device's chain and the host's calls after a change
+def test_a_graph_leaves_the_device_and_nothing_of_the_host():
+    after = changed(step(kernel(10), kernel(20)), "graph")
+    assert (after.device_ns, after.replayed, after.host_ns) == (30_000, True, 1_000_000)
+    assert HABITS.after_ns(after, 1_000_000) == 30_000
+
+
+def test_a_step_waits_for_the_host_if_the_device_works_for_less_than_nine_tenths():
+    work = step(kernel(89), kernel(0))
+    assert changed(work, "graph", step_us=100).host_ns == 100_000
+    assert changed(step(kernel(91)), "graph", step_us=100).host_ns is None
+
+
+def test_streams_that_fill_the_step_one_after_the_other_are_no_wait_for_the_host():
+    work = step(kernel(50), kernel(45, lane=1))
+    after = changed(work, "graph", step_us=100)
+    assert after.host_ns is None and after.device_ns == pytest.approx(95_000)
+
+
+def test_the_hosts_path_follows_the_calls_that_are_left_and_the_waits_that_are_gone():
+    """Half of the calls are gone, half of their time with them: 1000 - 200 us of waits, times .75, of two samples."""
+    after = ChangedStep(1_000, 1_000_000, 100, calls_left=0.5, waits_ns=200_000, samples=2)
+    assert HABITS.host_ns(after, 1_000_000) == 800_000 * 0.75 / 2
+    assert HABITS.bound(after, 1_000_000) == HOST and HABITS.after_ns(after, 1_000_000) == 300_000
+
+
+def test_a_hidden_host_takes_its_calls_and_never_more_than_the_step():
+    hidden = ChangedStep(40_000, None, 20)
+    assert HABITS.host_ns(hidden, 1_000_000) == 200_000 and HABITS.host_ns(hidden, 150_000) == 150_000
+    assert HABITS.bound(ChangedStep(200_000, None, 20), 1_000_000) == DEVICE
+
+
+def test_kernels_of_one_call_cost_the_host_one_call_until_all_are_gone():
+    library = StepOperator("aten::cudnn_convolution", types=("bf16",), kernels=2, flops=1e6)
+    both = step(kernel(5, "transpose", library), kernel(9, "conv", library, CONV), kernel(3, "copy"))
+    after = changed(both, "channels_last")
+    assert after.calls == 2 and after.calls_left == 0.5 and after.device_ns == 9_000
+
+
+def test_without_waits_the_host_works_while_the_device_does():
+    after = changed(step(kernel(300)), "remove_syncs")
+    assert after.waits_ns == 300_000 and HABITS.after_ns(after, 1_000_000) == 700_000
+
+
+def test_pinned_copies_are_not_waited_for_as_long_as_they_were_traced():
+    after = changed(step(kernel(10), copy(600, "h2d", 500_000, False)), "pinned_copies")
+    assert after.waits_ns == 600_000 and after.device_ns == 20_000 and after.calls_left == 1
+
+
+def test_inputs_on_the_device_need_neither_copy_nor_call():
+    after = changed(step(kernel(10), copy(600, "h2d", 500_000, False)), "inputs_on_device")
+    assert (after.waits_ns, after.device_ns, after.calls_left) == (600_000, 10_000, 0.5)
+
+
+def test_a_fused_optimizer_saves_its_calls():
+    after = changed(step(product(50, 1e10), optimizer(10), optimizer(10), optimizer(10)), "fused_optimizer")
+    assert after.calls_left == 0.25 and after.device_ns == 50_000
+
+
+def test_what_follows_each_other_is_fused_into_one_pass_the_longest():
+    work = step(kernel(10), kernel(30), product(50, 1e10), kernel(20), copy(25, "d2d"))
+    assert device_us(work, "pointwise_fusion") == 30 + 50 + 25
+    assert changed(work, "pointwise_fusion").calls_left == pytest.approx(3 / 5)
+
+
+def test_a_compiler_does_not_fuse_the_optimizer():
+    assert device_us(step(kernel(10), kernel(30), optimizer(5), optimizer(6)), "compile") == 30 + 5 + 6
+
+
+def test_runs_by_brute_force():
+    random = np.random.default_rng(1)
+    for _ in range(200):
+        lane, fusible = random.integers(0, 3, 12), random.random(12) < 0.6
+        expected_runs = []
+        for number in range(3):
+            last = None
+            for row in np.flatnonzero(lane == number).tolist():
+                if not fusible[row]:
+                    last = None
+                elif last is None:
+                    last = [row]
+                    expected_runs.append(last)
+                else:
+                    last.append(row)
+        assert [run.tolist() for run in fusible_runs(lane, fusible)] == expected_runs
+
+
+def test_products_in_a_narrower_type_keep_their_share_of_the_roof():
+    """1e10 FLOPs at 5e13 are 200 us, half of what it takes; at 1e15 they are 10 us, and half of that roof is 20."""
+    assert device_us(step(product(400, 1e10, FP32)), "narrower_types") == 20
+
+
+def test_products_reach_no_more_than_such_products_do():
+    """At 200 us the product is at its roof; in 16 bits .6 of it is 16.7 us."""
+    assert device_us(step(product(200, 1e10, FP32)), "narrower_types") == 10 / 0.6
+
+
+def test_of_memory_kernels_the_time_of_their_bytes_is_halved():
+    """200 MB at 2 TB/s are 100 of 160 us; 20 MB are in the cache at 10 TB/s, 2 of 160 us."""
+    far, near = (step(kernel(160, operator=StepOperator("aten::mul", types=("f32",), bytes=size)))
+                 for size in (200e6, 20e6))
+    assert device_us(far, "narrower_types") == 110 and device_us(near, "narrower_types") == 159
+    assert device_us(step(kernel(160), limits=DeviceLimits({"matrix_bf16": 1e15})), "narrower_types") == 160
+
+
+def test_reads_by_index_take_as_long_in_a_narrower_type():
+    gather = StepOperator("aten::gather", types=("f32",), bytes=200e6)
+    assert device_us(step(kernel(160, "embedding", gather)), "narrower_types") == 160
+
+
+def test_images_between_group_norms_are_converted_in_either_order():
+    norm = StepOperator("aten::native_group_norm")
+    conv = product(50, 1e10, CONV, "aten::cudnn_convolution")
+    assert device_us(step(conv, kernel(9, "transpose"), kernel(5, "norm", norm)), "channels_last") == 64
+    assert device_us(step(conv, kernel(9, "transpose"), kernel(5, "norm")), "channels_last") == 55
+
+
+def test_norms_of_images_reach_their_share_of_the_memory():
+    """600 MB: 100 MB may be cached, the rest takes 250 us at 2 TB/s, and 833 us at .3 of that."""
+    norm = kernel(2000, "norm", StepOperator("aten::cudnn_batch_norm", bytes=600e6))
+    conv = product(50, 1e10, CONV, "aten::cudnn_convolution")
+    assert device_us(step(conv, norm), "channels_last", step_us=9000) == 50 + 250 / 0.3
+
+
+def test_attention_in_one_kernel_leaves_its_products_at_their_rate():
+    """Two products of 6e9 FLOPs at 1e15 a second are 6 us each, and 10 at .6 of that; softmax and copies are gone."""
+    written = step(product(50, 1e9, operator="aten::addmm"), kernel(4, "copy"), product(20, 6e9, operator="aten::bmm"),
+                   kernel(30, "softmax"), product(20, 6e9, operator="aten::bmm"),
+                   product(60, 1e9, operator="aten::addmm"))
+    assert device_us(written, "attention_fusion") == 50 + 20 + 60
+
+
+def test_a_loop_becomes_one_call_without_the_fixed_part_of_each():
+    """Of eight kernels of 10 us 7 us each are work; 3 us are there once."""
+    called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
+    work = step(*[kernel(10, "gemm", called) for _ in range(8)], kernel(40, "copy"), limits=step(kernel(1)).limits)
+    after = changed(work, "loop_to_batched_op")
+    assert after.device_ns == pytest.approx(1000 * (8 * 7 + 3)) and after.calls_left == pytest.approx(1 / 9)
+
+
+def test_a_larger_batch_shares_calls_updates_and_the_fixed_part_of_kernels():
+    """Per sample of 4: 3 us / 4 + 97 us, and an update of 8 us / 4."""
+    work = step(product(100, 1e9), optimizer(8))
+    after = changed(work, "larger_batch", samples=4)
+    assert after.device_ns == pytest.approx(1000 * (0.75 + 97 + 2))
+    assert HABITS.host_ns(after, 1_000_000) == 250_000
+
+
+def test_a_mechanism_without_a_response_leaves_its_floor():
+    work = step(kernel(50, "embedding", name="vectorized_gather_kernel<16, long>", blocks=20_000))
+    assert device_us(work, "sorted_reads") == 10 and changed(work, "sorted_reads").calls_left == 1
+
+
+def test_several_changes_together_leave_the_least_of_each():
+    work = step(product(50, 1e10), kernel(30), kernel(20), copy(600, "h2d", 500_000, False))
+    after = changed(work, "pointwise_fusion", "inputs_on_device")
+    assert (after.device_ns, after.waits_ns, after.calls_left) == (80_000, 600_000, 0.5)
+
+
+def test_where_a_change_has_nothing_to_do_nothing_is_expected():
+    with pytest.raises(Absent, match="outside of TF32"):
+        changed(step(product(40, 1e9)), "tf32")
+
+
+# Residuals
+def rows(mechanism, values, families=None, bound=DEVICE):
+    return tuple(Residual(f"w{number % (families or len(values))}", f"b{number}", "c", mechanism, bound, value)
+                 for number, value in enumerate(values))
+
+
+def test_an_interval_of_many_residuals_is_of_order_statistics():
+    """Of 39 the second and the one before the last: between them lies the next one in 36 of 40 cases."""
+    assert prediction_interval([float(value) for value in range(1, 40)]) == (2, 38)
+    assert prediction_interval([float(value) for value in range(1, 20)]) == (1, 19)
+
+
+def test_an_interval_of_few_residuals_is_students():
+    values = [0.1, -0.2, 0.3, 0.0]
+    low, high = prediction_interval(values)
+    half = stats.t.ppf(0.95, 3) * np.std(values, ddof=1) * math.sqrt(1.25)
+    assert (low, high) == pytest.approx((0.05 - half, 0.05 + half))
+
+
+@pytest.mark.parametrize("count", [5, 12, 19, 60])
+def test_an_interval_holds_its_share_of_the_next(count):
+    random, held = np.random.default_rng(count), 0
+    for _ in range(3000):
+        *seen, following = random.normal(size=count + 1).tolist()
+        low, high = prediction_interval(seen)
+        held += low <= following <= high
+    assert abs(held / 3000 - 0.9) < NormalDist().inv_cdf(0.9999) * math.sqrt(0.09 / 3000) + 1 / (count + 1)
+
+
+def test_a_mechanism_has_its_own_residuals_from_nine_workloads_on():
+    own, few = rows("graph", [0.01] * OWN_WORKLOADS), rows("tf32", [0.5] * OWN_WORKLOADS, OWN_WORKLOADS - 1)
+    record = TrackRecord(HABITS, own + few)
+    spread = record.spread(["graph"], DEVICE)
+    assert (spread.middle, spread.pairs, spread.workloads, spread.own) == (0.01, 9, 9, True)
+    pooled = record.spread(["tf32"], DEVICE)
+    assert (pooled.middle, pooled.pairs, pooled.workloads, pooled.own) == (0.5, 9, 8, False)
+    assert record.spread(["graph"], HOST) == pooled and record.spread(["compile"], DEVICE) == pooled
+
+
+def test_what_has_no_residuals_left_to_share_takes_those_of_all():
+    assert TrackRecord(HABITS, rows("graph", [0.2] * 9)).spread(["tf32"], DEVICE).own is False
+
+
+def test_without_recorded_changes_nothing_is_expected():
+    with pytest.raises(Absent, match="recorded"):
+        TrackRecord(HABITS, rows("graph", [0.1])).spread(["tf32"], DEVICE)
+
+
+def test_the_order_of_mechanisms_makes_no_difference():
+    assert mechanism_name(["graph", "compile"]) == mechanism_name(["compile", "graph"]) == "compile + graph"
+
+
+def recorded(number, after_ns, host_ns=1_000_000, left=1.0, device_ns=100_000.0, floor_ns=50_000, **more):
+    return RecordedChange(f"w{number}", f"b{number}", "c", ("graph",), 1_000_000, after_ns, floor_ns,
+                          ChangedStep(device_ns, host_ns, 50, left, **more))
+
+
+def test_habits_are_medians_of_steps_that_wait_for_the_host():
+    """Half of the calls gone saved .3, .2 and .4 of the step: .6, .4 and .8 of their share. 50 calls in 1 ms."""
+    record = learn([recorded(1, 700_000, left=0.5), recorded(2, 800_000, left=0.5), recorded(3, 600_000, left=0.5),
+                    recorded(4, 1, left=0.5, replayed=True), recorded(5, 1, left=0.5, waits_ns=9.0),
+                    recorded(6, 1, host_ns=None, left=0.5), recorded(7, 1, left=0.96)])
+    assert record.habits == HostHabits(20_000, pytest.approx(0.6))
+    assert record.residuals[0].log_residual == pytest.approx(0) and record.residuals[0].bound == HOST
+    assert record.residuals[1].log_residual == pytest.approx(math.log(0.8 / 0.7))
+
+
+def test_a_prediction_is_never_below_the_floor():
+    record = learn([recorded(1, 700_000, left=0.5), recorded(2, 60_000, replayed=True, device_ns=10_000)])
+    assert record.residuals[1].log_residual == pytest.approx(math.log(60 / 50))
+
+
+def test_habits_need_a_step_that_waits_for_the_host():
+    with pytest.raises(Absent, match="waits for the host"):
+        learn([recorded(1, 700_000, host_ns=None)])
+
+
+# The expected gain
+def gain(record, floor_ns, device_ns, step_ns=1_000_000, unprofiled=True):
+    return expected(StepTime(step_ns, unprofiled), MechanismFloor("graph", floor_ns, (), "why"),
+                    ChangedStep(device_ns, None, 1, replayed=True), ["graph"], record)
+
+
+def test_a_gain_is_the_prediction_with_the_median_residual_and_the_spread_of_all():
+    """1 ms to 250 us; times e^-.1, and between e^-.3 and e^.1."""
+    record = TrackRecord(HABITS, rows("graph", [-0.1] + [0.1] * 17 + [0.3]))
+    assert gain(record, 100_000, 250_000) == Expected(
+        pytest.approx(4 * math.exp(-0.1)), pytest.approx(4 * math.exp(-0.3)), pytest.approx(4 * math.exp(0.1)),
+        19, 19, True)
+
+
+def test_a_gain_and_its_interval_end_at_the_ceiling():
+    found = gain(TrackRecord(HABITS, rows("graph", [-0.5] * 18 + [0.3])), 200_000, 220_000)
+    assert found.factor == found.high == 5 and found.low == pytest.approx(1000 / 220 * math.exp(-0.3))
+
+
+def test_a_floor_of_no_length_is_no_ceiling():
+    assert gain(TrackRecord(HABITS, rows("graph", [0.0] * 19)), 0.0, 1_000.0).factor == pytest.approx(1000)
+
+
+def test_no_gain_is_expected_of_a_profiled_step_or_without_a_floor():
+    record = TrackRecord(HABITS, rows("graph", [0.0] * 19))
+    with pytest.raises(Absent, match="without a profiler"):
+        gain(record, 100_000, 250_000, unprofiled=False)
+    with pytest.raises(Absent, match="why"):
+        gain(record, None, 250_000)
+
+
+def test_a_step_that_waits_for_the_host_gains_nothing_of_a_narrower_type():
+    """The device needs a third of the time, but the launches are as many."""
+    work, unprofiled = step(product(300, 1e10, FP32)), StepTime(1_000_000, True)
+    found = expected(unprofiled, floor(work, [MECHANISMS["narrower_types"]]), changed(work, "narrower_types"),
+                     ["narrower_types"], TrackRecord(HABITS, rows("tf32", [0.0] * 19)))
+    assert found.factor == 1
+
+
+# Ranking
+def option(name, factor=None, most=None, effort=0):
+    return RankedChange(name, most, Expected(factor, factor, factor, 1, 1, True) if factor else None, effort)
+
+
+def test_changes_are_ranked_by_expected_gain_then_ceiling_then_effort():
+    options = [option("ceiling", most=9.0), option("second", 2.0, 30.0), option("hard", 3.0, effort=2),
+               option("easy", 3.0, effort=1), option("nothing", 1.04, 50.0), option("unknown"),
+               option("lower ceiling", most=8.0), option("no ceiling", most=1.0)]
+    assert [change.name for change in ranked(options)] == ["easy", "hard", "second", "ceiling", "lower ceiling"]
+
+
+def test_the_track_record_that_ships_is_read_once():
+    record = track_records.shipped()
+    assert record is track_records.shipped() and len(record.residuals) > 100
+    assert 1_000 < record.habits.call_ns < 100_000 and 0 < record.habits.saved_share <= 1
+    graphs = record.spread(["graph"], DEVICE)
+    assert graphs.own and abs(graphs.middle) < 0.1
+    assert {name for row in record.residuals for name in row.mechanism.split(" + ")} <= set(MECHANISMS)
