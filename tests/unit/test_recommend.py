@@ -1,11 +1,13 @@
 """What to do next: never a gain beyond the time attributed, and only from what was measured."""
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.advice.floor import MechanismFloor
+from aaco.analytics.advice.expected import Expected
+from aaco.analytics.advice.floor import FloorTarget, MechanismFloor
 from aaco.analytics.advice.floors import NO_FLOORS, Floors, without_floors
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.bottleneck import recommend
@@ -76,11 +78,45 @@ def test_no_estimate_is_beyond_the_ceiling():
 
 
 def test_an_action_with_nothing_to_gain_is_not_offered():
-    """1.95 of 2 ms must stay. Mutation: `NOTHING_LEFT = 1.05` -> `NOTHING_LEFT = 1.0`."""
+    """1.95 of 2 ms must stay. Mutation: `LEAST_GAIN = 1.05` -> `NOTHING_LEFT = 1.0`."""
     offered, (spent,) = recommend.bounded(recommend.ranked(readings(LAUNCHING)), floors(1.95e6))
     assert not offered and spent.name == "device_graph"
-    assert spent.why == ("nothing to gain: 1.950 ms of the step must stay, at most 1.03 x of the step without a "
-                         "profiler")
+    assert spent.why == ("nothing to gain: 1.950 ms of the step without a profiler must stay, at most 1.03 x faster")
+
+
+def expecting(factor, mechanism="graph", floor_ns=500_000.0):
+    """Floors with an expected gain."""
+    return replace(floors(floor_ns), expected={mechanism: Expected(factor, 0.8 * factor, 1.2 * factor, 18, 10, True)})
+
+
+def test_what_recorded_changes_make_likely_ranks_and_is_told():
+    """Device graphs remove 72 % by the estimate and 50 % as expected; pauses 60 %. Mutation: the estimate ranks."""
+    found = {**LAUNCHING, "host_pause_pct": 66.7}
+    assert [one.name for one in recommend.ranked(readings(found))] == ["device_graph", "move_host_work"]
+    (first, second), _ = recommend.bounded(recommend.ranked(readings(found)), expecting(2.0))
+    assert (first.name, second.name) == ("move_host_work", "device_graph")
+    assert math.isclose(second.gain_pct, 50) and second.entry().expected.model_dump() == {
+        "factor": 2.0, "low": 1.6, "high": 2.4, "pairs": 18, "workloads": 10, "own": True}
+
+
+def test_what_is_expected_to_gain_nothing_is_not_offered():
+    """Mutation: `advice.expected.factor < LEAST_GAIN` -> `advice.expected.factor < 1`."""
+    offered, (spent,) = recommend.bounded(recommend.ranked(readings(LAUNCHING)), expecting(1.02))
+    assert not offered and spent.why == "1.02 x expected (0.82 to 1.22, 18 recorded changes)"
+
+
+def test_a_step_of_which_nothing_must_stay_has_an_expected_gain_and_no_ceiling():
+    ((one,), _) = recommend.bounded(recommend.ranked(readings(LAUNCHING)), expecting(3.0, floor_ns=0.0))
+    assert one.ceiling is None and one.expected.factor == 3 and "too little to tell" in one.why_no_ceiling
+
+
+def test_the_share_of_a_mechanism_is_what_its_targets_take():
+    """Half of a step is what channels_last acts on; without floors nothing says so, and it is not advised."""
+    facts = {"framework": frozenset({"pytorch"}), "layout": frozenset({"nchw"})}
+    acted = replace(floors(), floors=(MechanismFloor("channels_last", 1e6, (FloorTarget("nchwToNhwc", 1e6, 0.0),)),))
+    (advice,) = [one for one in recommend.ranked(readings({}), facts, acted) if one.name == "channels_last"]
+    assert math.isclose(advice.share_pct, 50)
+    assert not recommend.ranked(readings({}), facts)
 
 
 def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():

@@ -110,12 +110,12 @@ def diagnose(readings: Mapping[str, Reading], facts: FactValues | None = None, t
     registry.load(rules, "aaco.rules")
     classes = _judge("class", readings, facts)
     conditions = tuple(verdict for verdict in _judge("condition", readings, facts) if verdict.stands)
-    advised, spent = bounded(tuple(advice for advice in ranked(readings, facts)
+    advised, spent = bounded(tuple(advice for advice in ranked(readings, facts, floors)
                                    if traces.gains_stand(advice.confirm_metric, trust)), floors)
     standing = [verdict for verdict in classes if verdict.stands]
     why = _why_not_the_first(standing, classes, readings, facts, trust)
     return Diagnosis(None if why else standing[0], why, classes, conditions, advised,
-                     (*withheld(readings, facts), *spent), trust)
+                     (*withheld(readings, facts, floors), *spent), trust)
 
 
 def _why_not_the_first(standing: list[Verdict], classes: tuple[Verdict, ...], readings: Mapping[str, Reading],

@@ -1,13 +1,16 @@
-"""The floors of a session: of each kind of change the least time of a step, and so what it can gain at most."""
+"""The floors of a session: what each kind of change can gain at most, and what such changes gained elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from aaco.analytics.advice.achieved import changed_step
+from aaco.analytics.advice.expected import Expected, expected
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.track_record import TrackRecord
 from aaco.analytics.advice.work import StepWork
 from aaco.core import documents
 from aaco.core.readings import Absent
@@ -23,8 +26,9 @@ class Floors:
     """floors.json: of one step of the slowest rank its time, and what must stay of it after each kind of change.
 
     step_ns: the step without a profiler where it was timed (unprofiled), else the profiled one. chain_ns: the device's
-    own work in the order of its streams, which no change of the host shortens. steps: that were judged. why_absent: why
-    there is none of it; then the times are 0.
+    own work in the order of its streams, which no change of the host shortens. steps: that were judged. expected: by
+    mechanism what recorded changes of its kind make likely; why_not_expected: why there is none. why_absent: why there
+    is nothing of all this; then the times are 0.
     """
 
     step_ns: float
@@ -33,6 +37,8 @@ class Floors:
     chain_ns: float
     floors: tuple[MechanismFloor, ...]
     why_absent: str = ""
+    expected: Mapping[str, Expected] = field(default_factory=dict)
+    why_not_expected: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return the content of floors.json."""
@@ -60,11 +66,28 @@ class Floors:
         return ceiling(self.step, self.under(mechanism))
 
 
-def floors_of(work: StepWork, step: StepTime) -> Floors:
-    """Return the floors of every kind of change. Raise Absent if no steps are counted."""
-    chain_ns = device_chain_ns(work)
-    return Floors(step.ns, step.unprofiled, work.steps, chain_ns,
-                  tuple(floor(work, [mechanism]) for mechanism in MECHANISMS.values()))
+    def acts_on_pct(self) -> dict[str, float]:
+        """Return by mechanism the share of a step that its targets take, per cent; nothing without a known floor."""
+        return {known.mechanism: 100 * sum(target.own_ns for target in known.targets) / self.step_ns
+                for known in self.floors if known.floor_ns is not None and known.targets and self.step_ns}
+
+
+def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None, why_no_record: str = "") -> Floors:
+    """Return the floors of every kind of change, and what it is expected to gain. Raise Absent if no steps are counted.
+
+    record: what changes gained on devices like this one; None for the reason in why_no_record.
+    """
+    floors = [floor(work, [mechanism]) for mechanism in MECHANISMS.values()]
+    likely, why = dict[str, Expected](), dict[str, str]()
+    for known, mechanism in zip(floors, MECHANISMS.values(), strict=True):
+        try:
+            if record is None:
+                raise Absent(why_no_record)
+            likely[mechanism.name] = expected(step, known, changed_step(work, step, [mechanism]), [mechanism.name],
+                                              record)
+        except Absent as reason:
+            why[mechanism.name] = str(reason)
+    return Floors(step.ns, step.unprofiled, work.steps, device_chain_ns(work), tuple(floors), "", likely, why)
 
 
 def without_floors(reason: Absent) -> Floors:

@@ -4,9 +4,10 @@ The ceiling of an action on a device is that of its mechanism: the step's time o
 (analytics/advice). Where no floor is known there is no ceiling, and the reason is told. Parts of a run on CPUs sum to
 its time exactly, so there the share that an action can remove is its bound (Amdahl 1967).
 
-Actions are ranked by share x feasible. Feasible shares are measured if our recordings have the same step with and
-without the limit (tests/captures/torch_scenarios), else derived from the action; each says which. An action that
-cannot gain NOTHING_LEFT is not offered. `confirm` names the reading that shows the effect, and its direction.
+Actions are ranked by what recorded changes of their kind make likely (analytics/advice/expected.py), else by share x
+feasible. Feasible shares are measured if our recordings have the same step with and without the limit
+(tests/captures/torch_scenarios), else derived from the action; each says which. An action that cannot gain LEAST_GAIN,
+or is expected to gain less, is not offered. `confirm` names the reading that shows the effect, and its direction.
 
 What is already so, what the framework or the device does not have, and what cannot work here is not offered: each
 action, and each thing to try, declares on which facts of the workload it depends (analytics/workload).
@@ -15,15 +16,15 @@ action, and each thing to try, declares on which facts of the workload it depend
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from aaco.analytics.advice.expected import LEAST_GAIN, Expected
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.core.advice import FactCondition, FactValues, Step, fact_is, fact_is_not, offered, why_not
 from aaco.core.readings import Reading
-from aaco.tracelake.document_schemas.answers import Confirmation, NotOffered, Recommended
+from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended
 
-NOTHING_LEFT = 1.05  # times faster: a step whose ceiling is lower has nothing to gain
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 EFFORTS = ("low", "medium", "high")
 Values = Mapping[str, float]
@@ -94,10 +95,14 @@ class Recommendation:
     ceiling_of: str = ""
     floor_ms: float | None = None
     why_no_ceiling: str = ""
+    expected: Expected | None = None
 
     @property
     def gain_pct(self) -> float:
-        """The share of the wall that it can remove: of a run on CPUs at most, else an estimate under the ceiling."""
+        """The share of the wall that it removes: as recorded changes make likely, else an estimate under the ceiling;
+        of a run on CPUs the bound."""
+        if self.expected:
+            return 100 * (1 - 1 / self.expected.factor)
         estimated = self.share_pct * self.feasible_ratio
         return min(estimated, 100 * (1 - 1 / self.ceiling)) if self.ceiling else estimated
 
@@ -115,7 +120,8 @@ class Recommendation:
             why_feasible=self.why_feasible, gain_pct=self.gain_pct, speedup_at_most=self.speedup, effort=self.effort,
             attempt=self.attempt, confirm=Confirmation(metric=self.confirm_metric, direction=self.confirm_direction),
             targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
-            why_no_ceiling=self.why_no_ceiling or None)
+            why_no_ceiling=self.why_no_ceiling or None,
+            expected=ExpectedGain(**asdict(self.expected)) if self.expected else None)
 
 
 # Actions on nodes of a run on CPUs, by the side of the nodes.
@@ -133,12 +139,14 @@ def with_targets(recommendations: tuple[Recommendation, ...], cpu_budget: Mappin
                  for advice in recommendations)
 
 
-def ranked(readings: Mapping[str, Reading], facts: FactValues | None = None) -> tuple[Recommendation, ...]:
+def ranked(readings: Mapping[str, Reading], facts: FactValues | None = None, floors: Floors | None = None
+           ) -> tuple[Recommendation, ...]:
     """Return the actions that gain something in this session, the largest gain first; of equal gains the least
-    effort. facts: of the workload; None if nobody looked for them, and then nothing is left out for them.
+    effort. facts: of the workload; None if nobody looked for them, and then nothing is left out for them. floors: of
+    the session; the kernels that a mechanism acts on are known by it.
     """
     useful = [advice for action in ACTIONS
-              if not action.why_not(facts) and (advice := _gaining(action, readings, facts))]
+              if not action.why_not(facts) and (advice := _gaining(action, readings, facts, floors))]
     return tuple(sorted(useful, key=_rank))
 
 
@@ -149,38 +157,51 @@ def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
     floors: of the session; None if nobody looked for them.
     """
     under = [advice if not advice.mechanism else _under_floor(advice, floors) for advice in recommendations]
-    useful = [advice for advice in under if advice.ceiling is None or advice.ceiling >= NOTHING_LEFT]
-    spent = [Withheld(advice.name, advice.title, advice.gain_pct,
-                      f"nothing to gain: {advice.floor_ms:.3f} ms of the step must stay, at most "
-                      f"{advice.ceiling:.2f} x of {advice.ceiling_of}")
-             for advice in under if advice.ceiling is not None and advice.ceiling < NOTHING_LEFT]
+    useful = [advice for advice in under if not _why_useless(advice)]
+    spent = [Withheld(advice.name, advice.title, advice.gain_pct, reason) for advice in under
+             if (reason := _why_useless(advice))]
     return tuple(sorted(useful, key=_rank)), tuple(spent)
+
+
+def _why_useless(advice: Recommendation) -> str:
+    """Return why an action is not worth a try; empty if it is, or if nothing says what it can gain."""
+    if advice.ceiling is not None and advice.ceiling < LEAST_GAIN:
+        return (f"nothing to gain: {advice.floor_ms:.3f} ms of {advice.ceiling_of} must stay, at most "
+                f"{advice.ceiling:.2f} x faster")
+    if advice.expected and advice.expected.factor < LEAST_GAIN:
+        return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
+                f"{advice.expected.pairs} recorded changes)")
+    return ""
 
 
 def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendation:
     if floors is None:
         return replace(advice, why_no_ceiling=NO_FLOORS)
     floor, ceiling = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
+    likely = replace(advice, expected=floors.expected.get(advice.mechanism),
+                     targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if ceiling is None or floor.floor_ns is None:
-        return replace(advice, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
-    return replace(advice, ceiling=ceiling, ceiling_of=floors.step.of, floor_ms=floor.floor_ns / 1e6,
-                   targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
+        return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
+    return replace(likely, ceiling=ceiling, ceiling_of=floors.step.of, floor_ms=floor.floor_ns / 1e6)
 
 
 def _rank(advice: Recommendation) -> tuple[float, int, str]:
     return -advice.gain_pct, EFFORTS.index(advice.effort), advice.name
 
 
-def withheld(readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[Withheld, ...]:
+def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None = None
+             ) -> tuple[Withheld, ...]:
     """Return the actions that gain something by the readings and that a fact speaks against, the largest first."""
     found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
-             if (reason := action.why_not(facts)) and (advice := _gaining(action, readings, facts))]
+             if (reason := action.why_not(facts)) and (advice := _gaining(action, readings, facts, floors))]
     return tuple(sorted(found, key=lambda entry: (-entry.gain_pct, entry.name)))
 
 
-def _gaining(action: KnownAction, readings: Mapping[str, Reading], facts: FactValues | None) -> Recommendation | None:
+def _gaining(action: KnownAction, readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None
+             ) -> Recommendation | None:
     """Return the action's gain in this session; None if its limit was not measured, or the gain is not worth a line."""
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
+    values |= {ACTS_ON + name: share for name, share in (floors.acts_on_pct() if floors else {}).items()}
     try:
         share, feasible = action.share(values), action.feasible(values)
     except KeyError:
@@ -193,6 +214,11 @@ def _gaining(action: KnownAction, readings: Mapping[str, Reading], facts: FactVa
 
 def _of_metric(name: str) -> Callable[[Values], float]:
     return lambda values: values[name]
+
+
+def _of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]:
+    """Return the share of what a mechanism acts on; where that is not known, of the limit that is named."""
+    return lambda values: values[ACTS_ON + mechanism if ACTS_ON + mechanism in values else otherwise]
 
 
 def _always(share: float) -> Callable[[Values], float]:
@@ -254,6 +280,7 @@ def _of_others(values: Values) -> float:
     return values["contended_pct"] - values.get("quota_pct", 0.0)
 
 
+ACTS_ON = "acts_on_pct of "  # a mechanism: the share of a step that its targets take, among the values of readings
 BATCH = 8  # samples that share the runtime's overhead
 PINNING = 1 - 9.0 / 55.4  # rates of pageable and pinned copies to an H200 over PCIe 5 x16, 256 MiB
 MEASURED = "measured on our recordings: "
@@ -324,15 +351,37 @@ ACTIONS = (
     KnownAction("fusion", "Fuse kernels that only pass over memory", _of_metric("memory_limited_pct"), _always(0.5),
                 "two passes over the same data become one: half of the traffic; longer chains gain more", "low", (
                     Step("torch.compile(model)", (PYTORCH, OWN_CODE), (COMPILED,)),
-                    Step("F.scaled_dot_product_attention in place of products and softmax",
-                         (PYTORCH, fact_is("attention", "written_out"))),
-                    Step("F.layer_norm, F.group_norm or F.rms_norm in place of norms that are written out",
-                         (PYTORCH, fact_is("norms", "written_out"))),
-                    Step("fused=True for the optimizer", (PYTORCH, fact_is("optimizer", "loop", "foreach"))),
                     Step("ONNX Runtime: onnxruntime.transformers.optimizer", (ORT,)),
                     Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),
                     Step("the CUDA provider's prefer_nhwc=1", (ORT, NVIDIA, fact_is("layout", "nchw")))),
                 "memory_limited_pct", mechanism="compile"),
+    KnownAction("fuse_attention", "Fuse attention that is written out",
+                _of_targets("attention_fusion", "memory_limited_pct"), _always(0.5),
+                "the scores need not be written and read", "low",
+                (Step("F.scaled_dot_product_attention in place of products and softmax", (PYTORCH, OWN_CODE)),),
+                "memory_limited_pct", applies_if=(PYTORCH, fact_is("attention", "written_out")),
+                already_done_if=(fact_is("attention", "fused"),), mechanism="attention_fusion"),
+    KnownAction("fuse_norms", "Fuse norms that are written out", _of_targets("pointwise_fusion", "memory_limited_pct"),
+                _always(0.5), "one pass over the data in place of several", "low",
+                (Step("F.layer_norm, F.group_norm or F.rms_norm in place of their formulas", (PYTORCH, OWN_CODE)),),
+                "memory_limited_pct", applies_if=(PYTORCH, fact_is("norms", "written_out")),
+                already_done_if=(fact_is("norms", "fused"),), mechanism="pointwise_fusion"),
+    KnownAction("fuse_optimizer", "Update all weights in one kernel",
+                _of_targets("fused_optimizer", "memory_limited_pct"), _always(0.5),
+                "the weights are read and written once", "low",
+                (Step("fused=True for the optimizer", (PYTORCH, OWN_CODE)),), "memory_limited_pct",
+                applies_if=(PYTORCH, fact_is("optimizer", "loop", "foreach")),
+                already_done_if=(fact_is("optimizer", "fused"),), mechanism="fused_optimizer"),
+    KnownAction("channels_last", "Keep images in channels_last order", _of_targets("channels_last"), _always(0.5),
+                "convolutions read that order without a conversion", "low",
+                (Step("model.to(memory_format=torch.channels_last), and the inputs too", (PYTORCH, OWN_CODE)),),
+                "memory_limited_pct", applies_if=(PYTORCH, fact_is("layout", "nchw")),
+                already_done_if=(fact_is("layout", "nhwc"),), mechanism="channels_last"),
+    KnownAction("allow_tf32", "Let fp32 products use TF32", _of_targets("tf32", "compute_limited_pct"), _always(0.5),
+                "the matrix units compute fp32 products in TF32, with 10 bits of mantissa; check the accuracy", "low",
+                (Step('torch.set_float32_matmul_precision("high")', (PYTORCH, NVIDIA, OWN_CODE)),),
+                "compute_limited_pct", applies_if=(PYTORCH, NVIDIA, fact_is("product_type", "fp32")),
+                already_done_if=(fact_is("product_type", "tf32"), NARROW), mechanism="tf32"),
     KnownAction("narrower_types", "Compute in a narrower type", _of_metric("compute_limited_pct"), _always(0.5),
                 "half the width doubles the matrix rate (data sheets, METHODS section 5)", "medium", (
                     Step("torch.autocast(dtype=torch.bfloat16) for fp32", (PYTORCH, OWN_CODE)),

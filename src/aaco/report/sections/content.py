@@ -31,6 +31,7 @@ DISTURBANCES = {"interference": "other load ran on the machine", "shared_device"
                 "throttled_clock": "the clock was held down"}
 NOTHING = "nothing_to_do"
 NEAR_ROOF = 0.9
+MOST_NAMED = 3  # nodes or kernels that an action acts on
 TELLING_CEILING = 20.0  # times faster; a higher one only says that little must stay
 
 
@@ -289,8 +290,8 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
 
 def _step(one: Recommendation) -> str:
     """What to try, what it can gain and at what effort, and what would confirm it."""
-    what = "kernels" if one.mechanism else "nodes"
-    largest = f" Largest {what}: {', '.join(format.name(name, 40) for name in one.targets)}." if one.targets else ""
+    named = ", ".join(format.name(name, 40) for name in one.targets[:MOST_NAMED])
+    largest = f" Largest {'kernels' if one.mechanism else 'nodes'}: {named}." if named else ""
     return (f"{one.title} ({one.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}. "
             f"It worked if {one.confirm_metric} goes {one.confirm_direction}.")
 
@@ -300,13 +301,22 @@ def _gain(one: Recommendation) -> str:
     if not one.mechanism:
         faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
         return f"at most {one.gain_pct:.0f} % of the time{faster}"
-    acts = f"acts on {one.share_pct:.0f} % of the time"
+    acts = f"{_likely(one)}acts on {one.share_pct:.0f} % of the time"
     if one.ceiling is None or one.floor_ms is None:
         return f"{acts}; no ceiling: {one.why_no_ceiling}"
     stays = f"{format.duration(1e6 * one.floor_ms)} of {one.ceiling_of} must stay"
     if one.ceiling > TELLING_CEILING:
         return f"{acts}; no telling ceiling: only {stays}"
     return f"{acts}, at most {one.ceiling:.2f} x faster: {stays}"
+
+
+def _likely(one: Recommendation) -> str:
+    """What recorded changes of its kind make likely; empty without any."""
+    if not (likely := one.expected):
+        return ""
+    kind = "this kind" if likely.own else "several kinds"
+    return (f"{likely.factor:.2f} x faster expected ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+            f"{format.plural(likely.pairs, 'recorded change')} of {kind}); ")
 
 
 def change(explanation: Explanation) -> list[Row]:

@@ -7,9 +7,11 @@ from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
 from aaco.core.session import Session
-from aaco.steps import step_work
+from aaco.steps import step_work, track_records
 from aaco.steps.readings import unprofiled
 from aaco.tracelake import documents, layout
+
+NONE_ON_AMD = "no changes were recorded on devices of AMD yet"
 
 
 @finding(reads=(layout.CAPTURES,), after=("windows", "attribution", "operator_costs", "kernel_classes"))
@@ -18,7 +20,14 @@ def floors(session: Session, settings: Analysis) -> Results:
     if not documents.holds(session, layout.finding("windows")):
         return
     try:
-        found = of_session.floors_of(*step_work.find(session, unprofiled(session)))
+        work, step = step_work.find(session, unprofiled(session))
+        record = None if _is_amd(session) else track_records.shipped()
+        found = of_session.floors_of(work, step, record, NONE_ON_AMD)
     except Absent as reason:
         found = of_session.without_floors(reason)
     yield of_session.NAME, found.document()
+
+
+def _is_amd(session: Session) -> bool:
+    captures = documents.read(session, layout.CAPTURES).get("captures", ())
+    return any(str(device.get("arch") or "").startswith("gfx") for capture in captures for device in capture["devices"])

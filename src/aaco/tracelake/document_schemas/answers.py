@@ -394,6 +394,20 @@ class Confirmation(Part):
     direction: str
 
 
+class ExpectedGain(Part):
+    """How many times faster a step becomes, with the ends of a 90 % interval, by recorded changes of this kind.
+
+    own: whether all of these are of this very kind; else of several.
+    """
+
+    factor: Real
+    low: Real
+    high: Real
+    pairs: int
+    workloads: int
+    own: bool
+
+
 class Recommended(Part):
     """An action; where a time budget says so, what it gains. A rule gives only its title.
 
@@ -418,6 +432,7 @@ class Recommended(Part):
     ceiling_of: str | None = None
     floor_ms: Real | None = None
     why_no_ceiling: str | None = None
+    expected: ExpectedGain | None = None
 
 
 class NotOffered(Part):
