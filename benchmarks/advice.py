@@ -5,8 +5,12 @@
 Each pair's trace before the change is imported with its step time without a profiler; the floor F is that of the pair's
 mechanisms (METHODS 7), made of the trace before alone. A floor holds if the step after the change, the fastest of its
 repetitions, takes at least .98 F. D, the device-only chain, is held against the same side's own step, of both sides. A
-table and the claims are printed; the exit code is 1 where a bar is missed. The pairs are those of $AACO_CAPTURES/pairs
-(default ../shared/data); no floor was fitted to those of h200/torch_scenarios, which are other programs on an H200.
+table and the claims are printed; the exit code is 1 where a bar is missed.
+
+The pairs are those of $AACO_CAPTURES/pairs (default ../shared/data) and of tests/captures/torch_changes, where a before
+has several alternatives; a pair is named BEFORE__ALTERNATIVE there. The latter were recorded after the floors were
+defined, and their claims are printed again apart. No floor was fitted to them, nor to h200/torch_scenarios, other
+programs on an H200, nor to the programs whose device others shared and whose ranks waited (h100x2).
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +41,13 @@ HOLDS = 0.98  # of F: kernels without gaps between them may be a little faster t
 NO_CHANGE = 1.02  # times as fast: a change that gained nothing
 MOST_PROMISED = 1.05
 READS = ("gather",)  # workloads whose changes without a gain are controls: reads that launching blocks bounds
+CHANGES = Path(__file__).parents[1] / "tests/captures/torch_changes"
+WHOLE_PROGRAMS = CHANGES.with_name("whole_programs")
+# Programs recorded while another process used the device, with the same program alone; three warm-up steps are traced.
+SHARED = (("shared_products", "start_up_products"), ("shared_passes", "start_up_passes"))
+WARM_UP_STEPS = 3
+# Recordings of two ranks, one of them late; steps without a profiler, the longer of both ranks, ms (PROVENANCE.md).
+LATE, EVEN_MS = (("sleep1", 25.0), ("busy1", 7.63)), 3.54
 # Before, after and mechanism among the recordings of an H200, each with its latencies without a profiler.
 OTHERS = (("ab_bert_b16_s512_bf16_manual", "ab_bert_b16_s512_bf16_sdpa", "attention_fusion"),
           ("ab_resnet50_b32_eager_fp32", "ab_resnet50_b32_bf16_nchw", "narrower_types"),
@@ -47,7 +59,8 @@ class PairFloor:
     """A recorded pair with the floor of its change. Times in ms; floor_ms and ceiling are None for why_absent.
 
     after_least_ms: the step after the change in its fastest repetition. clean: timed in a process without a profiler.
-    chains: of both sides D over the fastest repetition of the step that it is of.
+    chains: of both sides D over the fastest repetition of the step that it is of. gains: whether every repetition was
+    faster, by 2 % in the median; None where nobody judged.
     """
 
     pair: str
@@ -62,6 +75,12 @@ class PairFloor:
     why_absent: str
     targets: tuple[dict[str, Any], ...] = ()
     chains: tuple[float, ...] = ()
+    gains: bool | None = None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the change gained nothing, or lost."""
+        return self.measured <= NO_CHANGE if self.gains is None else not self.gains
 
     @property
     def holds(self) -> bool | None:
@@ -88,15 +107,61 @@ def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFl
                      tuple(asdict(target) for target in found.targets), chains)
 
 
+def change_pairs(before: dict[str, Any], folder: Path, settings: Settings) -> Iterator[PairFloor]:
+    """Yield the floors of a before's alternatives that were timed; its trace is imported once."""
+    side = before["before"]
+    work, step = _work(folder / side["trace"]["file"], side["step_ms"], settings)
+    chains = (device_chain_ns(work) / 1e6 / fastest_ms(side),)
+    for after in before["alternatives"]:
+        if "step_ms" not in after:
+            continue
+        if "trace" in after:
+            later, _ = _work(folder / after["trace"]["file"], after["step_ms"], settings)
+            chains += (device_chain_ns(later) / 1e6 / fastest_ms(after),)
+        yield _change(before["name"], side, after, work, step, chains)
+        chains = ()
+
+
+def _change(name: str, before: dict[str, Any], after: dict[str, Any], work: StepWork, step: StepTime,
+            chains: tuple[float, ...]) -> PairFloor:
+    found = _floor(work, after["mechanisms"])
+    per_sample = before["samples_per_step"] / after["samples_per_step"]
+    return PairFloor(f"{name}__{after['name']}", tuple(after["mechanisms"]), after["pure"], True, before["step_ms"],
+                     None if found.floor_ns is None else found.floor_ns / 1e6, ceiling(step, found), after["speedup"],
+                     fastest_ms(after) * per_sample, found.why_absent,
+                     tuple(asdict(target) for target in found.targets), chains, after["measured"] == "gain")
+
+
+def circumstances(captures: Path, settings: Settings) -> Iterator[PairFloor]:
+    """Yield the floors of programs that shared their device, against them alone, and of late ranks, against even ones.
+    """
+    listed = json.loads((WHOLE_PROGRAMS / "manifest.json").read_text())["programs"]
+    programs = {program["name"]: program for program in listed}
+    for shared, alone in SHARED:
+        was, became = programs[shared], programs[alone]
+        steps = was["steps"] + WARM_UP_STEPS
+        work, step = _work(WHOLE_PROGRAMS / f"{shared}.trace.json.gz", was["step_ms"], settings, steps)
+        yield _other(shared, "co_tenant", work, step, became["step_ms"], min(became["step_ms_blocks"]))
+    for name, step_ms in LATE:
+        traces = sorted((captures / "h100x2" / name).glob("*.json.gz"))
+        work, step = _work(traces, step_ms, settings)
+        yield _other(f"H100 x 2 {name}", "straggler", work, step, EVEN_MS, EVEN_MS)
+
+
+def _other(name: str, mechanism: str, work: StepWork, step: StepTime, after_ms: float, least_ms: float) -> PairFloor:
+    found, step_ms = _floor(work, [mechanism]), step.ns / 1e6
+    return PairFloor(name, (mechanism,), True, True, step_ms,
+                     None if found.floor_ns is None else found.floor_ns / 1e6, ceiling(step, found), step_ms / after_ms,
+                     least_ms, found.why_absent, tuple(asdict(target) for target in found.targets))
+
+
 def other_pair(before: str, after: str, mechanism: str, folder: Path, settings: Settings) -> PairFloor:
     """Return the floor of a change among the recordings of an H200. Raise Absent if no steps show."""
     was, became = (_latencies_ms(folder / f"{name}.lat.csv") for name in (before, after))
     step_ms, after_ms = statistics.median(was), statistics.median(became)
     work, step = _work(folder / f"{before}.trace.json.gz", step_ms, settings)
-    found = _floor(work, [mechanism])
-    return PairFloor(f"H200 {after}", (mechanism,), True, True, step_ms,
-                     None if found.floor_ns is None else found.floor_ns / 1e6, ceiling(step, found), step_ms / after_ms,
-                     min(became), found.why_absent, chains=(device_chain_ns(work) / 1e6 / step_ms,))
+    pair = _other(f"H200 {after}", mechanism, work, step, after_ms, min(became))
+    return replace(pair, chains=(device_chain_ns(work) / 1e6 / step_ms,))
 
 
 def _latencies_ms(path: Path) -> list[float]:
@@ -109,9 +174,12 @@ def fastest_ms(side: dict[str, Any]) -> float:
     return min(repetition["event_ms"] for repetition in side["repetitions"])
 
 
-def _work(trace: Path, step_ms: float, settings: Settings) -> tuple[StepWork, StepTime]:
-    session = pipeline.import_captures([trace], settings, latency=str(step_ms)).session
-    return step_work.find(session, Unprofiled(1, step_ms, "pairs.json"))
+def _work(traces: Path | Sequence[Path], step_ms: float, settings: Settings, steps: int | None = None
+          ) -> tuple[StepWork, StepTime]:
+    """Return the work of a trace, or of one trace a rank. steps: in the trace, where it has no marks of them."""
+    listed = [traces] if isinstance(traces, Path) else list(traces)
+    session = pipeline.import_captures(listed, settings, latency=str(step_ms)).session
+    return step_work.find(session, Unprofiled(1, step_ms, "pairs.json", steps))
 
 
 def _floor(work: StepWork, mechanisms: Sequence[str]) -> MechanismFloor:
@@ -138,13 +206,13 @@ def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iter
                               ("ceiling / measured, graphs", 1.15, _of(bounded, "graph")),
                               ("ceiling / measured, narrower types", 4.0, _of(bounded, "narrower_types"))):
         yield _median(title, bar, meant)
-    unchanged = [pair for pair in pure if pair.measured <= NO_CHANGE]
-    yield _controls("no-change controls, reads by index",
-                    [pair for pair in unchanged if pair.pair.startswith(READS)])
+    unchanged = [pair for pair in pure if pair.is_control]
+    if reads := [pair for pair in unchanged if pair.pair.startswith(READS)]:
+        yield _controls("no-change controls, reads by index", reads)
     yield _controls("no-change controls, every change that gained nothing", unchanged)
     if others:
-        held = [pair for pair in others if pair.holds and max(pair.chains) <= 1 / HOLDS]
-        yield Claim("floors of other programs that hold, H200", "all", f"{len(held)} of {len(others)}",
+        held = [pair for pair in others if pair.holds and max(pair.chains, default=0.0) <= 1 / HOLDS]
+        yield Claim("floors of other programs and circumstances that hold", "all", f"{len(held)} of {len(others)}",
                     len(held) == len(others))
 
 
@@ -163,7 +231,7 @@ def _median(title: str, bar: float, pairs: Sequence[PairFloor]) -> Claim:
 
 def _controls(title: str, pairs: Sequence[PairFloor]) -> Claim:
     promised = [pair for pair in pairs if (pair.ceiling or 1.0) > MOST_PROMISED]
-    told = "".join(f"; {pair.pair} {pair.ceiling:.2f} x" for pair in promised)
+    told = "".join(f"; {pair.pair} {pair.ceiling or 1.0:.2f} x" for pair in promised)
     return Claim(title, f"<= {MOST_PROMISED:g} x or nothing", f"{len(pairs) - len(promised)} of {len(pairs)}{told}",
                  bool(pairs) and not promised)
 
@@ -171,7 +239,7 @@ def _controls(title: str, pairs: Sequence[PairFloor]) -> Claim:
 def line(pair: PairFloor, with_targets: bool = False) -> str:
     """Return a pair's line of the table; with its targets below it, where they are asked for."""
     marks = " " if pair.clean else "~"
-    head = f"{pair.pair:<45}{' + '.join(pair.mechanisms):<42.41}{pair.step_ms:>8.3f}{marks}"
+    head = f"{pair.pair:<60}{' + '.join(pair.mechanisms):<42.41}{pair.step_ms:>8.3f}{marks}"
     if pair.floor_ms is None or pair.ceiling is None:
         text = f"{head}{'n/a':>8}{'n/a':>9}{pair.measured:>10.2f}{'':>8}  {pair.why_absent}"
     else:
@@ -182,19 +250,34 @@ def line(pair: PairFloor, with_targets: bool = False) -> str:
     return "\n".join([text, *targets])
 
 
-def measured(captures: Path, with_targets: bool = False) -> tuple[list[PairFloor], list[PairFloor]]:
-    """Return the recorded pairs and those of other programs, each printed as it comes."""
+@dataclass(frozen=True)
+class Table:
+    """Pairs of one source, which are computed as they are asked for."""
+
+    title: str
+    pairs: Iterator[PairFloor]
+
+    def printed(self, with_targets: bool) -> list[PairFloor]:
+        """Return the pairs, each printed as it comes."""
+        print(f"{self.title:<60}{'mechanism':<42}{'T ms':>8} {'F ms':>8}{'ceiling':>9}{'measured':>10}{'c / m':>8}  "
+              "(~ timed in a process that had used a profiler)")
+        pairs = list[PairFloor]()
+        for pair in self.pairs:
+            pairs.append(pair)
+            print(line(pair, with_targets), flush=True)
+        print()
+        return pairs
+
+
+def tables(captures: Path, settings: Settings) -> tuple[Table, Table, Table]:
+    """Return the recorded pairs, those recorded after the floors were defined, and those of other programs."""
     listed = json.loads((captures / "pairs" / "pairs.json").read_text())["pairs"]
-    pairs, others = list[PairFloor](), list[PairFloor]()
-    with tempfile.TemporaryDirectory(prefix="aaco-floors-") as sessions:
-        settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})
-        for pair in listed:
-            pairs.append(pair_floor(pair, captures / "pairs", settings))
-            print(line(pairs[-1], with_targets), flush=True)
-        for other in OTHERS:
-            others.append(other_pair(*other, captures / "h200" / "torch_scenarios", settings))
-            print(line(others[-1], with_targets), flush=True)
-    return pairs, others
+    changed = json.loads((CHANGES / "pairs.json").read_text())["befores"]
+    scenarios = captures / "h200" / "torch_scenarios"
+    return (Table("pair", (pair_floor(pair, captures / "pairs", settings) for pair in listed)),
+            Table("torch_changes", (pair for before in changed for pair in change_pairs(before, CHANGES, settings))),
+            Table("other programs", chain((other_pair(*other, scenarios, settings) for other in OTHERS),
+                                          circumstances(captures, settings))))
 
 
 def main() -> int:
@@ -203,18 +286,28 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the table and the claims here too")
     parser.add_argument("--targets", action="store_true", help="list the kernels that each change acts on")
     chosen = parser.parse_args()
-    print(f"{'pair':<45}{'mechanism':<42}{'T ms':>8} {'F ms':>8}{'ceiling':>9}{'measured':>10}{'c / m':>8}  "
-          "(~ timed in a process that had used a profiler)")
-    pairs, others = measured(Path(os.environ.get("AACO_CAPTURES", "../shared/data")), chosen.targets)
-    found = list(claims(pairs, others))
-    print()
+    captures = Path(os.environ.get("AACO_CAPTURES", "../shared/data"))
+    with tempfile.TemporaryDirectory(prefix="aaco-floors-") as sessions:
+        settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})
+        pairs, changes, others = (table.printed(chosen.targets) for table in tables(captures, settings))
+    of_all = _printed("All pairs", claims([*pairs, *changes], others))
+    later = _printed("Recorded after the floors were defined: torch_changes", claims(changes))
+    if chosen.json:
+        rows = [asdict(pair) | {"holds": pair.holds, "ratio": pair.ratio} for pair in (*pairs, *changes, *others)]
+        document = {"pairs": rows, "claims": [asdict(claim) for claim in of_all],
+                    "claims_of_changes": [asdict(claim) for claim in later]}
+        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+    return int(any(claim.met is False for claim in (*of_all, *later)))
+
+
+def _printed(title: str, of_pairs: Iterator[Claim]) -> list[Claim]:
+    """Return the claims, each printed below the title."""
+    found = list(of_pairs)
+    print(title)
     for claim in found:
         print(f"{claim.claim:<54} {claim.bar:<20} {claim.measured:<52} {'met' if claim.met else 'MISSED'}")
-    if chosen.json:
-        rows = [asdict(pair) | {"holds": pair.holds, "ratio": pair.ratio} for pair in (*pairs, *others)]
-        document = {"pairs": rows, "claims": [asdict(claim) for claim in found]}
-        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
-    return int(any(claim.met is False for claim in found))
+    print()
+    return found
 
 
 if __name__ == "__main__":

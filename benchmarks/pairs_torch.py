@@ -200,7 +200,10 @@ def as_is(step: Step) -> Step:
 
 
 def graphed(step: Step) -> Step:
-    """Capture a step as a device graph; the returned step replays it and returns the same tensor each time."""
+    """Capture a step as a device graph; the returned step replays it and returns the same tensor each time.
+
+    A graph reads weights and inputs where they lay when it was captured, so the captured step must be kept.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -216,7 +219,7 @@ def graphed(step: Step) -> Step:
         torch.cuda.set_stream(used)  # a capture that fails leaves its own stream current
         raise
 
-    def replay() -> torch.Tensor:
+    def replay(kept: Step = step) -> torch.Tensor:
         graph.replay()
         return output
 

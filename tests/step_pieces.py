@@ -38,7 +38,7 @@ def copy(us: float, kind: str, copied: int = 0, pinned: bool | None = None) -> P
     return kernel(us) | {"name": WorkName(f"{COPY} {kind} {pinned}", COPY, (), kind, pinned), "copied": copied}
 
 
-def step(*pieces: Piece, steps: int = 1, limits: DeviceLimits = LIMITS, waited_us: int = 0) -> StepWork:
+def step(*pieces: Piece, steps: int = 1, limits: DeviceLimits = LIMITS, waited_us: int = 0, **more: Any) -> StepWork:
     """The pieces one after the other, as the work of so many steps."""
     names = list(dict.fromkeys(piece["name"] for piece in pieces))
     operators = [piece["operator"] for piece in pieces if piece["operator"] is not None]
@@ -48,4 +48,5 @@ def step(*pieces: Piece, steps: int = 1, limits: DeviceLimits = LIMITS, waited_u
     return StepWork(ns=np.array([round(US * piece["us"]) for piece in pieces], np.int64),
                     label=np.array([names.index(piece["name"]) for piece in pieces], np.int64),
                     operator=np.array([numbers.get(id(piece["operator"]), -1) for piece in pieces], np.int64),
-                    names=names, operators=operators, steps=steps, limits=limits, waited_ns=US * waited_us, **columns)
+                    names=names, operators=operators, steps=steps, limits=limits, waited_ns=US * waited_us,
+                    **columns, **more)

@@ -68,6 +68,16 @@ def test_least_times_leave_the_work_as_it_was(work, name):
     assert np.array_equal(before, own_time(work))
 
 
+@given(STEPS, st.sampled_from(sorted(MECHANISMS)), st.floats(0.1, 1.0, exclude_max=True))
+def test_a_change_at_a_higher_clock_has_no_higher_floor(work, name, clock):
+    throttled = replace(work, clock=clock)
+    changed, raised = MECHANISMS[name], MECHANISMS["throttling"]
+    together, alone, clocked = (floor(throttled, some) for some in ([changed, raised], [changed], [raised]))
+    if together.floor_ns is not None:
+        assert together.floor_ns <= clocked.floor_ns * NOISE
+        assert alone.floor_ns is None or together.floor_ns <= alone.floor_ns * NOISE
+
+
 @given(STEPS, st.sampled_from(sorted(MECHANISMS)))
 def test_a_faster_device_has_no_higher_floor(work, name):
     if work.limits is not LIMITS:

@@ -27,3 +27,22 @@ def test_the_floor_of_a_recorded_change_holds_and_is_of_use(captures, tmp_path, 
     assert pair.holds and pair.ratio is not None and pair.ratio <= PAIRS[name]
     assert max(pair.chains) <= 1 / advice.HOLDS
     assert "holds" in advice.line(pair, with_targets=True)
+
+
+def test_a_before_with_alternatives_is_read_once_and_its_floors_hold(tmp_path):
+    """Attention written out: four alternatives with a floor, and one that gained nothing and is promised nothing."""
+    settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path)}}, environment={})
+    befores = json.loads((advice.CHANGES / "pairs.json").read_text())["befores"]
+    before = next(before for before in befores if before["name"] == "written_attention")
+    pairs = {pair.pair.partition("__")[2]: pair for pair in advice.change_pairs(before, advice.CHANGES, settings)}
+    assert {name for name, pair in pairs.items() if pair.holds} == {"fused_attention", "softmax_in_bf16", "to_graph",
+                                                                    "compiled"}
+    assert pairs["mask_kept"].is_control and pairs["mask_kept"].ceiling is None
+    assert pairs["to_graph"].is_control and pairs["to_graph"].ceiling == 1
+
+
+def test_late_ranks_and_a_shared_device_have_a_floor_below_the_program_alone(captures, tmp_path):
+    settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path)}}, environment={})
+    pairs = list(advice.circumstances(captures, settings))
+    assert [pair.mechanisms for pair in pairs] == [("co_tenant",)] * 2 + [("straggler",)] * 2
+    assert all(pair.holds and pair.ratio is not None and pair.ratio <= 1.7 for pair in pairs)

@@ -57,6 +57,11 @@ def test_collectives_count_from_the_arrival_of_the_last_rank():
     assert floor_us(step(kernel(10), kernel(30, "collective"), waited_us=12), "graph") == 28
 
 
+def test_only_the_stream_of_the_collectives_waits():
+    assert floor_us(step(kernel(30, "collective"), kernel(25, lane=1), waited_us=12), "graph") == 25
+    assert floor_us(step(kernel(30, "unknown"), kernel(25, lane=1), waited_us=12), "graph") == 18
+
+
 def test_work_that_overlaps_in_its_stream_counts_once():
     lane, start, end = (np.array(column) for column in ([0, 0, 1, 0], [0, 5, 6, 30], [10, 12, 9, 31]))
     assert advance_ns(lane, start, end).tolist() == [10, 2, 3, 1]
@@ -266,6 +271,73 @@ def test_sorted_reads_keep_their_blocks():
     assert floor_us(step(gather, kernel(7)), "sorted_reads") == 87
     assert "bytes" in why(step(kernel(100, "embedding", blocks=9)), "sorted_reads")
     assert "by index" in why(step(kernel(7)), "sorted_reads")
+
+
+def test_without_work_of_the_host_the_device_chain_stays():
+    assert floor_us(step(kernel(10), copy(200, "h2d", 500_000, False)), "host_work") == 20
+
+
+def test_prefetched_inputs_are_copied_beside_the_kernels():
+    """500 kB over the link take 10 us, 2 MB 40 us: the longer of that and of the rest counts."""
+    few, many = (step(kernel(30), copy(200, "h2d", size, True), copy(3, "d2h", 9, True)) for size in (5e5, 2e6))
+    assert floor_us(few, "prefetching") == 33 and floor_us(many, "prefetching") == 40
+    assert targets(few, "prefetching") == {"memory copy h2d True": (200, 10)}
+    assert floor_us(step(kernel(30), copy(200, "h2d", 9), limits=DeviceLimits()), "prefetching") == 30
+    assert "nothing is copied" in why(step(kernel(30)), "prefetching")
+
+
+def test_communication_hides_behind_other_work_or_other_work_behind_it():
+    """Of two collectives of one name the shorter says how long both take at least."""
+    together = (kernel(40, "collective"), kernel(15, "collective"))
+    assert floor_us(step(kernel(50), *together), "overlap_communication") == 50
+    assert floor_us(step(kernel(5), *together), "overlap_communication") == 30
+    assert "no collective" in why(step(kernel(50)), "overlap_communication")
+
+
+def test_copies_and_collectives_run_beside_each_other_too():
+    work = step(kernel(10), kernel(40, "collective"), copy(99, "h2d", 1_500_000, True))
+    assert floor_us(work, "overlap_communication", "prefetching") == 40
+
+
+def test_a_straggler_does_what_the_others_do():
+    """By row of names: two kernels of 60 us in all take 40 in the other rank, which runs none of the next ones."""
+    pieces = kernel(20), kernel(40), kernel(500, "sort"), kernel(30, "collective"), kernel(12, "collective")
+    work = step(*pieces, others_ns=np.array([40_000.0, 0, 90_000]))
+    assert floor_us(work, "straggler") == 40 + 24
+    assert floor_us(step(*pieces, others_ns=np.array([90_000.0, 0, 9])), "straggler") == 60 + 24
+    assert "wait for" in why(step(*pieces), "straggler")
+
+
+def test_without_a_co_tenant_long_kernels_are_not_stopped():
+    """2.4 ms are gone, whatever other changes leave; kernels shorter than a slice cannot have been stopped."""
+    pieces = kernel(3000), kernel(5000, "gemm"), kernel(600, "sort"), kernel(4000, lane=1), kernel(9000, "collective")
+    work = step(*pieces, preempted_ns=4_800_000, steps=2)
+    assert floor_us(work, "co_tenant") == (3000 + 5000 + 600 + 9000) / 2 - 2400
+    assert floor_us(work, "co_tenant", "pointwise_fusion") == (5000 + 600 + 9000) / 2 - 2400
+    assert targets(work, "co_tenant").keys() == {"elementwise", "gemm"}
+    assert "other steps" in why(step(*pieces), "co_tenant")
+
+
+def test_at_the_highest_clock_no_kernel_gains_more_than_the_clock():
+    work = step(kernel(100), copy(30, "d2h", 9, True), clock=0.8)
+    assert floor_us(work, "throttling") == 80 + 30
+    assert "no clocks" in why(step(kernel(100)), "throttling")
+    assert "highest clock" in why(step(kernel(100), clock=1.0), "throttling")
+
+
+def test_other_changes_act_on_what_the_circumstances_leave():
+    """Half of what is left at the highest clock, and not the shorter of both."""
+    wide = kernel(100, operator=StepOperator("aten::mul", types=("f32",)))
+    assert floor_us(step(wide, clock=0.8), "throttling", "narrower_types") == 40
+
+
+def test_other_algorithms_leave_convolutions_at_their_roof():
+    """A fourth of 4e10 FLOPs at 1e15 are 10 us, with the conversions that the operator needs; all else stays."""
+    operator = StepOperator("aten::cudnn_convolution", types=("bf16",), flops=4e10, kernels=2)
+    work = step(kernel(60, "transpose", operator), kernel(90, "conv", operator, CONV, types=("bf16",)), kernel(7),
+                product(20, 1e9))
+    assert floor_us(work, "cudnn_benchmark") == 10 + 7 + 20
+    assert "convolves" in why(step(product(20, 1e9)), "cudnn_benchmark")
 
 
 # From tables

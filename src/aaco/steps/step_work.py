@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.advice.floor import StepTime
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
-from aaco.analytics.advice.work import COPY_COLUMNS, KERNEL_COLUMNS, OPERATOR_COLUMNS, StepWork, step_work
+from aaco.analytics.advice.work import (
+    COPY_COLUMNS,
+    KERNEL_COLUMNS,
+    OPERATOR_COLUMNS,
+    StepWork,
+    WorkName,
+    step_work,
+)
 from aaco.analytics.bottleneck.budget import STRETCH, Unprofiled
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
 from aaco.analytics.roofline.devices.ceilings import Identity
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
+from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.core.session import Session
-from aaco.core.tables import COPIES, KERNELS, OPERATORS, TableSpec
+from aaco.core.tables import COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
 from aaco.tracelake import documents, layout, queries, store
+
+CLOCK_COLUMNS = ("t_ns", "sclk_mhz", "sclk_max_mhz", "capture", "device_id")
 
 
 def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWork, StepTime]:
@@ -33,12 +45,49 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
     steps = _steps(window, unprofiled)
-    listed = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else OPERATORS.build()
-    work = step_work(_rows(session, KERNELS, KERNEL_COLUMNS, rank), _rows(session, COPIES, COPY_COLUMNS, rank),
-                     listed.select(OPERATOR_COLUMNS), operator_of_kernel(session), (window.t_start_ns, window.t_end_ns),
-                     steps, _limits(session, rank), rank.straggler_ns)
+    work = _work(session, rank, window, steps)
+    work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
+                   clock=_clock(session, rank, window))
     timed = StepTime(1e6 * unprofiled.median_ms, True) if unprofiled else StepTime(window.window_ns / steps, False)
     return work, timed
+
+
+def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int) -> StepWork:
+    """Return the work of a rank in its window."""
+    listed = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else OPERATORS.build()
+    return step_work(_rows(session, KERNELS, KERNEL_COLUMNS, rank), _rows(session, COPIES, COPY_COLUMNS, rank),
+                     listed.select(OPERATOR_COLUMNS), operator_of_kernel(session), (window.t_start_ns, window.t_end_ns),
+                     steps, _limits(session, rank), rank.straggler_ns)
+
+
+def _others_ns(session: Session, windows: Windows, names: Sequence[WorkName]) -> Reals | None:
+    """Return by name the time per step in the rank where kernels of that name take least, the slowest left out; None
+    unless the slowest is the rank that the others wait for, or if the steps of another are not counted.
+    """
+    slowest, waits = windows.ranks[windows.slowest], windows.stragglers
+    if waits is None or waits.late is None:
+        return None
+    late = waits.ranks[waits.late]
+    others = [(rank, windows.window_of(rank)) for rank in windows.ranks if rank is not slowest]
+    if (late.capture, late.device_id) != (slowest.capture, slowest.device_id) or not all(
+            window.steps for _, window in others):
+        return None
+    times = [_ns_by_name(_work(session, rank, window, window.steps or 1)) for rank, window in others]
+    return np.array([min(ns_by_name.get(name.name, 0.0) for ns_by_name in times) for name in names])
+
+
+def _ns_by_name(work: StepWork) -> dict[str, float]:
+    summed = np.bincount(work.label, weights=work.ns, minlength=len(work.names)) / work.steps
+    return {name.name: float(ns) for name, ns in zip(work.names, summed, strict=True)}
+
+
+def _clock(session: Session, rank: RankTime, window: CaptureWindow) -> float | None:
+    """Return the lowest clock of the rank's device in its window, in the highest; None if none was sampled there."""
+    sampled = _rows(session, GPU_EVENTS, CLOCK_COLUMNS, rank)
+    time, now, highest = (sampled[name].to_numpy(zero_copy_only=False).astype(float)
+                          for name in ("t_ns", "sclk_mhz", "sclk_max_mhz"))
+    inside = (time >= window.t_start_ns) & (time <= window.t_end_ns) & (now > 0) & (highest > 0)
+    return min(1.0, float((now[inside] / highest[inside]).min())) if inside.any() else None
 
 
 def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:

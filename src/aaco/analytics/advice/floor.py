@@ -7,18 +7,21 @@ feeds, count as their bytes / link.
 
 Captures record which stream waited and which event was recorded, not which event a wait was for. So of several streams
 only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the
-last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings.
+last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings. Circumstances such
+as a low clock come first, and the other changes act on what they leave. Rows that a change lets run beside the others
+count as a stream of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aaco.analytics.advice.work import StepWork
+from aaco.analytics.advice.work import COLLECTIVE, StepWork
 from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.distinct import coded
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
@@ -36,6 +39,9 @@ class Mechanism:
     formula: str
     least_ns: Callable[[StepWork], Reals]
     acts_on: Callable[[StepWork], Flags] | None = None  # by default the rows that are left with less time
+    beside: Callable[[StepWork], Flags] | None = None  # the rows that can run beside all others after the change
+    gone_ns: Callable[[StepWork], float] | None = None  # time of all steps that goes, in no known row
+    first: bool = False  # whether other changes act on what it leaves: half of that, where they halve
 
 
 @dataclass(frozen=True)
@@ -72,29 +78,44 @@ class StepTime:
         return UNPROFILED if self.unprofiled else PROFILED
 
 
-def device_chain_ns(work: StepWork, least_ns: Reals | None = None) -> float:
-    """Return the device-only chain of one step, D, ns; with each row at its least time where that is given.
+def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | None = None) -> float:
+    """Return the device-only chain of one step, D, ns; with each row at its least time, or in other lanes, where those
+    are given.
 
     Raise Absent if no steps were counted.
     """
     if work.steps < 1:
         raise Absent("no steps are counted in the trace: give their number (--steps N), or mark them")
-    times = work.sure_ns if least_ns is None else least_ns
-    longest = np.bincount(work.lane, weights=times).max(initial=0.0)
-    return max(0.0, float(longest) - work.waited_ns) / work.steps
+    times = _lane_ns(work, work.sure_ns if least_ns is None else least_ns, work.lane if lane is None else lane)
+    return float(times.max(initial=0.0)) / work.steps
+
+
+def _lane_ns(work: StepWork, times: Reals, lane: Ints) -> Reals:
+    """Return how long each lane takes in all steps. Waits for late ranks are part of collectives, or of any work where
+    no kernel is known to be one.
+    """
+    collective = work.of_families(COLLECTIVE)
+    waits = collective if collective.any() else ~collective
+    own, least, rest = (np.bincount(lane, weights=np.where(rows, length, 0.0)).astype(float)
+                        for rows, length in ((waits, work.sure_ns), (waits, times), (~waits, times)))
+    return rest + np.maximum(0.0, np.minimum(least, own - work.waited_ns))
 
 
 def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
     """Return the floor of these mechanisms done together."""
     name = " + ".join(mechanism.name for mechanism in mechanisms)
     try:
-        least = np.minimum.reduce([_least(work, mechanism) for mechanism in mechanisms])
-        chain_ns = device_chain_ns(work, least)
+        left = _left(work, [mechanism for mechanism in mechanisms if mechanism.first])
+        least = np.minimum.reduce([left.sure_ns, *(_least(left, mechanism) for mechanism in mechanisms
+                                                   if not mechanism.first)])
+        apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
+        chain_ns = device_chain_ns(work, least, coded(work.lane, *apart)[0] if apart else work.lane)
+        gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
         return MechanismFloor(name, None, (), str(reason))
-    acted = np.logical_or.reduce([least < work.sure_ns, *(mechanism.acts_on(work) for mechanism in mechanisms
-                                                          if mechanism.acts_on)])
-    return MechanismFloor(name, chain_ns, _targets(work, least, np.flatnonzero(acted)))
+    acted = np.logical_or.reduce([least < work.sure_ns, *apart, *(mechanism.acts_on(work) for mechanism in mechanisms
+                                                                  if mechanism.acts_on)])
+    return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)))
 
 
 def ceiling(step: StepTime, of: MechanismFloor) -> float | None:
@@ -103,6 +124,14 @@ def ceiling(step: StepTime, of: MechanismFloor) -> float | None:
     A step that is as long as its floor has nothing to gain: 1.
     """
     return max(1.0, step.ns / of.floor_ns) if of.floor_ns else None
+
+
+def _left(work: StepWork, mechanisms: Sequence[Mechanism]) -> StepWork:
+    """Return the work as these mechanisms leave it, each with its part of every row's time."""
+    if not mechanisms:
+        return work
+    parts = [_least(work, mechanism) / np.maximum(work.sure_ns, 1.0) for mechanism in mechanisms]
+    return replace(work, ns=np.rint(work.ns * np.prod(parts, axis=0)).astype(np.int64))
 
 
 def _least(work: StepWork, mechanism: Mechanism) -> Reals:

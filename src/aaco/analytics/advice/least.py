@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.analytics.advice.work import COLLECTIVE, StepOperator, StepWork, WorkName
 from aaco.analytics.roofline.units import MATRIX_FAMILIES, rate_used
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
@@ -60,6 +60,16 @@ def own_rate(work: StepWork) -> RateOf:
         spelt = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16"}.get(element)
         rates = [rate_used(name.name, name.family, spelt, work.limits.rates, math.inf) for name in names]
         return max((work.limits.rates[name] for name in rates if name), default=None)
+
+    return rate
+
+
+def tf32_too(work: StepWork, rate_of: RateOf) -> RateOf:
+    """Return these rates, of float32 that of TF32 where it is higher: a library may take it."""
+
+    def rate(operator: StepOperator, names: tuple[WorkName, ...]) -> float | None:
+        is_f32 = "f32" in operator.types
+        return widest_rate((rate_of(operator, names), work.limits.rates.get("matrix_tf32") if is_f32 else None))
 
     return rate
 
@@ -142,6 +152,14 @@ def memory_roofs(work: StepWork, rows: Flags, width: float = 1.0) -> Reals:
             sure = SURE_OF.get(work.names[work.label[longest]].family, 0.0) * (operator.bytes or 0.0)
             least[meant] *= min(1.0, work.limits.memory_ns(width * sure) * _calls(operator, meant) / took)
     return least
+
+
+def collective_least(work: StepWork) -> Reals:
+    """Return the times with each collective at the least that one of its name took: the others may have waited."""
+    rows = work.of_families(COLLECTIVE)
+    shortest = np.full(len(work.names), np.inf)
+    np.minimum.at(shortest, work.label[rows], work.sure_ns[rows])
+    return np.where(rows, shortest[work.label], own_time(work))
 
 
 def block_ns(work: StepWork, blocks: Ints) -> Reals:

@@ -29,6 +29,7 @@ COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", 
 OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
                     "flops", "bytes")
 HOST_COPIES = ("h2d", "d2h")
+COLLECTIVE = "collective"  # the family of communication between ranks
 COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills
 
 
@@ -75,7 +76,10 @@ class StepWork:
 
     label: row of `names`. operator: row of `operators`, -1 if unknown. blocks: that the kernel was launched with, and
     blocks_x: those along its first axis, 0 if unknown. copied: bytes of a copy. waited_ns: time in which collectives of
-    all these steps only waited for a late rank.
+    all these steps only waited for a late rank. preempted_ns: how much longer kernels of all these steps took because
+    another process had the device. others_ns: by row of `names` how long the kernels of that name take per
+    step in the rank where they take least; None unless this rank is the one that the others wait for. clock: the lowest
+    clock of the device in these steps, in its highest; None if no clocks were recorded.
     """
 
     ns: Ints
@@ -90,6 +94,9 @@ class StepWork:
     steps: int
     limits: DeviceLimits
     waited_ns: int = 0
+    preempted_ns: int = 0
+    others_ns: Reals | None = None
+    clock: float | None = None
 
     @cached_property
     def sure_ns(self) -> Reals:

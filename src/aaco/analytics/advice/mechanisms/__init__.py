@@ -9,19 +9,26 @@ from aaco.analytics.advice.mechanisms import (
     attention_fusion,
     channels_last,
     checkpointing_off,
+    co_tenant,
     compile,
+    cudnn_benchmark,
     fused_optimizer,
     graph,
+    host_work,
     inputs_on_device,
     larger_batch,
     less_work,
     loop_to_batched_op,
     narrower_types,
+    overlap_communication,
     pinned_copies,
     pointwise_fusion,
+    prefetching,
     remove_syncs,
     sorted_reads,
+    straggler,
     tf32,
+    throttling,
 )
 
 MECHANISMS: Mapping[str, Mechanism] = {mechanism.name: mechanism for mechanism in (
@@ -29,4 +36,5 @@ MECHANISMS: Mapping[str, Mechanism] = {mechanism.name: mechanism for mechanism i
     attention_fusion.ATTENTION_FUSION, compile.COMPILE, fused_optimizer.FUSED_OPTIMIZER, channels_last.CHANNELS_LAST,
     pinned_copies.PINNED_COPIES, inputs_on_device.INPUTS_ON_DEVICE, larger_batch.LARGER_BATCH,
     checkpointing_off.CHECKPOINTING_OFF, less_work.LESS_WORK, loop_to_batched_op.LOOP_TO_BATCHED_OP,
-    sorted_reads.SORTED_READS)}
+    sorted_reads.SORTED_READS, cudnn_benchmark.CUDNN_BENCHMARK, host_work.HOST_WORK, prefetching.PREFETCHING,
+    overlap_communication.OVERLAP_COMMUNICATION, straggler.STRAGGLER, co_tenant.CO_TENANT, throttling.THROTTLING)}

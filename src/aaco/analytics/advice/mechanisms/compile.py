@@ -9,10 +9,10 @@ import numpy as np
 
 from aaco.analytics.advice.floor import Mechanism
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, own_rate, product_roofs
-from aaco.analytics.advice.work import COPY, StepOperator, StepWork, WorkName
+from aaco.analytics.advice.work import COLLECTIVE, COPY, StepOperator, StepWork, WorkName
 from aaco.core.arrays import Reals
 
-KEPT = (*PRODUCTS, "collective", COPY)
+KEPT = (*PRODUCTS, COLLECTIVE, COPY)
 
 
 def _is_compiled(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:

@@ -20,9 +20,9 @@ from aaco.analytics.advice.least import (
     own_time,
     product_roofs,
     row_gathers,
-    widest_rate,
+    tf32_too,
 )
-from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.analytics.advice.work import StepWork
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -45,14 +45,8 @@ def _least_ns(work: StepWork) -> Reals:
     recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
     if work.ns[recurrent].sum() > MOST_UNKNOWN * work.ns.sum():
         raise Absent("each call of the loop needs the one before; how long that takes at least is not known")
-    current_rate, rates = own_rate(work), work.limits.rates
-
-    def rate(operator: StepOperator, names: tuple[WorkName, ...]) -> float | None:
-        """A library's own loop may take TF32 where the written one does not, as cuDNN's recurrent layers do."""
-        is_f32 = "f32" in operator.types
-        return widest_rate((current_rate(operator, names), rates.get("matrix_tf32") if is_f32 else None))
-
-    products = product_roofs(work, rate, with_bytes=False)
+    # a library's own loop may take TF32 where the written one does not, as cuDNN's recurrent layers do
+    products = product_roofs(work, tf32_too(work, own_rate(work)), with_bytes=False)
     of_products = work.of_families(*PRODUCTS) & looped
     gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
     batched = np.where(of_products, products, gathers)

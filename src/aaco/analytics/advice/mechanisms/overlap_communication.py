@@ -1,0 +1,27 @@
+"""Collectives that run beside other work: a step takes at least as long as the longer of both.
+
+A collective beside other work may hide its wait for a late rank, so each counts as the least that one of its name took.
+"""
+
+from __future__ import annotations
+
+from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.least import collective_least
+from aaco.analytics.advice.work import COLLECTIVE, StepWork
+from aaco.core.arrays import Flags, Reals
+from aaco.core.readings import Absent
+
+
+def _collectives(work: StepWork) -> Flags:
+    return work.of_families(COLLECTIVE)
+
+
+def _least_ns(work: StepWork) -> Reals:
+    if not _collectives(work).any():
+        raise Absent("no collective runs in the steps")
+    return collective_least(work)
+
+
+OVERLAP_COMMUNICATION = Mechanism("overlap_communication", "Communicate while other work runs",
+                                  "the longer of D without collectives and their least times", _least_ns,
+                                  beside=_collectives)
