@@ -34,7 +34,7 @@ from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.core.config import Settings, resolve
-from aaco.steps import step_work
+from aaco.steps.findings import step_work
 from benchmarks.claims import Claim
 
 HOLDS = 0.98  # of F: kernels without gaps between them may be a little faster than the traced ones

@@ -38,7 +38,7 @@ from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.core.config import Settings, resolve
 from aaco.core.readings import Absent
 from aaco.core.statistics import exact_share
-from aaco.steps import step_work
+from aaco.steps.findings import step_work
 from benchmarks.claims import Claim
 
 ROOT = Path(__file__).parents[1]

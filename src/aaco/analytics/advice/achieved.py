@@ -132,7 +132,9 @@ def _per_sample(work: StepWork, device: Reals, samples: float) -> Reals:
 def _response(work: StepWork, mechanism: Mechanism) -> Response:
     """Return what a mechanism does. Raise Absent where its floor is: there it has nothing to do, or is not known."""
     least = np.clip(mechanism.least_ns(work), 0.0, work.sure_ns)
-    return RESPONSES.get(mechanism.name, _kept_at_least)(work, least)
+    if mechanism.name not in RESPONSES:
+        raise Absent("the device's work does not show how such a change usually leaves a step")
+    return RESPONSES[mechanism.name](work, least)
 
 
 def _kept_at_least(work: StepWork, least: Reals) -> Response:
@@ -289,4 +291,5 @@ RESPONSES: Mapping[str, Callable[[StepWork, Reals], Response]] = {
     "pointwise_fusion": _fused, "compile": _compiled, "attention_fusion": _one_attention,
     "fused_optimizer": _without_phase(OPTIMIZER), "checkpointing_off": _without_phase(RECOMPUTE),
     "channels_last": _reordered, "pinned_copies": _pinned, "inputs_on_device": _inputs_there,
-    "loop_to_batched_op": _batched, "larger_batch": lambda work, least: Response(own_time(work), np.ones(len(least)))}
+    "loop_to_batched_op": _batched, "sorted_reads": _kept_at_least, "less_work": _kept_at_least,
+    "larger_batch": lambda work, least: Response(own_time(work), np.ones(len(least)))}

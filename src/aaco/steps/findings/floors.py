@@ -7,7 +7,8 @@ from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
 from aaco.core.session import Session
-from aaco.steps import step_work, track_records
+from aaco.steps import track_records
+from aaco.steps.findings import step_work
 from aaco.steps.readings import unprofiled
 from aaco.tracelake import documents, layout
 
