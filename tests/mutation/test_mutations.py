@@ -415,6 +415,11 @@ MUTATIONS = [
      "tests/unit/test_budget.py::test_a_repeated_layer_is_not_a_step"),
     ("analytics/bottleneck/budget.py", '"launch_tax_pct": ("launch",)', '"launch_tax_pct": ("launch", "relaunch")',
      "tests/contract/test_one_value.py::test_of_our_recordings"),
+    ("analytics/bottleneck/confidence.py", '"budget" in reading.source or ', '"budget" in reading.source and ',
+     "tests/system/test_diagnosis.py::test_a_planted_bottleneck_is_named_with_what_to_do"
+     "[launch_tiny_mlp-launch_bound-device_graph]"),
+    ("steps/readings.py", "name: document[earlier] for", "name: document[name] for",
+     "tests/system/test_old_sessions.py::test_an_old_session_says_what_it_said_without_its_capture"),
     ("analytics/timeline/preempted.py", "return longer & alike", "return longer",
      "tests/unit/test_preempted.py::test_a_place_that_takes_longer_in_most_steps_is_the_programs_own"),
     ("analytics/timeline/preempted.py", "keepdims=True) <= MOST", "keepdims=True) <= 1",

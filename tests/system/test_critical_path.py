@@ -59,7 +59,7 @@ def test_the_command_answers_and_plays_it_again(late):
     """Without its spinning the late rank is not late: the window shrinks by what was planted, but for what then holds
     it instead."""
     said = late.inside("critical-path").stdout
-    assert "Wall time" in said
+    assert "On the path" in said
     assert "spin_kernel" in said
     found = json.loads(late.inside("critical-path", "--what-if", "spin_kernel=0", "--json").stdout)
     (answer,) = found["what_if"]
@@ -97,7 +97,7 @@ def test_a_trace_that_is_too_long_for_an_import_says_so(aaco):
     assert document["paths"] == []
     assert "aaco critical-path" in document["why_absent"]
     assert not (aaco.latest / "attribution/critical_path.parquet").exists()
-    assert "Wall time" in aaco.inside("critical-path", "--config", config).stdout
+    assert "On the path" in aaco.inside("critical-path", "--config", config).stdout
 
 
 def test_a_session_without_device_work_has_none(aaco):

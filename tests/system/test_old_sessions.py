@@ -13,6 +13,7 @@ from aaco.core.config import Settings, resolve
 from aaco.core.session import Session
 from aaco.report.renderers import output_formats
 from aaco.steps.findings.workload_facts import find
+from aaco.steps.readings import RENAMED
 from aaco.tracelake import documents, layout
 from aaco.workflows import judge, share_bundle
 from aaco.workflows.compare_runs import DiffRequest
@@ -31,6 +32,9 @@ def opened(name: str, settings: Settings) -> Session:
     return share_bundle.import_(BUNDLES / f"{name}.tar.zst", settings, MOST_BYTES)
 
 
+NAMES = {earlier: name for name, earlier in RENAMED.items()}
+
+
 @pytest.mark.parametrize("name", ["run1", "nchw"])
 def test_an_old_session_says_what_it_said_without_its_capture(name: str, settings: Settings) -> None:
     """Every reading that was sealed equals it; metrics that are younger than the session may have values, too.
@@ -41,8 +45,8 @@ def test_an_old_session_says_what_it_said_without_its_capture(name: str, setting
     shutil.rmtree(session.folder / layout.RAW, ignore_errors=True)
     explanation = pipeline.explain(session, settings)
     sealed = documents.read(session, layout.DERIVED_METRICS)
-    for metric in sealed.keys() - {"schema_version"}:
-        reading = explanation.readings[metric]
+    for metric in sealed.keys() - {"schema_version", *RENAMED}:
+        reading = explanation.readings[NAMES.get(metric, metric)]
         assert reading.value == pytest.approx(sealed[metric]["value"]), metric
         assert (reading.why_absent or None) == sealed[metric]["why_absent"], metric
     sealed_class = documents.read(session, layout.BOTTLENECK)["bottleneck_class"]

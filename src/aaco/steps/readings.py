@@ -39,6 +39,7 @@ from aaco.steps.session_tables import NOT_TIMED, OF_TELEMETRY
 from aaco.tracelake import documents, layout, queries
 
 HOST_ROOFS = "the ceilings that were measured are the host's; the kernels ran on a device"
+RENAMED = {"launch_tax_pct": "launch_limited_pct"}  # the name that 0.1.0 sealed it under
 SEALED_BEFORE = "the session was sealed by a version without this metric: aaco analyze SESSION"
 NEVER_BEGAN = "imported capture: no kernel of it has a time at which it began"
 NO_DEVICE = "imported capture: it holds no work of a device"
@@ -70,7 +71,8 @@ def stored(session: Session) -> dict[str, Reading]:
     if not document:
         return {}
     registry.load(metrics, "aaco.metrics")
-    return {name: _stored_reading(metric, document[name]) if name in document else
+    sealed = document | {name: document[earlier] for name, earlier in RENAMED.items() if earlier in document}
+    return {name: _stored_reading(metric, sealed[name]) if name in sealed else
             Reading(name, metric.unit, None, SEALED_BEFORE) for name, metric in registry.METRICS.items()}
 
 

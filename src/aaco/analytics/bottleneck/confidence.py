@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aaco.core.readings import Verdict
+from aaco.analytics.bottleneck.budget import PROFILED, UNPROFILED
+from aaco.core.readings import Reading, Verdict
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,14 @@ def margin(verdict: Verdict) -> float | None:
     None if it does not hold, or rests on anything but shares of the time budget, the only ones that are calibrated.
     """
     essential = [evidence for evidence in verdict.evidence if evidence.essential]
-    if not verdict.stands or not essential or any("budget" not in evidence.reading.source for evidence in essential):
+    if not verdict.stands or not essential or not all(_is_a_share(evidence.reading) for evidence in essential):
         return None
     return min(abs((evidence.reading.value or 0.0) - evidence.threshold) for evidence in essential)
+
+
+def _is_a_share(reading: Reading) -> bool:
+    """Return whether a reading is a share of a time budget, by its source or its method."""
+    return "budget" in reading.source or reading.method.startswith((PROFILED, UNPROFILED))
 
 
 def probability(points: float | None, bins: tuple[ReliabilityBin, ...]) -> float | None:
