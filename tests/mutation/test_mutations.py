@@ -421,7 +421,7 @@ MUTATIONS = [
     ("steps/readings.py", "name: document[earlier] for", "name: document[name] for",
      "tests/system/test_old_sessions.py::test_an_old_session_says_what_it_said_without_its_capture"),
     ("analytics/timeline/preempted.py", "return longer & alike", "return longer",
-     "tests/unit/test_preempted.py::test_a_place_that_takes_longer_in_most_steps_is_the_programs_own"),
+     "tests/unit/test_preempted.py::test_a_place_without_a_usual_time_tells_nothing"),
     ("analytics/timeline/preempted.py", "keepdims=True) <= MOST", "keepdims=True) <= 1",
      "tests/unit/test_preempted.py::test_a_step_in_which_most_kernels_take_longer_had_more_to_do"),
     ("analytics/timeline/preempted.py", "np.flatnonzero(preempted)))) < 2", "np.flatnonzero(preempted)))) < 1",

@@ -47,10 +47,10 @@ def test_two_are_no_evidence():
     assert not len(found(lengths(SCATTERED[:2])).kernel_id)
 
 
-def test_a_place_that_takes_longer_in_most_steps_is_the_programs_own():
+def test_a_place_without_a_usual_time_tells_nothing():
     """Mutation: `return longer & alike` -> `return longer`."""
-    table = lengths([(step, 2) for step in (0, 1, 3, 4, 6)])
-    table[7:, 2] += np.array([300_000, 600_000, 900_000])  # no usual time either
+    table = lengths([(step, 2) for step in (0, 1, 4, 6)])
+    table[7:, 2] += np.array([300_000, 600_000, 900_000])  # so few take the same time that none is usual
     assert not len(found(table).kernel_id)
 
 

@@ -41,7 +41,7 @@ def test_readings_of_a_trace():
         "gpu_active_ratio": (150_000 + 4_000 + 400_000) / span, "gpu_concurrency": (164_000 + 400_000) / 554_000,
         "exposed_communication_pct": 100 * 50_000 / span, "exposed_copy_pct": 100 * 20_000 / span,
         "device_idle_pct": 100 * 50_000 / span, "idle_host_wait_pct": 100 * 50_000 / span, "idle_unknown_pct": 0,
-        "launch_tax_pct": 100 * 10_000 / span, "microkernel_pct": 25, "launch_rate_hz": 1e9 * 4 / span,
+        "launch_tax_pct": 100 * 50_000 / span, "microkernel_pct": 25, "launch_rate_hz": 1e9 * 4 / span,
         "kernel_mean_us": 564 / 4, "queue_length_max": 1}
     assert {name: readings[name] for name in expected} == pytest.approx(expected)
 

@@ -76,10 +76,14 @@ class Diagnosis:
         return self.trust.harm("times", "records", "calls") is not None
 
     @property
+    def rule_advice(self) -> tuple[str, ...]:
+        """Return the advice of the class's rule, which knows no gains: only where nothing else does."""
+        known = self.recommendations or any(action.by_gain for action in self.withheld)
+        return self.bottleneck.advice if self.bottleneck and not known else ()
+
+    @property
     def _advice(self) -> list[Recommended]:
-        """The advice of the class's rule, without gains; used if no time budget gives any."""
-        return [Recommended(action=self.label, title=title, gain_pct=None) for title in
-                (self.bottleneck.advice if self.bottleneck else ())]
+        return [Recommended(action=self.label, title=title, gain_pct=None) for title in self.rule_advice]
 
     def document(self) -> dict[str, Any]:
         """Return the content of bottleneck.json. `confidence` is null if the rule is not calibrated on labelled

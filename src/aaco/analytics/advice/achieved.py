@@ -193,11 +193,18 @@ def _compiled(work: StepWork, least: Reals) -> Response:
     return _in_one_pass(work, (work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)) & ~optimizer)
 
 
+WHOLE = ("softmax", "norm")
+
+
 def _in_one_pass(work: StepWork, fusible: Flags) -> Response:
-    """Return the step in which of fusible rows that follow each other in a stream only the longest is left."""
-    device, left = own_time(work), np.ones(len(fusible))
+    """Return the step in which of fusible rows that follow each other in a stream only the longest is left.
+
+    All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows.
+    """
+    device, left, whole = own_time(work), np.ones(len(fusible)), work.of_families(*WHOLE)
     for rows in fusible_runs(work.lane, fusible):
-        others = rows[rows != rows[np.argmax(device[rows])]]
+        kept = rows[whole[rows]] if whole[rows].any() else rows[np.argmax(device[rows])]
+        others = np.setdiff1d(rows, kept)
         device[others] = left[others] = 0.0
     return Response(device, left)
 

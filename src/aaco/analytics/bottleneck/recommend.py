@@ -64,12 +64,16 @@ class KnownAction:
 
 @dataclass(frozen=True)
 class Withheld:
-    """An action that could gain something by the readings and is not offered, and the fact that speaks against it."""
+    """An action that could gain something by the readings and is not offered, and why.
+
+    by_gain: whether its ceiling, or what is expected of it, speaks against it; else a fact of the workload does.
+    """
 
     name: str
     title: str
     gain_pct: float
     why: str
+    by_gain: bool = False
 
     def entry(self) -> NotOffered:
         """Return the entry of not_offered in bottleneck.json."""
@@ -158,7 +162,7 @@ def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
     """
     under = [advice if not advice.mechanism else _under_floor(advice, floors) for advice in recommendations]
     useful = [advice for advice in under if not _why_useless(advice)]
-    spent = [Withheld(advice.name, advice.title, advice.gain_pct, reason) for advice in under
+    spent = [Withheld(advice.name, advice.title, advice.gain_pct, reason, by_gain=True) for advice in under
              if (reason := _why_useless(advice))]
     return tuple(sorted(useful, key=_rank)), tuple(spent)
 
@@ -382,7 +386,8 @@ ACTIONS = (
                 (Step('torch.set_float32_matmul_precision("high")', (PYTORCH, NVIDIA, OWN_CODE)),),
                 "compute_limited_pct", applies_if=(PYTORCH, NVIDIA, fact_is("product_type", "fp32")),
                 already_done_if=(fact_is("product_type", "tf32"), NARROW), mechanism="tf32"),
-    KnownAction("narrower_types", "Compute in a narrower type", _of_metric("compute_limited_pct"), _always(0.5),
+    KnownAction("narrower_types", "Compute in a narrower type",
+                _of_targets("narrower_types", "compute_limited_pct"), _always(0.5),
                 "half the width doubles the matrix rate (data sheets, METHODS section 5)", "medium", (
                     Step("torch.autocast(dtype=torch.bfloat16) for fp32", (PYTORCH, OWN_CODE)),
                     Step("--dtype bfloat16", (fact_is("framework", "vllm", "sglang"),)),

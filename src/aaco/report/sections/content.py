@@ -241,8 +241,8 @@ def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
     others = [verdict for verdict in found.conditions if verdict.label not in DISTURBANCES]
     distrust = [("trace_check", step) for step in explanation.trust.steps]
     advised = [(one.name, _step(one)) for one in found.recommendations]
-    named = [found.bottleneck] if found.bottleneck and not distrust and not advised else []
-    steps = [*distrust, *_advice_of(disturbances), *advised, *_advice_of([*named, *others])]
+    by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
+    steps = [*distrust, *_advice_of(disturbances), *advised, *by_rule, *_advice_of(others)]
     if not steps:
         steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
     if explanation.verdict:

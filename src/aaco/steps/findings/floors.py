@@ -23,10 +23,10 @@ def floors(session: Session, settings: Analysis) -> Results:
     try:
         work, step = step_work.find(session, unprofiled(session))
         record = None if _is_amd(session) else track_records.shipped()
-        found = of_session.floors_of(work, step, record, NONE_ON_AMD)
+        session_floors = of_session.floors_of(work, step, record, NONE_ON_AMD)
     except Absent as reason:
-        found = of_session.without_floors(reason)
-    yield of_session.NAME, found.document()
+        session_floors = of_session.without_floors(reason)
+    yield of_session.NAME, session_floors.document()
 
 
 def _is_amd(session: Session) -> bool:
