@@ -440,6 +440,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_what_is_expected_to_gain_nothing_is_not_offered"),
     ("analytics/bottleneck/recommend.py", "if self.expected:\n            return", "if False:\n            return",
      "tests/unit/test_recommend.py::test_what_recorded_changes_make_likely_ranks_and_is_told"),
+    ("analytics/bottleneck/recommend.py", "and not _has_nothing_to_act_on(action, facts)", "",
+     "tests/unit/test_recommend.py::test_what_the_workload_does_not_have_is_not_even_withheld"),
     ("analytics/bottleneck/recommend.py", "advice.ceiling < LEAST_GAIN", "advice.ceiling < 1",
      "tests/unit/test_recommend.py::test_an_action_with_nothing_to_gain_is_not_offered"),
     ("analytics/bottleneck/recommend.py", "replace(likely, ceiling=ceiling,", "replace(likely, ceiling=None,",

@@ -119,6 +119,14 @@ def test_the_share_of_a_mechanism_is_what_its_targets_take():
     assert not recommend.ranked(readings({}), facts)
 
 
+def test_what_the_workload_does_not_have_is_not_even_withheld():
+    """Mutation: the fact that is none is listed."""
+    found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0})
+    facts = {"framework": frozenset({"pytorch"}), "attention": frozenset({"none"}), "norms": frozenset({"fused"})}
+    reasons = {action.name: action.why for action in recommend.withheld(found, facts)}
+    assert "fuse_attention" not in reasons and reasons["fuse_norms"] == "already so: norms is fused"
+
+
 def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():
     for given_floors, why in ((None, NO_FLOORS), (floors(None, "no shapes"), "no shapes"),
                               (without_floors(Absent("no steps")), "no steps")):

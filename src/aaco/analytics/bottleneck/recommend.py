@@ -26,6 +26,7 @@ from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended
 
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
+NOTHING = frozenset({"none"})  # the value of a fact that is about something that the workload does not have
 EFFORTS = ("low", "medium", "high")
 Values = Mapping[str, float]
 
@@ -195,10 +196,19 @@ def _rank(advice: Recommendation) -> tuple[float, int, str]:
 
 def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None = None
              ) -> tuple[Withheld, ...]:
-    """Return the actions that gain something by the readings and that a fact speaks against, the largest first."""
+    """Return the actions that gain something by the readings and that a fact speaks against, the largest first.
+
+    An action on what the workload does not have, such as attention, is none of them.
+    """
     found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
-             if (reason := action.why_not(facts)) and (advice := _gaining(action, readings, facts, floors))]
+             if (reason := action.why_not(facts)) and not _has_nothing_to_act_on(action, facts)
+             and (advice := _gaining(action, readings, facts, floors))]
     return tuple(sorted(found, key=lambda entry: (-entry.gain_pct, entry.name)))
+
+
+def _has_nothing_to_act_on(action: KnownAction, facts: FactValues | None) -> bool:
+    known: FactValues = facts or {}
+    return any(known.get(condition.fact) == NOTHING and not condition.holds(known) for condition in action.applies_if)
 
 
 def _gaining(action: KnownAction, readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None
