@@ -10,7 +10,10 @@ from tests.third_party import captures
 
 # Changes of the recorded pairs, and the action that advises them.
 PAIRS = {"rnn__cell_loop_to_graph": "device_graph", "dlrm__pageable_to_pinned": "pin_memory",
-         "diffusion__fp32_to_bf16": "narrower_types"}
+         "diffusion__fp32_to_bf16": "narrower_types", "unet_train__checkpointing_off": "keep_activations",
+         "gpt_prefill__all_logits_to_last": "last_logits", "unet_train__tf32_to_bf16_autocast": "narrower_types",
+         "unet_train__bf16_nchw_to_channels_last": "channels_last", "unet_train__loop_to_fused_adamw": "fuse_optimizer",
+         "gpt_prefill__manual_attention_to_sdpa": "fuse_attention"}
 
 
 @pytest.mark.parametrize("pair", PAIRS)
