@@ -39,6 +39,7 @@ NARROW = re.compile(r"bf16|bfloat16|fp16|f16|half|fp8|e4m3|float8|mxfp4|afp4|int
                     r"|Cijk_\w+_(?:BBS|HHS|HSS|B_BS|HB|BB|F8\w*)_", re.I)
 READS = re.compile(r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize|hipMemcpyWithStream|cudaMemcpy$|hipMemcpy$")
 LAUNCHES = re.compile(r"(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel")
+NAMED = re.compile(r" Largest (?:kernels|nodes): .*?(?= Try: )", re.S)  # names from the capture are no advice
 HALF = 0.5
 FEW_LAUNCHES = 5  # to a wait, on average: a graph over them cannot be captured
 
@@ -151,7 +152,7 @@ def advised(path: Path, settings: Settings) -> Advised | None:
     except AacoError:
         return None
     document = explained.diagnosis.document()
-    texts = [step for label, step in content.next_steps(explained) if label != content.NOTHING]
+    texts = [NAMED.sub("", step) for label, step in content.next_steps(explained) if label != content.NOTHING]
     texts += [step for verdict in document["conditions"] for step in verdict["advice"]]
     texts += [document["abstained_because"]] if document["abstained_because"] else []
     texts += [text for action in document["optimization_priority"]
