@@ -418,6 +418,8 @@ MUTATIONS = [
     ("analytics/bottleneck/confidence.py", '"budget" in reading.source or ', '"budget" in reading.source and ',
      "tests/system/test_diagnosis.py::test_a_planted_bottleneck_is_named_with_what_to_do"
      "[launch_tiny_mlp-launch_bound-device_graph]"),
+    ("steps/findings/floors.py", "None if _is_amd(session) else", "",
+     "tests/system/test_ceilings.py::test_on_amd_nothing_is_expected_yet_and_the_reason_is_told"),
     ("steps/readings.py", "name: document[earlier] for", "name: document[name] for",
      "tests/system/test_old_sessions.py::test_an_old_session_says_what_it_said_without_its_capture"),
     ("analytics/timeline/preempted.py", "return longer & alike", "return longer",

@@ -36,3 +36,13 @@ def test_a_ceiling_is_above_what_was_measured_and_the_same_everywhere(aaco, pair
         if action["title"] in " ".join(shown.split()):
             assert words in " ".join(shown.split())
     assert words in " ".join(aaco.inside("report").stdout.split())
+
+
+def test_on_amd_nothing_is_expected_yet_and_the_reason_is_told(aaco):
+    """The ceilings are there. Mutation: the track record is used on any device."""
+    capture = captures() / "kineto/mi300_gaunernst_bert-small-uncased__1016001.json.gz"
+    aaco.inside("import", capture, "--latency", "5", "--steps", "1", "--quiet")
+    floors = json.loads((aaco.latest / "metrics/floors.json").read_text())
+    assert not floors["why_absent"] and floors["unprofiled"] and not floors["expected"]
+    assert set(floors["why_not_expected"].values()) == {"no changes were recorded on devices of AMD yet"}
+    assert any(floor["floor_ns"] for floor in floors["floors"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from aaco.analytics.advice import floors as of_session
+from aaco.analytics.workload.facts import NAME as FACTS
+from aaco.analytics.workload.facts import WorkloadFacts
+from aaco.analytics.workload.platform import AMD
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
@@ -15,7 +18,7 @@ from aaco.tracelake import documents, layout
 NONE_ON_AMD = "no changes were recorded on devices of AMD yet"
 
 
-@finding(reads=(layout.CAPTURES,), after=("windows", "attribution", "operator_costs", "kernel_classes"))
+@finding(reads=(layout.CAPTURES,), after=("windows", "attribution", "operator_costs", "kernel_classes", FACTS))
 def floors(session: Session, settings: Analysis) -> Results:
     """What must stay of a step after each kind of change, and so how much faster it can become at most."""
     if not documents.holds(session, layout.finding("windows")):
@@ -30,5 +33,5 @@ def floors(session: Session, settings: Analysis) -> Results:
 
 
 def _is_amd(session: Session) -> bool:
-    captures = documents.read(session, layout.CAPTURES).get("captures", ())
-    return any(str(device.get("arch") or "").startswith("gfx") for capture in captures for device in capture["devices"])
+    document = documents.read(session, layout.finding(FACTS))
+    return bool(document) and AMD in WorkloadFacts.of(document).values.get("vendor", ())

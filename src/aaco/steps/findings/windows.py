@@ -42,10 +42,12 @@ LAUNCHES = ("kernel_id", "kernel_name", "device_id", "t_start_ns", "t_end_ns", "
 
 @dataclass(frozen=True)
 class _FirstPass:
-    """How far captures reach; the waits in collectives, with the devices by their numbers in them; and of each device
-    (capture, device) how many kernels, collectives left out, are so long that another process may have stopped them."""
+    """How far captures reach; the kernels of collectives by id, sorted; the waits in them, with the devices by their
+    numbers in those; and of each device (capture, device) how many other kernels are so long that another process may
+    have stopped them."""
 
     extents: dict[int, judged.CaptureExtent]
+    collective_ids: Ints
     arrivals: Arrivals | None
     devices: list[tuple[int, ...]]
     long_kernels: Mapping[tuple[int, int], int]
@@ -70,16 +72,16 @@ def find(session: Session, settings: Analysis) -> ranks.Windows | None:
     named = {or_none(capture): rank for capture, rank in rank_by_capture.items()}
     who_waits = stragglers.stragglers(arrivals, [(or_none(capture), device) for capture, device in first.devices],
                                       named) if arrivals else None
-    stopped = _preempted(session, captures, first.long_kernels)
+    stopped = _preempted(session, captures, first)
     times = (([] if stopped else _unchanged(session, trace, captures, rank_by_capture)) or
-             _second_pass(session, settings, trace, captures, arrivals, stopped, rank_by_capture))
+             _second_pass(session, settings, trace, captures, first, stopped, rank_by_capture))
     return ranks.windows(trace, captures, times, who_waits) if times else None
 
 
 def _first_pass(session: Session) -> _FirstPass:
     rows = list(queries.batches(session, COLLECTIVES, collectives.COLUMNS))
     table = pa.Table.from_batches(rows) if rows else COLLECTIVES.build().select(collectives.COLUMNS)
-    ids, devices, extents = integers(table["kernel_id"]), TupleIds(), judged.Extents()
+    ids, devices, extents = np.sort(integers(table["kernel_id"])), TupleIds(), judged.Extents()
     times: list[tuple[Ints, Ints, Ints, Ints]] = []
     long_kernels: Counter[tuple[int, int]] = Counter()
     for piece in queries.slices(session, EXTENT):
@@ -94,18 +96,18 @@ def _first_pass(session: Session) -> _FirstPass:
         device = devices.numbers(column["capture"][mine], column["device_id"][mine])
         times.append((column["kernel_id"][mine], column["t_start_ns"][mine], column["t_end_ns"][mine], device))
     if not len(ids) or not times:
-        return _FirstPass(extents.result(), None, [], long_kernels)
+        return _FirstPass(extents.result(), ids, None, [], long_kernels)
     kernel_id, start, end, device = (np.concatenate(column) for column in zip(*times, strict=True))
     arrivals = arrivals_of(table, kernel_id, start, end, device, devices.known) if len(kernel_id) else None
-    return _FirstPass(extents.result(), arrivals, devices.known, long_kernels)
+    return _FirstPass(extents.result(), ids, arrivals, devices.known, long_kernels)
 
 
-def _preempted(session: Session, captures: Sequence[judged.CaptureWindow], long_kernels: Mapping[tuple[int, int], int]
-          ) -> dict[tuple[int, int], PreemptedKernels]:
+def _preempted(session: Session, captures: Sequence[judged.CaptureWindow], first: _FirstPass
+               ) -> dict[tuple[int, int], PreemptedKernels]:
     """Return the kernels of each device, as (capture, device), that another process stopped; devices without are not
     in it. Reads the kernels only if enough of them are long."""
     windows_by_capture = {number_of(window.capture): window for window in captures}
-    suspects = {device: windows_by_capture[device[0]] for device, count in long_kernels.items()
+    suspects = {device: windows_by_capture[device[0]] for device, count in first.long_kernels.items()
                 if count >= preempted.FEWEST and device[0] in windows_by_capture}
     suspects = {device: window for device, window in suspects.items() if window.steps >= preempted.FEWEST_STEPS}
     if not suspects:
@@ -114,7 +116,7 @@ def _preempted(session: Session, captures: Sequence[judged.CaptureWindow], long_
     parts = [(names.numbers(rows["kernel_name"]), *(integers(rows[name]) for name in numbers))
              for rows in queries.batches(session, KERNELS, LAUNCHES)]
     launched, kernel_id, device, start, end, *grid, capture = map(np.concatenate, zip(*parts, strict=True))
-    collective = np.isin(kernel_id, _collective_ids(session))
+    collective = np.isin(kernel_id, first.collective_ids)
     launch, _ = distinct.coded(launched, *grid)
     stopped = {}
     for key, window in suspects.items():
@@ -139,14 +141,15 @@ def _unchanged(session: Session, trace: DeviceTrace, captures: tuple[judged.Capt
 
 
 def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captures: tuple[judged.CaptureWindow, ...],
-                 arrivals: Arrivals | None, stopped: Mapping[tuple[int, int], PreemptedKernels],
+                 first: _FirstPass, stopped: Mapping[tuple[int, int], PreemptedKernels],
                  rank_by_capture: Mapping[int, int]) -> list[ranks.RankTime]:
     """Return the time of each device in its capture's window, in the order of the trace's devices."""
     window_by_capture = {window.capture: window for window in captures}
-    ids, arrived = _arrived(session, arrivals)
+    arrived = _arrived(first.arrivals)
     conditions = trace_finding.conditions_of(session)
     limits = device_work.limits_of(session)
-    passes = [RankPass(window_by_capture[device.capture], device.device_id, settings, conditions, ids, arrived, limits,
+    passes = [RankPass(window_by_capture[device.capture], device.device_id, settings, conditions, first.collective_ids,
+                       arrived, limits,
                        stopped.get((number_of(device.capture), device.device_id), NONE_PREEMPTED))
               for device in trace.devices]
     for piece in queries.slices(session, READ):
@@ -158,17 +161,10 @@ def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captu
     return [time for time in times if time is not None]
 
 
-def _arrived(session: Session, arrivals: Arrivals | None) -> tuple[Ints, tuple[Ints, Ints]]:
-    """Return the kernels of all collectives, sorted; and those that waited, with when the last participant arrived on
-    their own device's clock, which is not that of the arrivals."""
-    ids = _collective_ids(session)
+def _arrived(arrivals: Arrivals | None) -> tuple[Ints, Ints]:
+    """Return the kernels of collectives that waited, sorted, and when the last participant arrived on their own
+    device's clock, which is not that of the arrivals."""
     if arrivals is None:
-        return ids, (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     order = np.argsort(arrivals.kernel_id)
-    return ids, (arrivals.kernel_id[order], (arrivals.own_start + arrivals.wait)[order])
-
-
-def _collective_ids(session: Session) -> Ints:
-    """Return the kernels of all collectives, sorted."""
-    batches = [integers(batch["kernel_id"]) for batch in queries.batches(session, COLLECTIVES, ("kernel_id",))]
-    return np.sort(np.concatenate(batches)) if batches else np.zeros(0, np.int64)
+    return arrivals.kernel_id[order], (arrivals.own_start + arrivals.wait)[order]
