@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics.advice import floors
-from aaco.analytics.bottleneck.recommend import with_targets
+from aaco.analytics.advice.recommend import with_targets
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from aaco.analytics.bottleneck.recommend import Recommendation
+from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.truth import trust
@@ -242,6 +242,9 @@ def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
     distrust = [("trace_check", step) for step in explanation.trust.steps]
     advised = [(one.name, _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
+    if both := found.together:
+        advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
+                                    f"{format.duration(1e6 * both.floor_ms)} must stay."))
     steps = [*distrust, *_advice_of(disturbances), *advised, *by_rule, *_advice_of(others)]
     if not steps:
         steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
@@ -292,8 +295,11 @@ def _step(one: Recommendation) -> str:
     """What to try, what it can gain and at what effort, and what would confirm it."""
     named = ", ".join(format.name(name, 40) for name in one.targets[:MOST_NAMED])
     largest = f" Largest {'kernels' if one.mechanism else 'nodes'}: {named}." if named else ""
-    return (f"{one.title} ({one.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}. "
-            f"It worked if {one.confirm_metric} goes {one.confirm_direction}.")
+    action = one.action
+    costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
+                    if cost)
+    return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}.{costs} "
+            f"It worked if {action.confirm} goes {action.direction}.")
 
 
 def _gain(one: Recommendation) -> str:
@@ -301,7 +307,7 @@ def _gain(one: Recommendation) -> str:
     if not one.mechanism:
         faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
         return f"at most {one.gain_pct:.0f} % of the time{faster}"
-    acts = f"{_likely(one)}acts on {one.share_pct:.0f} % of the time"
+    acts = f"{_likely(one)}{one.evidence}"
     if one.ceiling is None or one.floor_ms is None:
         return f"{acts}; no ceiling: {one.why_no_ceiling}"
     stays = f"{format.duration(1e6 * one.floor_ms)} of {one.ceiling_of} must stay"
@@ -315,7 +321,8 @@ def _likely(one: Recommendation) -> str:
     if not (likely := one.expected):
         return ""
     kind = "this kind" if likely.own else "several kinds"
-    return (f"{likely.factor:.2f} x faster expected ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+    more = f" per sample with {likely.samples:g} times the samples" if likely.samples != 1 else ""
+    return (f"{likely.factor:.2f} x faster expected{more} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
             f"{format.plural(likely.pairs, 'recorded change')} of {kind}); ")
 
 
