@@ -215,6 +215,8 @@ def claims(changes: Sequence[JudgedChange]) -> Iterator[Claim]:
                 f"median {middle:.3f}, mean {statistics.mean(errors):.3f} of {len(errors)}", middle <= MOST_ERROR)
     yield from _rankings("all alternatives", changes, True)
     yield from _rankings("alternatives with an expected gain", known)
+    yield from _rankings("alternatives with as many samples in a step",
+                         [change for change in changes if "larger_batch" not in change.tried.mechanisms])
 
 
 def _intervals(title: str, known: Sequence[JudgedChange], barred: bool = False) -> Iterator[Claim]:
@@ -236,9 +238,10 @@ def by_before(changes: Iterable[JudgedChange]) -> dict[str, list[JudgedChange]]:
 
 
 def order(changes: Sequence[JudgedChange]) -> list[JudgedChange]:
-    """Return the alternatives that are advised, best first; of two in one place the one of fewer kinds."""
-    places = [(change.place, len(change.tried.mechanisms), index, change) for index, change in enumerate(changes)
-              if change.place is not None]
+    """Return the alternatives that are advised, best first; of two in one place the one that is expected to gain more.
+    """
+    places = [(change.place, -change.expected.factor if change.expected else 0.0, index, change)
+              for index, change in enumerate(changes) if change.place is not None]
     return [change for *_, change in sorted(places, key=lambda place: place[:-1])]
 
 

@@ -131,13 +131,11 @@ def _ceiling(session: Session, changes: list[str], answers: list[dict[str, Any]]
 
 
 def _said_ceiling(ceiling: dict[str, Any]) -> str:
-    from aaco.report.format import duration
+    from aaco.report.sections.content import ceiling_text
 
     if ceiling["speedup_at_most"] is None:
-        why = ceiling["why_absent"] or "what must stay of the step is too little to tell"
-        return f"No ceiling for {ceiling['changes']}: {why}"
-    return (f"{ceiling['changes']}: at most {ceiling['speedup_at_most']:.2f} x faster: "
-            f"{duration(1e6 * ceiling['floor_ms'])} of {ceiling['ceiling_of']} must stay")
+        return f"no ceiling: {ceiling['why_absent'] or 'what must stay of the step is too little to tell'}"
+    return f"all that is asked: {ceiling_text(ceiling['speedup_at_most'], ceiling['floor_ms'], ceiling['ceiling_of'])}"
 
 
 def _said(answer: dict[str, Any], several: bool) -> str:

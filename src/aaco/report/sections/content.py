@@ -310,10 +310,15 @@ def _gain(one: Recommendation) -> str:
     acts = f"{_likely(one)}{one.evidence}"
     if one.ceiling is None or one.floor_ms is None:
         return f"{acts}; no ceiling: {one.why_no_ceiling}"
-    stays = f"{format.duration(1e6 * one.floor_ms)} of {one.ceiling_of} must stay"
-    if one.ceiling > TELLING_CEILING:
-        return f"{acts}; no telling ceiling: only {stays}"
-    return f"{acts}, at most {one.ceiling:.2f} x faster: {stays}"
+    return f"{acts}; {ceiling_text(one.ceiling, one.floor_ms, one.ceiling_of)}"
+
+
+def ceiling_text(ceiling: float, floor_ms: float, of: str) -> str:
+    """Return how many times faster a step can become at most, and what must stay of it."""
+    stays = f"{format.duration(1e6 * floor_ms)} of {of} must stay"
+    if ceiling > TELLING_CEILING:
+        return f"no telling ceiling: only {stays}"
+    return f"at most {ceiling:.2f} x faster: {stays}"
 
 
 def _likely(one: Recommendation) -> str:

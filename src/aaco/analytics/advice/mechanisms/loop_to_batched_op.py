@@ -7,6 +7,7 @@ A loop over time is another matter: each call needs the one before, and no rate 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS
 from aaco.analytics.advice.work import StepWork, call_shares
+from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
@@ -94,12 +96,13 @@ def _longest_row(work: StepWork) -> int:
 
 def _most_groups(work: StepWork) -> int:
     """Return how many numbers of rows the products with weights of one shape take at most, each seldom in a step."""
-    groups = Counter[tuple[str, int, int]]()
+    calls = Counter[tuple[str, ProductShape]]()
     for number, rows in work.rows_by_operator.items():
         operator = work.operators[number]
-        shape = product(operator.name, operator.arguments)
-        if shape is not None and len(rows) <= SELDOM * operator.kernels * work.steps:
-            groups[operator.name, shape.columns, shape.depth] += 1
+        if shape := product(operator.name, operator.arguments):
+            calls[operator.name, shape] += round(len(rows) / operator.kernels)
+    groups = Counter((name, replace(shape, rows=0)) for (name, shape), count in calls.items()
+                     if count <= SELDOM * work.steps)
     return max(groups.values(), default=0)
 
 
