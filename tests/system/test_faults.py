@@ -229,7 +229,7 @@ def test_ctrl_c_leaves_an_incomplete_session(aaco):
     wait_for(lambda: list(aaco.folder.glob("sessions/2*/*/runtime/iterations-*.i64")))
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "interrupted" in stderr and "Traceback" not in stderr
     assert json.loads(aaco("ls", "--json").stdout)["sessions"][0]["status"] == "incomplete"
 

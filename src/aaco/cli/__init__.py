@@ -171,7 +171,7 @@ def outcome(group: click.Group, program: str, arguments: Sequence[str] | None = 
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         say.aside(f"{program}: interrupted", "error")
-        return Exit.TOOL_ERROR
+        return Exit.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone (| head)
         return Exit.FINE
     except ModuleNotFoundError as error:
