@@ -152,7 +152,7 @@ def test_times_of_a_device_that_cannot_be_are_refused(tmp_path, busy):
     (("CUDAExecutionProvider", "TensorrtExecutionProvider"), ""), (("host", "host"), "aaco trace"),
     (("CPUExecutionProvider", "CPUExecutionProvider"), "the processor does the work"),
     (("CUDAExecutionProvider", "CPUExecutionProvider"), "the processor does the work of one side"),
-    (("MIGraphXExecutionProvider",) * 2, "no tracer of ours records what MIGraphXExecutionProvider does on a device")])
+    (("MIGraphXExecutionProvider",) * 2, "AACO has no tracer for what MIGraphXExecutionProvider does on a device")])
 def test_where_no_tracer_can_try_it_is_said_why(providers, why):
     found = device.why_not([SimpleNamespace(facts={"provider": name}, on_host=name.startswith(("CPU", "host")))
                             for name in providers])

@@ -55,7 +55,7 @@ class Command(Page):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(click.Option(["--quiet", "-q"], is_flag=True, expose_value=False, is_eager=True,
-                                        callback=_hush, help="Say nothing beside the result but warnings."))
+                                        callback=_hush, help="Print only the result and warnings."))
 
 
 class Group(Page, click.Group):

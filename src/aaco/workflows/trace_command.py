@@ -154,7 +154,7 @@ def _run(launcher: Launcher, execution: ProfilerPass, command: Command, shown: R
         if made.code:
             failure = failure or AacoError(
                 f"{what}: {launcher.NAME} {step[1]} {_ended(made, shown)}",
-                f"run {launcher.NAME} by hand: what it recorded is not kept, as nothing secret can be withheld from it")
+                f"run {launcher.NAME} by hand: its recording cannot be redacted and is not kept")
     if failure:
         raise failure
 
@@ -187,7 +187,7 @@ def _captures(made: Sequence[tuple[ProfilerShare, ProfilerPass]], folder: Path, 
         except BadCapture as error:
             if execution.kind == "trace" or not traces:
                 raise BadCapture(f"{share.launcher.NAME} recorded nothing: {error.what}",
-                                 "does the program use the GPU? profiler/executions.json has what it said") from error
+                                 "does the program use the GPU? profiler/executions.json has its output") from error
             left.append(SkippedFile(folder / execution.folder, f"{_named(execution)}: {error.what}"))
             continue
         left += discovered.left

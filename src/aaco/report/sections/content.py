@@ -150,7 +150,7 @@ def bottleneck(explanation: Explanation) -> list[Row]:
     """The verdict, and the two readings the mission puts beside it."""
     found = explanation.diagnosis
     label = found.label.replace("_", "-").upper()
-    support = found.bottleneck.tally if found.bottleneck else "no class stands"
+    support = found.bottleneck.tally if found.bottleneck else "no diagnosis"
     kernels = kernel_headline(explanation)
     why = f": {found.abstained_because}" if found.abstained_because else ""
     if kernels and (found.of_kernels or explanation.readings["host_limited_pct"].value is None):
