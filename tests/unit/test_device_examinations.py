@@ -112,7 +112,7 @@ def test_without_the_calls_nothing_is_said_of_launches(tmp_path):
     for name in ("launch_tax_pct", "host_limited_pct"):
         assert found.readings[name].why_absent == NO_HOST
     text = " ".join(terminal.render(found).split())
-    assert f"; {NO_HOST}" in text and f"Launches absent: {NO_HOST}" in text and "launching 0" not in text
+    assert f"; {NO_HOST}" in text and f"Launches n/a: {NO_HOST}" in text and "launching 0" not in text
     _, known = recorded(tmp_path / "b", calls=True)
     (lane,) = known.trace.idle.devices
     launching = lane.causes["host_wait"].ns - lane.paused_ns + lane.causes["launch"].ns

@@ -221,7 +221,7 @@ def test_without_a_tracer_the_latency_is_judged_as_before():
     assert (found.metric, found.status, found.q_value) == (LATENCY, "regressed", None)
     assert found.metrics_absent == {DEVICE: why} and [item.metric for item in found.metrics] == [LATENCY]
     text = " ".join(report.render(found.model_dump(mode="json")).split())
-    assert f"device time absent: {why}" in text and "tracer in 1 process;" in text
+    assert f"device time n/a: {why}" in text and "tracer in 1 process;" in text
     on_host = judged(table, "the processor does the work", replace(TERMS, only_quiet=False), traced=0)
     assert "device time" not in report.render(on_host.model_dump(mode="json"))
 
