@@ -34,7 +34,7 @@ def environment(folder: Path, wheel: Path, without: Collection[str] = ()) -> Pat
         (beside / entry.name).symlink_to(entry)
     (packages / "locked.pth").write_text(f"{beside}\n")
     subprocess.run([sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet", "--no-deps",
-                    "--no-index", "--disable-pip-version-check", wheel], check=True)
+                    "--no-index", "--no-build-isolation", "--disable-pip-version-check", wheel], check=True)
     return folder / "bin"
 
 

@@ -46,7 +46,22 @@ def flags(command):
     return {name: option for option in command.params if isinstance(option, click.Option) for name in option.opts}
 
 
-@pytest.mark.parametrize("name", ["", *VERBS])
+def test_the_first_help_groups_the_verbs_by_the_four_questions():
+    """Mutation: a verb without its line, an alias listed as a verb."""
+    code, page, _ = said("--help")
+    lines = page.splitlines()
+    headings = re.findall(r"^[A-Z ?]+$", page, re.MULTILINE)
+    assert code == 0 and len(lines) <= 60 and max(map(len, lines)) <= 80
+    assert headings == ["RECORD", "WHERE DID THE TIME GO?", "WHAT LIMITS IT?", "DID IT GET SLOWER?", "WHAT TO DO NEXT?",
+                        "MANAGE"]
+    listed = re.findall(r"^  (\S+)  ", page, re.MULTILINE)
+    assert len(listed) == len(set(listed)) and {*listed, *cli.ALIASES} == {name for name in VERBS if " " not in name}
+    for alias, (_, verb) in cli.ALIASES.items():
+        assert alias not in listed and page.count(f"{alias} = {verb}") == 1
+        assert VERBS[alias] is VERBS[verb]
+
+
+@pytest.mark.parametrize("name", VERBS)
 def test_help_is_a_page_of_80_columns_with_examples(name):
     code, page, err = said(*name.split(), "--help")
     assert code == 0 and not err

@@ -28,7 +28,7 @@ TRACES = (*(OWN / "torch_scenarios" / f"{name}.trace.json.gz" for name in (
 OTHERS = ("kineto/mi300*bert*.gz", "kineto/h100*bert*.gz", "kineto/*sglang*.gz",
           "pairs/rnn__cell_loop_to_graph/*.trace.json.gz", "serving/serving_window*.json.gz",
           "serving/decode_bs*_graph.trace.json.gz")
-LISTED = {"Longest gap", "Came last", "Clock shifted", "No repetition", ""}  # labels of lists, one line each
+LISTED = {"Longest gap", "Straggler", "Clock shifted", "No repetition", ""}  # labels of lists, one line each
 FIGURES = re.compile(r"(?:<?[\d.,]+) %")
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from aaco.cli import COMMANDS
+from aaco.cli import app
 
 HEAVY = ("numpy", "pyarrow", "duckdb", "onnx", "onnxruntime", "pydantic", "rich", "jinja2", "scipy", "yaml")
 
@@ -43,7 +43,7 @@ def test_the_measured_process_imports_only_what_it_runs():
     assert found.isdisjoint({"pyarrow", "duckdb", "pydantic", "rich", "jinja2", "scipy", "click"})
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", app.commands_table)
 def test_every_command_has_help(aaco, name):
     assert aaco.inside(name, "--help").stdout.startswith("NAME\n  aaco " + name)
 

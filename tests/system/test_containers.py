@@ -86,7 +86,7 @@ def test_what_the_composition_calls_is_a_command(tmp_path):
         done = subprocess.run([sys.executable, "-m", "aaco", *words[:words.index("--tokens")], "--tokens", "tokens"],
                               cwd=tmp_path, text=True, capture_output=True)
         assert done.returncode == 2 and "no token in it" in done.stderr
-        assert words[0] in cli.COMMANDS
+        assert words[0] in cli.app.commands_table
 
 
 @pytest.mark.timeout(400)

@@ -107,7 +107,7 @@ def test_what_the_wheel_installs_works(built, tmp_path):
     place = subprocess.run([programs / "python", "-c", "import aaco; print(aaco.__file__)"], cwd=tmp_path, text=True,
                            env=clean(tmp_path), check=True, capture_output=True).stdout
     assert place.startswith(str(tmp_path))
-    capabilities = {line.split("  ")[0]: line for line in call("doctor").splitlines()}
+    capabilities = {line.split("  ")[0]: line for line in call("doctor", "--full").splitlines()}
     assert " yes " in capabilities["aaco"] and " yes " in capabilities["CPUExecutionProvider"]
     call("run", "gpt2-tiny", "--iterations", "5", "--telemetry", "--quiet")
     call("report", "--format", "html", "--output", "report.html")

@@ -17,6 +17,7 @@ from tests.system.conftest import Aaco
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+INSTALL = "pip install ."
 
 
 def blocks(language: str) -> list[str]:
@@ -34,6 +35,7 @@ def quick(aaco: Aaco) -> Aaco:
 def test_the_commands_for_aaco(tmp_path, cache):
     aaco = quick(Aaco(tmp_path, cache))
     (tmp_path / "tests").symlink_to(ROOT / "tests")  # the traces that the README names
+    (tmp_path / "your_trace.json.gz").symlink_to(ROOT / "tests/captures/torch_h200/resnet50_nchw.json.gz")
     lines = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("aaco ")]
     assert len(lines) > 10
     for line in lines:
@@ -45,7 +47,7 @@ def test_the_commands_for_aaco(tmp_path, cache):
         allowed = (0, 3) if words[0] in ("diff", "compare", "drift") else (0,)
         assert done.returncode in allowed, f"{line}\n{done.stderr}"
         assert done.stdout or "--output" in words, line
-    for name in ("resnet50.html", "nchw.html", "nchw.pftrace"):
+    for name in ("resnet50.html", "trace.html", "trace.pftrace"):
         assert (tmp_path / name).stat().st_size > 10_000
 
 
@@ -60,7 +62,30 @@ def test_the_python_of_the_readme(tmp_path, cache):
 
 def test_every_other_command_is_known_here():
     others = {line for block in blocks("bash") for line in block.splitlines() if line and not line.startswith("aaco ")}
-    assert others == {"./scripts/run_demo.sh", "./scripts/test"}  # the one is run below, the other runs this
+    assert others == {INSTALL, "./scripts/run_demo.sh", "./scripts/test"}  # two are run below, the other runs this
+
+
+def test_the_first_screen_is_short():
+    """Mutation: a page of prose before the first command."""
+    before = README.partition(INSTALL)[0]
+    assert len(before.split()) <= 60 and len(README.splitlines()) <= 120
+    assert blocks("bash")[0].split("\n")[:2] == [INSTALL, "aaco import your_trace.json.gz"]
+
+
+def test_the_picture_is_what_the_command_prints(tmp_path):
+    """Made anew by scripts/picture where the screen changes."""
+    subprocess.run([sys.executable, ROOT / "scripts/picture", "-o", tmp_path / "import.svg"], check=True)
+    assert (tmp_path / "import.svg").read_text() == (ROOT / "docs/images/import.svg").read_text()
+
+
+def test_what_pip_installs_imports_a_trace(tmp_path):
+    """The line of the README, from a copy of the tree, beside the packages that are installed here."""
+    assert INSTALL.startswith("pip install ")
+    programs = installed.environment(tmp_path / "venv", installed.tree(tmp_path / "tree") / INSTALL.split()[-1])
+    (tmp_path / "your_trace.json.gz").symlink_to(ROOT / "tests/captures/torch_h200/resnet50_nchw.json.gz")
+    done = subprocess.run([programs / "aaco", "import", "your_trace.json.gz"], cwd=tmp_path, text=True,
+                          capture_output=True, env=quick(Aaco(tmp_path, tmp_path / "cache")).environment(PYTHONPATH=""))
+    assert done.returncode == 0 and done.stdout, done.stderr
 
 
 @pytest.mark.timeout(900)

@@ -90,7 +90,8 @@ def test_the_missions_spellings(own):
 
 
 def test_every_verb_of_the_mission_is_there(aaco):
-    listed = set(re.findall(r"^  ([a-z-]+) ", aaco.inside("--help").stdout, re.MULTILINE))
+    page = aaco.inside("--help").stdout
+    listed = {*re.findall(r"^  ([a-z-]+) ", page, re.MULTILINE), *re.findall(r"([a-z]+) = ", page)}
     assert {"run", "profile", "analyze", "report", "diff", "compare", "sweep", "dashboard", "ls", "info", "doctor",
             "summary", "chi", "regression", "perfetto", "features", "calibrate", "root-cause", "capsule",
             "uncapsule"} <= listed

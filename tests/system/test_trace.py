@@ -69,6 +69,18 @@ def test_counters_are_of_further_runs_and_stand_at_the_kernels_of_the_first(aaco
     assert answer(aaco, "select count(*) from counters") == [[4]]
 
 
+def test_what_the_program_prints_is_passed_through_once(aaco, planted):
+    """To standard error, as it comes; standard output is the result. Mutation: printed by every execution."""
+    files = {"trace": [{"kernel_trace.csv": planted["trace"]}],
+             "counters": [{"counter_collection.csv": planted["counted"]}]}
+    path, _ = installed(aaco, files)
+    program = ("--", "sh", "-c", "echo to-out; echo to-err >&2")
+    done = aaco("trace", "--pmc", "SQ_WAVES", "--json", *program, PATH=path)
+    assert done.stderr.count("to-out") == done.stderr.count("to-err") == 1
+    assert json.loads(done.stdout)["status"] == "complete"
+    assert "to-out" not in aaco("trace", "--quiet", *program, PATH=path).stderr
+
+
 def test_the_guide(aaco, planted, tmp_path):
     """Each command as it stands there; the profiler leaves nothing for the samplings, which is said."""
     files = {"trace": [{"kernel_trace.csv": planted["trace"]}],

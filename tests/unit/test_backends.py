@@ -59,6 +59,17 @@ def test_what_is_not_here_is_passed_over_and_told(tmp_path, stems, gpus, kfd, sa
     assert choose_backend.unused(registry.backends(), "cpu", host) == ""
 
 
+def test_a_named_backend_needs_its_provider_before_anything_is_measured(tmp_path):
+    """Mutations: taken without its library; a provider of somebody's own refused unseen."""
+    entries, host = registry.backends(), planted(tmp_path, "migraphx")
+    choose_backend.refuse_missing(entries["cpu"], host)
+    choose_backend.refuse_missing(entries["migraphx"], host)
+    choose_backend.refuse_missing(registry.BackendEntry(name="mine", provider="MyExecutionProvider"), host)
+    with pytest.raises(Missing, match="CUDAExecutionProvider is not in the installed ONNX Runtime") as refused:
+        choose_backend.refuse_missing(entries["cuda"], host)
+    assert "aaco[cuda]" in refused.value.fix
+
+
 @pytest.mark.parametrize("asked", [{"device_id": 1}, {"options": {"device_id": 1}}])
 def test_a_device_of_another_number_is_not_there(tmp_path, asked):
     """Mutation: the number among the provider's own options overlooked."""

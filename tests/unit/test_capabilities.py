@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from aaco.collectors import capabilities
 from aaco.collectors.capabilities import Capability
+from aaco.collectors.gpu.gpu_access import NO_DEVICE
 from aaco.collectors.inventory.machine import Host
 from aaco.core.readings import Absent
+from aaco.report.sections import capabilities as overview
 from tests.fakes import hosts
 
 ORT = {"onnxruntime/__init__.py": "raise SystemError('imported')\n",
@@ -218,3 +220,32 @@ def test_without_the_drivers_library_no_second_python_is_started_for_cupti(monke
     monkeypatch.setattr(capabilities.machine, "ask", lambda *given: pytest.fail("a process was started"))
     with pytest.raises(Absent, match=r"CUPTI needs the driver: libcuda\.so\.1"):
         capabilities._cupti(Host())
+
+
+def of_group(group: str, **checks: str) -> list[Capability]:
+    """Capabilities by name with their fix; "" is one that works."""
+    return [Capability(group, name.replace("_", " "), not fix, fix=fix)
+            for name, fix in checks.items()]
+
+
+PLUGGED = "sudo modprobe nvidia"
+
+
+def test_the_first_line_says_what_works_and_what_to_fix_first():
+    """Mutation: the first that is missing, whether or not the machine has such a device."""
+    checks = [*of_group("runtime", CPUExecutionProvider="", CUDAExecutionProvider="pip install onnxruntime-gpu"),
+              *of_group("amd", amdgpu_driver=NO_DEVICE, ROCm="install ROCm"),
+              *of_group("nvidia", nvidia_driver=NO_DEVICE), *of_group("kernel", tracefs="mount it")]
+    first = list(overview.lines(checks))
+    assert first[0] == "AACO reads traces and runs models on CPU. Fix first: tracefs: mount it."
+    assert "amd: no such GPU on this machine" in first and not [line for line in first if "ROCm" in line]
+    plugged = [*checks[:-2], *of_group("nvidia", nvidia_driver=PLUGGED), checks[-1]]
+    assert next(overview.lines(plugged)).endswith("Fix first: CUDAExecutionProvider: pip install onnxruntime-gpu.")
+
+
+def test_the_overview_stays_short_however_much_is_missing():
+    checks = capabilities.examine()
+    all_missing = [replace(check, available=False, why_not="w", fix="f") for check in checks]
+    for here in (checks, all_missing):
+        assert len(list(overview.lines(here))) <= 30
+    assert len(list(overview.full_lines(all_missing))) == 2 * len(checks)

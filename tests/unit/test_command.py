@@ -2,6 +2,7 @@
 
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -103,6 +104,22 @@ def test_output_is_kept_up_to_the_cap_and_counted_beyond():
     ran = python("import os\nfor _ in range(48): os.write(1, b'x' * 65536)\nos.write(2, b'one\\ntwo\\n')")
     assert ran.stdout == b"x" * command.KEEP_BYTES and ran.stdout_bytes == 48 << 16
     assert ran.stderr == b"one\ntwo\n" and ran.last_words == "two"
+
+
+def test_output_is_copied_as_it_comes_and_still_kept():
+    """Mutation: copied only at the end; the descriptor left to the command."""
+    source, target = os.pipe()
+    copied = []
+
+    def read(pid):
+        is_there, _, _ = select.select([source], [], [], 10)
+        copied.append(os.read(source, 100) if is_there else b"")
+        os.kill(pid, signal.SIGKILL)
+
+    ran = python("import os, time; os.write(1, b'shown\\n'); time.sleep(60)", started=read, copy_fd=target)
+    os.close(target)
+    assert copied == [b"shown\n"] and ran.stdout == b"shown\n" and ran.code == -signal.SIGKILL
+    assert os.read(source, 100) == b"", "a process still holds the descriptor"
 
 
 def test_a_missing_command_is_named(tmp_path):

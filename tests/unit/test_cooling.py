@@ -51,7 +51,7 @@ def test_it_waits_until_cool_and_no_longer_than_allowed() -> None:
     assert waited([90], 2.5) == cooldown.Waited(2.5, ("d is at 90 degC",), ("d is at 90 degC",))
     assert waited([50], 60) == cooldown.Waited(0.0, (), ())
     assert "measured all the same" in cooldown.said(waited([90], 2.5))
-    assert cooldown.said(waited([90, 60], 9)) == "cooling: waited 1.0 s, for d is at 90 degC"
+    assert cooldown.said(waited([90, 60], 9)) == "cooldown: waited 1.0 s, for d is at 90 degC"
 
 
 def test_without_a_temperature_it_says_so_and_goes_on() -> None:

@@ -112,7 +112,7 @@ def test_without_the_calls_nothing_is_said_of_launches(tmp_path):
     for name in ("launch_tax_pct", "host_limited_pct"):
         assert found.readings[name].why_absent == NO_HOST
     text = " ".join(terminal.render(found).split())
-    assert f"; {NO_HOST}" in text and f"Launches absent: {NO_HOST}" in text and "launching 0" not in text
+    assert f"; {NO_HOST}" in text and f"Launches n/a: {NO_HOST}" in text and "launching 0" not in text
     _, known = recorded(tmp_path / "b", calls=True)
     (lane,) = known.trace.idle.devices
     launching = lane.causes["host_wait"].ns - lane.paused_ns + lane.causes["launch"].ns
@@ -125,7 +125,7 @@ def test_every_report_the_manifest_and_a_second_look_have_what_was_found(tmp_pat
     session, found = recorded(tmp_path, calls=True)
     texts = (terminal.render(found).upper(), markdown.render(found).upper(),
              html.render(found, plots.drawings(found)).upper())
-    for title in ("LAUNCH TAX", "CRITICAL PATH", "WHAT LIMITS THE LONGEST KERNELS", "TRACE TRUTH"):
+    for title in ("LAUNCH TAX", "CRITICAL PATH", "WHAT LIMITS THE LONGEST KERNELS", "TRACE CHECK"):
         assert all(title in text for text in texts)
     made = json_report.render(found)
     assert [name for name in made["examined"] if name in FOUND] == list(FOUND)

@@ -152,7 +152,7 @@ def test_times_of_a_device_that_cannot_be_are_refused(tmp_path, busy):
     (("CUDAExecutionProvider", "TensorrtExecutionProvider"), ""), (("host", "host"), "aaco trace"),
     (("CPUExecutionProvider", "CPUExecutionProvider"), "the processor does the work"),
     (("CUDAExecutionProvider", "CPUExecutionProvider"), "the processor does the work of one side"),
-    (("MIGraphXExecutionProvider",) * 2, "no tracer of ours records what MIGraphXExecutionProvider does on a device")])
+    (("MIGraphXExecutionProvider",) * 2, "AACO has no tracer for what MIGraphXExecutionProvider does on a device")])
 def test_where_no_tracer_can_try_it_is_said_why(providers, why):
     found = device.why_not([SimpleNamespace(facts={"provider": name}, on_host=name.startswith(("CPU", "host")))
                             for name in providers])
@@ -221,7 +221,7 @@ def test_without_a_tracer_the_latency_is_judged_as_before():
     assert (found.metric, found.status, found.q_value) == (LATENCY, "regressed", None)
     assert found.metrics_absent == {DEVICE: why} and [item.metric for item in found.metrics] == [LATENCY]
     text = " ".join(report.render(found.model_dump(mode="json")).split())
-    assert f"device time absent: {why}" in text and "tracer in 1 process;" in text
+    assert f"device time n/a: {why}" in text and "tracer in 1 process;" in text
     on_host = judged(table, "the processor does the work", replace(TERMS, only_quiet=False), traced=0)
     assert "device time" not in report.render(on_host.model_dump(mode="json"))
 

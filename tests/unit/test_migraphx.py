@@ -137,6 +137,6 @@ def test_an_instruction_of_another_program_lends_no_names(tmp_path):
                     "@1 = gpu::code_object[symbol_name=mul_kernel,](@0) -> float_type, {1}, {1}: 0.5ms, 50%\n")
     *pieces, facts = migraphx.parse(path)
     operators = next(one for one in pieces if isinstance(one, pa.Table) and "operator_id" in one.schema.names)
-    assert facts.problems == ("1 instructions are others where the program is printed again: it was compiled anew",)
+    assert facts.problems == ("1 instructions differ from those printed before: the program was compiled again",)
     assert operators["operator"].to_pylist() == ["conv_kernel", "mul_kernel"]
     assert operators["annotation"].to_pylist() == ["Conv_1", None]

@@ -107,7 +107,7 @@ def test_a_summary_that_the_kernels_do_not_add_up_to(tmp_path):
     assert [each.name for each in rocprof_csv.members(tmp_path / "r.hip_stats.csv")] == [
         "r.csv", "r.hip_stats.csv", "r.stats.csv"]
     facts = parse(path)[1]
-    assert facts.problems == ("the summary beside the kernels counts 1 in 49 ns, the file holds 1 in 50 ns",)
+    assert facts.problems == ("the summary file counts 1 in 49 ns, the file holds 1 in 50 ns",)
     assert facts.records == {"kernel": 1, "statistic": 2}
 
 

@@ -169,7 +169,7 @@ def test_a_summary_is_no_kernel_but_catches_a_trace_that_lost_some(tmp_path):
     assert not parse(path)[1].problems
     csvs.write(path, [KERNEL, kernel(1), kernel(2, end=151)])
     assert parse(path)[1].problems == (
-        "kernel: the summary beside the trace counts 2 in 100 ns, the trace holds 2 in 101 ns",)
+        "kernel: the summary file counts 2 in 100 ns, the trace holds 2 in 101 ns",)
 
 
 def test_times_that_cannot_be_are_kept_and_said(tmp_path):

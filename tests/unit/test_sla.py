@@ -66,7 +66,7 @@ def test_what_is_absent_is_skipped_with_its_reason(reading):
     assert found.status == found.objectives[0].status == "skip" and found.objectives[0].value is None
     assert "one iteration" in found.objectives[0].why or not reading or reading.value is not None
     assert sla.exit_code(found) == 0 and sla.exit_code(found, strict=True) == 4
-    assert "absent: " in report.render(found)
+    assert "n/a: " in report.render(found)
 
 
 def test_the_whole_is_its_worst_part_and_a_skip_hides_nothing():

@@ -34,7 +34,7 @@ VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "executed_work": executed_work, "
          "theoretical_envelope": theoretical_envelope, "critical_paths": critical_paths}
 CHOICES = {**activity.CHOICES, **judged.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
-NO_PASS = "no pass recorded kernels alone beside one that recorded the calls, too"
+NO_PASS = "needs two passes: one that recorded kernels only, one that recorded calls too"
 NO_EVIDENCE = "no counters of kernels, nor traces of their instructions, were imported"
 NO_TOKENS = "no input of the workload holds token identifiers (input_ids)"
 NO_NUMBERS = "nothing was recorded of which devices the run sees, or works on"

@@ -104,5 +104,5 @@ def _raise_failure(code: int, last: Line, errors: Any, again: str) -> None:
         raise BY_EXIT_CODE[code](last["what"], last.get("fix", ""))
     if code:
         errors.seek(0)
-        lines = errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        lines = errors.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise AacoError(f"the calibration ended with status {code}: {lines[-1]}", f"{again}  # shows all it says")

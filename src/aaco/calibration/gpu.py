@@ -75,7 +75,7 @@ def measure(vendor: Vendor, arch: str | None, cache: Path, show: Show = SILENT, 
         elif "absent" in line:
             absent[line["absent"]] = line["why"]
     if device is None or not ceilings:
-        why = next(iter(absent.values()), "it told nothing")
+        why = next(iter(absent.values()), "it reported nothing")
         raise Missing(f"nothing could be measured on the {vendor} GPU: {why}", "aaco doctor")
     return GpuCeilings(device, ceilings, between, absent)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -24,67 +26,84 @@ if TYPE_CHECKING:
 # tenth off the time of a command.
 BETWEEN_COLLECTIONS = 50_000
 
-# command -> (module:function, what `aaco --help` says of it)
-COMMANDS = {
-    "run": ("aaco.cli.run:run", "Run a model, keep the evidence, say where the time went."),
-    "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches: gains, saturation, best batch under a limit."),
-    "what-if": ("aaco.cli.what_if:what_if", "What another batch, precision or device would take."),
-    "compare": ("aaco.cli.compare:compare", "Is B slower than A? Measures both in turns, in fresh processes."),
-    "profile": ("aaco.cli.profile:profile", "Run any command many times, keep the evidence, say how long it takes."),
-    "trace": ("aaco.cli.trace:trace", "Run any command under a profiler of the device, and say where its time went."),
-    "lab": ("aaco.cli.lab:lab", "A quiet machine for the length of a command, and back again."),
-    "capsule": ("aaco.cli.lab:enter", "The same as lab enter."),
-    "uncapsule": ("aaco.cli.lab:exit_", "The same as lab exit."),
-    "import": ("aaco.cli.import_:import_", "Turn captures of other tools into a session."),
-    "kernels": ("aaco.cli.kernels:kernels", "List the kernels that took the most time, by name."),
-    "instructions": ("aaco.cli.instructions:instructions", "Inside kernels: where instructions waited, what is hot."),
-    "critical-path": ("aaco.cli.critical_path:critical_path", "What bounded the wall time, and what a faster kernel "
-                      "would gain."),
-    "ops": ("aaco.cli.ops:ops", "List the operators that took the device's time, with the work they did in it."),
-    "roofline": ("aaco.cli.roofline:roofline", "How near their device's ceilings kernels come, by counters."),
-    "ir": ("aaco.cli.ir:ir", "Functions of a compiler's text, or what its passes did and cost."),
-    "isa": ("aaco.cli.isa:isa", "Registers, memory and occupancy of the kernels in a GPU code object."),
-    "sql": ("aaco.cli.sql:sql", "Answer an SQL query over the tables of sessions."),
-    "check": ("aaco.cli.check:check", "Can the trace be trusted? What is missing, what contradicts itself."),
-    "features": ("aaco.cli.features:features", "Sessions, or a session's iterations, as rows of numbers."),
-    "perfetto": ("aaco.cli.perfetto:perfetto", "Write a session as a trace for ui.perfetto.dev."),
-    "export": ("aaco.cli.export:export", "Hand a session, or what devices tell now, to Prometheus or OpenTelemetry."),
-    "summary": ("aaco.cli.summary:summary", "A session in a few lines: its numbers, its bottleneck, what to do next."),
-    "chi": ("aaco.cli.summary:chi", "A session's compute health index, part by part, and its trend."),
-    "top": ("aaco.cli.top:top", "Look through a session at a terminal, live while its run goes on."),
-    "report": ("aaco.cli.report:report", "Show a session: terminal, JSON, Markdown or HTML."),
-    "explain": ("aaco.cli.explain:explain", "Say what a metric means, and its value in a session."),
-    "analyze": ("aaco.cli.analyze:analyze", "Derive a session's tables and answers anew from its raw evidence."),
-    "diff": ("aaco.cli.diff:diff", "Is a session slower than a baseline? What changed between two imported traces?"),
-    "regression": ("aaco.cli.diff:diff", "The same as diff."),
-    "drift": ("aaco.cli.series:drift", "Where histories changed their level, and where they are going."),
-    "root-cause": ("aaco.cli.root_cause:root_cause", "Why is a session slower than its baseline?"),
-    "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same, within their precision?"),
-    "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
-    "history": ("aaco.cli.history:history", "The history of measurements, and what was said of it."),
-    "ci": ("aaco.cli.ci:ci", "Hold a suite against its baselines and objectives, for a machine to decide by."),
-    "bundle": ("aaco.cli.bundle:bundle", "A session as one file: export, verify, import."),
-    "sla": ("aaco.cli.sla:sla", "Does a session keep its service-level objectives?"),
-    "dashboard": ("aaco.cli.dashboard:dashboard", "Look at sessions in a browser, also while they run."),
-    "serve": ("aaco.cli.serve:serve", "Serve sessions as a REST API."),
-    "ls": ("aaco.cli.sessions:ls", "List sessions, newest first."),
-    "info": ("aaco.cli.sessions:info", "Facts about this installation, or about one session and its files."),
-    "gc": ("aaco.cli.sessions:gc", "Remove old sessions."),
-    "env": ("aaco.cli.env:env", "Compare the environments of two sessions."),
-    "models": ("aaco.cli.models:models", "List the models and backends that can be named."),
-    "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, what does not, and how to fix it."),
-    "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),
-    "completion": ("aaco.cli.completion:completion", "Let bash, zsh or fish complete verbs, options and names."),
-    "config": ("aaco.cli.config:config", "Show every setting and where it comes from."),
+# question -> command -> (module:function, what `aaco --help` says of it)
+VERBS = {
+    "Record": {
+        "import": ("aaco.cli.import_:import_", "Turn traces of other tools into a session."),
+        "run": ("aaco.cli.run:run", "Run a model and explain where its time went."),
+        "trace": ("aaco.cli.trace:trace", "Run a command under a profiler of the device."),
+        "profile": ("aaco.cli.profile:profile", "Time a command over many fresh runs."),
+        "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches or sizes."),
+        "lab": ("aaco.cli.lab:lab", "Keep the machine quiet while a command runs, then restore it."),
+    },
+    "Where did the time go?": {
+        "summary": ("aaco.cli.summary:summary", "A session in a few lines: bottleneck, numbers, advice."),
+        "report": ("aaco.cli.report:report", "The whole session: terminal, HTML, PDF, Markdown or JSON."),
+        "kernels": ("aaco.cli.kernels:kernels", "The kernels that took the most time."),
+        "ops": ("aaco.cli.ops:ops", "The operators that took the device's time, and their work."),
+        "critical-path": ("aaco.cli.critical_path:critical_path", "What bounded the wall time."),
+        "top": ("aaco.cli.top:top", "Browse a session in the terminal, live during a run."),
+        "dashboard": ("aaco.cli.dashboard:dashboard", "Browse sessions in a browser."),
+        "perfetto": ("aaco.cli.perfetto:perfetto", "Write a trace for ui.perfetto.dev."),
+        "sql": ("aaco.cli.sql:sql", "Query the tables of sessions."),
+    },
+    "What limits it?": {
+        "check": ("aaco.cli.check:check", "Can the trace be trusted? What is missing or contradictory."),
+        "roofline": ("aaco.cli.roofline:roofline", "How close kernels come to their device's ceilings."),
+        "instructions": ("aaco.cli.instructions:instructions", "Where the instructions of kernels wait."),
+        "isa": ("aaco.cli.isa:isa", "Registers, memory and occupancy of compiled GPU kernels."),
+        "ir": ("aaco.cli.ir:ir", "Functions in a compiler's dump, and what its passes cost."),
+        "chi": ("aaco.cli.summary:chi", "A session's compute health index and its trend."),
+        "explain": ("aaco.cli.explain:explain", "What a metric means, its value, or why it has none."),
+    },
+    "Did it get slower?": {
+        "diff": ("aaco.cli.diff:diff", "Judge a session against a baseline; contrast two traces."),
+        "compare": ("aaco.cli.compare:compare", "Measure A and B in turns and judge: is B slower?"),
+        "root-cause": ("aaco.cli.root_cause:root_cause", "Why a session is slower than its baseline."),
+        "drift": ("aaco.cli.series:drift", "Where a history changed its level, and where it heads."),
+        "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
+        "history": ("aaco.cli.history:history", "The history of measurements, and decisions about it."),
+        "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same results?"),
+        "sla": ("aaco.cli.sla:sla", "Does a session meet its service-level objectives?"),
+        "ci": ("aaco.cli.ci:ci", "Gate a build on baselines and objectives."),
+    },
+    "What to do next?": {
+        "what-if": ("aaco.cli.what_if:what_if", "Predict another batch, precision or device."),
+        "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, and what to fix first."),
+        "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),
+    },
+    "Manage": {
+        "ls": ("aaco.cli.sessions:ls", "List sessions, newest first."),
+        "info": ("aaco.cli.sessions:info", "Facts about this installation or one session."),
+        "gc": ("aaco.cli.sessions:gc", "Remove old sessions."),
+        "bundle": ("aaco.cli.bundle:bundle", "A session as one file: export, verify, import."),
+        "analyze": ("aaco.cli.analyze:analyze", "Recompute a session's answers from its raw evidence."),
+        "env": ("aaco.cli.env:env", "Compare the environments of two sessions."),
+        "features": ("aaco.cli.features:features", "Sessions or iterations as rows of numbers."),
+        "export": ("aaco.cli.export:export", "Send metrics to Prometheus or OpenTelemetry."),
+        "serve": ("aaco.cli.serve:serve", "Serve sessions as a REST API."),
+        "models": ("aaco.cli.models:models", "List models and backends."),
+        "config": ("aaco.cli.config:config", "Show every setting and its source."),
+        "completion": ("aaco.cli.completion:completion", "Complete verbs and options in bash, zsh or fish."),
+    },
+}
+# another name -> (module:function, the verb that it stands for)
+ALIASES = {
+    "regression": ("aaco.cli.diff:diff", "diff"),
+    "capsule": ("aaco.cli.lab:enter", "lab enter"),
+    "uncapsule": ("aaco.cli.lab:exit_", "lab exit"),
 }
 
 
 class LazyGroup(manual.Group):
     """A group that imports a command's module only when that command is called."""
 
-    def __init__(self, *args: object, commands_table: dict[str, tuple[str, str]], **kwargs: object) -> None:
+    def __init__(self, *args: object, verbs: dict[str, dict[str, tuple[str, str]]],
+                 aliases: Mapping[str, tuple[str, str]] = MappingProxyType({}), **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.commands_table = commands_table
+        self.verbs, self.aliases = verbs, aliases
+        self.commands_table = {name: entry for group in verbs.values() for name, entry in group.items()} | {
+            name: (target, f"The same as {verb}.") for name, (target, verb) in aliases.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands_table)
@@ -105,19 +124,25 @@ class LazyGroup(manual.Group):
         return [CompletionItem(name, help=text) for name, (_, text) in self.commands_table.items()
                 if name.startswith(incomplete)]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.commands_table.items()])
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one line per verb, below the question that it answers, and each alias once."""
+        purpose = inspect.cleandoc(self.help or "").replace("\n\n", "\n")
+        formatter.write(f"{purpose}\nusage: {ctx.command_path} VERB ...; VERB --help has options and examples\n")
+        width = max(map(len, self.commands_table)) + 2
+        for question, verbs in self.verbs.items():
+            formatter.write(f"{question.upper()}\n")
+            formatter.write("".join(f"  {name:<{width}}{text}\n" for name, (_, text) in verbs.items()))
+        if self.aliases:
+            formatter.write(f"aliases: {', '.join(f'{name} = {verb}' for name, (_, verb) in self.aliases.items())}\n")
+        formatter.write(f"options: -h, --help; -V, --version; {say.ASKED}={'|'.join(say.LEVELS)}\n")
+        formatter.write_text(f"exit status: {manual.EXIT}")
 
-
-@click.group(cls=LazyGroup, commands_table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, verbs=VERBS, aliases=ALIASES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "-v", "--version", prog_name="aaco")
 def app() -> None:
-    """Where did the time go, what is the bottleneck, did it get slower, what to do next.
+    """AACO explains where the time of an AI workload goes, and what to do about it.
 
-    \b
-    AACO_LOG_LEVEL: how much is said on standard error; debug, info, warning
-    or error.  [default: info]
+    start: aaco import your_trace.json.gz
     """
 
 
@@ -146,7 +171,7 @@ def outcome(group: click.Group, program: str, arguments: Sequence[str] | None = 
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         say.aside(f"{program}: interrupted", "error")
-        return Exit.TOOL_ERROR
+        return Exit.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone (| head)
         return Exit.FINE
     except ModuleNotFoundError as error:

@@ -16,7 +16,7 @@ from aaco.core.errors import UsageError
 @options.as_json
 def analyze(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None,
             as_json: bool) -> None:
-    """Derive SESSION's tables, answers and report anew from its raw evidence, and seal it.
+    """Recompute SESSION's tables, answers and report from its raw evidence, and seal it.
 
     Use it on a session of a run that was killed, or of an older version. Its status stays what it was.
     """

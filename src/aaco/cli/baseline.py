@@ -24,7 +24,7 @@ def baseline() -> None:
 @click.argument("name", shell_complete=options.of_kind("baseline"))
 @click.argument("sessions", nargs=-1, shell_complete=options.of_kind("session"))
 @click.option("--session", "named", multiple=True, metavar="SESSION", help="The same as SESSIONS, as an option.")
-@click.option("--replace", is_flag=True, help="Start the baseline anew instead of adding to it.")
+@click.option("--replace", is_flag=True, help="Replace the baseline instead of adding to it.")
 @baselines_dir
 @options.config_file
 @options.sessions_dir

@@ -48,7 +48,7 @@ def export(session: str | None, named: str | None, output: Path | None, config_f
         if file.redacted:
             say.aside(f"{file.name}: credentials were taken out", "warning")
     for name, why in contents.withheld.items() if contents else []:
-        say.aside(f"{name}: withheld: {why}", "warning")
+        say.aside(f"{name}: left out: {why}", "warning")
     digest = files.sha256(path)
     if as_json:
         say.document({"schema_version": 1, "file": str(path), "sha256": digest,
@@ -59,7 +59,7 @@ def export(session: str | None, named: str | None, output: Path | None, config_f
 
 @bundle.command()
 @click.argument("file", type=FILE)
-@click.option("--sha256", "expected", metavar="HEX", help="The digest that the sender told.")
+@click.option("--sha256", "expected", metavar="HEX", help="The digest that the sender gave.")
 @max_bytes
 @options.as_json
 def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> None:
@@ -70,7 +70,7 @@ def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> N
         show.step(f"checking {file}")
         contents = archive.check(file, max_bytes, show.progress)
     if expected and expected.strip().lower() != contents.sha256:
-        contents.problems["the whole file"] = f"its SHA-256 is {contents.sha256}, not the one that was told"
+        contents.problems["the whole file"] = f"its SHA-256 is {contents.sha256}, not the one given"
     if as_json:
         say.document({"schema_version": 1, "file": str(file), "sha256": contents.sha256, "whole": not contents.problems,
                       "problems": contents.problems,

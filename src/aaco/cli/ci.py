@@ -25,7 +25,7 @@ SUMMARY, ON_GITHUB = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
               help="Write aaco-ci.json, junit.xml, comment.md and aaco.sarif into this folder.")
 @click.option("--save-baselines", is_flag=True,
               help="Afterwards add the sessions of what is not worse to their baselines: for the main branch.")
-@click.option("--strict", is_flag=True, help="Exit with 4 where something could not be told or has no baseline.")
+@click.option("--strict", is_flag=True, help="Exit with 4 if a verdict is inconclusive or has no baseline.")
 @baselines_dir
 @options.config_file
 @options.sessions_dir

@@ -54,7 +54,7 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run of a command may take.")
 @click.option("--ignore-failure", is_flag=True, help="Count the time of a command's run that fails.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the answer is inconclusive.")
-@click.option("--session", "of_session", metavar="SESSION", help="Judge a kept comparison anew from its pairs.",
+@click.option("--session", "of_session", metavar="SESSION", help="Judge a stored comparison again from its pairs.",
               shell_complete=options.of_kind("session"))
 @options.lab
 @options.lab_cpus

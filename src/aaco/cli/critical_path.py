@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,9 +44,9 @@ def _scale(context: click.Context, parameter: click.Parameter, value: Sequence[s
 @manual.command("critical-path")
 @options.session_reference()
 @click.option("--what-if", "scales", metavar="KERNEL=FACTOR|CHANGE", multiple=True, callback=_scale,
-              help="How long it would take if the kernels whose names hold KERNEL took FACTOR times as long, and how "
-                   "much faster a step can become at most, by that or by a kind of change, such as graph or "
-                   "narrower_types. Several count together.")
+              help="Predict the time if the kernels that match KERNEL, a glob or a part of a name, took FACTOR times "
+                   "as long, and how much faster a step can become at most, by that or by a kind of change, such as "
+                   "graph or narrower_types. Several count together.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
@@ -53,8 +54,8 @@ def critical_path(session: str | None, named: str | None, scales: tuple[tuple[st
                   config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
     """What bounded the wall time of SESSION's trace.
 
-    The chain of kernels, copies, launches, host code and waits that the end of the trace depended on fills the wall
-    time exactly. A kernel that is not on it gains nothing by being faster.
+    The critical path is the chain of kernels, copies, launches, host code and waits that the end of the trace depends
+    on. Its parts sum to the wall time. A faster kernel saves nothing unless it is on this path.
     """
     from aaco.core.session import find
     from aaco.report.format import pad
@@ -109,10 +110,9 @@ def _answer(number: int, path: Way, scales: tuple[tuple[str, float], ...]) -> di
 
     factors: dict[str, float] = {}
     for part, factor in scales:
-        matching = [name for name in path.events.names if part == name] or [name for name in path.events.names
-                                                                            if part in name]
+        matching = match_names(part, path.events.names)
         if not matching:
-            raise UsageError(f"no kernel's name holds {part!r}", "aaco kernels SESSION  # lists them")
+            raise UsageError(f"no kernel matches {part!r}", "aaco kernels SESSION  # lists them")
         factors |= dict.fromkeys(matching, factor)
     window = what_if(path, factors)
     return {"path": number, "kernels": factors, "window_ns": path.window_ns, "what_if_ns": window,
@@ -136,6 +136,16 @@ def _said_ceiling(ceiling: dict[str, Any]) -> str:
     if ceiling["speedup_at_most"] is None:
         return f"no ceiling: {ceiling['why_absent'] or 'what must stay of the step is too little to tell'}"
     return f"all that is asked: {ceiling_text(ceiling['speedup_at_most'], ceiling['floor_ms'], ceiling['ceiling_of'])}"
+
+
+def match_names(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return the names that are the pattern, else those that it matches as a glob, else those with a part that it
+    matches. Only `*` and `?` are special: names of C++ hold brackets.
+    """
+    glob = pattern.replace("[", "[[]")
+    matches = ([name for name in names if name == pattern], fnmatch.filter(names, glob),
+               fnmatch.filter(names, f"*{glob}*"))
+    return next(filter(None, matches), [])
 
 
 def _said(answer: dict[str, Any], several: bool) -> str:

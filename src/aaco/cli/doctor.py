@@ -1,4 +1,4 @@
-"""`aaco doctor`: capability, whether it is there, why not, how to fix it."""
+"""`aaco doctor`: what works on this machine, and what to fix first."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from aaco.cli import manual, options, say
 
 
 @manual.command()
-@click.option("--prepare", is_flag=True, help="What would make the machine quiet, as commands; changes nothing.")
+@click.option("--full", is_flag=True, help="Every check with its detail, or why it failed and the fix.")
+@click.option("--prepare", is_flag=True, help="Print the commands that make the machine quiet; change nothing.")
 @options.as_json
-def doctor(prepare: bool, as_json: bool) -> None:
-    """What works on this machine, what does not, and how to fix it."""
+def doctor(full: bool, prepare: bool, as_json: bool) -> None:
+    """What works on this machine, and what to fix first."""
     if prepare:
         _prepare(as_json)
         return
     from aaco.collectors.capabilities import examine
+    from aaco.report.sections import capabilities
 
-    capabilities_here = examine()
+    checks = examine()
     if as_json:
-        say.document({"schema_version": 1, "capabilities": [asdict(item) for item in capabilities_here]})
+        say.document({"schema_version": 1, "capabilities": [asdict(check) for check in checks]})
         return
-    width = max(len(item.name) for item in capabilities_here)
-    for item in capabilities_here:
-        mark, text = ("yes", item.detail) if item.available else ("no", item.why_not)
-        say.line(f"{item.name:<{width}}  {mark:<4}{text}")
-        if not item.available and item.fix:
-            say.line(f"{'':<{width}}      try: {item.fix}")
+    say.lines(capabilities.full_lines(checks) if full else capabilities.lines(checks))
 
 
 def _prepare(as_json: bool) -> None:
@@ -40,10 +37,10 @@ def _prepare(as_json: bool) -> None:
         return
     for piece in advice:
         refused = piece.why_not if not piece.commands else None
-        state = refused or ("to do" if piece.commands else "is so already")
+        state = refused or ("to do" if piece.commands else "already done")
         say.line(f"{piece.knob:<18}{piece.meaning}: {state}")
         for command in piece.commands:
             say.line(f"    {command}")
         if piece.commands and piece.why_not:
             say.line(f"    note: {piece.why_not}")
-    say.line("nothing was changed; aaco lab enter --level strict does it and aaco lab exit puts it back")
+    say.line("Nothing was changed. `aaco lab enter --level strict` does it; `aaco lab exit` restores it.")

@@ -52,7 +52,7 @@ def _all_have(explanations: list[Any]) -> bool:
             raise UsageError(f"session {explanation.session_id} has no iterations: "
                              + explanation.absent.get("metrics/iteration_features.parquet",
                                                       "it was made by an older version"),
-                             "aaco analyze SESSION  # derives tables anew")
+                             "aaco analyze SESSION  # recomputes its tables")
     return True
 
 

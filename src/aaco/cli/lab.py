@@ -88,7 +88,7 @@ def lab() -> None:
 def run(command: tuple[str, ...], manifest: Path | None, config_file: Path | None, **arguments: Any) -> None:
     """Run CMD in a laboratory; exit as it does, with 128 + N when signal N ended it.
 
-    Everything is put back at the end, also when this is killed. What was asked and what holds is said on stderr.
+    Everything is restored at the end, also when this is killed. Standard error lists what was requested and what holds.
     """
     from aaco.laboratory import command as program
 

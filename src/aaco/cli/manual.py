@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-EXIT = ("0 fine, 1 tool error, 2 usage or config, 3 confirmed regression or different outputs, 4 inconclusive, no "
-        "baseline or a false trace under --strict, 5 model error, 6 missing hardware or tool.")
+EXIT = ("0 fine, 1 tool error, 2 usage, 3 regression or different outputs, 4 with --strict: inconclusive, no baseline "
+        "or a false trace, 5 model error, 6 missing hardware or tool, 130 interrupted.")
 SENTENCE = re.compile(r".+?[.?](?=\s+[A-Z\x08]|\Z)", re.DOTALL)
 
 
@@ -55,7 +55,7 @@ class Command(Page):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(click.Option(["--quiet", "-q"], is_flag=True, expose_value=False, is_eager=True,
-                                        callback=_hush, help="Say nothing beside the result but warnings."))
+                                        callback=_hush, help="Print only the result and warnings."))
 
 
 class Group(Page, click.Group):

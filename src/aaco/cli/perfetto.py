@@ -28,7 +28,7 @@ def perfetto(session: str | None, named: str | None, form: str, output: Path | N
 
     It holds iterations, host calls, kernels and copies per queue, operating-system events, and sampled values as
     counters; arrows lead from an operation to its launch to its kernel. Ranks whose clocks differ are brought to one
-    clock by their collective operations, and what that leaves over is said.
+    clock by their collective operations, and the residual is printed.
     """
     from aaco.core.session import find
     from aaco.report.format import duration, exact_ns, plural

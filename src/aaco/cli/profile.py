@@ -33,7 +33,7 @@ def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float |
     Each run is a fresh process, started without a shell and with nothing on its stdin. The session is like any other:
     report, baseline and diff work on it.
 
-    The session keeps the command line and the first MiB of each output. Words that look like credentials are withheld
+    The session keeps the command line and the first MiB of each output. Words that look like credentials are redacted
     from both; a secret that is a plain word under no telling name is not recognised, so hand it over in the
     environment, which is not kept.
     """

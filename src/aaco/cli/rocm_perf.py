@@ -7,19 +7,16 @@ import click
 from aaco import __version__
 from aaco.cli import LazyGroup, call
 
-COMMANDS = {
-    "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, what does not, and how to fix it."),
+VERBS = {"Shared with aaco": {
+    "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, and what to fix first."),
     "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),
-}
+}}
 
 
-@click.group(cls=LazyGroup, commands_table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "-v", "--version", prog_name="rocm-perf")
 def app() -> None:
-    """Per-kernel roofline, guarded optimiser and replay: not part of this version.
-
-    What is here are the commands it shares with aaco.
-    """
+    """Per-kernel roofline, guarded optimiser and replay are not part of this version."""
 
 
 def main() -> None:

@@ -28,11 +28,11 @@ def roofline(session: str | None, named: str | None, top: int, svg: Path | None,
              sessions_dir: Path | None, as_json: bool) -> None:
     """Place the kernels of SESSION (by default the latest) under their device's ceilings, by hardware counters.
 
-    Of a framework's trace with shapes also its operators, by their modelled work.
+    Operators of a framework's trace with shapes are placed by their modelled work.
 
-    Floating-point operations by type and bytes of every memory level, against theoretical ceilings and, where the
-    capture holds them, measured ones. A kernel beyond a theoretical ceiling is an error of its counters, its time or
-    the ceiling: it is told, and has no place.
+    Counters give floating-point operations by type and bytes of every memory level. They are compared with theoretical
+    and, if the capture holds them, measured ceilings. A kernel above a theoretical ceiling is reported as an error of
+    its counters, its time or the ceiling.
     """
     from aaco.core.session import find
 
@@ -48,7 +48,7 @@ def roofline(session: str | None, named: str | None, top: int, svg: Path | None,
     elif document:
         _say(document, top)
     else:
-        say.line(f"absent: {NO_COUNTERS}")
+        say.line(f"not measured: {NO_COUNTERS}")
         say.aside(STEP)
 
 

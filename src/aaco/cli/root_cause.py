@@ -23,7 +23,7 @@ LEVELS = ("executive", "engineer", "deep-dive", "debug")
 @options.session_reference()
 @click.option("--baseline", help="A baseline's name, or another session: what it was when it was fast.",
               shell_complete=options.of_kind("reference"))
-@click.option("--level", type=click.Choice(LEVELS), default="engineer", show_default=True, help="How much is said.")
+@click.option("--level", type=click.Choice(LEVELS), default="engineer", show_default=True, help="Level of detail.")
 @click.option("--check", is_flag=True, help="Take the likeliest cause back, measure again, and say whether that helps.")
 @click.option("--confirm", metavar="CAUSE", help="Keep that this was the cause of SESSION: later answers know it.")
 @baselines_dir

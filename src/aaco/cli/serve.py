@@ -23,7 +23,7 @@ if TYPE_CHECKING:
               help="Lines of NAME read|write TOKEN; nobody else may read it.")
 @click.option("--writable", is_flag=True, help="Callers without a token may upload, too; on loopback only.")
 @click.option("--audit", "audit_file", type=options.NewFile(), metavar="FILE",
-              help="Where writes and refusals are noted.  [default: audit.jsonl beside the sessions]")
+              help="Log of writes and refusals.  [default: audit.jsonl next to the sessions]")
 @baselines_dir
 @options.config_file
 @options.sessions_dir

@@ -34,7 +34,7 @@ def check(session: str | None, named: str | None, policy_file: Path | None, webh
     """Hold SESSION (by default the latest) against a policy; exits with 3 where an objective is missed.
 
     Each objective is passed, a warning (within its margin, or its interval reaches across the limit), failed, or
-    skipped with the reason why the session has no such reading. An alert that cannot be delivered is said, and changes
+    skipped with the reason why the session has no such reading. A failed alert gives a warning and changes
     nothing.
     """
     from aaco import pipeline

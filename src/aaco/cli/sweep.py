@@ -22,7 +22,7 @@ COLUMNS = 80
 LABEL = 22
 BATCHES = "1,2,4,8,16,32"
 NOTE = ("latencies are medians, their intervals those of these very inferences; whether another sweep would differ is "
-        "not in them. ~ marks a gain that even so cannot be told from none, * a batch of the Pareto set")
+        "not in them. ~ marks a gain that may be none, * a batch of the Pareto set")
 
 SIZES_NOTE = ("latencies are medians, their intervals those of these very inferences. Per doubling: by what factor "
               "the latency grows, 1x is not at all, 2x in proportion, 4x with the square; ~ may be none")

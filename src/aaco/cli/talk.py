@@ -8,12 +8,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from aaco.cli import say
 from aaco.core.show import SILENT, Show
 
 NOW_AND_THEN_S = 10.0
 SHORTEST_S = 0.5  # a rate over less says nothing
+
+
+@contextmanager
+def talk_beside_program() -> Iterator[Show]:
+    """Yield a Show of plain lines that also copies what a started program prints to standard error."""
+    if not say.heard("info"):
+        yield SILENT
+        return
+    try:
+        output_fd = sys.stderr.fileno()
+    except OSError:  # standard error is no file
+        yield Plain().show
+    else:
+        yield replace(Plain().show, output_fd=output_fd)
 
 
 @contextmanager

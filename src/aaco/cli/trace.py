@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aaco.cli import manual, options, say
-from aaco.cli.talk import talk
+from aaco.cli.talk import talk_beside_program
 
 
 @manual.command(context_settings={"allow_interspersed_args": False})
@@ -39,7 +39,8 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     own and for Python programs, for NVIDIA. Under migraphx-driver CMD is a model and options of the driver for it.
 
     CMD runs once for its times, without counters. Counters are of further runs, and are joined to the kernels of the
-    first only where every dispatch is the same kernel in both. What the profiler wrote stays in the session, without
+    first only where every dispatch is the same kernel in both. What CMD prints while it is timed is copied to standard
+    error. What the profiler wrote stays in the session, without
     the environment and the credentials in it.
     """
     from aaco.cli import import_
@@ -55,7 +56,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
         raise UsageError(f"--tool {tool}: no such profiler{meant(tool, choose_profiler.LAUNCHERS)}",
                          f"known: {', '.join(choose_profiler.LAUNCHERS)}")
     request = Wanted(options.names(counters), kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
-    with talk() as show:
+    with talk_beside_program() as show:
         run = trace_command.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), request,
                                   options.settings(config_file, sessions_dir), tool, tag, show, telemetry)
     import_.say_what_was_left(run.explanation.captures)

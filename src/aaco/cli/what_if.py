@@ -73,7 +73,7 @@ def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...]
     The sessions (by default the latest) are runs of one model at one or more batches. Its graph gives the work of any
     batch, its machine's card the roofs, the runs the efficiencies. The more batches were measured, the better: from
     three on every prediction has an interval, by how well the others predict each. One session with a profile (aaco
-    run) lets every node count at its own efficiency. Another precision or device is an assumption, and told as one.
+    run) lets every node count at its own efficiency. Another precision or device is marked as an assumption.
     """
     from aaco.analytics.what_if import choose
     from aaco.report.sections import what_if as shown

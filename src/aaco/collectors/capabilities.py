@@ -389,7 +389,7 @@ QUESTIONS = (
     HostCheck("nvidia", "libcuda", _libcuda, "it comes with the driver; in a container pass --gpus all"),
     HostCheck("nvidia", "/dev/nvidia*", gpu_access.nvidia_nodes, ""),
     HostCheck("nvidia", "NVML", gpu_access.nvml, "it comes with the driver: in a container pass --gpus all; where "
-              "library and driver are of different versions, reboot, or load nvidia and nvidia_uvm anew"),
+              "library and driver are of different versions, reboot, or reload nvidia and nvidia_uvm"),
     HostCheck("nvidia", "CUDA and its driver", gpu_access.cuda_fits,
               "update the driver, or take a toolkit and packages of the CUDA that it knows"),
     HostCheck("nvidia", "NVIDIA counters", gpu_access.nvidia_counters,

@@ -19,6 +19,7 @@ class Exit(IntEnum):
     INCONCLUSIVE = 4
     MODEL_ERROR = 5
     MISSING = 6
+    INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 class AacoError(Exception):

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Show:
-    """A line per step, and (done, total) while something is counted."""
+    """A line per step, (done, total) while something is counted, and the file descriptor to which a started program's
+    output is copied (None: it is not shown).
+    """
 
     step: Callable[[str], None] = lambda text: None
     progress: Callable[[int, int], None] = lambda done, total: None
+    output_fd: int | None = None
 
 
 SILENT = Show()

@@ -69,7 +69,7 @@ class Judged(_Document):
     checks: list[Check] = []
     error_code: int | None = Field(default=None, description="what `aaco` alone would have exited with")
     reproduce_command: str | None = None
-    fresh_baseline_ids: list[str] = Field(default=[], description="sessions of the baseline's version, measured anew")
+    fresh_baseline_ids: list[str] = Field(default=[], description="sessions of the baseline's version, measured again")
 
 
 class Overlooked(_Document):
@@ -212,7 +212,7 @@ def _confirmed(check: Check, measured: Sequence[Measured]) -> Check:
     if len(shown) == len(each.again):
         return check.model_copy(update={"confirmed_by": shown})
     drifted = all(_repeats(check, each, again) for again in each.again)
-    why = "not so beside the baseline's version, measured anew: the machine changed" if drifted else \
+    why = "no difference from the baseline's version when that is measured again: the machine changed" if drifted else \
         "fresh processes did not show it again"
     return check.model_copy(update={"outcome": "unconfirmed", "why": why})
 

@@ -45,7 +45,7 @@ class Benchmark(_Written):
     baseline_model: str | None = Field(default=None, description="the model of the baseline's version, as below")
     baseline_command: tuple[Word, ...] | None = Field(
         default=None, min_length=1, description="runs the baseline's version: a suspect must be worse than that, too, "
-                                                "measured anew after it")
+                                                "measured again after it")
     tolerance_pct: Tolerance | None = Field(default=None, description="empty: the suite's")
     sla: str | None = Field(default=None, description="policy file, from where this file is; empty: the suite's")
 

@@ -75,7 +75,7 @@ class Duet(_Document):
     processes: int = Field(description="that measured both sides")
     controls: int = Field(description="that measured one side against itself")
     pairs: int = Field(description="that the processes' medians are of")
-    disturbed_pairs: int = Field(description="beside which a fixed piece of work took longer than usual")
+    disturbed_pairs: int = Field(description="pairs during which a fixed piece of work took longer than usual")
     only_quiet: bool = Field(
         description="whether the latency leaves those out, as it does where a device did the work; its time does not")
     look: int = Field(description="which of the planned looks this is, from 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aaco.core.words import plural as plural
@@ -26,6 +26,13 @@ def reading(measured: Reading) -> str:
     if measured.value is None:
         return f"absent: {measured.why_absent}"
     return quantity(measured.value, measured.unit, measured.low, measured.high)
+
+
+def not_measured(reasons: Mapping[str, str]) -> str:
+    """Return a line for all that has no value: "not measured: 3 metrics (why); `aaco explain NAME` says why"."""
+    first, *others = dict.fromkeys(reasons.values())
+    why = f"{first}; and {plural(len(others), 'other reason')}" if others else first
+    return f"not measured: {plural(len(reasons), 'metric')} ({why}); `aaco explain NAME` says why"
 
 
 def reserved(measured: Reading) -> str:

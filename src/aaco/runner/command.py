@@ -66,18 +66,23 @@ def find(name: str) -> Path:
 
 
 def run(argv: Sequence[str], timeout_s: float | None = None, started: Callable[[int], None] = lambda pid: None,
-        environment: Mapping[str, str] | None = None, keep_bytes: int = KEEP_BYTES) -> Ran:
+        environment: Mapping[str, str] | None = None, keep_bytes: int = KEEP_BYTES,
+        copy_fd: int | None = None) -> Ran:
     """Run a command once, without a shell and with nothing on its stdin; `started` gets its process id.
 
-    environment: additions to ours. keep_bytes: of each output.
+    environment: additions to ours. keep_bytes: of each output. copy_fd: the file descriptor to which both outputs are
+    copied as they come.
 
     It has its own session and process group. The group is killed at its end, at the timeout, and when this process ends
     in any way; a descendant that left the group, or SIGKILL to the launcher only, escapes that. Raise Missing for a
     command that cannot be started, AacoError at the timeout; the result has the command's exit code.
     """
-    job = {"parent": os.getpid(), "program": str(find(argv[0])), "argv": list(argv), "keep": keep_bytes}
+    copy_fd = None if copy_fd is None else os.dup(copy_fd)  # the launcher has pipes in the places of ours
+    job = {"parent": os.getpid(), "program": str(find(argv[0])), "argv": list(argv), "keep": keep_bytes,
+           "copy_fd": copy_fd}
     argv_of_launcher = [*surroundings.now().launcher, sys.executable, "-I", "-S", str(LAUNCHER)]
     with subprocess.Popen(argv_of_launcher, bufsize=0, start_new_session=True, env=os.environ | (environment or {}),
+                          pass_fds=[] if copy_fd is None else [copy_fd],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
         try:
             answer = _converse(launcher, job, timeout_s, started)
@@ -85,6 +90,8 @@ def run(argv: Sequence[str], timeout_s: float | None = None, started: Callable[[
             raise AacoError(f"{argv[0]} ran for more than {timeout_s:g} s", "give it more: --timeout SECONDS") from None
         finally:
             launcher.terminate()
+            if copy_fd is not None:
+                os.close(copy_fd)
     return Ran(**answer | {name: answer[name].encode("latin-1") for name in ("stdout", "stderr")})
 
 

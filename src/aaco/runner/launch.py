@@ -28,10 +28,13 @@ LAST_WORDS_S = 1.0  # for what the pipes still hold once the command has ended
 
 
 class Drain(threading.Thread):
-    """Reads one output of the command to its end, so that it never blocks; keeps the beginning, counts all."""
+    """Reads one output of the command to its end, so that it never blocks; keeps the beginning, counts all, and copies
+    it to a file descriptor if there is one.
+    """
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, copy_fd: int | None) -> None:
         super().__init__(daemon=True)
+        self.copy_fd = copy_fd
         self.source, self.target = os.pipe()
         self.keep, self.head, self.total = keep, bytearray(), 0
 
@@ -40,6 +43,15 @@ class Drain(threading.Thread):
         while block := os.read(self.source, BLOCK):
             self.head += block[:self.keep - len(self.head)]
             self.total += len(block)
+            self._copy(block)
+
+    def _copy(self, block: bytes) -> None:
+        """Write it all, or stop copying when nobody reads any more."""
+        try:
+            while self.copy_fd is not None and block:
+                block = block[os.write(self.copy_fd, block):]
+        except OSError:
+            self.copy_fd = None
 
 
 def main() -> None:
@@ -47,7 +59,9 @@ def main() -> None:
     job = json.loads(sys.stdin.readline())
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     _end_with(job["parent"])
-    outputs = Drain(job["keep"]), Drain(job["keep"])
+    if job["copy_fd"] is not None:
+        os.set_inheritable(job["copy_fd"], False)
+    outputs = Drain(job["keep"], job["copy_fd"]), Drain(job["keep"], job["copy_fd"])
     start_ns = time.monotonic_ns()
     try:
         pid = _spawn(job, outputs)

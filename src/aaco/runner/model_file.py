@@ -318,11 +318,11 @@ def _check_external(path: Path, tensor: TensorProto) -> None:
         raise ModelError(f"{path}: its weights were stripped", "use the original model")
     if not place or Path(place).is_absolute() or ".." in Path(place).parts:
         raise ModelError(f"{path}: names external data {place!r}, outside its own folder",
-                         "save the model again with its data file beside it")
+                         "save the model and its data file in one folder")
     data_file = path.parent / place
     with _readable(path):
         if not data_file.is_file():
-            raise ModelError(f"{path}: its external data file {data_file} is missing", f"put {place} beside the model")
+            raise ModelError(f"{path}: its external data file {data_file} is missing", f"put {place} next to the model")
         end = _external_end(path, tensor)
         if end > data_file.stat().st_size:
             raise ModelError(f"{data_file}: truncated: tensor {tensor.name!r} of {path.name} ends at byte {end}, "

@@ -18,7 +18,7 @@ def profiled() -> Iterator[None]:
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError as error:
-        raise AacoError(f"no profiler can be told where inferences begin: {error}", "aaco doctor") from error
+        raise AacoError(f"profilers cannot be marked where inferences begin: {error}", "aaco doctor") from error
     _call(driver, BEGIN)
     yield
     _call(driver, END)

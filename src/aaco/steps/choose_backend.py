@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from aaco.collectors import capabilities
-from aaco.collectors.inventory import machine
+from aaco.collectors.inventory import environment, machine
 from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.machine import Gpu
@@ -39,6 +39,17 @@ def choose(entries: Mapping[str, BackendEntry], host: Host | None = None) -> tup
         else:
             return name, "; ".join((f"the first by priority that is here ({installed})", *_told(refused)))
     raise Missing(f"no backend is here: {'; '.join(_told(refused))}", "aaco doctor")
+
+
+def refuse_missing(entry: BackendEntry, host: Host | None = None) -> None:
+    """Raise Missing if the installed ONNX Runtime lacks the provider, by its files: nothing is loaded or measured.
+
+    A provider that is none of ONNX Runtime's own packages is left to its first session.
+    """
+    providers = environment.ort_providers(host or Host())
+    if entry.provider in environment.ORT_LIBRARIES.values() and entry.provider not in providers:
+        raise Missing(f"backend {entry.name}: {entry.provider} is not in the installed ONNX Runtime, which has "
+                      f"{', '.join(providers) or 'no provider'}", entry.install)
 
 
 def unused(entries: Mapping[str, BackendEntry], default: str, host: Host | None = None) -> str:

@@ -174,7 +174,7 @@ def refuse_binary(selection: CaptureSelection) -> None:
     """Raise UsageError where a file cannot be kept because its credentials could not be found. Raises BadCapture."""
     for file in (file for capture in selection.captures for file in capture.files):
         if not raw.is_text(file):
-            raise UsageError(f"--keep: {file} is binary: what is secret in it cannot be withheld",
+            raise UsageError(f"--keep: {file} is binary and cannot be redacted",
                              "import it without --keep: it is referenced then, and stays where it is")
 
 
@@ -241,7 +241,7 @@ def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:
         path = Path(file["path"])
         if not path.is_file() or _identity(path)["sha256"] != file["sha256"]:
             state = "was changed" if path.is_file() else "is gone"
-            raise UsageError(f"{path}: the capture {state} since it was imported; the tables cannot be made anew",
+            raise UsageError(f"{path}: the capture {state} since it was imported; its tables cannot be recomputed",
                              f"aaco report {session.id}  # works from the tables that are there")
     return Path(capture["files"][0]["path"])
 

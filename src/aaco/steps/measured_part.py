@@ -32,5 +32,5 @@ def _runs(session: Session) -> pa.Table:
     rows = [some.filter(pc.equal(some["name"].cast(pa.string()), RUN)) for some in calls]
     if not any(some.num_rows for some in rows):
         raise BadBundle(f"{session.folder / API_CALLS.file} has no inferences, in which its device was traced",
-                        f"aaco analyze {session.id}  # makes the tables anew from what was recorded")
+                        f"aaco analyze {session.id}  # recomputes the tables from the raw evidence")
     return pa.Table.from_batches(rows)

@@ -146,10 +146,11 @@ def _prepare_command(plan: Plan, command: Command) -> PreparedCommand:
 
 
 def _prepare_model(plan: Plan, settings: Settings, show: Show) -> PreparedModel:
+    backend = registry.backend(plan.backend, registry.backends(_files(settings, "backends_file")))
+    choose_backend.refuse_missing(backend)
     show.step(f"model {plan.model}")
     entries = registry.models(_files(settings, "models_file"))
     resolved = registry.resolve_model(plan.model, entries, settings.config.storage.cache_dir.expanduser() / "models")
-    backend = registry.backend(plan.backend, registry.backends(_files(settings, "backends_file")))
     model = model_file.load(resolved.path, weights=False)
     fed = inputs.for_model(model, resolved.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
                            npz=Path(plan.inputs) if plan.inputs else None)

@@ -14,7 +14,7 @@ from aaco.tracelake.queries import Tables
 NOT_TIMED = "imported capture: no iterations were timed"
 NOT_IN_IT = "imported capture: it does not hold this"
 NOT_WATCHED = "the program was traced without --telemetry"
-NO_CLOCK = "nothing was recorded beside the program, or the trace is on no clock of this host to place it by"
+NO_CLOCK = "no telemetry was recorded, or the trace is on no clock of this host"
 OF_TELEMETRY = ("gpu_events", "samples", "system_events")
 
 

@@ -60,7 +60,7 @@ def damage(session: Session, name: str) -> Iterator[str]:
         read(session, name)
     except BadBundle as error:
         what = error.what.removeprefix(f"{session.folder / name}: ")
-        yield f"{name} is damaged ({what}); this is judged anew, and aaco analyze {session.id} writes the file again."
+        yield f"{name} is damaged ({what}); it is recomputed now; aaco analyze {session.id} rewrites the file."
 
 
 def require(session: Session, name: str) -> dict[str, Any]:

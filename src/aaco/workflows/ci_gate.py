@@ -121,7 +121,7 @@ class Gate:
     def _anew(self, benchmark: Benchmark, of_baseline: Benchmark, session: Session) -> RegressionVerdict:
         """The session against the baseline's version, measured after it: what slowed down the machine slows that, too.
         """
-        self.show.step(f"{benchmark.name} looks worse: the baseline's version, anew")
+        self.show.step(f"{benchmark.name} looks worse: measuring the baseline's version again")
         before = compare_runs.side(pipeline.explain(self._measured(of_baseline), self.settings))
         current = compare_runs.side(pipeline.explain(session, self.settings))
         return judge.judge(compare_runs.as_one_benchmark(before, current), current, self.settings,

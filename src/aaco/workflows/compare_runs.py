@@ -59,7 +59,7 @@ def side(explained: Explanation) -> Side:
     """What a session measured. Raises UsageError for one that is not complete or has no measured inferences."""
     record, plan = explained.record, explained.record["plan"]
     if explained.status != "complete" or "inference_iters" not in explained.tables:
-        raise UsageError(f"session {explained.session_id} is {explained.status}: it cannot stand for its run",
+        raise UsageError(f"session {explained.session_id} is {explained.status} and cannot be compared",
                          "aaco ls  # which sessions are complete")
     git, quality = explained.environment.get("git") or {}, measurement_quality.of_readings(explained.readings)
     # the record's id: a copy of the folder under another name is the same session

@@ -117,7 +117,8 @@ def _execute(session: Session, made: Sequence[tuple[ProfilerShare, ProfilerPass]
         with watching.devices(session, tier):
             try:
                 with watching.system(session, tier, show=show) as watch:
-                    _run(share.launcher, execution, command, shown, folder / execution.folder, account, watch.begin)
+                    _run(share.launcher, execution, command, shown, folder / execution.folder, account, watch.begin,
+                         show.output_fd if execution.kind == "trace" else None)
             finally:
                 account["telemetry"] = watch.told
                 session.write_json(layout.EXECUTIONS, document)
@@ -125,11 +126,12 @@ def _execute(session: Session, made: Sequence[tuple[ProfilerShare, ProfilerPass]
 
 
 def _run(launcher: Launcher, execution: ProfilerPass, command: Command, shown: RedactedCommand, folder: Path,
-         account: dict[str, Any], started: Callable[[int], None]) -> None:
-    """One execution, and what makes its files readable; into the account goes how each went. Raises AacoError."""
+         account: dict[str, Any], started: Callable[[int], None], copy_fd: int | None) -> None:
+    """Execute once and make its files readable; note in the account how each went. Raise AacoError."""
     what = f"{_named(execution)}: {command.name} under {launcher.NAME}"
     ran = program.run(execution.argv, command.timeout_s, started, execution.environment,
-                      keep_bytes=MOST_PRINTED if execution.prints else program.KEEP_BYTES)
+                      keep_bytes=MOST_PRINTED if execution.prints else program.KEEP_BYTES,
+                      copy_fd=None if execution.prints else copy_fd)
     last_output = shown.redact_output((ran.stderr or ran.stdout * (not execution.prints))[-2000:])
     account |= {"code": ran.code, "wall_ns": ran.wall_ns, "said": last_output.decode(errors="replace")}
     if execution.prints:
@@ -152,7 +154,7 @@ def _run(launcher: Launcher, execution: ProfilerPass, command: Command, shown: R
         if made.code:
             failure = failure or AacoError(
                 f"{what}: {launcher.NAME} {step[1]} {_ended(made, shown)}",
-                f"run {launcher.NAME} by hand: what it recorded is not kept, as nothing secret can be withheld from it")
+                f"run {launcher.NAME} by hand: its recording cannot be redacted and is not kept")
     if failure:
         raise failure
 
@@ -185,7 +187,7 @@ def _captures(made: Sequence[tuple[ProfilerShare, ProfilerPass]], folder: Path, 
         except BadCapture as error:
             if execution.kind == "trace" or not traces:
                 raise BadCapture(f"{share.launcher.NAME} recorded nothing: {error.what}",
-                                 "does the program use the GPU? profiler/executions.json has what it said") from error
+                                 "does the program use the GPU? profiler/executions.json has its output") from error
             left.append(SkippedFile(folder / execution.folder, f"{_named(execution)}: {error.what}"))
             continue
         left += discovered.left

@@ -61,7 +61,7 @@ def observe(sessions: Sequence[Session], settings: Settings, ran_on: str | None 
                     for explanation, memory in zip(explanations, _memory(explanations), strict=True)]
         made = what_if_model(nodes, measured, roofs, beside=richest.record["backend_ran"] != CPU)
     except Absent as reason:
-        raise UsageError(f"no twin of {richest.record['plan']['model']}: {reason}", _step(str(reason))) from None
+        raise UsageError(f"no prediction for {richest.record['plan']['model']}: {reason}", _step(str(reason))) from None
     by_batch: dict[int, tuple[str, ...]] = {}
     for explanation in explanations:
         by_batch[_batch(explanation)] = (*by_batch.get(_batch(explanation), ()), explanation.session_id)
@@ -148,7 +148,7 @@ def _refuse_strangers(explanations: Sequence[Explanation]) -> None:
         seen = {str(of(explanation)): explanation.session_id for explanation in explanations}
         if len(seen) > 1:
             raise UsageError(f"sessions {' and '.join(seen.values())} differ in their {what}",
-                             "a twin is of one model, on one machine, with one backend and one set of shapes")
+                             "a what-if model needs one model, machine, backend and set of shapes")
 
 
 def _shapes_but_batch(explanation: Explanation) -> dict[str, list[Any]]:

@@ -189,7 +189,7 @@ def _told(budget: Budget, work: DeviceWork, metric_name: str) -> Estimate:
     """Return a share of kernels by their limiter, with what told it: the more by names, the less it is worth."""
     found, total = share_of(budget, *SHARES[metric_name]), sum(work.told_by_ns.values())
     told = [f"{name} {100 * ns / total:.0f} %" for name, ns in work.told_by_ns.items() if ns]
-    return replace(found, method=f"{found.method}; limits told by {', '.join(told)}") if told else found
+    return replace(found, method=f"{found.method}; limits by {', '.join(told)}") if told else found
 
 
 def _linked(trace: DeviceTrace) -> None:

@@ -31,7 +31,7 @@ def kernels_per_inference(window: Window) -> float:
 def kernel_amplification_ratio(kernels_per_inference: float, executed_nodes: pa.Table) -> float:
     """Kernels launched per node of the graph the runtime executes after its own optimisation.
 
-    Absent where a provider compiled subgraphs, of whose own nodes nothing is told.
+    Absent where a provider compiled subgraphs, whose own nodes are unknown.
     """
     several = pc.greater(pc.list_value_length(executed_nodes["source_nodes"]), 1)
     if compiled := executed_nodes.filter(pc.and_(several, pc.is_null(executed_nodes["domain"]))).num_rows:
@@ -109,7 +109,7 @@ def launch_tax_score(gpu_time: GpuTime, microkernel_pct: float, launch_rate_hz: 
 
 @metric(unit="ratio", better="higher", formula="union of kernel intervals / wall time of the runs that hold them (the "
         "pass of kernels alone has both, if made)",
-        source="closure of the profiled pass")
+        source="node-time coverage of the profiled pass")
 def closure_ratio(window: Window, kernels_alone: KernelsAlone | None = None) -> float:
     """Share of the runs' wall time that the recorded kernels explain; the rest is the runtime's own."""
     if kernels_alone:
@@ -117,8 +117,8 @@ def closure_ratio(window: Window, kernels_alone: KernelsAlone | None = None) -> 
     return _union(window) / window.wall_ns
 
 
-@metric(unit="pct", better="lower", formula="100 x (1 - closure)", source="closure of the profiled pass",
-        bands=("<5 healthy", "<=20 warning", ">20 critical"))
+@metric(unit="pct", better="lower", formula="100 x (1 - node-time coverage)",
+        source="node-time coverage of the profiled pass", bands=("<5 healthy", "<=20 warning", ">20 critical"))
 def dispatch_overhead_pct(closure_ratio: float) -> float:
     """Time inside the runs but outside every kernel: executor, allocation, and the profiler's own cost."""
     return 100 * (1 - closure_ratio)

@@ -14,7 +14,7 @@ SOURCE = "docs/concepts/measuring.md"
 CLASSES = ("<1 negligible", "<5 low", "<10 moderate", "<25 high", ">=25 severe")
 
 
-@metric(unit="pct", better="higher", formula="100 x clean inferences / measured inferences that were watched",
+@metric(unit="pct", better="higher", formula="100 x clean inferences / measured inferences with telemetry",
         source=SOURCE, bands=(">=95 clean", ">=80 disturbed", "<80 contaminated"))
 def clean_pct(inference_iters: pa.Table) -> float:
     """Inferences that no recorded interference made 5 % slower or more."""
@@ -50,7 +50,7 @@ def _with_and_without(inference_iters: pa.Table) -> tuple[Reals, Reals]:
     chosen = _watched(inference_iters)
     chosen = chosen.filter(pc.fill_null(chosen["counted"], True))
     if not chosen.num_rows:
-        raise Absent("no watched inference is clean")
+        raise Absent("no inference with telemetry is clean")
     latency, impact = (chosen[name].to_numpy() for name in ("latency_ms", "noise_impact_pct"))
     return latency, latency / (1 + impact / 100)
 
@@ -59,5 +59,5 @@ def _watched(inference_iters: pa.Table) -> pa.Table:
     measured = pc.equal(inference_iters["phase"].cast(pa.string()), "measurement")
     chosen = inference_iters.filter(pc.and_(measured, pc.is_valid(inference_iters["clean"])))
     if not chosen.num_rows:
-        raise Absent("nothing watched the measured inferences")
+        raise Absent("no telemetry of the measured inferences (aaco run --telemetry)")
     return chosen

@@ -46,7 +46,7 @@ def device_dram_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: 
     return _share(samples, run_devices, measured_spans, "dram_pct")
 
 
-@metric(unit="pct", better="lower", bands=("<5 ours alone", ">=5 shared"),
+@metric(unit="pct", better="lower", bands=("<5 not shared", ">=5 shared"),
         formula="mean share of the time in which kernels of others ran, of the run's busy devices",
         source="NVML process utilization (nvmlDeviceGetProcessUtilization)")
 def device_others_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
@@ -62,7 +62,7 @@ def device_processes_max(run_devices: RunDevices, measured_spans: MeasuredSpans)
     rows = _rows(run_devices.events, worked)
     held = rows.filter(pa.array(inside(rows["t_ns"].to_numpy(), measured_spans)))["processes"].drop_null()
     if not len(held):
-        raise Absent("how many processes hold the device is not told")
+        raise Absent("the number of processes on the device was not recorded")
     return Estimate(float(pc.max(held).as_py()), method=run_devices.of(worked))
 
 

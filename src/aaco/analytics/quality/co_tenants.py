@@ -99,7 +99,7 @@ def others(samples: pa.Table) -> pa.Table:
         raise Absent("the driver does not tell whose work the device does")
     worked = own_samples.filter(pc.greater(own_samples["value"], 0))
     if not worked.num_rows:
-        raise Absent("none of the processes that the driver tells of is seen to be ours: it was too short, or this "
+        raise Absent("none of the processes that the driver lists belongs to this run: it was too short, or this "
                      "container has process numbers of its own")
     others_samples = _samples_named(samples, OTHERS)
     return others_samples.filter(pc.is_in(others_samples["device_id"], worked["device_id"].unique()))

@@ -120,7 +120,7 @@ def by_counter(gpu_events: pa.Table, device: int) -> tuple[int, int, float]:
     rows = gpu_events.filter(pc.and_(pc.equal(gpu_events["device_id"], device), pc.is_valid(gpu_events["energy_j"])))
     rows = rows.filter(pc.is_valid(rows["t_ns"])).sort_by("t_ns")
     if rows.num_rows < 2:
-        raise Absent(f"device {device} told no two values of an energy counter")
+        raise Absent(f"device {device} reported fewer than two values of an energy counter")
     joules = rows["energy_j"].to_numpy()
     if (np.diff(joules) < 0).any() or joules[-1] == joules[0]:
         raise Absent(f"the energy counter of device {device} did not rise, or was set back")

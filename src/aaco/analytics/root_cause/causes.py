@@ -54,7 +54,7 @@ _ALL = (
           "read ahead, or keep the data in memory", 0.6, 0.9, "between_inferences", why_not_reverted=OF_THE_PROGRAM),
     Cause("synced_writes", "host", "it waits for writes to reach a disk",
           "write in the background; sync less often", 0.8, 0.9, "between_inferences", why_not_reverted=OF_THE_PROGRAM),
-    Cause("allocator", "allocation", "each inference takes its memory anew from the kernel",
+    Cause("allocator", "allocation", "each inference requests its memory from the kernel again",
           "leave ONNX Runtime's memory arena and patterns on; raise malloc's thresholds", 0.9, 0.9,
           why_not_reverted=OF_THE_PROGRAM),
     Cause("graph_optimization", "runtime", "the runtime optimises the graph less",
@@ -70,7 +70,7 @@ _ALL = (
     Cause(UNKNOWN, "none", "a cause that nobody has planted yet",
           "look at the evidence that no known cause explains: --level deep-dive", 0.2, 0.2,
           why_not_reverted="nobody knows what to take back"),
-    Cause(SOUND, "none", "nothing is wrong that was watched for", "nothing", 1.0, 0.0,
+    Cause(SOUND, "none", "nothing wrong was found", "nothing", 1.0, 0.0,
           why_not_reverted="there is nothing to take back"),
 )
 CAUSES: Mapping[str, Cause] = MappingProxyType({cause.name: cause for cause in _ALL})

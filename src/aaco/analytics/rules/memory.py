@@ -44,7 +44,7 @@ def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_
 
 @rule(label="memory_latency_bound", source="METHODS section 2; Little's law", advice=(
     "give the device more independent work at once: larger batches, more blocks per launch, several queries together",
-    "make addresses known earlier: sort the indices, store children beside each other, prefetch into shared memory"))
+    "make addresses known earlier: sort the indices, store children next to each other, prefetch into shared memory"))
 def memory_latency_bound(memory_latency_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                          device_throttled_pct: Reading, dispatch_overhead_pct: Reading, counted_latency_pct: Reading
                          ) -> Iterator[Evidence]:
@@ -54,5 +54,5 @@ def memory_latency_bound(memory_latency_limited_pct: Reading, device_limited_pct
     if roof.by_counters(counted_latency_pct, dispatch_overhead_pct, host_limited_pct):
         yield from roof.of_counters(counted_latency_pct, "waits for memory limit most of the kernels' time")
         return
-    yield from roof.of_device(memory_latency_limited_pct, "most of that time is in kernels that wait for single reads",
+    yield from roof.of_device(memory_latency_limited_pct, "most of that time is in kernels bound by memory latency",
                               device_limited_pct, host_limited_pct, calibration.FITTED, device_throttled_pct)

@@ -59,7 +59,7 @@ def throttled_clock(device_throttled_pct: Reading) -> Iterator[Evidence]:
                    "shares it better under MPS", (fact_is("vendor", "nvidia"),)),
               Step("have the device to yourself (HIP_VISIBLE_DEVICES), or a partition of it",
                    (fact_is("vendor", "amd"),)),
-              "until then compare runs that take turns, so that both meet the same neighbour"))
+              "until then compare runs that take turns, so that both meet the same load"))
 def shared_device(device_others_sm_pct: Reading, device_processes_max: Reading) -> Iterator[Evidence]:
     """Another process computed on the device while it was measured."""
     yield device_others_sm_pct.above(5, "the device's time that others had", 0.7, essential=True)

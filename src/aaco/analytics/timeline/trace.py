@@ -35,7 +35,7 @@ from aaco.core.readings import Absent
 from aaco.tracelake import layout
 
 PARTS = ("timeline", "idle", "launches", "queues", "steady_state")  # documents that every examination writes
-REDO = "aaco analyze SESSION  # examines it anew"
+REDO = "aaco analyze SESSION  # examines it again"
 # The columns that are read, by table; and tables that are taken whole, which are small.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernels": KERNEL_COLUMNS, "copies": COPY_COLUMNS, "api_calls": tuple(dict.fromkeys(CALL_COLUMNS + MARKER_COLUMNS))}
@@ -107,7 +107,7 @@ class DeviceTrace:
         try:
             return cls._of(documents)
         except TypeError as error:
-            raise BadBundle(f"metrics/timeline.json and its neighbours: not as this version writes them: {error}",
+            raise BadBundle(f"metrics/timeline.json or a file with it is not as this version writes it: {error}",
                             REDO) from error
 
     @classmethod

@@ -175,7 +175,7 @@ class LaunchCheck:
         if not tally.launches:
             if self.kernels:
                 yield Finding("launches_recorded", "note", self.kernels, self.kernels, "no launch calls were recorded: "
-                              "whether kernels are missing cannot be told from launches", RECORD_APIS, self.kernel_ns)
+                              "so launches cannot show whether kernels are missing", RECORD_APIS, self.kernel_ns)
             return
         yield from self._lost(tally)
         yield from self._loose()

@@ -84,7 +84,7 @@ class AccountCheck:
                        "no times: they are in no timeline and no total of time")
             yield Finding("kernels_without_times", "note", self.untimed, self.count + self.untimed,
                           f"{self.untimed} kernels have {lacking}",
-                          "rocprof --timestamp on, or a kernel trace beside the counters")
+                          "rocprof --timestamp on, or a kernel trace with the counters")
         if self.facts.get("tables") == {}:
             yield Finding(NO_ROWS, "doubt", 0, 0, f"nothing of it became a row: {self._what_it_held()}",
                           "record it again, and see that the profiler runs while the work does")

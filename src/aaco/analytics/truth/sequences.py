@@ -57,7 +57,7 @@ class SequenceCheck:
                    if usual.get(pair, 0) >= OFTEN and times <= max(1, EXCEPTION * usual[pair]))
         if gaps:
             yield Finding("gaps_in_a_repeated_sequence", weigh(gaps, self.count, "lost"), gaps, self.count,
-                          f"in {gaps} places a kernel is missing that is always found between its two neighbours",
+                          f"in {gaps} places a kernel of a repeated sequence is missing",
                           "compare with another recording: a program that takes another path at times looks alike")
 
 

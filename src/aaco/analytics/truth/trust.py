@@ -29,7 +29,7 @@ BY_TIME = frozenset({"overlap_on_one_queue"})  # its weight says that it is grav
 MEANS: Mapping[Harm, str] = {
     "times": "the records contradict each other, so no share of the time holds",
     "records": "records are missing, so idle time may be work that was lost",
-    "calls": "calls are missing or mistimed, so why the device waited cannot be told"}
+    "calls": "calls are missing or mistimed, so the cause of the device's waits is unknown"}
 BY_THE_CALLS = frozenset({"launch_bound", "cpu_bound", "sync_bound"})
 # The part of the time that a class of the device rests on.
 PART = {"compute_bound": "compute_limited_pct", "memory_bound": "memory_limited_pct",

@@ -110,7 +110,7 @@ class BatchCurve:
             return _absent("saturation_batch", "one batch shows no gain: it needs two")
         last = self.gains[-1]
         if last.pct.value >= SATURATED_PCT:
-            doubt = ", which cannot be told from none" if last.is_distinct is False else ""
+            doubt = ", indistinguishable from none" if last.is_distinct is False else ""
             return _absent("saturation_batch", f"not reached: from {last.before} to {last.after} a doubling still "
                                                f"gains {last.pct.value:.1f} %{doubt}")
         paying = [gain.after for gain in self.gains if gain.pct.value >= SATURATED_PCT]

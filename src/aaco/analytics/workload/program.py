@@ -118,7 +118,7 @@ def attention(signs: WorkloadSigns) -> WorkloadFact:
     batched = _batched_products(signs)
     if softmax and batched and _over_keys(signs, parts["softmax kernels"], batched):
         return WorkloadFact("attention", "written_out", (), parts | {"batched products": batched},
-                            source="operators", evidence=f"{plural(batched, 'batched product')} beside a softmax")
+                            source="operators", evidence=f"{plural(batched, 'batched product')} next to a softmax")
     return WorkloadFact("attention", "none", (), parts, source="kernels", evidence="no kernel of attention")
 
 

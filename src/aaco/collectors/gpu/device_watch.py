@@ -127,7 +127,7 @@ def events(folder: Path, asked: Callable[[Path], pa.Table]) -> pa.Table:
         table = asked(path)
         amd.append(replaced(table, "t_ns", pa.array([t_ns] * table.num_rows, pa.int64())))
     if not nvidia and not amd:
-        raise Absent("no NVIDIA or AMD device could be watched (aaco doctor)")
+        raise Absent("no NVIDIA or AMD device could be recorded (aaco doctor)")
     return pa.concat_tables([*nvidia, *(_renumber(table, _count_devices(nvidia)) for table in amd)])
 
 
@@ -135,7 +135,7 @@ def samples(folder: Path) -> pa.Table:
     """Return the finer samples of all recordings in a folder. Raise Absent if there are none, BadCapture."""
     files = sorted(folder.glob(f"{device_samples.PREFIX}*.bin"))
     if not files:
-        raise Absent("no device was watched that tells more than a row ten times a second")
+        raise Absent("no device reports more than ten samples a second")
     before = _count_devices([nvml.parse(raw) for raw in sorted(folder.glob("nvml-*.bin"))])
     parsed = [(path.name.startswith(f"{device_samples.PREFIX}nvml-"), device_samples.parse(path)) for path in files]
     tables = [table if nvidia else _renumber(table, before) for nvidia, table in parsed]

@@ -134,7 +134,7 @@ def may_open(host: Host, node: Path, module: str = "amdgpu") -> None:
     raise Lacking(f"{node} is of group {group} (mode {stat.S_IMODE(about.st_mode):o}), "
                   f"and this process is in {own_groups}",
                   f"start the container with {PASS[module]} --group-add {about.st_gid}" if inside else
-                  f"sudo usermod -aG {group} $USER, and log in anew" if about.st_gid and about.st_mode & 0o060 else
+                  f"sudo usermod -aG {group} $USER, then log in again" if about.st_gid and about.st_mode & 0o060 else
                   f"sudo chmod g+rw {node} for a group of this user, by a udev rule that lasts")
 
 

@@ -58,7 +58,7 @@ def blob(name: str) -> Blob:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise Missing(f"{path}: not in this installation", "make -C native/bpf, or install aaco anew") from error
+        raise Missing(f"{path}: not in this installation", "make -C native/bpf, or reinstall aaco") from error
     line, _, code = zlib.decompress(content).partition(b"\n")
     facts = json.loads(line)
     return Blob(facts, code[:facts["data_bytes"]], code[facts["data_bytes"]:])

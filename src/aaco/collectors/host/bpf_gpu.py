@@ -33,7 +33,7 @@ from aaco.core.tables import SYSTEM_EVENTS
 
 TIER, CLOCK, FEATURE = "T3", "monotonic", "gpu"
 RING_BYTES = 4 << 20
-AGAIN = "record it anew: aaco run --ebpf"
+AGAIN = "record it again: aaco run --ebpf"
 # A stretch of time: its kind, the events that begin and end it, and the fields that identify it: of the first
 # set that both have. The names of gpu_scheduler changed: drivers/gpu/drm/scheduler/gpu_scheduler_trace.h, 6.1 and 6.16.
 STRETCHES = (

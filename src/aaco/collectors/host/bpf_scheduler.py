@@ -36,7 +36,7 @@ TIER, CLOCK = "T3", "monotonic"
 FEATURE, FAULTS = "scheduler", "faults"
 RING_BYTES = 16 << 20  # 233,016 records: at 300,000 a second a busy host may keep the reader waiting for 0.78 s
 SETTINGS = struct.Struct("<iII")
-AGAIN = "record it anew: aaco run --ebpf"
+AGAIN = "record it again: aaco run --ebpf"
 # Codes of native/bpf/record.h, in its order; after them, those of the totals that this module adds to the file.
 KINDS = ("off_cpu", "switch_voluntary", "switch_involuntary", "run_queue_wait", "migration", "fault_minor",
          "fault_major", "irq", "softirq", "timer", "futex_wait", "block_io")

@@ -55,7 +55,7 @@ def parse_format(group: str, text: str) -> TracepointFormat:
     """Return the event that a `format` file describes, without the fields that all events share. Raise BadCapture."""
     name, number = re.search(r"^name: (\w+)$", text, re.MULTILINE), re.search(r"^ID: (\d+)$", text, re.MULTILINE)
     if not name or not number:
-        raise BadCapture(f"{group}: not a format file of tracefs: {text[:40]!r}", "record it anew")
+        raise BadCapture(f"{group}: not a format file of tracefs: {text[:40]!r}", "record it again")
     fields = tuple(_field(match) for match in _FIELD.finditer(text) if int(match["offset"]) >= COMMON_BYTES)
     return TracepointFormat(group, name[1], int(number[1]), fields, text)
 
@@ -63,7 +63,7 @@ def parse_format(group: str, text: str) -> TracepointFormat:
 def _field(match: re.Match[str]) -> Field:
     declared = _DECLARED.fullmatch(match["declared"].strip())
     if not declared:
-        raise BadCapture(f"field of a trace event cannot be read: {match['declared'][:40]!r}", "record it anew")
+        raise BadCapture(f"field of a trace event cannot be read: {match['declared'][:40]!r}", "record it again")
     size = int(match["size"])
     return Field(declared["name"], _shape(declared["type"], declared["array"], size), int(match["offset"]), size,
                  match["signed"] == "1")

@@ -17,7 +17,7 @@ CRITICAL_PATH = TableSpec("critical_path", "attribution/critical_path.parquet",
     "call_id": (INT, "call, likewise"),
 }, never_null=("path", "segment", "kind", "t_start_ns", "t_end_ns", "dur_ns"))
 KERNEL_SLACK = TableSpec("kernel_slack", "attribution/kernel_slack.parquet",
-                         "How much later each dispatch could have started without a later end.", {
+                         "Slack: how much later each dispatch could start without delaying the end.", {
     "kernel_id": (INT, "kernel"),
     "path": (INT, "path that its captures belong to"),
     "slack_ns": (INT, "latest start - earliest start"),

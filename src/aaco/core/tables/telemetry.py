@@ -32,7 +32,7 @@ GPU_EVENTS = TableSpec("gpu_events", "telemetry/gpu_events.parquet", "One row pe
     "pcie_rx_bytes": (INT, "received over PCIe"),
     "pcie_tx_bytes": (INT, "sent over PCIe"),
     "throttle_reasons": (TEXTS, "why the clock is held down, as the driver names it"),
-    "processes": (INT, "processes that hold the device, of all its users; null where that is not told"),
+    "processes": (INT, "processes that hold the device, of all its users; null where that is not reported"),
     "source": (NAME, "tool it was read from"),
     **CAPTURE,
 })

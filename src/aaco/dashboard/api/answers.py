@@ -98,4 +98,4 @@ def _absent(session: Session, name: str) -> dict[str, Any]:
     why = documents.read(session, manifest.NAME).get("absent", {}).get(name) if manifest.is_sealed(session) else \
         f"the session is {session.status}"
     raise missing(f"session {session.id} has no {name}: {why or 'nothing says why'}",
-                  f"aaco analyze {session.id} makes answers anew, aaco diff a verdict")
+                  f"aaco analyze {session.id} recomputes answers; aaco diff judges")

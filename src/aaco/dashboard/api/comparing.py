@@ -50,7 +50,7 @@ class Pinning(BaseModel):
     model_config = {"extra": "forbid"}
     sessions: list[Annotated[str, Field(pattern=SESSION_ID)]] = Field(min_length=1, max_length=100,
                                                                       examples=[["latest"]])
-    replace: bool = Field(False, description="begin the baseline anew, as its next version")
+    replace: bool = Field(False, description="replace the baseline by its next version")
 
 
 class HistoryRow(BaseModel):

@@ -214,7 +214,7 @@ def _warnings(found: Findings, terms: Terms) -> list[str]:
     measured = sum(one.pairs for one in units) + (disturbed if terms.only_quiet else 0)
     if measured and disturbed > MUCH_DISTURBED * measured:
         what = "the latency leaves them out" if terms.only_quiet else "both sides of a pair bear it, so they count"
-        warnings.append(f"other work ran beside {disturbed} of {measured} pairs; {what}")
+        warnings.append(f"other work disturbed {disturbed} of {measured} pairs; {what}")
     if not any(one.kind != "change" for one in units):
         warnings.append("no controls: the effect of the order of creation is averaged over, not measured")
     return warnings

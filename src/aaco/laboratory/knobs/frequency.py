@@ -40,7 +40,7 @@ class Governor(PolicyKnob):
     """The governor that picks the frequency."""
 
     name = "governor"
-    meaning = "the CPUs run at their highest frequency, whatever the load"
+    meaning = "the CPUs run at their highest frequency under any load"
     file, choices = "scaling_governor", "scaling_available_governors"
 
 

@@ -269,7 +269,7 @@ class JsonDocument(Generic[T]):
         try:
             return self._read(bytearray(text), msgspec.json.Decoder(dict[str, Any]).decode)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self.bad(f"beside the events: {error}", at + _position(error)) from error
+            raise self.bad(f"outside the events: {error}", at + _position(error)) from error
 
     def _decode(self, text: bytearray, end: int) -> list[T]:
         """Return the objects of a framed text up to a place, where the closing bracket is put."""

@@ -38,7 +38,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {"version": ("--version",), "help": (
 REFUSALS: Mapping[str, tuple[str, str]] = {"ERR_NVGPUCTRPERM": (
     "the driver lets only an administrator read the GPU's counters",
     "run as root (in a container: --cap-add SYS_ADMIN), or put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` "
-    "into a file of /etc/modprobe.d and load the driver anew")}
+    "into a file of /etc/modprobe.d and reload the driver")}
 ASKED = {"--target-processes": "all", "--replay-mode": "kernel", "--clock-control": "none", "--page": "raw",
          "--print-units": "base"}
 WHERE_KNOWN = {"--graph-profiling": "node", "--print-kernel-base": "demangled"}

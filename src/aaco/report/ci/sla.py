@@ -31,7 +31,7 @@ def line(outcome: Outcome) -> str:
     relation = "≤" if outcome.direction == "max" else "≥"
     limit = format.quantity(outcome.limit, outcome.unit)
     if outcome.value is None:
-        return f"{outcome.metric} {relation} {limit}: absent: {outcome.why}"
+        return f"{outcome.metric} {relation} {limit}: n/a: {outcome.why}"
     value = format.quantity(outcome.value, outcome.unit, *(outcome.ci or (None, None)))
     return f"{outcome.metric} {value} {relation} {limit}: {outcome.why}"
 

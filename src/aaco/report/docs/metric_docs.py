@@ -15,13 +15,13 @@ INTRODUCTION = """\
 
 Every metric that `aaco` computes, as declared in the code; `aaco explain NAME` prints one of them with its value in a
 session. A value that was not measured is absent with the reason, never zero. This page is generated:
-`./scripts/docs` writes it anew.
+`./scripts/docs` rewrites it.
 """
 RULES = """\
 # Bottleneck classes and conditions
 
 A class needs all its essential evidence and a weighted support of at least 60 %; otherwise the verdict is `unknown`.
-Conditions are shown beside the class and name no bottleneck. The evidence of each is listed in every report.
+Conditions are shown next to the class and name no bottleneck. The evidence of each is listed in every report.
 """
 
 

@@ -111,7 +111,7 @@ def _judged(explanation: Explanation, subject: Mapping[str, str], ended: int | N
         yield Point("aaco.bottleneck.confidence", "1", confidence, "the calibrated probability that the class is right",
                     subject, time_ns=ended)
     if explanation.verdict:
-        yield Point("aaco.verdict.info", "{verdict}", 1, "what the last comparison with a baseline said",
+        yield Point("aaco.verdict.info", "{verdict}", 1, "verdict of the last comparison with a baseline",
                     {**subject, "aaco.verdict.status": str(explanation.verdict["status"])}, time_ns=ended)
 
 

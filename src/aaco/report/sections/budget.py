@@ -8,7 +8,7 @@ from aaco.analytics.explanation import Explanation
 from aaco.report import format
 from aaco.report.rows import Row
 
-WORDS = {"compute": "arithmetic", "memory": "memory", "memory_latency": "single reads",
+WORDS = {"compute": "arithmetic", "memory": "memory", "memory_latency": "memory latency",
          "kernel": "kernels of unknown limit", "communication": "communication",
          "straggler": "waiting for a late rank", "local_copy": "copies on the device", "transfer": "transfers",
          "copy_wait": "waits in copies", "launch": "launching", "pause": "pauses of the host",

@@ -104,7 +104,7 @@ SECTIONS = (
     Section("families", "Time by family", families.rows, terminal=1),
     Section("quality", "Measurement quality", quality.rows, figures=("radar",), terminal=2, page="quality"),
     Section("coverage", "Coverage of the capture", terminal=4, page="quality"),
-    Section("truth", "Trace truth", content.trace_truth, terminal=5, page="quality",
+    Section("truth", "Trace check", content.trace_truth, terminal=5, page="quality",
             files=("metrics/trace_check.json",), source=False),
     Section("kernels", "Top kernels by time", aside=kernels.place, figures=("kernels",), box="TOP KERNELS BY TIME",
             page="kernels"),

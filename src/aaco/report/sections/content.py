@@ -150,7 +150,6 @@ def bottleneck(explanation: Explanation) -> list[Row]:
     """The verdict, and the two readings the mission puts beside it."""
     found = explanation.diagnosis
     label = found.label.replace("_", "-").upper()
-    support = found.bottleneck.tally if found.bottleneck else "no class stands"
     kernels = kernel_headline(explanation)
     why = f": {found.abstained_because}" if found.abstained_because else ""
     if kernels and (found.of_kernels or explanation.readings["host_limited_pct"].value is None):
@@ -158,7 +157,7 @@ def bottleneck(explanation: Explanation) -> list[Row]:
     conditions = ", ".join(_condition(explanation, verdict) for verdict in found.conditions)
     return [*_disturbed(explanation), *windows.first_rows(explanation),
             Row("Classification", label + why),
-            Row("Confidence", f"{confidence(found)}; evidence: {support}"),
+            *_confidence_rows(found),
             *budget.rows(explanation),
             *_reservations(explanation),
             *([Row("Conditions", conditions)] if conditions else []),
@@ -201,15 +200,20 @@ def kernel_headline(explanation: Explanation) -> str:
     return headline(document) if document else ""
 
 
+def _confidence_rows(found: Diagnosis) -> Iterator[Row]:
+    if found.bottleneck:
+        yield Row("Confidence", f"{confidence(found)}; evidence: {found.bottleneck.tally}")
+
+
 def confidence(found: Diagnosis) -> str:
-    """The probability that the class is right, or why there is none."""
+    """Return the probability that the class is right, or why there is none."""
     if found.confidence is None:
-        return f"absent: {found.why_no_confidence.partition(';')[0]}" if found.bottleneck else "absent: no class"
+        return f"n/a: {found.why_no_confidence.partition(';')[0]}"
     return f"{found.confidence:.2f}, calibrated on labelled recordings (docs/concepts/diagnosis.md)"
 
 
 def _reservations(explanation: Explanation) -> Iterator[Row]:
-    """What is doubtful about the readings that the classification, or the lack of one, rests on."""
+    """Yield the caveats of the readings that the classification, or the lack of one, rests on."""
     verdict = judged(explanation)
     doubts = dict.fromkeys(item.reading.caveat for item in verdict.evidence if item.reading.caveat) if verdict else {}
     if doubts:

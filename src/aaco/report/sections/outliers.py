@@ -15,7 +15,7 @@ from aaco.report.sections import spikes
 
 MOST = 12
 FENCE = 1.5  # interquartile ranges above the upper quartile, Tukey's fence as in outliers_iqr_pct
-UNWATCHED = "nothing watched the machine meanwhile (aaco run --telemetry)"
+UNWATCHED = "no telemetry was recorded (aaco run --telemetry)"
 QUIET = "no event was recorded that explains it"
 
 

@@ -131,7 +131,7 @@ def _loop_overhead(explanation: Explanation) -> str:
     inside = median(loop["inside_ns"] for loop in loops)
     p50 = explanation.readings.get("latency_p50_ms")
     share = f", {format.percent(inside / p50.value / 1e6)} of the median" if p50 and p50.value else ""
-    return f"{format.duration(inside)} of ours inside each latency{share}"
+    return f"{format.duration(inside)} of AACO inside each latency{share}"
 
 
 def _witness(runtime: Mapping[str, Any]) -> Iterator[Row]:
@@ -166,4 +166,4 @@ def _meanwhile(item: card.Ceiling) -> str:
         return "what others used is not known" if others is None else f"others used {others:.1f} % of the CPUs"
     told = ((seen.device_clock_mhz, "MHz"), (seen.device_power_w, "W"), (seen.device_temp_c, "degC"))
     known = [f"{value:.0f} {unit}" for value, unit in told if value is not None]
-    return f"at {', '.join(known)}" if known else "its clock was not watched"
+    return f"at {', '.join(known)}" if known else "its clock was not recorded"

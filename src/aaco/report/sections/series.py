@@ -60,7 +60,7 @@ def _future(one: Mapping[str, Any]) -> Iterator[str]:
         yield (f"    trend {trend['slope_pct']:+.3f} % a session [{trend['ci'][0]:+.3f}, {trend['ci'][1]:+.3f}] over "
                f"{trend['sessions']} (p = {trend['p_value']:.2g})")
     if reach:
-        latest = "later than can be said" if reach["latest"] is None else number(reach["latest"], 0)
+        latest = "no upper bound" if reach["latest"] is None else number(reach["latest"], 0)
         yield (f"    reaches {quantity(reach['limit'], one['unit'])} in {number(reach['sessions'], 0)} sessions "
                f"[{number(reach['earliest'], 0)}, {latest}]")
     elif one["level"] and (why := one["why_absent"].get("time_to_limit")) and why != "no limit was asked about":

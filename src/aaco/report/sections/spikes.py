@@ -17,7 +17,7 @@ def rows(explanation: Explanation) -> list[Row]:
     found = find_spikes(table, explanation.tables.get("system_events")) if table is not None else []
     listed = [Row(spot(spike.iteration, spike.process),
                   f"{format.quantity(spike.latency_ms, 'ms')}, {format.quantity(spike.excess_ms, 'ms')} more than "
-                  f"those beside it: {because(spike) or 'nothing recorded was different'}") for spike in found[:SPIKES]]
+                  f"those around it: {because(spike) or 'nothing recorded was different'}") for spike in found[:SPIKES]]
     return listed + ([Row("", f"{len(found) - SPIKES:,} more")] if len(found) > SPIKES else [])
 
 

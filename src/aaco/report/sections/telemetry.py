@@ -50,7 +50,7 @@ def draw(explanation: Explanation) -> Drawing | None:
 def why_none(explanation: Explanation) -> str:
     """Why there is nothing to draw."""
     known = "gpu_events" in explanation.tables
-    return "no two samples of it have times" if known else "no device was watched (aaco run --telemetry)"
+    return "no two samples of it have times" if known else "no device was recorded (aaco run --telemetry)"
 
 
 def _lane(drawing: Drawing, top: float, title: str, across: Scale, lines: list[tuple[int, Reals, Reals]]) -> None:

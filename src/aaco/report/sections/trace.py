@@ -182,7 +182,7 @@ def collectives(trace: DeviceTrace, readings: Mapping[str, Reading]) -> Iterator
         who = found.participants[late.straggler]
         rank = f"rank {who.rank}" if who.rank is not None else f"device {who.device_id} of capture {who.capture}"
         which = f"{format.cut(late.operation, 40)} {late.sequence} of group {format.cut(late.group, 40)}"
-        yield Row("Came last", f"{rank}, {format.duration(late.start_skew_ns)} after the first: {which}")
+        yield Row("Straggler", f"{rank}, {format.duration(late.start_skew_ns)} after the first: {which}")
     for shift in found.shifts[:MOST]:
         yield Row("Clock shifted", f"capture {shift.capture} by {format.exact_ns(shift.offset_ns)} and "
                                    f"{shift.drift_ppm:.2f} ppm, by {format.plural(shift.operations, 'operation')}; "

@@ -27,6 +27,8 @@ def _lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     for label, text in rows(verdict):
         yield from _row(label, text)
     yield from _metrics(verdict)
+    if verdict.get("metrics_absent") and not verdict.get("duet"):
+        yield from format.wrap(format.not_measured(verdict["metrics_absent"]), COLUMNS)
     yield from _causes(verdict)
     yield from _differences(verdict)
     yield ""
@@ -39,7 +41,7 @@ def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield NAMES.get(verdict["metric"], verdict["metric"]), _effect(verdict)
     if verdict.get("duet") and verdict["duet"]["only_quiet"]:  # a device did the work
         for metric, why in verdict["metrics_absent"].items():
-            yield NAMES.get(metric, metric), f"absent: {why}"
+            yield NAMES.get(metric, metric), f"n/a: {why}"
     yield "tolerance", _percent(verdict, "tolerance_pct")
     yield "smallest detectable", _percent(verdict, "mde80_pct")
     if verdict["schema_version"] > 1 and verdict["p_regression"] is not None:
@@ -137,4 +139,4 @@ def _row(label: str, text: str) -> Iterator[str]:
 
 
 def _absent(verdict: Mapping[str, Any], name: str) -> str:
-    return f"absent: {verdict['why_absent'].get(name, 'not measured')}"
+    return f"n/a: {verdict['why_absent'].get(name, 'not measured')}"

@@ -55,7 +55,7 @@ def wait(read: Read, at_most_s: float, clock: Callable[[], float] = time.monoton
     """Look once a second until the devices are cool, at most so many seconds."""
     began, heats = clock(), read()
     if all(heat.temp_c is None for heat in heats):
-        return Waited(0.0, (), (), "no device tells its temperature (aaco doctor)")
+        return Waited(0.0, (), (), "no device reports its temperature (aaco doctor)")
     because = left = too_hot(heats)
     while left and (remains := at_most_s - (clock() - began)) > 0:
         sleep(min(PERIOD_S, remains))
@@ -77,11 +77,11 @@ def before(at_most_s: float | None, show: Show) -> dict[str, Any] | None:
 def said(waited: Waited) -> str:
     """One line for a person."""
     if waited.unknown:
-        return f"cooling: not waited: {waited.unknown}"
+        return f"cooldown: not waited: {waited.unknown}"
     if not waited.because:
-        return "cooling: the devices are cool"
+        return "cooldown: the devices are cool"
     ending = f"; measured all the same: {', '.join(waited.left)}" if waited.left else ""
-    return f"cooling: waited {waited.waited_s:.1f} s, for {', '.join(waited.because)}{ending}"
+    return f"cooldown: waited {waited.waited_s:.1f} s, for {', '.join(waited.because)}{ending}"
 
 
 @contextmanager

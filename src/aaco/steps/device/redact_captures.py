@@ -44,7 +44,7 @@ def redact_folder(folder: Path, closed: Sequence[Path], command: RedactedCommand
             _redact_rows(path, command)
         except sqlite3.Error as error:  # cut short, mostly: nothing could be read of it either
             path.unlink()
-            gone.append(f"{path.name} was removed, as what is secret in it could not be withheld: {error}")
+            gone.append(f"{path.name} was removed because it could not be redacted: {error}")
     return gone
 
 

@@ -39,7 +39,7 @@ def read(store: Path) -> list[Confirmed]:
         return []
     with files.storage(path):
         if path.stat().st_size > MOST_BYTES:
-            raise BadBundle(f"{path}: larger than {MOST_BYTES >> 20} MiB", "remove it, and confirm anew")
+            raise BadBundle(f"{path}: larger than {MOST_BYTES >> 20} MiB", "remove it, and confirm again")
         lines = path.read_bytes().splitlines()
     try:
         return _ROWS.validate_python([json.loads(line) for line in lines])

@@ -105,7 +105,7 @@ class Replicate(_Stored):
     tool_version: str | None = None
     scheduler_interference: float | None = Field(default=None, description="run-queue wait / wall; null: not recorded")
     noise_on_median_pct: float | None = Field(
-        default=None, description="how much recorded interference moved the median; null: nothing watched")
+        default=None, description="how much recorded interference moved the median; null: no telemetry")
     quality: Annotated[float, Field(ge=0, le=100)] | None = Field(
         default=None, description="measurement_quality; null: too little was measured to tell")
     quality_parts: str = Field(default="", description="what the quality is made of, the worst first")
@@ -198,7 +198,7 @@ def require_same_identity(replicates: Sequence[Replicate], name: str) -> None:
         mine, theirs = getattr(first, fact), getattr(replicate, fact)
         if mine != theirs:
             raise UsageError(f"baseline {name}: {fact} of {first.session_id} is {mine!r}, of {replicate.session_id} "
-                             f"{theirs!r}", "save it under another name, or --replace to start this one anew")
+                             f"{theirs!r}", "save it under another name, or --replace this one")
 
 
 def _quantile(sample: NDArray[np.float64], q: float) -> float | None:

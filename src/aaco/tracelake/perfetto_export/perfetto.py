@@ -50,7 +50,7 @@ def _declare(writer: Writer, declared: set[int], track_events: Events, lane: Int
         _process(writer, declared, track)
         uuid = track.uuid(number)
         if uuid not in declared:
-            writer.track(uuid, track.process_uuid, track.name + (f" (beside, {number})" if number else ""))
+            writer.track(uuid, track.process_uuid, track.name + (f" (overlap {number})" if number else ""))
             declared.add(uuid)
         uuids.append(uuid)
     return np.array(uuids, np.int64)[place]

@@ -141,7 +141,7 @@ def _redact_manifest(session: Session, copy: Path, redacted_files: Sequence[Reda
     changed = {file.name: file.path for file in redacted_files if file.redacted}
     entries = {name: entry | _entry(changed[name]) if name in changed else entry
                for name, entry in document["files"].items() if name not in left_out}
-    absent = document["absent"] | {name: f"withheld from the bundle: {why}" for name, why in left_out.items()}
+    absent = document["absent"] | {name: f"left out of the bundle: {why}" for name, why in left_out.items()}
     if not changed and not left_out:
         return RedactedFile(manifest.NAME, session.folder / manifest.NAME, False)
     files.write_json(copy, document | {"files": entries, "absent": absent})

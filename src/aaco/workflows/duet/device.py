@@ -50,7 +50,7 @@ def why_not(both: Sequence[PreparedSide]) -> str:
     if any(side.on_host for side in both):
         return "the processor does the work of one side"
     others = [name for name in providers if name not in ON_CUDA]
-    return f"no tracer of ours records what {others[0]} does on a device" if others else ""
+    return f"AACO has no tracer for what {others[0]} does on a device" if others else ""
 
 
 def patient(progress: Callable[[int], None]) -> Callable[[int], None]:

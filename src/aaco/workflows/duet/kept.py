@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 BEFORE = Traced(0, "it was measured by a version that did not record what a device does")
-FIX = "aaco compare A B  # measures anew"
+FIX = "aaco compare A B  # measures again"
 # Fields of Request and Plan that the command to do it again names, with what it calls them.
 OPTIONS = {"processes": "--processes", "most": "--most-processes", "pairs": "--pairs", "warmup": "--warmup",
            "tolerance_pct": "--tolerance", "level": "--level", "precision_pct": "--precision", "budget_s": "--budget",

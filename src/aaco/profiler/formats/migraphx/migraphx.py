@@ -27,7 +27,7 @@ MOST_BYTES = 256 << 20
 FIX = "record it again: migraphx-driver compile MODEL.onnx --debug-symbols > compiled.txt"
 ADDED_UP = "summary: the instructions themselves are rows"
 TWICE = "instruction: printed before, with its nodes or without"
-OTHER = "instructions are others where the program is printed again: it was compiled anew"
+OTHER = "instructions differ from those printed before: the program was compiled again"
 NO_COST = "MIGraphX prints the shapes of results only"
 SILENT = "instruction: it launches nothing, and is not timed"
 

@@ -181,7 +181,7 @@ class _Rocprofv3Run:
         if self.threads and threads and not self.threads & threads:
             assert self.dispatches is not None
             self.dispatches.forget()
-            self.problems.append(f"{source.path.name}: no thread of the kernel trace beside it: of another run, "
+            self.problems.append(f"{source.path.name}: no thread in common with its kernel trace: from another run, "
                                  "its dispatches are kernels of their own")
         self.threads.clear()
 
@@ -227,7 +227,7 @@ class _Rocprofv3Run:
             summed = sum(row["calls"] or 0 for row in rows), sum(row["total_ns"] for row in rows)
             traced = self.traced[subject], self.traced_ns[subject]
             if summed != traced:
-                yield (f"{subject}: the summary beside the trace counts {summed[0]} in {summed[1]} ns, the trace holds "
+                yield (f"{subject}: the summary file counts {summed[0]} in {summed[1]} ns, the trace holds "
                        f"{traced[0]} in {traced[1]} ns")
 
     def _trace(self, source: CsvSource, table: pa.Table) -> None:

@@ -177,7 +177,7 @@ def _read_tree(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield files of an unpacked topology. Unreadable files are skipped: sysfs protects a container's other GPUs so."""
     files = members(path)
     if len(files) > MOST_FILES:
-        raise BadCapture(f"{path}: over {MOST_FILES} files beside it, which no topology has", FIX)
+        raise BadCapture(f"{path}: over {MOST_FILES} files in its folder, more than any topology has", FIX)
     for file in files:
         if file.name == "properties":
             try:

@@ -37,5 +37,5 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
             if node["ideal_ns"] and node["work_ns"] else ""
         yield Row(format.name(node["name"], 40),
                   f"{format.duration(node['work_ns'])} in the profile, {node['side']}{roof}")
-    yield Row("Told by", f"{document['told_by']}; {format.plural(document['nodes'], 'node')}, "
+    yield Row("Evidence", f"{document['told_by']}; {format.plural(document['nodes'], 'node')}, "
                          f"{format.plural(count, 'inference')}")

@@ -45,10 +45,10 @@ def _course(course: PathSummary, several: bool) -> Iterator[Row]:
     if parts:
         yield Row("", f"{' + '.join(f'{ns:,}' for ns in parts.values())} = {format.exact_ns(course.window_ns)}")
     yield Row("Kernels alone", f"{format.duration(course.critical_path_ns)}: the longest chain of kernels; "
-                               f"{course.without_slack:,} of {format.plural(course.dispatches, 'dispatch')} cannot"
-                               " start later without a later end")
+                               f"{course.without_slack:,} of {format.plural(course.dispatches, 'dispatch')} have"
+                               " no slack")
     if not any(course.edges["launch"]):
-        yield Row("Launches", f"absent: {NO_HOST}; what passed between kernels is not known")
+        yield Row("Launches", f"n/a: {NO_HOST}; what passed between kernels is not known")
     for one in course.contributions[:MOST_KERNELS]:
         if one.path_ns:
             yield Row(format.symbol(one.kernel_name, 40), _contribution(one))

@@ -27,7 +27,7 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     rows = [Row(LABELS[name], f"{format.duration(ns)} ({format.percent(ns / busy)} of the busy time)")
             for name, ns in found.parts_ns.items() if ns]
     if told := found.told_by_ns and _told(found):
-        rows.append(Row("Told by", told))
+        rows.append(Row("Evidence", told))
     yield TITLE, rows + [Row("Moved", _moved(copied)) for copied in found.copies if copied.bytes and copied.ns]
 
 

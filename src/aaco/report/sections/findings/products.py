@@ -23,9 +23,9 @@ def sections(document: Mapping[str, Any], top: int = TOP) -> Iterator[tuple[str,
 
 def _rows(products: list[Mapping[str, Any]], top: int) -> Iterator[Row]:
     agreed = sum(one["agreement"] != OTHERWISE for one in products)
-    yield Row("Held against launches", f"of {format.plural(len(products), 'product')} {agreed:,} launched as many "
+    yield Row("Launch check", f"of {format.plural(len(products), 'product')} {agreed:,} launched as many "
               "workgroups as there are tiles, or as run at once")
-    yield Row("Not of use", f"{format.percent(losses(products))} of the places that the products occupied, by time")
+    yield Row("Quantisation loss", f"{format.percent(losses(products))} of the workgroup slots of products, by time")
     for one in alike(products)[:top]:
         yield Row(format.duration(one["device_ns"]), said(one))
 

@@ -53,7 +53,7 @@ def _reached(document: Shown, found: Mapping[str, Envelope], why: Mapping[str, s
     for label, name, metric in (("Measured roof", "envelope", "hardware_envelope_utilization"),
                                 ("Theoretical roof", "theoretical_envelope", "theoretical_envelope_utilization")):
         one = found.get(name)
-        text = f"absent: {why[name]}" if one is None else \
+        text = f"n/a: {why[name]}" if one is None else \
             f"{format.percent(one.ideal_ns / one.time_ns)} of it reached, over {format.duration(one.time_ns)}"
         yield Row(label, text, metric)
     if regions := document["region_ns"]:
@@ -82,7 +82,7 @@ def _device(device: Shown) -> Iterator[Row]:
     absent = "; ".join(dict.fromkeys(device["theoretical"]["absent"].values()))
     yield Row("Device", f"{name}: {ceilings(device) or f'no ceiling is known: {absent}'}")
     for problem in device["problems"]:
-        yield Row("Description doubtful", problem)
+        yield Row("Description warning", problem)
     for found in device["impossible"][:FEW]:
         yield Row("IMPOSSIBLE", impossible(found))
     for found in device["contradictions"][:FEW]:
@@ -90,7 +90,7 @@ def _device(device: Shown) -> Iterator[Row]:
 
 
 def ceilings(device: Shown) -> str:
-    """A device's theoretical ceilings in a line, and the measured ones beside them."""
+    """A device's theoretical ceilings in a line, and the measured ones next to them."""
     found = []
     for name, flops in device["theoretical"]["flops_per_s"].items():
         if name in ("vector_f32", "matrix_f16", "matrix_bf16", "matrix_f8"):
@@ -143,8 +143,8 @@ def lines(document: Shown, top: int) -> Iterator[str]:
     for device in document["devices"]:
         for row in _device(device):
             yield from _hung(row.label, row.text)
-        for quantity, why in device["absent"].items():
-            yield from _hung("Absent", f"{quantity}: {why}")
+        if device["absent"]:
+            yield format.not_measured(device["absent"])
     if document["kernels"]:
         yield from _kernels(document, top)
     if document.get("operators"):
