@@ -20,6 +20,14 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("analytics/streaming/calls.py", r"hpu_op|[A-Za-z0-9_]+_(runtime|driver)", "hpu_op|cuda_(runtime|driver)",
+     "tests/system/test_reader_cases.py::test_calls_of_any_devices_runtime_launch_its_kernels"),
+    ("profiler/formats/pytorch/merged_ranks.py", "    return label\n", "    return None\n",
+     "tests/system/test_reader_cases.py::test_ranks_of_one_file_are_captures_of_their_own"),
+    ("profiler/formats/pytorch/merged_ranks.py", 'FUSED_MARK = b\'"pid_raw"\'', 'FUSED_MARK = b"nothing"',
+     "tests/system/test_reader_cases.py::test_ranks_that_trace_fusion_merged"),
+    ("steps/import_captures.py", "if facts.ambiguous_ids", "if False",
+     "tests/system/test_reader_cases.py::test_processes_that_use_the_same_ids_are_attributed_to_nobody"),
     ("analytics/bottleneck/stretch.py", "needed + _added_pct(launch_pct.value) * (1 - needed / 100)", "needed",
      "tests/unit/test_stretch.py::test_the_threshold_is_where_the_unprofiled_share_is_the_fitted_one"),
     ("analytics/bottleneck/stretch.py", "if not host_pct.method.startswith(PROFILED) or launch", "if launch",

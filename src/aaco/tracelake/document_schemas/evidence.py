@@ -464,6 +464,8 @@ class Capture(Part):
     devices: list[CaptureDevice]
     streams: list[list[Whole]] | None = None
     world_size: Whole | None = None
+    part: str | None = None
+    ambiguous_ids: bool = False
     host: str | None = None
     problems: list[str]
     tables: dict[str, CaptureTable]

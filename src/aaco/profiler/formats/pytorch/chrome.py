@@ -148,6 +148,9 @@ class ChromeReader:
         """Return the domain of the calls of a category, or of those of them with this name."""
         return category
 
+    def note_ids(self, categories: Sequence[str | None], events: list[ChromeEvent], ids: list[Any]) -> None:
+        """Take notice of the ids of calls, all of one category or each of its own."""
+
     def canonical(self, category: str | None) -> str | None:
         """Return the category's present name."""
         return category
@@ -241,6 +244,7 @@ class ChromeReader:
         """Yield rows of calls, all of one category or each of its own."""
         names = encoded([event.name for event in events])
         ids, kept = self._ids(events)
+        self.note_ids(categories, events, ids)
         keys = np.arange(self.calls, self.calls + len(events))
         self.calls += len(events)
         first, second = (self.numbers([event.pid for event in events]), self.numbers([event.tid for event in events]))
