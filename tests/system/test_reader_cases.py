@@ -109,3 +109,65 @@ def test_processes_that_use_the_same_ids_are_attributed_to_nobody(aaco: Aaco, tm
     assert "2 processes in this file use the same correlation ids" in said
     assert operator_ns(aaco) == {None: 1_000_000}
     assert rows(aaco, "SELECT count(correlation_id) n FROM kernels") == [{"n": 0}]
+
+
+def ort_profile(name: str = "ort-gpu-kernel-events") -> list[dict[str, Any]]:
+    """Return the events of a profile of ONNX Runtime."""
+    events: list[dict[str, Any]] = json.loads((third_party.cases() / name / "profile.json").read_text())
+    return events
+
+
+def profile_of(tmp_path: Path, events: list[dict[str, Any]]) -> Path:
+    path = tmp_path / "profile.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
+    return path
+
+
+def test_kernels_that_onnx_runtime_traced_on_the_gpu(aaco: Aaco):
+    """Mutation: events of the category Kernel are left out."""
+    said = imported(aaco, "ort-gpu-kernel-events/profile.json") + aaco.inside("check").stdout
+    assert rows(aaco, "SELECT device_id d, timed t, count(*) n, sum(dur_ns)::BIGINT ns FROM kernels GROUP BY 1, 2") == [
+        {"d": 0, "t": "execution", "n": 9, "ns": 8_850_000}]
+    assert rows(aaco, "SELECT count(*) n, sum(dur_ns)::BIGINT ns FROM api_calls WHERE domain = 'cpu_op'") == [
+        {"n": 9, "ns": 270_000}]
+    assert rows(aaco, "SELECT DISTINCT grid_x g, block_x b, stream_id s FROM kernels") == [
+        {"g": 64 * 256, "b": 256, "s": 0}]
+    assert "host CPU" not in said and "-9" not in said
+
+
+def test_nodes_of_a_gpus_provider_ran_on_no_host(aaco: Aaco, tmp_path: Path):
+    """Without the GPU's kernels a node is the host's dispatch. Mutation: without a device means on the host."""
+    said = imported(aaco, profile_of(tmp_path, [event for event in ort_profile() if event["cat"] != "Kernel"]))
+    assert rows(aaco, "SELECT timed t, count(*) n FROM kernels GROUP BY 1") == [{"t": "dispatch", "n": 9}]
+    assert "host CPU" not in said and "no kernel ran on a device" not in said
+    assert "the profile times the host's dispatch" in said
+
+
+def test_the_profile_of_one_run(aaco: Aaco):
+    """Mutation: only a profile that begins with the loading of its model is one."""
+    imported(aaco, "ort-run-profile/profile.json")
+    assert rows(aaco, "SELECT source s, kernel_name k, iteration i, dur_ns ns FROM kernels ORDER BY 4 DESC") == [
+        {"s": "ort", "k": name, "i": 0, "ns": ns}
+        for name, ns in (("Conv", 1_200_000), ("Gemm", 700_000), ("Relu", 100_000))]
+    assert rows(aaco, "SELECT count(*) n FROM api_calls WHERE name = 'model_run'") == [{"n": 1}]
+
+
+def test_several_sessions_and_a_run_that_is_unfinished(aaco: Aaco, tmp_path: Path):
+    """Two sessions run at once on threads of their own, and one is in a run when the profile ends."""
+    events = [event | {"tid": event["tid"] + session, "ts": event["ts"] + 7 * session, "args": event["args"]}
+              for event in ort_profile("ort-run-profile") for session in (0, 1)]
+    cut = [event | {"ts": event["ts"] + 10_000} for event in ort_profile("ort-run-profile") if event["cat"] == "Node"]
+    said = imported(aaco, profile_of(tmp_path, events + cut))
+    assert rows(aaco, "SELECT iteration i, count(*) n, sum(dur_ns)::BIGINT ns FROM kernels GROUP BY 1 ORDER BY 1") == [
+        {"i": 0, "n": 3, "ns": 2_000_000}, {"i": 1, "n": 3, "ns": 2_000_000}, {"i": None, "n": 3, "ns": 2_000_000}]
+    assert "3 executions of nodes are in no whole run" in said
+
+
+def test_a_node_around_nodes_of_its_subgraph_is_counted_once(aaco: Aaco, tmp_path: Path):
+    """Whatever its name: it is written after the nodes that it is around."""
+    *nodes, execute, run = ort_profile("ort-run-profile")
+    around = nodes[0] | {"name": "body_kernel_time", "ts": 15, "dur": 2035} | {
+        "args": nodes[0]["args"] | {"op_name": "My"}}
+    imported(aaco, profile_of(tmp_path, [*nodes, around, execute, run]))
+    assert rows(aaco, "SELECT count(*) n, sum(dur_ns)::BIGINT ns FROM kernels") == [{"n": 3, "ns": 2_000_000}]
+    assert rows(aaco, "SELECT name FROM api_calls WHERE domain = 'cpu_op'") == [{"name": "body_kernel_time"}]

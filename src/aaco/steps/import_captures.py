@@ -32,6 +32,7 @@ from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.formats.nvidia import ncu
 from aaco.report.format import clean
+from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
 from aaco.steps.device.join_counters import TracedKernels
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile, discover, required
@@ -376,8 +377,10 @@ def _repeated(index: int, writer: Writer) -> list[str]:
 def _place(writer: Writer) -> str:
     """Where the kernels ran; empty where there are none."""
     kernels = writer.tallies.get("kernels", {}).values()
-    total, on_host = sum(tally.rows for tally in kernels), sum(tally.on_host for tally in kernels)
-    return " and ".join(["GPU"] * (on_host < total) + ["host CPU"] * (on_host > 0))
+    total, without_device, dispatched = (sum(getattr(tally, field) for tally in kernels)
+                                         for field in ("rows", "on_host", "dispatched"))
+    return " and ".join([GPU] * (without_device < total) + [HOST] * (without_device > dispatched)
+                        + [DISPATCH] * (dispatched > 0))
 
 
 def _span(tallies: Iterable[Tally]) -> list[int] | None:

@@ -418,6 +418,7 @@ class CaptureTable(Part):
     start_ns: Whole | None
     end_ns: Whole | None
     on_host: Count | None = None
+    dispatched: Count | None = None
     fills: Count | None = None
     fill_ns: Whole | None = None
 

@@ -49,6 +49,7 @@ class Tally:
     start_ns: int | None = None
     end_ns: int | None = None
     on_host: int = 0  # rows without a device, of a table that names one
+    dispatched: int = 0  # kernels without a device that are the host's dispatch of work to one
     fills: int = 0  # rows of copies that are fills (memset), and their part of ns
     fill_ns: int = 0
 
@@ -57,6 +58,9 @@ class Tally:
         self.rows += piece.num_rows
         names = piece.schema.names
         if "device_id" in names:
+            dispatched = pc.and_(pc.is_null(piece["device_id"]), pc.equal(piece["timed"].cast(pa.string()), "dispatch")
+                                 ) if "timed" in names else None
+            self.dispatched += pc.sum(dispatched).as_py() or 0 if dispatched is not None else 0
             self.on_host += piece["device_id"].null_count
         if "dur_ns" in names:
             self.ns += _exact_sum(piece["dur_ns"])

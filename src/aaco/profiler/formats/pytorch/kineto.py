@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from aaco.core.tables import ALLOCATIONS, COLLECTIVES, COPIES, KERNELS
 from aaco.profiler.capture import CapturedDevice, CaptureFacts, of_part
+from aaco.profiler.formats.onnxruntime.ort import begins_profile
 from aaco.profiler.formats.pytorch import merged_ranks
 from aaco.profiler.formats.pytorch.chrome import (
     KINETO_MARKS,
@@ -83,7 +84,7 @@ def recognises(path: Path) -> bool:
     text = jsonstream.head(path)
     marked = is_trace(text) and any(mark in text for mark in KINETO_MARKS)
     headed = text[:1] == b"{" and b'"schemaVersion"' in text and b'"deviceProperties"' in text
-    return (marked or headed) and not any(mark in text for mark in OTHERS)
+    return (marked or headed) and not any(mark in text for mark in OTHERS) and not begins_profile(text)
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
