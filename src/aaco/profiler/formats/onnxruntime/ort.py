@@ -212,8 +212,8 @@ class _EventAccount:
 
     def facts(self, problems: tuple[str, ...]) -> CaptureFacts:
         if self.unfinished:
-            problems += (f"{self.unfinished} executions of nodes are in no whole run of the model: the file ends in a run, "
-                         "or runs overlap; they are in every total and in no iteration",)
+            problems += (f"{self.unfinished} executions of nodes are in no whole run of the model: the file ends in a "
+                         "run, or runs overlap; they are in every total and in no iteration",)
         return CaptureFacts(FORMAT, tool="ONNX Runtime", records=dict(self.records), problems=problems,
                             kernels=Subtotal(self.records["kernel"], self.kernel_ns),
                             left_out={reason: Subtotal(count, 0) for reason, count in self.left.items()})
