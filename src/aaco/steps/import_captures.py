@@ -27,11 +27,12 @@ from aaco.core.redaction import looks_secret, redact, redact_json
 from aaco.core.session import LATEST, Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
-from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.capture import CaptureFacts, part_of
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.formats.nvidia import ncu
 from aaco.report.format import clean
+from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
 from aaco.steps.device.join_counters import TracedKernels
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile, discover, required
@@ -75,6 +76,7 @@ class CaptureReading:
 
     def __init__(self, selection: CaptureSelection, show: Show = SILENT) -> None:
         self.selection, self._show = selection, show
+        self.sources: list[CaptureFiles] = []  # of each capture; the ranks of a merged file have one in common
         self.facts: list[CaptureFacts] = []
         self.identities: list[list[dict[str, Any]]] = []
         self.counted: list[dict[str, Any]] = []
@@ -106,16 +108,21 @@ class CaptureReading:
         for index, capture in enumerate(self.selection.captures):
             self._show.step(f"reading {clean(capture.path.name)} ({index + 1} of {len(self.selection.captures)})")
             before = [_state(file) for file in capture.files]
+            first, parts, facts = len(self.facts), dict[str | None, int](), dict[str | None, CaptureFacts]()
             for item in capture.parser.parse(capture.path):
                 self._position.tell(capture)
+                part = part_of(item)
+                number = parts.setdefault(part, first + len(parts))
                 if isinstance(item, CaptureFacts):
-                    self.facts.append(item)
+                    facts[part] = item
                 else:
-                    yield index, item
+                    yield number, item
             self._position.done(capture)
-            if len(self.facts) != index + 1:
-                raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with one Facts")
-            self.identities.append([_identity(file) for file in capture.files])
+            if parts.keys() != facts.keys():
+                raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with Facts")
+            self.facts += [facts[part] for part in parts]
+            self.sources += [capture] * len(parts)
+            self.identities += [[_identity(file) for file in capture.files]] * len(parts)
             if before != [_state(file) for file in capture.files]:
                 raise BadCapture(f"{capture.path}: it changed while it was read", "wait until the profiler is done")
 
@@ -186,15 +193,16 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
     with Writer(session, families_of) as writer:
         for index, piece in reading.pieces():
             writer.add(piece, index)
-        read = zip(reading.selection.captures, reading.facts, strict=True)
+        read = zip(reading.sources, reading.facts, strict=True)
         ranks = [_rank(capture, facts) for capture, facts in read]
         for table in _beside(session, reading.facts):
             writer.add(table, len(ranks))
         show.step("sorting and writing the tables")
-        rows = writer.write([*ranks, None], show.progress)
+        rows = writer.write([*ranks, None], show.progress,
+                            {index for index, facts in enumerate(reading.facts) if facts.ambiguous_ids})
         document = _document(reading, writer, ranks, rows)
     if keep:
-        _keep(session, reading.selection, document, show)
+        _keep(session, reading.sources, document, show)
     _partition(session)
     session.write_json(layout.CAPTURES, document)
     session.amend(backend_ran=_origin(reading.facts))
@@ -226,7 +234,7 @@ def again(session: Session, show: Show = SILENT) -> None:
         counted, notes = list[tuple[CaptureFiles, ...]](), ()
     else:
         captures, *counted = (
-            tuple(required(_unchanged(session, capture), capture["format"]) for capture in listed)
+            tuple(dict.fromkeys(required(_unchanged(session, capture), capture["format"]) for capture in listed))
             for listed in (document["captures"], *(capture["captures"] for capture in document.get("counted", []))))
         left = tuple(SkippedFile(Path(capture["path"]), capture["why"]) for capture in document["unrecognised_files"])
         notes = tuple(document.get("notes", []))
@@ -279,15 +287,17 @@ def _identity(file: Path) -> dict[str, Any]:
         raise BadCapture(f"{file}: {error.strerror}", "check the file and its permissions") from error
 
 
-def _keep(session: Session, selection: CaptureSelection, document: dict[str, Any], show: Show) -> None:
+def _keep(session: Session, sources: Sequence[CaptureFiles], document: dict[str, Any], show: Show) -> None:
     """Copy the captures' files into the session, and say in the document where."""
-    for index, capture in enumerate(selection.captures):
+    for index, capture in enumerate(sources):
+        first = sources.index(capture)  # ranks of a merged file have their file in common
         whole = [file.resolve() for file in capture.files]
         top = os.path.commonpath([file.parent for file in whole])
         for file, facts in zip(whole, document["captures"][index]["files"], strict=True):
-            show.step(f"keeping {clean(file.name)}")
-            facts["kept"] = redact(f"{layout.RAW}/{index:03d}/{file.relative_to(top)}")
-            raw.write_redacted(file, session.folder / facts["kept"])
+            facts["kept"] = redact(f"{layout.RAW}/{first:03d}/{file.relative_to(top)}")
+            if index == first:
+                show.step(f"keeping {clean(file.name)}")
+                raw.write_redacted(file, session.folder / facts["kept"])
 
 
 def _offset(file: Path) -> int:
@@ -309,8 +319,8 @@ def _target(descriptor: Path) -> str:
 
 
 def _rank(capture: CaptureFiles, facts: CaptureFacts) -> int | None:
-    """The rank the capture names, else the one in its file's or folder's name."""
-    if facts.rank is not None:
+    """The rank the capture names, else the one in its file's or folder's name, unless it is of several ranks."""
+    if facts.rank is not None or facts.part is not None:
         return facts.rank
     matches = RANK.search(capture.path.name) or RANK.search(capture.path.parent.name)
     return int(matches[1]) if matches else None
@@ -367,8 +377,10 @@ def _repeated(index: int, writer: Writer) -> list[str]:
 def _place(writer: Writer) -> str:
     """Where the kernels ran; empty where there are none."""
     kernels = writer.tallies.get("kernels", {}).values()
-    total, on_host = sum(tally.rows for tally in kernels), sum(tally.on_host for tally in kernels)
-    return " and ".join(["GPU"] * (on_host < total) + ["host CPU"] * (on_host > 0))
+    total, without_device, dispatched = (sum(getattr(tally, field) for tally in kernels)
+                                         for field in ("rows", "on_host", "dispatched"))
+    return " and ".join([GPU] * (without_device < total) + [HOST] * (without_device > dispatched)
+                        + [DISPATCH] * (dispatched > 0))
 
 
 def _span(tallies: Iterable[Tally]) -> list[int] | None:

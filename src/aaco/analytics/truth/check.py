@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics.streaming import calls as api
-from aaco.analytics.streaming.link_launches import DOMAINS
 from aaco.analytics.truth.clocks import ClockCheck
 from aaco.analytics.truth.collectives import FirstCollectiveCheck
 from aaco.analytics.truth.finding import Check, Finding, Records, Slice
@@ -102,7 +101,7 @@ def of_tables(tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> Captu
 
 
 def _into_runtime(domains: list[str]) -> NDArray[np.bool_]:
-    return np.array([domain in DOMAINS for domain in domains], bool)
+    return np.array([*map(api.is_runtime, domains)], bool)
 
 
 class _ByName:

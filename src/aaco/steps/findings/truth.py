@@ -60,9 +60,10 @@ def unfinished(session: Session) -> str:
 
 
 def _file(facts: Mapping[str, Any]) -> str:
-    """Return the name of the capture's file, for people."""
+    """Return the name of the capture's file, for people, and which rank of it."""
     files = facts.get("files") or [{}]
-    return str(files[0].get("path", "recorded by aaco")).rpartition("/")[2]
+    name = str(files[0].get("path", "recorded by aaco")).rpartition("/")[2]
+    return f"{name} ({facts['part']})" if facts.get("part") else name
 
 
 def _of(table: pa.Table, number: int, captures: int) -> pa.Table:

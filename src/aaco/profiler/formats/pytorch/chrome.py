@@ -22,6 +22,7 @@ from msgspec import UNSET, UnsetType
 
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, SAMPLES
 from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats.onnxruntime.ort import begins_profile
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import encoded, integers
 from aaco.profiler.io.digits import Times, nanoseconds
@@ -30,7 +31,7 @@ from aaco.profiler.io.record_accounting import RecordAccount
 FORMAT = "chrome"
 KINETO_MARKS = (b'"External id"', b'"external id"', b'"Ev Idx"', b'"Python id"', b'"cbid"', b'"deviceProperties"',
                 b'"baseTimeNanoseconds"')
-OTHERS = (b'"BeginNs"', b'"model_loading', b'"rocprofiler-sdk-tool"')  # rocprof, ONNX Runtime, rocprofv3
+OTHERS = (b'"BeginNs"', b'"rocprofiler-sdk-tool"')  # rocprof, rocprofv3
 NAMED_IDS = -1_000_001  # the first number given to a process or thread that has a name instead
 MOST_NAMES = 100_000
 MOST_KINDS = 1_000
@@ -95,7 +96,7 @@ def recognises(path: Path) -> bool:
     """Return whether the file begins as trace events do, and neither as PyTorch's nor as those of a tool with a parser.
     """
     text = jsonstream.head(path)
-    return is_trace(text) and not any(mark in text for mark in (*KINETO_MARKS, *OTHERS))
+    return is_trace(text) and not any(mark in text for mark in (*KINETO_MARKS, *OTHERS)) and not begins_profile(text)
 
 
 def is_trace(text: bytes) -> bool:
@@ -147,6 +148,9 @@ class ChromeReader:
     def domain(self, category: str | None, name: str | None) -> str | None:
         """Return the domain of the calls of a category, or of those of them with this name."""
         return category
+
+    def note_ids(self, categories: Sequence[str | None], events: list[ChromeEvent], ids: list[Any]) -> None:
+        """Take notice of the ids of calls, all of one category or each of its own."""
 
     def canonical(self, category: str | None) -> str | None:
         """Return the category's present name."""
@@ -241,6 +245,7 @@ class ChromeReader:
         """Yield rows of calls, all of one category or each of its own."""
         names = encoded([event.name for event in events])
         ids, kept = self._ids(events)
+        self.note_ids(categories, events, ids)
         keys = np.arange(self.calls, self.calls + len(events))
         self.calls += len(events)
         first, second = (self.numbers([event.pid for event in events]), self.numbers([event.tid for event in events]))
