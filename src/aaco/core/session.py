@@ -23,6 +23,7 @@ from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
 from aaco.core.near import meant
 from aaco.core.plan import Planned
+from aaco.core.redaction import redact_json
 
 FORMAT = 1
 RECORD = "session.json"
@@ -127,7 +128,7 @@ class Session:
             day.mkdir(parents=True, exist_ok=True)
             unborn = day / f".{name}"
             unborn.mkdir()
-            files.write_json(unborn / RECORD, record.model_dump())
+            files.write_json(unborn / RECORD, redact_json(record.model_dump()))
             unborn.rename(day / name)
         session = cls(day / name)
         session._point_latest(root)
@@ -174,7 +175,7 @@ class Session:
                 self._write(record.model_copy(update={"kept_by": [*record.kept_by, path]}))
 
     def _write(self, record: Record) -> None:
-        files.write_json(self.folder / RECORD, record.model_dump())
+        self.write_json(RECORD, record.model_dump())
 
     def finish(self, status: Status, failure: str | None = None) -> None:
         """Mark the end of the run; after this the status no longer depends on the owner. Raises StorageError.
@@ -186,11 +187,12 @@ class Session:
         try:
             self._write(ended)
         except StorageError:
-            files.overwrite(self.folder / RECORD, f"{json.dumps(ended.model_dump(), allow_nan=False)}\n".encode())
+            content = json.dumps(redact_json(ended.model_dump()), allow_nan=False)
+            files.overwrite(self.folder / RECORD, f"{content}\n".encode())
 
     def write_json(self, name: str, document: Any) -> None:
-        """Write one JSON file of the bundle atomically."""
-        files.write_json(self.folder / name, document)
+        """Write one JSON file of the bundle atomically, credentials redacted."""
+        files.write_json(self.folder / name, redact_json(document))
 
     def read_json(self, name: str) -> Any:
         """One JSON file of the bundle. Raises BadBundle."""

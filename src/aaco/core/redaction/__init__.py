@@ -3,7 +3,7 @@
 There are three measures. `looks_secret` and `redact` know the names and shapes of credentials and little else, so that
 the kernel names, hashes, identifiers and paths of a capture pass untouched. `is_suspicious` is for what a user
 exported: it also doubts every name that sounds like a secret and every stretch of text that looks random.
-`is_doubtful` is for the words of a command: it doubts less, for hashes, names and numbers are what a command is made of.
+`is_doubtful` is for the words of a command: it doubts less, for a command is made of hashes, names and numbers.
 
 `command_line` redacts the words of a command, `columns` whole columns of a table, `pieces` text and bytes that come in
 pieces. Pure: text in, text out, and no pattern takes more than linear time for any text.
@@ -12,12 +12,13 @@ pieces. Pure: text in, text out, and no pattern takes more than linear time for 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 REDACTED = "<withheld>"  # the word in all sessions that were ever written
+SHORT = 300  # letters of a text that is kept to compare with
 
 # Issuers give their credentials a shape. A prefix counts only where no word runs into it.
 _SHAPE = re.compile(r"""(?<![A-Za-z0-9])(?:
@@ -124,18 +125,27 @@ def redact(text: str) -> str:
 
 def redact_json(document: Any) -> Any:
     """Return the document with every text in it redacted, keys included, and what goes under a credential's name."""
-    return _redact_part(document, cache(redact), cache(_KEY.search))
-
-
-def _redact_part(document: Any, clean: Callable[[str], str], named: Callable[[str], object]) -> Any:
     if isinstance(document, str):
-        return clean(document)
+        return _redact_short(document) if len(document) < SHORT else redact(document)
     if isinstance(document, Mapping):
-        return {clean(str(name)): REDACTED if isinstance(inner, str) and named(str(name)) and looks_secret(name, inner)
-                else _redact_part(inner, clean, named) for name, inner in document.items()}
-    if isinstance(document, list | tuple):
-        return [_redact_part(inner, clean, named) for inner in document]
-    return document
+        return {_redact_short(str(name)): _redact_named(str(name), inner) for name, inner in document.items()}
+    return [redact_json(inner) for inner in document] if isinstance(document, list | tuple) else document
+
+
+def _redact_named(name: str, content: Any) -> Any:
+    if isinstance(content, str) and _names_credential(name) and looks_secret(name, content):
+        return REDACTED
+    return redact_json(content)
+
+
+@lru_cache(1 << 14)  # documents say the same again and again
+def _redact_short(text: str) -> str:
+    return redact(text)
+
+
+@lru_cache(1 << 12)
+def _names_credential(name: str) -> bool:
+    return bool(_KEY.search(name))
 
 
 def redact_variable(name: str, value: str) -> str:
