@@ -176,7 +176,5 @@ def _code(group: click.Group, program: str, arguments: Sequence[str] | None) -> 
 def _failed(program: str, error: AacoError) -> int:
     if say.heard("debug"):
         say.aside("".join(traceback.format_exception(error)), "debug")
-    from aaco.core.redaction import redact
-
-    say.failed(program, redact(error.what), redact(error.fix))
+    say.failed(program, error.what, error.fix)
     return error.exit_code

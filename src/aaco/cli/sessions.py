@@ -69,13 +69,12 @@ def info(session: str | None, config_file: Path | None, sessions_dir: Path | Non
 
 
 def _session_facts(session: Session) -> dict[str, Any]:
-    from aaco.core.redaction import redact_json
     from aaco.tracelake import manifest
 
     sealed = manifest.is_sealed(session)
     document = manifest.read(session) if sealed else {"files": {}, "absent": {}}
     return {
-        "schema_version": 1, "session": redact_json(session.record.model_dump()) | {"status": session.status},
+        "schema_version": 1, "session": session.record.model_dump() | {"status": session.status},
         "folder": str(session.folder), "sealed": sealed, "files": document["files"], "absent": document["absent"],
         "damaged": manifest.check(session) if sealed else {},
     }

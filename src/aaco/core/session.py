@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from aaco.core import documents, files
 from aaco.core.clocks import ClockOffsets
@@ -75,6 +75,12 @@ class Record(BaseModel):
     owner: Owner | None = None
     kept_by: list[str] = []  # baseline files that may hold its samples: aaco gc asks them
 
+    @model_validator(mode="before")
+    @classmethod
+    def _redact(cls, record: Any) -> Any:
+        """Redact credentials, of which an older version may have written one."""
+        return redact_json(record)
+
     @field_validator("created_utc", "finished_utc")
     @classmethod
     def _utc(cls, text: str | None) -> str | None:
@@ -128,7 +134,7 @@ class Session:
             day.mkdir(parents=True, exist_ok=True)
             unborn = day / f".{name}"
             unborn.mkdir()
-            files.write_json(unborn / RECORD, redact_json(record.model_dump()))
+            files.write_json(unborn / RECORD, record.model_dump())
             unborn.rename(day / name)
         session = cls(day / name)
         session._point_latest(root)

@@ -32,7 +32,6 @@ from aaco.core import inputs
 from aaco.core.advice import FactValues
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
-from aaco.core.redaction import redact_json
 from aaco.core.session import Session
 from aaco.governance.verdict import RegressionVerdict
 from aaco.report.sections import finding_views
@@ -65,7 +64,7 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         or readings.compute(session, tables, facts, settings)
     return Explanation(
         session_id=session.id, folder=str(session.folder), status=session.status,
-        record=redact_json(session.record.model_dump()),
+        record=session.record.model_dump(),
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
         diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), cpu_budget,

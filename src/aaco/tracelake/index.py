@@ -17,7 +17,6 @@ from typing import Any
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError
-from aaco.core.redaction import redact_json
 from aaco.core.session import RECORD, Owner, Session
 
 SORTED_BY = ("created_utc", "session_id", "status", "model", "backend", "tag")
@@ -61,9 +60,8 @@ def entry(session: Session) -> Entry:
     except (BadBundle, StorageError) as error:
         return Entry(session.id, session.folder, "unreadable", failure=error.what)
     backend = "imported" if "imports" in record.plan else record.plan.get("backend", "")
-    model, tag, failure = redact_json((record.plan.get("model", ""), record.tag, record.failure))
-    return Entry(session.id, session.folder, record.status, str(model), str(backend), tag, record.created_utc,
-                 record.finished_utc, failure, record.owner)
+    return Entry(session.id, session.folder, record.status, str(record.plan.get("model", "")), str(backend), record.tag,
+                 record.created_utc, record.finished_utc, record.failure, record.owner)
 
 
 class Index:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from aaco.core.errors import BadBundle
-from aaco.core.redaction import redact
 from aaco.core.session import Session
 from aaco.runner import iterations
 from aaco.tracelake import documents, layout
@@ -42,20 +41,19 @@ class Progress:
 def of(session: Session) -> Progress:
     """How far the session has come; of a command, `done` counts its runs. Raises BadBundle, StorageError."""
     record, status = session.record, session.status
-    failure = redact(record.failure) if record.failure else None
     plan = record.planned
     if plan.command:
         runs = _runs(session)
         total = plan.warmup + plan.processes
         phase = iterations.PHASES[len(runs) > plan.warmup] if runs else None
         taken = [run["end_ns"] - run["start_ns"] for run in runs[plan.warmup:]]
-        return Progress(session.id, status, failure, len(runs), total, phase, len(runs), total, *_times(taken))
+        return Progress(session.id, status, record.failure, len(runs), total, phase, len(runs), total, *_times(taken))
     begun = _begun(session)
     rows = iterations.path_of(session.folder, begun - 1)
     last = iterations.last(rows, RECENT)
     measured = last[last[:, 1] == 1]
     phase = iterations.PHASES[int(last[-1, 1])] if len(last) else None
-    return Progress(session.id, status, failure, begun, plan.processes, phase, iterations.count(rows),
+    return Progress(session.id, status, record.failure, begun, plan.processes, phase, iterations.count(rows),
                     plan.warmup + plan.iterations if plan.model else None,
                     *_times((measured[:, 3] - measured[:, 2]).tolist()))
 

@@ -209,6 +209,8 @@ def _place(match: re.Match[str]) -> tuple[int, int]:
     start, end = match.span(name or 0)
     if groups.get("token") and _is_of_a_model(match.string, match.start("token"), match.string[start:end]):
         return start, start
+    if groups.get("bare") is not None and _NO_CREDENTIAL.fullmatch(match.string[start:end]):
+        return start, start
     if _missing_quote(match):
         end = start + len(re.split(r"[,}\]]", match.string[start:end], maxsplit=1)[0])
         return start, start if _NO_CREDENTIAL.fullmatch(match.string[start:end]) else end
