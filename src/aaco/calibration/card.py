@@ -130,9 +130,9 @@ PEAKS_OF = {"fp64_flops": ("vector_f64_flops", "matrix_f64_flops"),
 
 
 def merged(cpus: MachineCard, device: MachineCard) -> MachineCard:
-    """Return one card of both, as old as the older."""
+    """Return one card of both, as old as the older. cpus: it may have a device already, which stays its own."""
     return device.model_copy(update={"machine_id": cpus.machine_id, "ceilings": [*cpus.ceilings, *device.ceilings],
-                                     "absent": cpus.absent | device.absent,
+                                     "absent": cpus.absent | device.absent, "device": cpus.device or device.device,
                                      "measured_utc": min(cpus.measured_utc, device.measured_utc)})
 
 

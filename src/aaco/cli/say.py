@@ -87,12 +87,13 @@ def lively(stream: IO[str]) -> bool:
 
 
 def aside(words: str, level: str = "info") -> None:
-    """Write a message besides the result, if it can be shown."""
+    """Write a message besides the result, if it can be shown; without the credentials that a name or path may hold."""
+    from aaco.core.redaction import redact
     from aaco.report.format import clean
 
     if heard(level):
         with suppress(OSError):
-            print(clean(words), file=sys.stderr, flush=True)
+            print(clean(redact(words)), file=sys.stderr, flush=True)
 
 
 def failed(program: str, what: str, fix: str = "") -> None:

@@ -16,13 +16,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from aaco.core import documents, files
 from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
 from aaco.core.near import meant
 from aaco.core.plan import Planned
+from aaco.core.redaction import redact_json
 
 FORMAT = 1
 RECORD = "session.json"
@@ -73,6 +74,12 @@ class Record(BaseModel):
     synthetic_weights: bool | None = None
     owner: Owner | None = None
     kept_by: list[str] = []  # baseline files that may hold its samples: aaco gc asks them
+
+    @model_validator(mode="before")
+    @classmethod
+    def _redact(cls, record: Any) -> Any:
+        """Redact credentials, of which an older version may have written one."""
+        return redact_json(record)
 
     @field_validator("created_utc", "finished_utc")
     @classmethod
@@ -174,7 +181,7 @@ class Session:
                 self._write(record.model_copy(update={"kept_by": [*record.kept_by, path]}))
 
     def _write(self, record: Record) -> None:
-        files.write_json(self.folder / RECORD, record.model_dump())
+        self.write_json(RECORD, record.model_dump())
 
     def finish(self, status: Status, failure: str | None = None) -> None:
         """Mark the end of the run; after this the status no longer depends on the owner. Raises StorageError.
@@ -186,11 +193,12 @@ class Session:
         try:
             self._write(ended)
         except StorageError:
-            files.overwrite(self.folder / RECORD, f"{json.dumps(ended.model_dump(), allow_nan=False)}\n".encode())
+            content = json.dumps(redact_json(ended.model_dump()), allow_nan=False)
+            files.overwrite(self.folder / RECORD, f"{content}\n".encode())
 
     def write_json(self, name: str, document: Any) -> None:
-        """Write one JSON file of the bundle atomically."""
-        files.write_json(self.folder / name, document)
+        """Write one JSON file of the bundle atomically, credentials redacted."""
+        files.write_json(self.folder / name, redact_json(document))
 
     def read_json(self, name: str) -> Any:
         """One JSON file of the bundle. Raises BadBundle."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from aaco.core.errors import AacoError, BadBundle, BadCapture, Missing, ModelError, NoBaseline, StorageError, first_line
+from aaco.core.redaction import redact
 from aaco.report.format import clean
 
 JSON = "application/json"
@@ -56,7 +57,8 @@ def missing(what: str, fix: str) -> Refusal:
 
 def body(status: int, what: str, where: str, fix: str = "") -> bytes:
     """Return an error as JSON."""
-    error = {"status": int(status), "what": clean(what), "where": clean(where), "try": clean(fix)}
+    texts = {"what": what, "where": where, "try": fix}
+    error = {"status": int(status)} | {name: clean(redact(text)) for name, text in texts.items()}
     return msgspec.json.encode({"schema_version": 1, "error": error})
 
 

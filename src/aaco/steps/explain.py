@@ -63,7 +63,8 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
     measured = (None if analyzed or not session.record.is_import else readings.stored(session)) \
         or readings.compute(session, tables, facts, settings)
     return Explanation(
-        session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
+        session_id=session.id, folder=str(session.folder), status=session.status,
+        record=session.record.model_dump(),
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
         diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), cpu_budget,

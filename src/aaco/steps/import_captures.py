@@ -23,7 +23,7 @@ from aaco.analytics.kernels.families import families_of
 from aaco.core import files
 from aaco.core.documents import encode
 from aaco.core.errors import BadCapture, UsageError
-from aaco.core.redaction import looks_secret, redact, redact_json
+from aaco.core.redaction import looks_secret, redact
 from aaco.core.session import LATEST, Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
@@ -65,7 +65,7 @@ def given_latency(text: str, steps: int | None = None) -> dict[str, Any]:
     latencies_ms = latencies.read(text)
     source = "given as a number" if len(latencies_ms) == 1 else Path(text).name
     return encode(GivenLatency(count=len(latencies_ms), median_ms=statistics.median(latencies_ms),
-                               source=redact(source), steps=steps))
+                               source=source, steps=steps))
 
 
 class CaptureReading:
@@ -172,9 +172,9 @@ def new_session(selection: CaptureSelection, root: Path, name: str | None, tag: 
 
 def begin(selection: CaptureSelection, root: Path, name: str | None, tag: str) -> Session:
     """An empty session for what is imported. Raises StorageError."""
-    plan = {"model": redact(name or selection.name),
-            "imports": [redact(str(capture.path.resolve())) for capture in selection.captures]}
-    return Session.create(root, plan, redact(tag), __version__)
+    plan = {"model": name or selection.name,
+            "imports": [str(capture.path.resolve()) for capture in selection.captures]}
+    return Session.create(root, plan, tag, __version__)
 
 
 def refuse_binary(selection: CaptureSelection) -> None:
@@ -331,7 +331,7 @@ def _origin(facts: Sequence[CaptureFacts]) -> str:
     names = list(dict.fromkeys(f"{capture_facts.format} ({capture_facts.tool})" if capture_facts.tool
                                else capture_facts.format for capture_facts in facts))
     more = f" and {len(names) - NAMED_FORMATS} more formats" if len(names) > NAMED_FORMATS else ""
-    return redact(f"imported: {', '.join(names[:NAMED_FORMATS])}{more}")
+    return f"imported: {', '.join(names[:NAMED_FORMATS])}{more}"
 
 
 def _document(reading: CaptureReading, writer: Writer, ranks: Sequence[int | None],
@@ -341,10 +341,9 @@ def _document(reading: CaptureReading, writer: Writer, ranks: Sequence[int | Non
     captures = [_capture(index, facts, identity, ranks[index], writer)
                 for index, (facts, identity) in enumerate(zip(reading.facts, reading.identities, strict=True))]
     return {"schema_version": SCHEMA_VERSION, "captures": captures, "rows": dict(rows),
-            "counted": redact_json(reading.counted), "kernels_ran_on": _place(writer), "unrecognised": len(left),
-            "unrecognised_files": [redact_json({"path": str(skipped.path), "why": skipped.why})
-                                   for skipped in left[:NAMED]],
-            "notes": redact_json(reading.selection.notes),
+            "counted": reading.counted, "kernels_ran_on": _place(writer), "unrecognised": len(left),
+            "unrecognised_files": [{"path": str(skipped.path), "why": skipped.why} for skipped in left[:NAMED]],
+            "notes": reading.selection.notes,
             "references_to_nothing": {name: count for name, count in writer.dangling.items() if count}}
 
 
@@ -354,8 +353,7 @@ def _capture(index: int, facts: CaptureFacts, identity: list[dict[str, Any]], ra
     facts_kept = {name: value for name, value in asdict(facts).items() if name not in ("metadata", "rank")}
     facts_kept["problems"] = [*facts_kept["problems"], *_repeated(index, writer)]
     metadata, left_out = allowed(facts.metadata)
-    document: dict[str, Any] = redact_json(facts_kept)
-    return {"index": index, "files": redact_json(identity), "rank": rank, **document,
+    return {"index": index, "files": identity, "rank": rank, **facts_kept,
             "tables": {table: asdict(tally) for table, tally in tallies_of_capture.items()},
             "span_ns": _span(tallies_of_capture.values()), "metadata": metadata, "metadata_left_out": left_out}
 

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from aaco.core import tables as specs
+from aaco.core.redaction.columns import redact_table
 from aaco.dashboard import apart
 from aaco.dashboard.lake import TheLake, TheSession, respond
 from aaco.dashboard.problems import JSON, missing
@@ -108,7 +109,7 @@ async def table(lake: TheLake, session: TheSession,
 
 def _page(session: QueryableSession, name: str, columns: list[str] | None, offset: int, limit: int,
           form: str) -> Response:
-    total, rows = queries.rows(session, specs.ALL[name]), session.page(name, columns, offset, limit)
+    total, rows = queries.rows(session, specs.ALL[name]), redact_table(session.page(name, columns, offset, limit))
     if form == "arrow":
         return Response(_stream(rows), media_type=ARROW, headers={"X-Total-Rows": str(total)})
     return respond({"schema_version": 1, "columns": rows.column_names, "total": total, "offset": offset,
