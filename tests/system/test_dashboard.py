@@ -170,7 +170,7 @@ def test_a_recorded_run_shows_its_latencies(site: Site, browser: Browser) -> Non
 def test_the_timeline_opens_the_trace_without_asking_anybody(site: Site, browser: Browser) -> None:
     page = browser.open(f"{site.url}/sessions/{site.ids['nchw']}/timeline")
     page.wait("Critical path", seconds=60, frame="iframe", exact=False)
-    assert "device 0" in page.text("body", frame="iframe")
+    assert "GPU 0: NVIDIA H200" in page.text("body", frame="iframe")
     assert page.external == []
     assert any("/perfetto/" in url and url.startswith(site.url) for url in page.requests)
     assert page.findings() == []
