@@ -28,6 +28,7 @@ from aaco.core.redaction import redact_json
 FORMAT = 1
 RECORD = "session.json"
 LATEST = "latest"
+STANDING = ("running", "complete")  # states of a session that `latest` may mean
 REMEMBERED = 200  # sessions whose names somebody may have misspelt
 Status = Literal["running", "complete", "incomplete", "failed"]
 
@@ -222,10 +223,10 @@ def find(reference: str, root: Path) -> Session:
 
     Raises UsageError or BadBundle.
     """
-    if files.is_file(Path(reference) / RECORD):
-        return Session.open(Path(reference))
     if reference == LATEST or Path(reference) == root / LATEST:
         return _latest(root)
+    if files.is_file(Path(reference) / RECORD):
+        return Session.open(Path(reference))
     matches = [folder for folder in root.glob(f"[0-9]*/{_literal(reference)}*") if files.is_file(folder / RECORD)]
     if len(matches) == 1:
         return Session.open(matches[0])
@@ -258,13 +259,24 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def _latest(root: Path) -> Session:
-    """Return what root/latest points at; the newest session if the pointer is broken, as in a copied folder."""
-    if files.is_folder(root / LATEST):
-        return Session.open(root / LATEST)
+    """Return what root/latest points at; the newest session that stands if that one failed, or in a copied folder."""
+    if files.is_folder(root / LATEST) and (pointed := Session.open(root / LATEST)).status in STANDING:
+        return pointed
     newest = next(sessions(root), None)
     if newest is None:
         raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
-    return Session.open(newest.folder)
+    standing = next(filter(_stands, sessions(root)), None)
+    if standing is None:
+        raise UsageError(f"every session under {root} failed or was cut short", f"aaco ls; aaco info {newest.id}")
+    return Session.open(standing.folder)
+
+
+def _stands(session: Session) -> bool:
+    """Return whether the session runs or is complete; False where that cannot be read."""
+    try:
+        return session.status in STANDING
+    except (BadBundle, StorageError):
+        return False
 
 
 def _literal(text: str) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from aaco.core import tables as specs
 from aaco.core.redaction.columns import redact_table
 from aaco.dashboard import apart
-from aaco.dashboard.lake import TheLake, TheSession, respond
+from aaco.dashboard.lake import ENCODER, TheLake, TheSession, respond
 from aaco.dashboard.problems import JSON, missing
 from aaco.tracelake import queries
 from aaco.tracelake.queries import QueryableSession
@@ -112,8 +112,9 @@ def _page(session: QueryableSession, name: str, columns: list[str] | None, offse
     total, rows = queries.rows(session, specs.ALL[name]), redact_table(session.page(name, columns, offset, limit))
     if form == "arrow":
         return Response(_stream(rows), media_type=ARROW, headers={"X-Total-Rows": str(total)})
-    return respond({"schema_version": 1, "columns": rows.column_names, "total": total, "offset": offset,
-                    "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
+    page = {"schema_version": 1, "columns": rows.column_names, "total": total, "offset": offset,
+            "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))}
+    return Response(ENCODER.encode(page), media_type=JSON)  # the capture's own words, unchanged
 
 
 def _stream(rows: pa.Table) -> bytes:
