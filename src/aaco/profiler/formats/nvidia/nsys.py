@@ -77,7 +77,8 @@ class _NsysExport:
     """An open export and the account of its records."""
 
     def __init__(self, database: Database) -> None:
-        self.database, self.account, self.scoped_ids = database, RecordAccount("kernel"), ProcessScopedIds()
+        self.database, self.scoped_ids = database, ProcessScopedIds()
+        self.account = RecordAccount("kernel", from_zero=True)
         if "StringIds" not in database.tables:
             raise BadCapture(f"{database.path}: no table StringIds", RECORD)
         self.strings = names.read(database, database.tables["StringIds"], ["value"])

@@ -90,13 +90,15 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
 
     Raise BadCapture.
     """
-    document, reader = jsonstream.JsonDocument(path, ChromeEvent,
-                                               expected=EXPECTED), _KinetoReader(RecordAccount(KERNEL))
+    document = jsonstream.JsonDocument(path, ChromeEvent, expected=EXPECTED)
+    reader = _KinetoReader(RecordAccount(KERNEL, from_zero=True))
     base_is_set = False
     for events in document.batches():
         if not base_is_set:
             has_base, base_is_set = _BASE in document.fields, True
-            reader.base_ns = _base_time(document.fields[_BASE] if has_base else jsonstream.number_behind(path, _BASE))
+            base = document.fields[_BASE] if has_base else jsonstream.number_behind(path, _BASE)
+            reader.account.zero_ns = _base_time(base)
+            reader.account.from_zero = not reader.account.zero_ns  # such an epoch lies months before the recording
         yield from reader.pieces(events)
         events = []  # before the next are made, so that their memory is reused
     reader.close()
@@ -146,7 +148,7 @@ class _KinetoReader(ChromeReader):
     def facts(self, document: jsonstream.JsonDocument[ChromeEvent]) -> CaptureFacts:
         """Return the facts of the capture, after all of it was read."""
         fields, names = document.fields, self.metadata()
-        if _BASE in fields and _base_time(fields[_BASE]) != self.base_ns:
+        if _BASE in fields and _base_time(fields[_BASE]) != self.account.zero_ns:
             raise document.bad(f"{_BASE} stands behind the events, too far from the end of the file")
         world = fields.get("distributedInfo")
         world = world if isinstance(world, dict) else {}
@@ -154,16 +156,15 @@ class _KinetoReader(ChromeReader):
                   ] if len(self.processes) > 1 else []
         return self.account.facts(
             FORMAT, (*document.problems, *merged), tool=TOOL,
-            clock="realtime" if self.base_ns or self.latest_ns > _EPOCH else "unknown",
+            clock="realtime" if self.account.zero_ns or self.latest_ns > _EPOCH else "unknown",
             tool_version=_torch_version(fields), devices=_read_devices(fields.get("deviceProperties")),
             rank=_integer_or_none(world.get("rank")), world_size=_integer_or_none(world.get("world_size")),
             metadata=fields | names,
             streams=_streams(names.get("threads", {})))
 
     def _kernels(self, events: list[ChromeEvent]) -> Iterator[pa.Table]:
-        written = Microseconds([event.dur for event in events])
-        self.account.kernel_ns += written.total_ns()
-        events, start, kernel_durations = self.timed(events, written.ns())
+        events, start, kernel_durations = self.timed(events, durations(events))
+        self.account.kernel_ns += Microseconds([event.dur for event in events]).total_ns()
         launches = self.arguments(events, LAUNCHES, KernelArgs)
         keys = np.arange(self.kernel_rows, self.kernel_rows + len(events))
         self.kernel_rows += len(events)
