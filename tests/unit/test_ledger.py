@@ -6,23 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco.core.untimed import BACKWARDS, NEVER_RAN, NOT_TIMED, OUT_OF_RANGE, TOO_LONG
 from aaco.profiler.capture import Subtotal
 from aaco.profiler.formats import ranks
 from aaco.profiler.io.lookup import Lookup, Reference
-from aaco.profiler.io.record_accounting import (
-    ABSENT,
-    BACKWARDS,
-    DAY_NS,
-    FAR_NS,
-    LATEST_NS,
-    LONGEST_NS,
-    NEVER_RAN,
-    NOT_TIMED,
-    OUT_OF_RANGE,
-    TOO_LONG,
-    RecordAccount,
-    total,
-)
+from aaco.profiler.io.record_accounting import ABSENT, DAY_NS, FAR_NS, LATEST_NS, LONGEST_NS, RecordAccount, total
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 TIME = st.none() | st.integers(-5, 5) | st.integers(0, LATEST_NS + 5) | WHOLE

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
+from aaco.core.untimed import BACKWARDS, NEVER_RAN, OUT_OF_RANGE
 from aaco.profiler.capture import CapturedDevice, Subtotal
 from aaco.profiler.formats import registry
 from aaco.profiler.formats.xla import xplane, xspace
-from aaco.profiler.io.record_accounting import BACKWARDS, NEVER_RAN, OUT_OF_RANGE
 from tests.fakes import xspace as fake
 from tests.parsed import gather, rows
 

@@ -61,9 +61,11 @@ class Lake:
                 await anyio.to_thread.run_sync(self.index.entries)
 
     def entry(self, session_id: str) -> Entry:
-        """Return the index entry of this id, or the newest for `latest`. Raise Refusal if there is none."""
+        """Return the index entry of this id, or the newest that did not fail for `latest`. Raise Refusal if none is."""
         if session_id == LATEST:
-            newest = next(iter(self.index.entries()), None)
+            entries = self.index.entries()
+            sound = (entry for entry in entries if entry.status in ("complete", "running"))
+            newest = next(sound, next(iter(entries), None))
             if newest is None:
                 raise missing("no session yet", "aaco run --model resnet50 --backend cpu")
             return newest

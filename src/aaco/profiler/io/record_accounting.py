@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from aaco.core.untimed import BACKWARDS, NEVER_RAN, NOT_READ, NOT_TIMED, OUT_OF_RANGE, TOO_LONG
 from aaco.profiler.capture import CaptureFacts, Subtotal
 
 # Times of every tracer's clock are below this; above it, differences would overflow 64 bits.
@@ -15,12 +17,8 @@ LATEST_NS = 1 << 62
 LONGEST_NS = 1 << 53  # 104 days, and what a double holds exactly
 DAY_NS = 86_400 * 10**9
 FAR_NS = 10**17  # 3 years: clocks of different machines are nearer to each other
-NOT_TIMED = "its start or end is missing or no integer"
-OUT_OF_RANGE = "its start or end is no time of this age"
-NEVER_RAN = "it was never timed: its start or end is 0"
-BACKWARDS = "it ends before it starts"
-TOO_LONG = "it lasts longer than 104 days"
-UNTIMED = (NOT_TIMED, OUT_OF_RANGE, NEVER_RAN, BACKWARDS, TOO_LONG)
+# Names of kinds of records, tables and rows of a picture that hold what ran on a device.
+DEVICE_WORK = re.compile(r"kernel|dispatch|memcpy|memset|memory_?copy", re.IGNORECASE)
 ABSENT = -(1 << 63)  # means null in plain integer columns
 
 
@@ -53,6 +51,10 @@ class RecordAccount:
         """Count records that are rows but have a defect; `what` continues a sentence that begins with the count."""
         if count:
             self.troubles[what] += count
+
+    def unread(self, where: str, count: int) -> None:
+        """Name records that no reader knows though they look like work of a device."""
+        self.trouble(f"records of {where!r} {NOT_READ} and are read as none", count)
 
     def timed(self, kind: str, start: pa.Array, end: pa.Array) -> np.ndarray:
         """Count a batch of records with start and end, and return the mask of those that can be rows."""

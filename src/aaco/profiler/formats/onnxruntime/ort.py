@@ -27,6 +27,7 @@ from aaco.profiler.io.digits import Microseconds, nanoseconds
 FORMAT = "ort"
 CATEGORIES = ("Session", "Node")
 SUFFIX = "_kernel_time"
+MARKS = (b'"model_loading', b'_kernel_time"')  # the profile of one run holds no loading
 RUN = "model_run"
 # These nodes span the nodes of their bodies: counted as kernels they would count that time twice.
 CONTAINERS = {"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"}
@@ -62,7 +63,7 @@ class NodeArguments(msgspec.Struct, gc=False):
     op_name: str | None = None
     provider: str | None = None
     input_type_shape: list[dict[str, msgspec.Raw]] | None = None
-    thread_scheduling_stats: PoolUse | None = None
+    thread_scheduling_stats: PoolUse | str | None = None  # some versions write an empty text for none
 
 
 class OrtEvent(msgspec.Struct, gc=False):
@@ -97,7 +98,7 @@ class Runs:
 def recognises(path: Path) -> bool:
     """Return whether the file begins as ONNX Runtime writes its profile."""
     text = jsonstream.head(path, 400)
-    return text.startswith(b"[") and b'"cat"' in text and b'"model_loading' in text
+    return text.startswith(b"[") and b'"cat"' in text and any(mark in text for mark in MARKS)
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
@@ -212,11 +213,11 @@ def _input_dtypes(inputs: list[dict[str, Any]] | None) -> list[str] | None:
     return None if inputs is None else [DTYPES.get(name, name) for shape_by_dtype in inputs for name in shape_by_dtype]
 
 
-def _pool_wait_ns(use: PoolUse | None, lasted_ns: int) -> int | None:
+def _pool_wait_ns(use: PoolUse | str | None, lasted_ns: int) -> int | None:
     """Return what a node spent on handing work to the pool's threads and waiting for them, at most its own time; None
     where ONNX Runtime kept no account of a pool.
     """
-    if use is None or use.main_thread is None:
+    if not isinstance(use, PoolUse) or use.main_thread is None:
         return None
     spent = use.main_thread
     return min(lasted_ns, 1000 * max(0, spent.distribution + spent.enqueueing + spent.waiting + spent.revoking))

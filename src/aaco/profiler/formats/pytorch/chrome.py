@@ -7,7 +7,8 @@ processes that the file names instead of numbering get numbers below -1000000, l
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
@@ -25,12 +26,15 @@ from aaco.profiler.capture import CaptureFacts
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import encoded, integers
 from aaco.profiler.io.digits import Times, nanoseconds
-from aaco.profiler.io.record_accounting import ABSENT, RecordAccount
+from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, RecordAccount
 
 FORMAT = "chrome"
 KINETO_MARKS = (b'"External id"', b'"external id"', b'"Ev Idx"', b'"Python id"', b'"cbid"', b'"deviceProperties"',
                 b'"baseTimeNanoseconds"')
-OTHERS = (b'"BeginNs"', b'"model_loading', b'"rocprofiler-sdk-tool"')  # rocprof, ONNX Runtime, rocprofv3
+# Marks of rocprof, ONNX Runtime (twice) and rocprofv3.
+OTHERS = (b'"BeginNs"', b'"model_loading', b'_kernel_time"', b'"rocprofiler-sdk-tool"')
+# What tools call the rows of a device's work: Ascend, XLA and TensorFlow, and by number.
+DEVICE_ROW = re.compile(r"ascend hardware|device:(?!cpu)|^gpu ?\d|^npu ?\d|^stream ?#?\d", re.IGNORECASE)
 NAMED_IDS = -1_000_001  # the first number given to a process or thread that has a name instead
 MOST_NAMES = 100_000
 MOST_KINDS = 1_000
@@ -111,6 +115,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     for events in document.batches():
         yield from reader.pieces(events)
     reader.close()
+    reader.name_device_rows()
     yield reader.account.facts(FORMAT, tuple(document.problems), metadata=document.fields | reader.metadata())
 
 
@@ -122,6 +127,8 @@ class ChromeReader:
     calls: int = 0
     latest_ns: int = 0
     _named: dict[str, int] = field(default_factory=dict)
+    tells_devices = True  # whether a row of the picture is only told to be a device's by its name
+    _by_row: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     _open: dict[tuple[Any, ...], list[ChromeEvent]] = field(default_factory=lambda: defaultdict(list))
     _names: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -198,8 +205,25 @@ class ChromeReader:
                     ) -> Iterator[pa.Table]:
         """Yield api_calls and call_arguments of a category. On a device, process and thread are device and stream."""
         timed, start, took = self.timed(events, event_durations)
+        if timed and not on_device:
+            self._note_device_work(category, timed)
         if timed:
             yield from self._calls(timed, [category], start, took, on_device)
+
+    def _note_device_work(self, category: str | None, events: list[ChromeEvent]) -> None:
+        """Note events that look like work of a device, by their category or by the row of the picture they are in."""
+        if category and DEVICE_WORK.search(category):
+            self.account.unread(category, len(events))
+        elif self.tells_devices:
+            self._by_row.update((event.pid, event.tid) for event in events)
+
+    def name_device_rows(self) -> None:
+        """Name the rows of the picture that look like those of a device: their events were read as calls."""
+        for (process, thread), count in self._by_row.items():
+            names = (str(self._names.get(kind, {}).get(key, "")) for kind, key in (
+                ("processes", f"{process}"), ("threads", f"{process}/{thread}")))
+            if name := next(filter(DEVICE_ROW.search, names), None):
+                self.account.unread(name, count)
 
     def arguments(self, events: Sequence[ChromeEvent], decoder: Any, kind: Any) -> list[Any]:
         """Return the events' arguments, typed; if some are of other types than their kind has, what can be read of

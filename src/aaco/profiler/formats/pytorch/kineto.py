@@ -108,6 +108,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
 
 @dataclass
 class _KinetoReader(ChromeReader):
+    tells_devices = False  # a category tells it
     kernel_rows: int = 0
     copy_rows: int = 0
     _comms: dict[int, KernelArgs] = field(default_factory=dict)  # of operations of collectives, by their id
@@ -116,7 +117,8 @@ class _KinetoReader(ChromeReader):
     processes: set[Any] = field(default_factory=set)
 
     def canonical(self, category: str | None) -> str | None:
-        return CATEGORIES.get(category or "", category)
+        plain = (category or "").strip("\0 ")
+        return CATEGORIES.get(plain, plain or category)
 
     def device_pieces(self, groups: Groups) -> Iterator[pa.Table]:
         """Yield tables of device work; remove its events from the groups, and note others."""

@@ -59,6 +59,7 @@ class _RocprofDbReader:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        database.refuse_unreadable(["KERN", "OPS", "COPY", *CALLS])
         if "KERN" not in database.tables:
             raise BadCapture(f"{database.path}: no table KERN", RECORD)
         counts = {name: self._kernel_count(name) for name in ("KERN", "OPS")}

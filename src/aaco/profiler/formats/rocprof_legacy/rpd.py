@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, KERNELS, SAMPLES
+from aaco.core.untimed import NOT_TIMED
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import names, sqlite
 from aaco.profiler.io.columns import bare, coded, constant, titled
 from aaco.profiler.io.dispatches import GLOBAL_SIZE
-from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, NOT_TIMED, RecordAccount, integers
+from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, RecordAccount, integers
 from aaco.profiler.io.sqlite import LONGEST_NAME, ColumnBatch, Database, SqliteTable, joined, quoted
 
 FORMAT = "rpd"
@@ -84,6 +85,7 @@ class _RpdReader:
 
     def __init__(self, database: Database) -> None:
         self.database, self.account = database, RecordAccount(KERNEL)
+        database.refuse_unreadable([*TABLES, "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"])
         missing = TABLES - set(database.tables)
         if missing:
             raise BadCapture(f"{database.path}: no table {min(missing)}", RECORD)
