@@ -124,7 +124,7 @@ class Session:
 
     @classmethod
     def create(cls, root: Path, plan: dict[str, Any], tag: str, tool_version: str) -> Session:
-        """A new session under root/<date>/<id>, and root/latest pointing at it. Raises StorageError."""
+        """A new session under root/<date>/<id>. Raises StorageError."""
         now = datetime.now(UTC)
         # Names are in the order of time, those of one second, too; four bits for other machines.
         name = f"{now:%Y%m%d_%H%M%S}_{now.microsecond << 4 | os.urandom(1)[0] >> 4:06x}"
@@ -137,9 +137,7 @@ class Session:
             unborn.mkdir()
             files.write_json(unborn / RECORD, record.model_dump())
             unborn.rename(day / name)
-        session = cls(day / name)
-        session._point_latest(root)
-        return session
+        return cls(day / name)
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -187,7 +185,8 @@ class Session:
     def finish(self, status: Status, failure: str | None = None) -> None:
         """Mark the end of the run; after this the status no longer depends on the owner. Raises StorageError.
 
-        A full disk, which has no room for another file, has that of this one.
+        root/latest points at the newest session that came to its end: at no other, whatever stops this one. A full
+        disk, which has no room for another file, has that of this one.
         """
         ended = self.record.model_copy(update={
             "status": status, "failure": failure, "finished_utc": datetime.now(UTC).isoformat(timespec="milliseconds")})
@@ -196,6 +195,8 @@ class Session:
         except StorageError:
             content = json.dumps(redact_json(ended.model_dump()), allow_nan=False)
             files.overwrite(self.folder / RECORD, f"{content}\n".encode())
+        if status == "complete":
+            self._point_latest(self.folder.parent.parent)
 
     def write_json(self, name: str, document: Any) -> None:
         """Write one JSON file of the bundle atomically, credentials redacted."""
@@ -206,6 +207,8 @@ class Session:
         return files.read_json(self.folder / name)
 
     def _point_latest(self, root: Path) -> None:
+        if files.is_folder(root / LATEST) and (root / LATEST).resolve().name > self.id:
+            return  # a later one was quicker
         temporary = root / f".latest-{self.id}"
         with files.storage(root):
             temporary.symlink_to(self.folder.relative_to(root))
@@ -248,6 +251,13 @@ def _tag(session: Session) -> str | None:
         return session.record.tag or None
     except (BadBundle, StorageError):
         return None
+
+
+def _is_complete(session: Session) -> bool:
+    try:
+        return session.record.status == "complete"
+    except (BadBundle, StorageError):
+        return False
 
 
 def _names(root: Path) -> Iterator[str]:

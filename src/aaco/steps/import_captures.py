@@ -24,7 +24,7 @@ from aaco.core import files
 from aaco.core.documents import encode
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.redaction import looks_secret, redact
-from aaco.core.session import LATEST, Session
+from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
 from aaco.profiler.capture import CaptureFacts, part_of
@@ -160,13 +160,12 @@ def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Sho
 
 @contextmanager
 def new_session(selection: CaptureSelection, root: Path, name: str | None, tag: str) -> Iterator[Session]:
-    """Yield an empty session for captures; take it back if one of them cannot be read. Raise StorageError."""
-    latest_before = latest(root)
+    """Yield an empty session for captures; take it back whatever stops the import. Raise StorageError."""
     session = begin(selection, root, name, tag)
     try:
         yield session
-    except BadCapture:
-        discard(session, root, latest_before)
+    except BaseException:
+        discard(session)
         raise
 
 
@@ -254,22 +253,12 @@ def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:
     return Path(capture["files"][0]["path"])
 
 
-def discard(session: Session, root: Path, latest: str | None) -> None:
-    """Take back a session that came to nothing; `latest` is what root/latest pointed at before it. Raises StorageError.
-    """
+def discard(session: Session) -> None:
+    """Take back a session that came to nothing. Raises StorageError."""
     with files.storage(session.folder):
         condemned = session.folder.with_name(f".{session.id}.gone")
         session.folder.rename(condemned)
         shutil.rmtree(condemned)
-        if (root / LATEST).is_symlink() and not (root / LATEST).exists():
-            (root / LATEST).unlink()
-            if latest is not None:
-                (root / LATEST).symlink_to(latest)
-
-
-def latest(root: Path) -> str | None:
-    """What root/latest points at."""
-    return str((root / LATEST).readlink()) if (root / LATEST).is_symlink() else None
 
 
 def _state(file: Path) -> tuple[int, int]:

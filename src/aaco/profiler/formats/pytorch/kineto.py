@@ -101,16 +101,24 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
         by_label = merged_ranks.split_ranks(events, fused)
         events = []  # before the next are made, so that their memory is reused
         for label in list(by_label):
-            reader = readers.setdefault(label, _KinetoReader(RecordAccount(KERNEL), base_ns))
+            reader = readers.setdefault(label, _reader(base_ns))
             yield from (of_part(piece, label) for piece in reader.pieces(by_label.pop(label)))
-    for label, reader in (readers or {None: _KinetoReader(RecordAccount(KERNEL))}).items():
+    for label, reader in (readers or {None: _reader(0)}).items():
         reader.close()
         yield from (of_part(piece, label) for piece in reader.collectives())
         yield reader.facts(document, label, is_first=label == next(iter(readers), None))
 
 
+def _reader(base_ns: int) -> _KinetoReader:
+    """Return a reader of times that count from base_ns, an epoch months before the recording; 0: from its begin."""
+    account = RecordAccount(KERNEL, from_zero=not base_ns)
+    account.zero_ns = base_ns
+    return _KinetoReader(account)
+
+
 @dataclass
 class _KinetoReader(ChromeReader):
+    tells_devices = False  # a category tells it
     kernel_rows: int = 0
     copy_rows: int = 0
     _comms: dict[int, KernelArgs] = field(default_factory=dict)  # of operations of collectives, by their id
@@ -119,7 +127,8 @@ class _KinetoReader(ChromeReader):
     _launch_ids: dict[Any, tuple[int, int]] = field(default_factory=dict)  # of each process the least and the greatest
 
     def canonical(self, category: str | None) -> str | None:
-        return CATEGORIES.get(category or "", category)
+        plain = (category or "").strip("\0 ")
+        return CATEGORIES.get(plain, plain or category)
 
     def device_pieces(self, groups: Groups) -> Iterator[pa.Table]:
         """Yield tables of device work; remove its events from the groups, and note others."""
@@ -164,7 +173,7 @@ class _KinetoReader(ChromeReader):
     def facts(self, document: jsonstream.JsonDocument[ChromeEvent], label: str | None, is_first: bool) -> CaptureFacts:
         """Return the facts of the capture, after all of it was read; of a merged file, those of the rank `label`."""
         fields, names = document.fields, self.metadata()
-        if _BASE in fields and _base_time(fields[_BASE]) != self.base_ns:
+        if _BASE in fields and _base_time(fields[_BASE]) != self.account.zero_ns:
             raise document.bad(f"{_BASE} stands behind the events, too far from the end of the file")
         world = fields.get("distributedInfo")
         world = world if isinstance(world, dict) else {}
@@ -174,7 +183,7 @@ class _KinetoReader(ChromeReader):
                   ] if ambiguous else []
         return self.account.facts(
             FORMAT, (*(document.problems if is_first else ()), *merged), tool=TOOL, part=label, ambiguous_ids=ambiguous,
-            clock="realtime" if self.base_ns or self.latest_ns > _EPOCH else "unknown",
+            clock="realtime" if self.account.zero_ns or self.latest_ns > _EPOCH else "unknown",
             tool_version=_torch_version(fields), devices=_read_devices(fields.get("deviceProperties")),
             rank=merged_ranks.rank_number(label) if label else _integer_or_none(world.get("rank")),
             world_size=_integer_or_none(world.get("world_size")),
@@ -182,9 +191,8 @@ class _KinetoReader(ChromeReader):
             streams=_streams(names.get("threads", {})))
 
     def _kernels(self, events: list[ChromeEvent]) -> Iterator[pa.Table]:
-        written = Microseconds([event.dur for event in events])
-        self.account.kernel_ns += written.total_ns()
-        events, start, kernel_durations = self.timed(events, written.ns())
+        events, start, kernel_durations = self.timed(events, durations(events))
+        self.account.kernel_ns += Microseconds([event.dur for event in events]).total_ns()
         launches = self.arguments(events, LAUNCHES, KernelArgs)
         keys = np.arange(self.kernel_rows, self.kernel_rows + len(events))
         self.kernel_rows += len(events)
