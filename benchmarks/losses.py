@@ -74,11 +74,11 @@ def _whole(name: str, pieces: list[pa.Table]) -> pa.Table:
     table = table.sort_by("t_start_ns")
     key = {"kernels": "kernel_id", "copies": "copy_id", "api_calls": "call_id"}[name]
     table = _with(table, key, pa.array(np.arange(table.num_rows), pa.int64()))
-    return _nested(table) if name == "api_calls" else table
+    return nested(table) if name == "api_calls" else table
 
 
-def _nested(calls: pa.Table) -> pa.Table:
-    """The calls with their parents, as the lake finds them."""
+def nested(calls: pa.Table) -> pa.Table:
+    """Return the calls with their parents, as the lake finds them."""
     columns = Records(calls)
     start, end, process, thread = (columns[name] for name in ("t_start_ns", "t_end_ns", "process_id", "thread_id"))
     known = (thread >= 0) & (start >= 0) & (end >= start)

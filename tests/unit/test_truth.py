@@ -14,15 +14,18 @@ import pyarrow as pa
 import pytest
 
 from aaco import pipeline
-from aaco.analytics.truth import launches
+from aaco.analytics.truth import launches, numbers
 from aaco.analytics.truth.check import CaptureCheck, CaptureTruth, of_tables
 from aaco.analytics.truth.counters import dead_counters
+from aaco.analytics.truth.finding import Records, Slice
 from aaco.core.config import resolve
 from aaco.core.documents import encode
 from aaco.core.tables import API_CALLS, COPIES, COUNTERS, KERNELS
 from aaco.report.sections import truth as truth_report
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas.answers import TraceCheck
+from benchmarks import losses
+from tests import third_party
 from tests.traces import healthy, tables, without
 
 
@@ -61,6 +64,36 @@ def test_operations_that_were_lost_leave_numbers_and_calls():
     truth = found(check(columns))
     assert truth["missing_operations"] == ("lost", 2)
     assert truth["calls_of_missing_operations"] == ("lost", 2)
+
+
+def test_operations_and_calls_may_be_numbered_by_different_counters():
+    """As PyTorch 2.0 does with an execution-trace observer: an operation is around every call, but of another number.
+    Mutation: the numbers taken for one space whatever they are around."""
+    columns = healthy()
+    numbers = columns["api_calls"]["external_id"]
+    numbers[200:] = 3 * numbers[200:] + 50
+    assert "calls_of_missing_operations" not in found(check(columns))
+    columns["api_calls"] = without(columns["api_calls"], [7, 53])
+    assert found(check(columns))["calls_of_missing_operations"] == ("doubt", 2)  # these calls are in no operation
+    path = third_party.cases() / "external-id-two-spaces" / "trace.json"
+    assert losses.truth(path).trusted
+
+
+@pytest.mark.parametrize("rows", [1, 3, 400])
+def test_an_operation_around_a_call_may_be_far_up_and_slices_ago(rows):
+    """Ranges of Python lie between the two. Mutation: only the parent is looked at, or only this slice."""
+    calls = API_CALLS.build(
+        call_id=range(8), parent_id=[None, *range(7)], name=[*["range"] * 7, "hipLaunchKernel"], thread_id=[1] * 8,
+        external_id=[None, 5, *[None] * 5, 5], correlation_id=[None] * 7 + [9], domain=["hip"] * 8,
+        t_start_ns=range(8), t_end_ns=[100] * 8)
+    checked = numbers.OperationCheck()
+    for begin in range(0, 8, rows):
+        part = calls.slice(begin, rows)
+        empty = Records(KERNELS.build())
+        checked.add(Slice(empty, empty, Records(part), np.zeros(len(part), np.int8), np.zeros(0, np.int8),
+                          np.zeros(0, np.int64)))
+    marks = np.concatenate([marks for _, marks in checked.numbers.pieces()])
+    assert marks.tolist() == [numbers.THERE | numbers.ASKED | numbers.AROUND]
 
 
 def test_what_was_launched_before_the_recording_began_is_no_loss():
