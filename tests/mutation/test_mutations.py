@@ -57,6 +57,9 @@ MUTATIONS = [
      "tests/unit/test_truth.py::test_operations_and_calls_may_be_numbered_by_different_counters"),
     ("analytics/truth/numbers.py", "        while (above < len(known)).any():", "        while False:",
      "tests/unit/test_truth.py::test_an_operation_around_a_call_may_be_far_up_and_slices_ago"),
+    ("analytics/truth/sequences.py", "first:][~by_itself[first:]]", "first:]",
+     "tests/unit/test_truth.py::"
+     "test_another_way_to_go_on_is_no_gap_and_a_launched_kernel_is_left_to_its_launch"),
     ("analytics/truth/collectives.py", "first_ns > FAR * longest_ns", "first_ns > longest_ns",
      "tests/unit/test_truth.py::test_a_first_collective_that_waits_for_the_other_ranks_is_a_remark"),
     ("report/sections/content.py", '[Row("Trace check", line)] if line else []', "[]",
