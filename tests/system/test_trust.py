@@ -15,8 +15,6 @@ from tests.system.conftest import Aaco
 LAYERS = [("aten::linear", [("gemm", 30.0)]), ("aten::gelu", [("bias", 10.0), ("gelu", 20.0)])]
 FALSE = {  # what must be said of each case, in its line
     "under_recorded/trace.json.gz": "180 of 200 graph launches have no record",
-    "impossible_duration/trace.json.gz": "33 kernels start while the one before them",
-    "overflow-dur/trace.json": "of 1600000000 ns",  # the record that cannot be, by its duration
     "merged-two-ranks/trace.json": "10 of 20 kernel launches have no record",
     "attack-negative-duration/kernel_trace.csv": "end before they start"}
 
@@ -40,6 +38,21 @@ def test_a_false_trace_says_so_before_a_class_that_it_does_not_have(aaco: Aaco, 
     assert document["trust"]["line"] in checked and not document["trust"]["trusted"]
     assert document["bottleneck"]["bottleneck_class"] == "unknown" and document["bottleneck"]["abstained_because"]
     assert document["bottleneck"]["trust"] == document["trust"]
+
+
+@pytest.mark.parametrize(("case", "named", "kernels_ns", "classified"), [
+    ("impossible_duration/trace.json.gz", "(fmha_bwd, 2000000000 ns)", 99_900_000, "cpu_bound"),
+    ("overflow-dur/trace.json", "(fmha_bwd_hd128_bf16, 1600000000 ns)", 950_000, "unknown")])
+def test_a_duration_that_cannot_be_is_named_first_and_left_out(aaco: Aaco, case: str, named: str, kernels_ns: int,
+                                                               classified: str):
+    """Mutation: `_leave_out_impossible` does nothing."""
+    imported = in_line(aaco.inside("import", third_party.cases() / case, "--quiet").stdout)
+    assert imported.index(named) < imported.index("Classification")
+    assert named in aaco.inside("kernels").stderr
+    document = json.loads(aaco.inside("summary", "--json").stdout)
+    assert document["bottleneck"]["bottleneck_class"] == classified
+    captures = json.loads((aaco.latest / "profiler" / "captures.json").read_text())["captures"]
+    assert captures[0]["tables"]["kernels"]["ns"] == kernels_ns
 
 
 def test_one_line_on_every_screen(aaco: Aaco, tmp_path: Path):

@@ -81,10 +81,12 @@ class CaptureCheck:
         for check in self.checks:
             check.add(piece)
 
-    def add_untimed(self, durations_ns: pa.ChunkedArray) -> None:
-        """Count kernels that have no start, and so are in no slice; what is known of how long each took."""
-        self.account.untimed += len(durations_ns)
-        self.account.untimed_ns += pc.sum(durations_ns, min_count=0).as_py() or 0
+    def add_untimed(self, kernels: pa.Table) -> None:
+        """Count kernels that have no start, and so are in no slice; what is known of how long each took, and that
+        their launches had work. Call it after the slices."""
+        self.pairs.match(Records(kernels))
+        self.account.untimed += kernels.num_rows
+        self.account.untimed_ns += pc.sum(kernels["dur_ns"], min_count=0).as_py() or 0
 
     def result(self, more: Sequence[Finding] = ()) -> CaptureTruth:
         """Everything found; `more` are findings of tables that are not sliced."""

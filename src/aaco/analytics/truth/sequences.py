@@ -1,10 +1,9 @@
 """Programs repeat themselves: where kernel x nearly always runs between a and b, an a followed by b has lost its x.
 
-What is before a and behind b must be as usual, too: the last layer of a model is followed by others than the inner
-ones. Kernels whose launches were recorded one by one are left to the check of launches (launches.py), which sees each
-that is missing; this one watches over what a graph launch hides and over traces of kernels alone. On 36 real traces of
-six GPU types it finds nothing; of 1 % of the kernels taken out at random it finds most places in every trace whose
-sequence repeats.
+What runs before a and after b must be as usual, too: other kernels follow the last layer of a model than the inner
+layers. Kernels with a recorded launch each are left to the check of launches (launches.py), which sees a missing one;
+this check is for kernels of graph launches and for traces of kernels alone. On 36 real traces of six GPU types it finds
+nothing; of 1 % of the kernels taken out at random it finds most places in every trace with a sequence that repeats.
 """
 
 from __future__ import annotations

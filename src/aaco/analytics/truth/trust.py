@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.truth.finding import RARE
-from aaco.analytics.truth.record_accounting import NO_ROWS
+from aaco.analytics.truth.record_accounting import IMPOSSIBLE_DURATION, NO_ROWS
 from aaco.core.readings import Reading
 from aaco.core.words import plural
 from aaco.tracelake.document_schemas.answers import Trusted
@@ -144,6 +144,8 @@ def _alarms(capture: Mapping[str, Any], several: bool) -> Iterator[Alarm]:
 
 def _harm(finding: Mapping[str, Any]) -> Harm | None:
     check, count, of_all = finding.get("check"), finding.get("count"), finding.get("of")
+    if check == IMPOSSIBLE_DURATION:
+        return None  # they are in no sum and no window: the rest is as it was
     if check not in BY_TIME and count is not None and of_all and count <= RARE * of_all:
         return None
     if check in ABOUT_CALLS:
