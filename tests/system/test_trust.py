@@ -85,6 +85,50 @@ def test_profilers_that_started_one_after_the_other_are_a_remark(aaco: Aaco):
     remarks = json.loads(aaco.inside("check", "--json").stdout)["captures"][0]["findings"]
     first, = (remark for remark in remarks if remark["check"] == "first_collective_waits")
     assert first["weight"] == "note" and first["ns"] == 17_456_080_000
+    document = json.loads(aaco.inside("summary", "--json").stdout)
+    assert "the first collective of device 0 took 17456080000 ns" in document["trust"]["line"]
+    judged = json.loads((aaco.latest / "metrics" / "windows.json").read_text())
+    (window,), (rank,) = judged["captures"], judged["ranks"]
+    assert window["steps"] == 64 and rank["time"]["communication_ns"] < 10_000_000
+    assert {"name": "waiting for a rank that had not started", "ns": 17_456_080_000} in window["outside"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_waiting_inside_a_collective_is_no_work(aaco: Aaco, tmp_path: Path, first: bool):
+    """A rank waits 40 ms in the all-reduce of its first step, or of one in four, and nothing of the others is recorded.
+    Mutation: every device judged as other findings have it."""
+    layers = [("aten::linear", [("gemm", 300.0)]), ("c10d::allreduce_", [("ncclDevKernel_AllReduce_Sum_f32", 20.0)])]
+    document = json.loads(kineto_files.write(tmp_path / "trace.json", layers, steps=40).read_text())
+    kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
+    for row in range(1, 80):
+        if kernels[row]["name"].startswith("nccl") and (row == 1 if first else row % 8 == 3):
+            kernels[row]["dur"] += 40_000
+            for later in kernels[row + 1:]:
+                later["ts"] += 40_000
+    (tmp_path / "trace.json").write_text(json.dumps(document))
+    aaco.inside("import", tmp_path / "trace.json", "--quiet")
+    judged = json.loads((aaco.latest / "metrics" / "windows.json").read_text())
+    (rank,) = judged["ranks"]
+    assert rank["parts_ns"]["communication"] == 20_000 * (39 if first else 40)
+    assert rank["straggler_ns"] == (0 if first else 10 * 40_000_000)
+    line = json.loads(aaco.inside("summary", "--json").stdout)["trust"]["line"]
+    assert ("not there yet" if first else "400000000 ns of them are waiting for other ranks") in line
+    summary = in_line(aaco.inside("summary").stdout)
+    assert "at most 1.07 x faster" in summary if first else "Communicate while computing" not in summary
+
+
+def test_a_burst_after_all_steps_has_no_class_and_no_times_of_steps(aaco: Aaco, tmp_path: Path):
+    """Mutation: `is_before` never true."""
+    document = json.loads(kineto_files.write(tmp_path / "trace.json", LAYERS, steps=40).read_text())
+    events = document["traceEvents"]
+    late = max(event["ts"] + event["dur"] for event in events if event["cat"] == "user_annotation")
+    for event in (event for event in events if event["cat"] == "kernel"):
+        late, event["ts"] = late + event["dur"] + 1, late
+    (tmp_path / "trace.json").write_text(json.dumps(document))
+    summary = in_line(aaco.inside("import", tmp_path / "trace.json", "--quiet").stdout)
+    assert "all 120 kernels start after the last of 40 step markers has ended" in summary
+    assert json.loads(aaco.inside("summary", "--json").stdout)["bottleneck"]["bottleneck_class"] == "unknown"
+    assert json.loads((aaco.latest / "metrics" / "steady_state.json").read_text())["steps"] == []
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_another_way_to_go_on_is_no_gap_and_a_launched_kernel_is_left_to_its_lau
 
 def _sliced(whole: dict[str, pa.Table], pieces: int) -> CaptureTruth:
     checked = CaptureCheck(0, {})
-    for begin, end in pairwise(np.linspace(0, 9_000_000, pieces + 1).astype(np.int64)):
+    for begin, end in pairwise(np.linspace(0, 11_000_000, pieces + 1).astype(np.int64)):
         checked.add(*(_between(whole[name], begin, end) for name in ("kernels", "copies", "api_calls")))
     return checked.result()
 
@@ -210,11 +210,51 @@ def test_a_first_collective_that_waits_for_the_other_ranks_is_a_remark():
     assert found(check(columns))["first_collective_waits"] == ("note", 1)
 
 
-def test_two_streams_may_overlap():
+def test_a_collective_that_waits_is_held_against_its_kind_and_size():
+    """Mutations: the median of all, whatever their grid; a wait that is next to nothing of the time."""
+    columns = healthy()
+    kernels = columns["kernels"]
+    kernels["family"] = ["collective", "gemm", "norm", "gemm", "norm"] * 40
+    kernels["grid_x"] = np.where(np.arange(200) == 50, 64, 1)
+    for row in (50, 100):
+        kernels["t_start_ns"][row + 1:] += 2_000_000
+        kernels["t_end_ns"][row:] += 2_000_000
+    assert found(check(columns))["collectives_wait"] == ("note", 1)  # the other may carry more: its grid is another
+    assert "2000000 ns of them" in str(check(columns).findings)
+    kernels["t_end_ns"][-1] += 100_000_000
+    assert "collectives_wait" not in found(check(columns))
+
+
+def test_kernels_that_all_start_after_the_last_step_were_not_recorded_when_they_ran():
+    """Mutations: steps of a moment; steps with no launch in them."""
+    columns = healthy()
+    calls, late_ns = columns["api_calls"], 5_200_000
+    for step in range(4):
+        for name, value in (("name", f"ProfilerStep#{step}"), ("t_start_ns", 1_250_000 * step),
+                            ("t_end_ns", 1_250_000 * (step + 1)), ("thread_id", 0), ("correlation_id", None),
+                            ("external_id", None)):
+            calls[name] = [*calls[name], value]
+    calls["domain"] = ["hip"] * 400 + ["marker"] * 4
+    assert "work_after_all_steps" not in found(check(columns))
+    kernels = columns["kernels"]
+    for name in ("t_start_ns", "t_end_ns"):
+        kernels[name] = late_ns + (kernels[name] - kernels[name][0])
+    assert found(check(columns))["work_after_all_steps"] == ("wrong", 200)
+    assert found(_sliced(tables(columns), 9))["work_after_all_steps"] == ("wrong", 200)
+    for row in range(200):
+        for name in ("t_start_ns", "t_end_ns"):
+            calls[name][row + 200] += late_ns + 5_000  # now they were launched there, too
+            kernels[name][row] += 40_000
+    assert "work_after_all_steps" not in found(check(columns))
+
+
+def test_two_streams_may_overlap_and_their_sum_is_more_than_the_time():
     columns = healthy()
     columns["kernels"]["t_end_ns"] = columns["kernels"]["t_end_ns"] + 20_000
     columns["kernels"]["stream_id"] = np.arange(200) % 2
-    assert check(columns).trusted
+    assert check(columns).trusted and found(check(columns)) == {"sums_over_streams": ("note", 1)}
+    columns["kernels"]["device_id"] = np.arange(200) % 2
+    assert not check(columns).findings
 
 
 def test_work_that_takes_no_time_or_less():

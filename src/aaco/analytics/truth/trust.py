@@ -26,6 +26,8 @@ Harm = Literal["times", "records", "calls"]  # the gravest first
 ABOUT_CALLS = frozenset({"starts_before_its_launch", "no_correlation_id", "work_without_launch", "missing_operations",
                          "calls_of_missing_operations"})
 BY_TIME = frozenset({"overlap_on_one_queue"})  # its weight says that it is grave, however few its records are
+# Findings that do not alarm, but without which the numbers of the whole trace mislead; the first of them is named.
+MISLEADING = ("first_collective_waits", "collectives_wait", "sums_over_streams")
 MEANS: Mapping[Harm, str] = {
     "times": "the records contradict each other, so no share of the time holds",
     "records": "records are missing, so idle time may be work that was lost",
@@ -48,12 +50,14 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Trust:
-    """Whether a session's recording can be trusted. remarks: findings that do not alarm; checked: False if no trace
-    was checked and the recording came to its end, so that there is no line.
+    """Whether a session's recording can be trusted. remarks: findings that do not alarm; misleading: the text of the
+    first that misleads the reader; checked: False if no trace was checked and the recording came to its end, so that
+    there is no line.
     """
 
     alarms: tuple[Alarm, ...] = ()
     remarks: int = 0
+    misleading: str = ""
     checked: bool = False
     empty: bool = False
 
@@ -72,7 +76,8 @@ class Trust:
             return ""
         if self.empty:
             return "nothing to check: no capture gave a row"
-        return f"{NOTHING}, {plural(self.remarks, 'remark')}" if self.remarks else NOTHING
+        named = f": {self.misleading}" if self.misleading else ""
+        return f"{NOTHING}, {plural(self.remarks, 'remark')}{named}" if self.remarks else NOTHING
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -98,8 +103,10 @@ def of(document: Mapping[str, Any], unfinished: str = "") -> Trust:
     from_file = any(capture["account"]["in_file"] for capture in captures)
     first = [Alarm(unfinished, harm="records" if from_file else None)] if unfinished else []
     alarms = (*first, *(alarm for capture in captures for alarm in _alarms(capture, len(captures) > 1)))
-    return Trust(alarms, sum(not finding["alarms"] for finding in findings), bool(document), bool(captures) and all(
-        any(finding.get("check") == NO_ROWS for finding in capture["findings"]) for capture in captures))
+    misleading = {finding.get("check"): finding["text"] for finding in reversed(findings) if not finding["alarms"]}
+    named = next((misleading[check] for check in MISLEADING if check in misleading), "")
+    return Trust(alarms, sum(not finding["alarms"] for finding in findings), named, bool(document), bool(captures) and
+                 all(any(finding.get("check") == NO_ROWS for finding in capture["findings"]) for capture in captures))
 
 
 def unfinished(status: str, failure: str | None) -> str:
