@@ -88,7 +88,7 @@ MUTATIONS = [
      "tests/unit/test_truth.py::test_kernels_that_all_start_after_the_last_step_were_not_recorded_when_they_ran"),
     ("analytics/truth/queues.py", "if total > last - first:", "if False:",
      "tests/unit/test_truth.py::test_two_streams_may_overlap_and_their_sum_is_more_than_the_time"),
-    ("analytics/truth/trust.py", "for check in MISLEADING if check in misleading", "for check in ()",
+    ("analytics/truth/trust.py", "for kind in MISLEADING if kind in texts", "for kind in ()",
      "tests/system/test_trust.py::test_profilers_that_started_one_after_the_other_are_a_remark"),
     ("analytics/timeline/lone_waits.py", "first_ns > FAR * longest_later_ns", "first_ns > longest_later_ns",
      "tests/unit/test_truth.py::test_a_first_collective_that_waits_for_the_other_ranks_is_a_remark"),

@@ -2,8 +2,8 @@
 
 A collective occupies the device from the arrival of its own rank to the end. If it takes FAR times as long as is usual
 for its kind (one kernel name, grid and message size on one device), what exceeds the usual time is waiting for another
-rank, not work. The first collective of a device may wait for a rank with a profiler that started later; it is held
-against the longest that follows. Steady waits do not show here: they need the captures of the other ranks (arrivals.py).
+rank, not work. The first collective of a device may wait for a rank with a profiler that started later; it is compared
+with the longest that follows. Steady waits do not show here: captures of all ranks tell them (arrivals.py).
 """
 
 from __future__ import annotations

@@ -226,8 +226,8 @@ class Marked:
         best_families: dict[int, tuple[str, _Family]] = {}
         for (capture, name), family in self._families.items():
             best = best_families.get(capture)
-            if family.kernels and not family.is_before(family.first_work_ns) and (best is None or (name == GIVEN, family.kernels) > (best[0] == GIVEN,
-                                                                                       best[1].kernels)):
+            is_timed = family.kernels and not family.is_before(family.first_work_ns)
+            if is_timed and (best is None or (name == GIVEN, family.kernels) > (best[0] == GIVEN, best[1].kernels)):
                 best_families[capture] = name, family
         return tuple(family.steps(None if capture == NONE else capture, name, self._kernels.get(capture, 0))
                      for capture, (name, family) in sorted(best_families.items()))

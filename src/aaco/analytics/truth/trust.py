@@ -27,7 +27,8 @@ ABOUT_CALLS = frozenset({"starts_before_its_launch", "no_correlation_id", "work_
                          "calls_of_missing_operations"})
 BY_TIME = frozenset({"overlap_on_one_queue"})  # its weight says that it is grave, however few its records are
 # Findings that do not alarm, but without which the numbers of the whole trace mislead; the first of them is named.
-MISLEADING = ("first_collective_waits", "collectives_wait", "sums_over_streams")
+MISLEADING = (("first_collective_waits", "note"), ("collectives_wait", "note"), ("work_not_recorded", "doubt"),
+              ("sums_over_streams", "note"))
 MEANS: Mapping[Harm, str] = {
     "times": "the records contradict each other, so no share of the time holds",
     "records": "records are missing, so idle time may be work that was lost",
@@ -76,8 +77,9 @@ class Trust:
             return ""
         if self.empty:
             return "nothing to check: no capture gave a row"
-        named = f": {self.misleading}" if self.misleading else ""
-        return f"{NOTHING}, {plural(self.remarks, 'remark')}{named}" if self.remarks else NOTHING
+        if self.misleading:
+            return f"{plural(self.remarks, 'remark')}: {self.misleading}"
+        return f"{NOTHING}, {plural(self.remarks, 'remark')}" if self.remarks else NOTHING
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -103,8 +105,8 @@ def of(document: Mapping[str, Any], unfinished: str = "") -> Trust:
     from_file = any(capture["account"]["in_file"] for capture in captures)
     first = [Alarm(unfinished, harm="records" if from_file else None)] if unfinished else []
     alarms = (*first, *(alarm for capture in captures for alarm in _alarms(capture, len(captures) > 1)))
-    misleading = {finding.get("check"): finding["text"] for finding in reversed(findings) if not finding["alarms"]}
-    named = next((misleading[check] for check in MISLEADING if check in misleading), "")
+    texts = {(finding.get("check"), finding.get("weight")): finding["text"] for finding in reversed(findings)}
+    named = next((texts[kind] for kind in MISLEADING if kind in texts), "")
     return Trust(alarms, sum(not finding["alarms"] for finding in findings), named, bool(document), bool(captures) and
                  all(any(finding.get("check") == NO_ROWS for finding in capture["findings"]) for capture in captures))
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from aaco.analytics.bottleneck import ranks, work
 from aaco.analytics.bottleneck.rank_pass import RankPass
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, number_of, or_none
 from aaco.analytics.streaming import communication
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, number_of, or_none
 from aaco.analytics.timeline import collectives, lone_waits, preempted, stragglers
 from aaco.analytics.timeline import windows as judged
 from aaco.analytics.timeline.arrivals import Arrivals
