@@ -26,8 +26,8 @@ from aaco.core.errors import BadCapture, UsageError
 from aaco.core.redaction import looks_secret, redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
-from aaco.profiler.capture import CaptureFacts, part_of
+from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES, KERNELS
+from aaco.profiler.capture import CaptureFacts, Subtotal, part_of
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.formats.nvidia import ncu
@@ -38,6 +38,7 @@ from aaco.steps.device.join_counters import TracedKernels
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile, discover, required
 from aaco.tracelake import documents, layout, raw, store
 from aaco.tracelake.document_schemas.evidence import GivenLatency
+from aaco.tracelake.ingest import impossible
 from aaco.tracelake.ingest.lake import Tally, Writer
 
 SCHEMA_VERSION = 1
@@ -199,12 +200,21 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
         show.step("sorting and writing the tables")
         rows = writer.write([*ranks, None], show.progress,
                             {index for index, facts in enumerate(reading.facts) if facts.ambiguous_ids})
+        _leave_out_impossible(session, reading.facts, writer)
         document = _document(reading, writer, ranks, rows)
     if keep:
         _keep(session, reading.sources, document, show)
     _partition(session)
     session.write_json(layout.CAPTURES, document)
     session.amend(backend_ran=_origin(reading.facts))
+
+
+def _leave_out_impossible(session: Session, facts: Sequence[CaptureFacts], writer: Writer) -> None:
+    """Take impossible durations out of every sum and window, and account for them."""
+    for capture, durations in impossible.take_out(session).items():
+        tally = writer.tallies[KERNELS.name][capture]
+        tally.rows, tally.ns, tally.end_ns = tally.rows - durations.count, tally.ns - durations.ns, durations.end_ns
+        facts[capture].left_out[durations.reason] = Subtotal(durations.count, durations.ns)
 
 
 def _beside(session: Session, facts: Sequence[CaptureFacts]) -> Iterator[pa.Table]:

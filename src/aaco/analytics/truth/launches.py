@@ -202,7 +202,8 @@ class LaunchCheck:
                               "or all of it was lost", TRACE_DEVICE)
             elif lost:
                 yield Finding("launches_without_work", "lost", lost, wanted,
-                              f"{lost} of {wanted} {what} have no record of their work on the device", AGAIN)
+                              f"{lost} of {wanted} {what} have no record of their work on the device "
+                              f"({100 * lost / wanted:.3g} %)", AGAIN)
         if tally.written:
             yield Finding("launches_into_a_graph", "note", tally.written, tally.launches,
                           f"{tally.written} launches were recorded into a graph, not run: they have no work of their "

@@ -39,9 +39,9 @@ def check(session: Session) -> dict[str, Any]:
     for piece in queries.slices(session, COLUMNS):
         for number, capture_check in checks.items():
             capture_check.add(*(_of(piece.tables[name], number, len(checks)) for name in COLUMNS))
-    for batch in queries.untimed(session, KERNELS, [_CAPTURE, "dur_ns"]):
+    for batch in queries.untimed(session, KERNELS, [_CAPTURE, "correlation_id", "dur_ns"]):
         for number, capture_check in checks.items():
-            capture_check.add_untimed(_of(pa.Table.from_batches([batch]), number, len(checks))["dur_ns"])
+            capture_check.add_untimed(_of(pa.Table.from_batches([batch]), number, len(checks)))
     dead = list(dead_counters(queries.batches(session, COUNTERS, ["counter", "value"])))
     results = [capture_check.result(dead if number == 0 else ()) for number, capture_check in checks.items()]
     return encode(TraceCheck(trusted=all(capture_check.trusted for capture_check in results), captures=[
