@@ -34,8 +34,8 @@ from aaco.report.sections import (
     roofline_headroom,
     telemetry,
 )
-from aaco.report.sections.answers import answers
 from aaco.report.sections.findings.kernel_classes import words
+from aaco.report.sections.first_screen import first_screen
 from aaco.report.sections.outliers import outliers
 from aaco.report.sections.tiles import tiles_alone
 from aaco.report.svg import Drawing
@@ -77,7 +77,7 @@ def _facts(explanation: Explanation, drawn: Mapping[str, Drawing]) -> dict[str, 
     return {
         "model": model, "backend": backend, "place": kernels.place(explanation), "verdict": verdict,
         "others": [other for other in explanation.diagnosis.considered if other is not verdict],
-        "tiles": tiles_alone(explanation), "answers": answers(explanation),
+        "tiles": tiles_alone(explanation), "screen": first_screen(explanation),
         "severe_banners": [text for text in banners if text.startswith(content.SEVERE)],
         "quiet_banners": [text for text in banners if not text.startswith(content.SEVERE)],
         "breakdowns": breakdown.every(explanation), "stack_files": flame_graph.files(explanation),

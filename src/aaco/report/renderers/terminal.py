@@ -1,4 +1,4 @@
-"""The report for a terminal: a box with the answers, the evidence below it, never wider than 80 columns."""
+"""The report for a terminal: its first screen, a box with the headline figures, the evidence below it; 80 columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Literal
 
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
+from aaco.report.renderers import first_lines
 from aaco.report.rows import Row
-from aaco.report.sections import catalogue, content, inventory, kernels, nodes
+from aaco.report.sections import catalogue, content, first_screen, inventory, kernels, nodes
 
 Style = Literal["plain", "colour"]
 INNER = 78  # columns between the borders of the box
@@ -20,9 +21,17 @@ TOP = 8
 REASONS = 6
 
 
+def first(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
+    """Return the first screen, at most 25 lines; style "colour" adds only terminal colours."""
+    return _text(first_lines.lines(first_screen.first_screen(explanation), columns), style)
+
+
 def render(explanation: Explanation, style: Style = "plain") -> str:
-    """Return the report; style "colour" adds only terminal colours."""
-    lines = [*_box(explanation), *_below(explanation)]
+    """Return the first screen and the whole report."""
+    return first(explanation, style) + "\n" + _text([*_box(explanation), *_below(explanation)], style)
+
+
+def _text(lines: Iterable[str], style: Style) -> str:
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return _coloured(text) if style == "colour" else text
 

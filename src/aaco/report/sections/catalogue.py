@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from aaco.analytics.explanation import Explanation
 from aaco.report.rows import Row
 from aaco.report.sections import (
-    answers,
     content,
     families,
     finding_views,
+    first_screen,
     graph,
     kernels,
     operators,
@@ -94,7 +94,7 @@ def _findings(explanation: Explanation) -> Iterator[TitledRows]:
 
 GRAPH_FILES = ("model/graph_nodes.parquet", "model/graph_edges.parquet", "model/executed_nodes.parquet")
 SECTIONS = (
-    Section("answers", "In short", answers.rows),
+    Section("answers", "In short", first_screen.rows),
     Section("summary", "Summary", content.summary, box="SUMMARY"),
     Section("bottleneck", "Bottleneck", content.bottleneck, box="BOTTLENECK ANALYSIS", page="verdict"),
     Section("evidence", "Evidence", printed=False, terminal=15, page="verdict"),

@@ -153,10 +153,10 @@ def bottleneck(explanation: Explanation) -> list[Row]:
     support = found.bottleneck.tally if found.bottleneck else "no class stands"
     kernels = kernel_headline(explanation)
     why = f": {found.abstained_because}" if found.abstained_because else ""
-    if kernels and (found.of_kernels or explanation.readings["host_limited_pct"].value is None):
+    if kernels and tells_kernels_only(explanation):
         label, why = f"{label}{' by its kernels' if found.of_kernels else ' for the program'}", f": {kernels}"
-    conditions = ", ".join(_condition(explanation, verdict) for verdict in found.conditions)
-    return [*_disturbed(explanation), *windows.first_rows(explanation),
+    conditions = ", ".join(condition(explanation, verdict) for verdict in found.conditions)
+    return [*disturbed(explanation), *windows.first_rows(explanation),
             Row("Classification", label + why),
             Row("Confidence", f"{confidence(found)}; evidence: {support}"),
             *budget.rows(explanation),
@@ -166,7 +166,7 @@ def bottleneck(explanation: Explanation) -> list[Row]:
             *readings(explanation, (("Launch tax", "launch_tax_pct"), ("KAR", "kernel_amplification_ratio")))]
 
 
-def _condition(explanation: Explanation, verdict: Verdict) -> str:
+def condition(explanation: Explanation, verdict: Verdict) -> str:
     """A condition in words; of a drift its direction and size."""
     words = verdict.label.replace("_", " ")
     drift = explanation.readings.get("latency_drift_pct")
@@ -175,7 +175,7 @@ def _condition(explanation: Explanation, verdict: Verdict) -> str:
     return f"{words} ({'slower' if drift.value > 0 else 'faster'} towards the end, {drift.value:+.1f} %)"
 
 
-def _disturbed(explanation: Explanation) -> Iterator[Row]:
+def disturbed(explanation: Explanation) -> Iterator[Row]:
     """What disturbed the recording, told before what limits it."""
     disturbances = [verdict for verdict in explanation.diagnosis.conditions if verdict.label in DISTURBANCES]
     if disturbances:
@@ -193,6 +193,11 @@ def _not_advised(found: Diagnosis) -> Iterator[Row]:
     """What would gain by the readings, and the fact of the workload that speaks against it."""
     if found.withheld:
         yield Row("Not advised", "; ".join(f"{action.title} ({action.why})" for action in found.withheld))
+
+
+def tells_kernels_only(explanation: Explanation) -> bool:
+    """Return whether the capture tells of its kernels, and not of the program's time."""
+    return explanation.diagnosis.of_kernels or explanation.readings["host_limited_pct"].value is None
 
 
 def kernel_headline(explanation: Explanation) -> str:
@@ -234,13 +239,13 @@ def evidence(verdict: Verdict) -> list[Evidence]:
     return sorted(verdict.evidence, key=lambda item: [True, False, None].index(item.holds))
 
 
-def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
-    """What to try, and which finding asks for it."""
+def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str, str]]:
+    """What to try, and which finding asks for it. brief: of an action only its gain, and what to try."""
     found = explanation.diagnosis
     disturbances = [verdict for verdict in found.conditions if verdict.label in DISTURBANCES]
     others = [verdict for verdict in found.conditions if verdict.label not in DISTURBANCES]
     distrust = [("trace_check", step) for step in explanation.trust.steps]
-    advised = [(one.name, _step(one)) for one in found.recommendations]
+    advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
     steps = [*distrust, *_advice_of(disturbances), *advised, *by_rule, *_advice_of(others)]
     if not steps:
@@ -286,6 +291,11 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
         found.append(("why it is slower", ("root-cause", "{}", "--baseline", baseline)))
     return [(what, shlex.join(["aaco", *(explanation.session_id if word == "{}" else word for word in words)]))
             for what, words in found]
+
+
+def _brief(one: Recommendation) -> str:
+    """What to try and what it can gain: what a first screen has room for."""
+    return f"{one.title} ({one.effort} effort): {_gain(one)}. Try: {one.attempt}."
 
 
 def _step(one: Recommendation) -> str:
