@@ -18,7 +18,8 @@ from typing import IO, Any
 from aaco.core.errors import StorageError, UsageError
 
 # For terminals that know no more than ASCII or Latin-1: one letter for one, so that what stood in line still does.
-PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—▓▒▚╌", "++++++=||`|-#.~x.--%+x-") | {ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
+PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—▓▒▚╌", "++++++=||`|-#.~x.--%+x-") | {
+    ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
 ERRORS = "aaco.plain"
 # Each level says what those behind it say. debug: also where in the program a failure came from.
 LEVELS = ("debug", "info", "warning", "error")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from os.path import commonprefix
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from aaco.report import format
 
@@ -15,14 +14,15 @@ Cut = Callable[[str, int], str]
 def shorten(names: Iterable[str], columns: int, cut: Cut = format.kernel) -> dict[str, str]:
     """Return each name in at most `columns` terminal cells, by the whole name. Different names are different.
 
-    cut: shortens a name alone. Names that it makes alike keep their beginning and the part in which they differ; names
-    that differ in nothing that fits get a number.
+    cut: shortens a name alone that is too long. Names that it makes alike keep their beginning and the part in which
+    they differ; names that differ in nothing that fits get a number.
     """
-    short = {name: cut(name, columns) for name in dict.fromkeys(names)}
+    short = {name: cut(name, columns) if name.strip() and format.cells(format.clean(name)) > columns else
+             format.name(name, columns) for name in dict.fromkeys(names)}
     alike: set[str] = set()
     while more := {name for group in _alike(short) for name in group} - alike:
         alike |= more
-        short |= _apart({name: format.clean(name) for name in short if name in alike}, columns)
+        short |= _apart({name: format.clean(name).removeprefix("void ") for name in short if name in alike}, columns)
     return _numbered(short, columns)
 
 
@@ -37,7 +37,7 @@ def _alike(short: Mapping[str, str]) -> list[list[str]]:
 def _apart(rests: Mapping[str, str], columns: int) -> dict[str, str]:
     """Return beginnings and differing parts. rests: by name what is left of it to show."""
     first = next(iter(rests.values()))
-    shared = len(commonprefix(list(rests.values())))
+    shared = _shared(rests.values())
     start = max(0, shared - CONTEXT)
     head = format.fitting(first[:start], columns // 3)
     head += "…" * (start > len(head))
@@ -49,6 +49,13 @@ def _apart(rests: Mapping[str, str], columns: int) -> dict[str, str]:
         if room >= LEAST and len(branch) < len(rests) and _alike({name: short[name] for name in branch}):
             short |= _apart({name: left[name] for name in branch}, room)
     return {name: head + text for name, text in short.items()}
+
+
+def _shared(texts: Collection[str]) -> int:
+    """Return how many letters all texts begin with."""
+    first, last = min(texts), max(texts)
+    return next((place for place, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other),
+                min(len(first), len(last)))
 
 
 def _branches(rests: Mapping[str, str], place: int) -> list[list[str]]:

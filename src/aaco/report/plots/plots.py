@@ -18,6 +18,7 @@ from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.report import format
 from aaco.report.extremes import extremes
+from aaco.report.names import shorten
 from aaco.report.plots import flame_graph, radar, timeline_strip, utilisation
 from aaco.report.sections import changed, kernels, nodes, telemetry
 from aaco.report.sections.findings import roofline as by_counters
@@ -165,9 +166,10 @@ def kernel_bars(explanation: Explanation) -> Drawing | None:
     title = f"The {format.plural(len(shown), 'kernel')} that took most time."
     drawing = Drawing(WIDTH, TOP + 26 * len(shown) + 12, title)
     across = Scale(0, shown[0]["total_ns"], 250, WIDTH - 150)
+    names = shorten((group["kernel_name"] for group in shown), 30)
     for row, group in enumerate(shown):
         top, total = TOP + 26 * row, group["total_ns"]
-        drawing.text(240, top + 14, format.kernel(group["kernel_name"], 30), "ink", "end")
+        drawing.text(240, top + 14, names[group["kernel_name"]], "ink", "end")
         drawing.rect(across(0), top, across(total) - across(0), 18, "bar c0", format.name(group["kernel_name"], 200))
         share = format.percent(group["pct_of_kernel_time"] / 100)
         drawing.text(across(total) + 8, top + 14, f"{format.duration(total)}, {share}", "dim")

@@ -83,10 +83,12 @@ def _glyphs(parts: Sequence[TimePart]) -> Iterator[str]:
 
 def _legend(screen: FirstScreen, columns: int) -> list[str]:
     """Return the parts with their shares, in whole words: a part is not broken over two lines."""
+    if not screen.parts:
+        return format.wrap(screen.whole, columns)
     named = [f"{glyph} {part.name} {format.percent(part.share)}" 
              for glyph, part in zip(_glyphs(screen.parts), screen.parts, strict=True)]
     lines = [""]
     for words in (*named, screen.whole):
         together = f"{lines[-1]}  {words}" if lines[-1] else words
         lines[-1:] = [together] if format.cells(together) <= columns else [lines[-1], words]
-    return [piece for line in lines for piece in format.wrap(line, columns)] if named else format.wrap(screen.whole, columns)
+    return [piece for line in lines for piece in format.wrap(line, columns)]

@@ -14,6 +14,7 @@ from aaco.analytics.truth import trust
 from aaco.core import inputs
 from aaco.core.readings import Absent, Evidence, Verdict
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
 from aaco.report.sections import budget, capture, truth, windows
 from aaco.report.sections import verdict as comparison
@@ -300,7 +301,7 @@ def _brief(one: Recommendation) -> str:
 
 def _step(one: Recommendation) -> str:
     """What to try, what it can gain and at what effort, and what would confirm it."""
-    named = ", ".join(format.name(name, 40) for name in one.targets[:MOST_NAMED])
+    named = ", ".join(shorten(one.targets[:MOST_NAMED], 40).values())
     largest = f" Largest {'kernels' if one.mechanism else 'nodes'}: {named}." if named else ""
     return (f"{one.title} ({one.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}. "
             f"It worked if {one.confirm_metric} goes {one.confirm_direction}.")

@@ -89,11 +89,11 @@ class FirstScreen:
 def first_screen(explanation: Explanation) -> FirstScreen:
     """Return the first screen of a session."""
     parts, whole = _time(explanation)
+    steps = [f"{text[0].upper()}{text[1:]}" for _, text in content.next_steps(explanation, brief=True)]
     return FirstScreen(
         *_subject(explanation), _trust(explanation), _notes(explanation), _change(explanation),
-        ". ".join(row.text.rstrip(".") + "." for row in _disturbed(explanation)), limit(explanation),
-        _basis(explanation), parts, whole, tuple(text for _, text in content.next_steps(explanation, brief=True)[:ADVICE]),
-        tuple(_commands(explanation)))
+        " ".join(row.text.rstrip(".") + "." for row in _disturbed(explanation)), limit(explanation),
+        _basis(explanation), parts, whole, tuple(steps[:ADVICE]), tuple(_commands(explanation)))
 
 
 def rows(explanation: Explanation) -> list[Row]:
@@ -193,8 +193,8 @@ def _basis(explanation: Explanation) -> str:
 
 
 def _time(explanation: Explanation) -> tuple[tuple[TimePart, ...], str]:
-    """Return the parts of the time, and of what they are: of the budget, else of the kernels, else why there is none."""
-    for wall in budget.budgets(explanation):
+    """Return the parts of the time and of what: by the budget, else by kernels, else why there are none."""
+    if wall := next(budget.budgets(explanation), None):
         return _largest([TimePart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):
         return _largest([TimePart(part.name, parted.share(part)) for part in parted.parts]), f"of {parted.whole}"
@@ -211,10 +211,9 @@ def _largest(parts: list[TimePart]) -> tuple[TimePart, ...]:
 def _commands(explanation: Explanation) -> Iterator[tuple[str, str]]:
     """Yield the command that looks closer at what stands out, and that of the whole report."""
     closer = content.commands(explanation)
-    of_state = ("why it is slower", "what the trace says against itself", "the kernels that took the most time")
-    if explanation.trust.trusted:
-        of_state = (of_state[0], of_state[2])
-    yield from [(what, command) for what in of_state for named, command in closer if named == what][:1]
+    distrust = [] if explanation.trust.trusted else ["what the trace says against itself"]
+    purposes = ["why it is slower", *distrust, "the kernels that took the most time"]
+    yield from [(what, command) for what in purposes for named, command in closer if named == what][:1]
     if content.kind(explanation) == "Command" and not explanation.captures:
         argv = (explanation.record.get("plan") or {})["command"]["argv"]
         yield "where the time of a GPU program goes", f"aaco trace -- {shlex.join(argv)}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.sections.trace import CAUSES
 
 COLUMNS = 130
@@ -103,8 +104,9 @@ def _groups(document: Mapping[str, Any]) -> Iterator[str]:
                              ("BY KERNEL", KERNELS, lambda group: (tail(group), group["kernel"]))):
         rows = summed(changed, key)
         yield f"{title:21s}{'ns':>14s}  {'count':>17s}  {'mean ns':>21s}"
+        names = shorten((kernel or operation for (operation, kernel), _ in rows[:most]), NAME, format.symbol)
         for (operation, kernel), row in rows[:most]:
-            yield _row(row, format.symbol(kernel, NAME) if kernel else format.cut(operation, NAME))
+            yield _row(row, names[kernel or operation])
         if len(rows) > most:
             yield f"{'':37s}{len(rows) - most:,} more in regress/diff.json"
         yield ""
