@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import registry
@@ -78,6 +79,24 @@ class FirstScreen:
     whole: str
     advice: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
+
+    @property
+    def label(self) -> str:
+        """Return the class alone."""
+        return self.limit.partition(": ")[0]
+
+    @property
+    def sentence(self) -> str:
+        """Return what the class says of this session."""
+        text = self.limit.partition(": ")[2] or self.limit
+        return text[0].upper() + text[1:]
+
+    @property
+    def placed(self) -> tuple[tuple[TimePart, str, float], ...]:
+        """Return each part of the time with its look and its start in thousandths of the whole, for a stacked bar."""
+        starts = accumulate((1000 * part.share for part in self.parts), initial=0.0)
+        return tuple((part, breakdown.IDLE if part.name == OTHER else f"c{rank}", start)
+                     for (rank, part), start in zip(enumerate(self.parts), starts, strict=False))
 
     @property
     def time(self) -> str:
