@@ -125,7 +125,7 @@ def test_every_report_the_manifest_and_a_second_look_have_what_was_found(tmp_pat
     session, found = recorded(tmp_path, calls=True)
     texts = (terminal.render(found).upper(), markdown.render(found).upper(),
              html.render(found, plots.drawings(found)).upper())
-    for title in ("LAUNCH TAX", "CRITICAL PATH", "WHAT LIMITS THE LONGEST KERNELS", "TRACE TRUTH"):
+    for title in ("LAUNCH TAX", "CRITICAL PATH", "WHAT LIMITS THE LONGEST KERNELS", "TRACE CHECK"):
         assert all(title in text for text in texts)
     made = json_report.render(found)
     assert [name for name in made["examined"] if name in FOUND] == list(FOUND)

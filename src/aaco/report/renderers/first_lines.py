@@ -41,10 +41,10 @@ def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
 
 def _paragraphs(screen: FirstScreen, columns: int) -> Iterator[Paragraph]:
     yield _text("", screen.what, columns, 2)
-    yield _text("  ", screen.facts, columns, 2)
-    yield _text("Trace check: ", screen.trust, columns, 2)
-    yield _text("Note: ", "; ".join(screen.notes), columns, 2)
     yield _text("Change: ", screen.change, columns, 3)
+    yield _text("Note: ", " ".join(f"{note.rstrip('.')}." for note in screen.notes), columns, 2)
+    yield _text("  ", screen.facts, columns, 2)
+    yield _text("", screen.trust, columns, 3)
     yield _text("Disturbed: ", screen.disturbed, columns, 3)
     yield _text("", screen.limit, columns, 3, gap=True)
     yield _text("  ", screen.basis, columns, 2)

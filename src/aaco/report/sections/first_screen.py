@@ -142,9 +142,10 @@ def _subject(explanation: Explanation) -> tuple[str, str]:
 
 def _trust(explanation: Explanation) -> str:
     """Return what the trace check says, and how good a measurement of our own is."""
-    measured = [f"{row.label.lower()} {row.text}" for row in quality.rows(explanation) if row.label in TRUSTED]
-    checked = [explanation.trust.line] if explanation.trust.line else []
-    return "; ".join([*checked, *measured]) or "the trace was not checked"
+    measured = [f"{row.label.lower()} {row.text.replace('absent: ', 'n/a, ')}"
+                for row in quality.rows(explanation) if row.label in TRUSTED]
+    checked = [f"Trace check: {explanation.trust.line}"] if explanation.trust.line else []
+    return ". ".join(checked + ([f"Measurement: {'; '.join(measured)}"] if measured else [])) or "nothing was checked"
 
 
 def _notes(explanation: Explanation) -> tuple[str, ...]:
@@ -213,6 +214,8 @@ def _basis(explanation: Explanation) -> str:
 
 def _time(explanation: Explanation) -> tuple[tuple[TimePart, ...], str]:
     """Return the parts of the time and of what: by the budget, else by kernels, else why there are none."""
+    if alarm := explanation.trust.harm("times"):
+        return (), f"where it went cannot be told, for no share of the time holds: {alarm.text}"
     if wall := next(budget.budgets(explanation), None):
         return _largest([TimePart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):
