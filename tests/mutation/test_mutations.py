@@ -20,6 +20,16 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/renderers/first_lines.py", "> LINES:", "> 99:",
+     "tests/unit/test_first_screen.py::test_it_has_at_most_25_lines_however_long_its_texts_are"),
+    ("report/renderers/first_lines.py", "        cells[index] += 1\n", "        cells[index] += 0\n",
+     "tests/unit/test_first_screen.py::test_the_bar_is_as_wide_as_the_terminal_and_its_parts_sum_to_all_of_it"),
+    ("report/sections/first_screen.py", '"node_compute_pct": "nodes', '"node_computes_pct": "nodes',
+     "tests/unit/test_first_screen.py::test_every_class_has_a_sentence_of_a_reading_that_it_rests_on"),
+    ("report/names.py", "for name in group} - alike:", "for name in group if False} - alike:",
+     "tests/unit/test_names.py::test_the_part_that_differs_is_shown"),
+    ("report/names.py", "    return _numbered(short, columns)\n", "    return short\n",
+     "tests/unit/test_names.py::test_names_that_differ_in_nothing_that_is_shown_get_a_number"),
     ("analytics/bottleneck/stretch.py", "needed + _added_pct(launch_pct.value) * (1 - needed / 100)", "needed",
      "tests/unit/test_stretch.py::test_the_threshold_is_where_the_unprofiled_share_is_the_fitted_one"),
     ("analytics/bottleneck/stretch.py", "if not host_pct.method.startswith(PROFILED) or launch", "if launch",

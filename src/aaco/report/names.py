@@ -39,10 +39,12 @@ def _apart(rests: Mapping[str, str], columns: int) -> dict[str, str]:
     first = next(iter(rests.values()))
     shared = _shared(rests.values())
     start = max(0, shared - CONTEXT)
-    head = format.fitting(first[:start], columns // 3)
-    head += "…" * (start > len(head))
-    room = columns - format.cells(head)
     left = {name: rest[start:] for name, rest in rests.items()}
+    free = columns - max(map(format.cells, left.values()))
+    head = first[:start]
+    if start and format.cells(head) > free:
+        head = format.fitting(head, max(columns // 3, free - 1)) + "…"
+    room = columns - format.cells(head)
     short = {name: rest if format.cells(rest) <= room else format.fitting(rest, room - 1) + "…"
              for name, rest in left.items()}
     for branch in _branches(left, shared - start):

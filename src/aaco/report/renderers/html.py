@@ -18,9 +18,9 @@ from aaco.analytics import metrics, rules
 from aaco.analytics.explanation import STATISTICS, Explanation
 from aaco.core import registry
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.plots import flame_graph, timeline_strip
 from aaco.report.plots.plots import bins, drawings, measured_ms, plots, series, series_text
-from aaco.report.names import shorten
 from aaco.report.renderers import outline
 from aaco.report.rows import Row
 from aaco.report.sections import (
@@ -48,8 +48,8 @@ MOST_KERNELS, MOST_NODES, MOST_FACTS = 60, 400, 400
 ECDF_POINTS = 400
 IN_TEMPLATE = {"content": content, "definition": definition, "format": format, "inventory": inventory,
                "kernels": kernels, "quality": quality, "reach": roofline_headroom, "no_outlier": outline.NO_OUTLIER,
-               "limit_words": words,
-               "flame_graph": flame_graph, "strip": timeline_strip, "sections_of": catalogue.on_page, "shorten": shorten}
+               "limit_words": words, "shorten": shorten,
+               "flame_graph": flame_graph, "strip": timeline_strip, "sections_of": catalogue.on_page}
 TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
 
 
