@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("core/extras.py", "if find_spec(\"pip\") else", "if True else",
+     "tests/unit/test_extras.py::test_the_command_names_packages_and_this_interpreter"),
     ("report/renderers/first_lines.py", "> LINES:", "> 99:",
      "tests/unit/test_first_screen.py::test_it_has_at_most_25_lines_however_long_its_texts_are"),
     ("report/renderers/first_lines.py", "        cells[index] += 1\n", "        cells[index] += 0\n",
