@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("calibration/card.py", "                 and ceiling.value == value]", "                 ]",
+     "tests/unit/test_calibration_gpu.py::test_a_roof_names_the_unit_that_it_was_measured_on"),
     ("core/extras.py", "if find_spec(\"pip\") else", "if True else",
      "tests/unit/test_extras.py::test_the_command_names_packages_and_this_interpreter"),
     ("report/renderers/first_lines.py", "> LINES:", "> 99:",

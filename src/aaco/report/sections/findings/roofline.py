@@ -68,7 +68,7 @@ def _operator(one: Shown) -> str:
     """An operator's place, by its modelled work."""
     if one["error"]:
         return f"IMPOSSIBLE: {one['error']}"
-    where = f" ({rate(one['rate'])})" if one["rate"] else ""
+    where = f" ({rate(one['rate'])})" if one["rate"] and one["bound"] == "compute" else ""
     return (f"{format.plural(one['calls'], 'call')}, {format.duration(one['device_ns'])}: "
             f"{tera(one['flops_per_s'] or 0)} TFLOP/s modelled; {_limit(one)}"
             f"{format.percent(one['roof_share'] or 0)} of the theoretical {BOUND[one['bound']]} roof{where}")
@@ -95,7 +95,7 @@ def ceilings(device: Shown) -> str:
     """A device's theoretical ceilings in a line, and the measured ones beside them."""
     found = []
     for name, flops in device["theoretical"]["flops_per_s"].items():
-        if name in ("vector_f32", "matrix_f16", "matrix_bf16", "matrix_f8"):
+        if name in ("vector_f32", "matrix_tf32", "matrix_f16", "matrix_bf16", "matrix_f8"):
             reached = device["measured"]["flops_per_s"].get(name)
             found.append(f"{rate(name)} {tera(flops)}{f' (measured {tera(reached)})' if reached else ''} TFLOP/s")
     for level, bandwidth in device["theoretical"]["bytes_per_s"].items():
