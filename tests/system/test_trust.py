@@ -30,8 +30,7 @@ def test_a_false_trace_says_so_before_a_class_that_it_does_not_have(aaco: Aaco, 
     document = json.loads(aaco.inside("summary", "--json").stdout)
     for text in (imported, summary):
         assert "goes on still" not in text
-        assert text.index(NOT_TRUSTED) < text.index("Classification") and FALSE[case] in text
-        assert "Classification UNKNOWN" in text.replace("Classification: ", "Classification ")
+        assert text.index(NOT_TRUSTED) < text.index("No diagnosis") and FALSE[case] in text
         assert "DataLoader(" not in text and "torch.compile" not in text
     checked = in_line(aaco.inside("check").stdout)
     assert document["trust"]["line"] in checked and not document["trust"]["trusted"]
@@ -60,7 +59,7 @@ def test_one_line_on_every_screen(aaco: Aaco, tmp_path: Path):
     explained = Observatory({"storage": {"sessions_dir": str(aaco.folder / "sessions")}}).analyze()
     line = explained.trust.line
     assert line.startswith(NOT_TRUSTED) and not explained.trust.trusted and "larger buffers" in explained.trust.steps[0]
-    for form, before in (("terminal", "Classification"), ("markdown", "Classification"), ("html", 'id="verdict"')):
+    for form, before in (("terminal", "No diagnosis"), ("markdown", "Classification"), ("html", 'id="verdict"')):
         out = tmp_path / form
         aaco.inside("report", "--format", form, "--output", out)
         text = in_line(out.read_text())

@@ -304,6 +304,16 @@ def test_work_on_a_device_has_the_peaks_of_its_fastest_unit():
     assert [item.device for item in both.ceilings] == [None, None, "G", "G", "G", "G"] and both.device == DEVICE
 
 
+@pytest.mark.parametrize("fastest", ["vector_f32_flops", "matrix_f32_flops", "matrix_tf32_flops"])
+def test_a_roof_names_the_unit_that_it_was_measured_on(fastest):
+    """TF32 is not fp32. Mutation: the first unit of the type, whichever was fastest."""
+    of_device = MachineCard(machine_id="a", device=DEVICE, ceilings=[
+        ceiling(name, 4e14 if name == fastest else 6e13) for name in card.PEAKS_OF["fp32_flops"]])
+    assert card.for_device(of_device).unit_of("fp32_flops") == fastest.removesuffix("_flops").replace("_", " ")
+    cpus = MachineCard(machine_id="a", ceilings=[ceiling("fp32_flops", 1e11, device=None)])
+    assert cpus.unit_of("fp32_flops") == "fp32"
+
+
 def test_a_cards_ceilings_are_those_of_kernels_with_counters():
     """The names that placement knows. Mutation: the CPU's memory bandwidth among them."""
     found = of_card({"vector_f32_flops": 6e13, "matrix_f16_flops": 7e14, "fp16_flops": 7e14, "dram_bytes_per_s": 4e12,

@@ -164,8 +164,8 @@ def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading], fac
     unknown = {item.reading.metric: item.reading.why_absent for verdict in open_ for item in verdict.evidence
                if item.essential and item.holds is None}
     if unknown:
-        listed = "; ".join(f"{name}: {why}" for name, why in list(unknown.items())[:3])
-        return f"no class has its essential evidence ({listed})"
+        reasons = "; ".join(list(dict.fromkeys(unknown.values()))[:3])
+        return f"no class has its essential evidence ({reasons})"
     return "no class has its essential evidence: every candidate is contradicted by a reading"
 
 

@@ -18,7 +18,8 @@ from typing import IO, Any
 from aaco.core.errors import StorageError, UsageError
 
 # For terminals that know no more than ASCII or Latin-1: one letter for one, so that what stood in line still does.
-PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—", "++++++=||`|-#.~x.--") | {ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
+PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—▓▒▚╌", "++++++=||`|-#.~x.--%+x-") | {
+    ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
 ERRORS = "aaco.plain"
 # Each level says what those behind it say. debug: also where in the program a failure came from.
 LEVELS = ("debug", "info", "warning", "error")
@@ -79,6 +80,11 @@ def hush() -> None:
 def columns() -> int:
     """How wide a table may be: the terminal's width (or COLUMNS), and 120 where there is no terminal."""
     return shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else 120
+
+
+def report_columns() -> int:
+    """How wide a report is: 80, and up to 120 where the terminal is as wide."""
+    return min(120, max(80, columns())) if sys.stdout.isatty() or os.environ.get("COLUMNS") else 80
 
 
 def lively(stream: IO[str]) -> bool:

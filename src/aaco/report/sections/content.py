@@ -14,6 +14,7 @@ from aaco.analytics.truth import trust
 from aaco.core import inputs
 from aaco.core.readings import Absent, Evidence, Verdict
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
 from aaco.report.sections import budget, capture, truth, windows
 from aaco.report.sections import verdict as comparison
@@ -152,10 +153,10 @@ def bottleneck(explanation: Explanation) -> list[Row]:
     label = found.label.replace("_", "-").upper()
     kernels = kernel_headline(explanation)
     why = f": {found.abstained_because}" if found.abstained_because else ""
-    if kernels and (found.of_kernels or explanation.readings["host_limited_pct"].value is None):
+    if kernels and tells_kernels_only(explanation):
         label, why = f"{label}{' by its kernels' if found.of_kernels else ' for the program'}", f": {kernels}"
-    conditions = ", ".join(_condition(explanation, verdict) for verdict in found.conditions)
-    return [*_disturbed(explanation), *windows.first_rows(explanation),
+    conditions = ", ".join(condition(explanation, verdict) for verdict in found.conditions)
+    return [*disturbed(explanation), *windows.first_rows(explanation),
             Row("Classification", label + why),
             *_confidence_rows(found),
             *budget.rows(explanation),
@@ -165,7 +166,7 @@ def bottleneck(explanation: Explanation) -> list[Row]:
             *readings(explanation, (("Launch tax", "launch_tax_pct"), ("KAR", "kernel_amplification_ratio")))]
 
 
-def _condition(explanation: Explanation, verdict: Verdict) -> str:
+def condition(explanation: Explanation, verdict: Verdict) -> str:
     """A condition in words; of a drift its direction and size."""
     words = verdict.label.replace("_", " ")
     drift = explanation.readings.get("latency_drift_pct")
@@ -174,7 +175,7 @@ def _condition(explanation: Explanation, verdict: Verdict) -> str:
     return f"{words} ({'slower' if drift.value > 0 else 'faster'} towards the end, {drift.value:+.1f} %)"
 
 
-def _disturbed(explanation: Explanation) -> Iterator[Row]:
+def disturbed(explanation: Explanation) -> Iterator[Row]:
     """What disturbed the recording, told before what limits it."""
     disturbances = [verdict for verdict in explanation.diagnosis.conditions if verdict.label in DISTURBANCES]
     if disturbances:
@@ -192,6 +193,11 @@ def _not_advised(found: Diagnosis) -> Iterator[Row]:
     """What would gain by the readings, and the fact of the workload that speaks against it."""
     if found.withheld:
         yield Row("Not advised", "; ".join(f"{action.title} ({action.why})" for action in found.withheld))
+
+
+def tells_kernels_only(explanation: Explanation) -> bool:
+    """Return whether the capture tells of its kernels, and not of the program's time."""
+    return explanation.diagnosis.of_kernels or explanation.readings["host_limited_pct"].value is None
 
 
 def kernel_headline(explanation: Explanation) -> str:
@@ -238,13 +244,13 @@ def evidence(verdict: Verdict) -> list[Evidence]:
     return sorted(verdict.evidence, key=lambda item: [True, False, None].index(item.holds))
 
 
-def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
-    """What to try, and which finding asks for it."""
+def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str, str]]:
+    """What to try, and which finding asks for it. brief: of an action only its gain, and what to try."""
     found = explanation.diagnosis
     disturbances = [verdict for verdict in found.conditions if verdict.label in DISTURBANCES]
     others = [verdict for verdict in found.conditions if verdict.label not in DISTURBANCES]
     distrust = [("trace_check", step) for step in explanation.trust.steps]
-    advised = [(one.name, _step(one)) for one in found.recommendations]
+    advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
     if both := found.together:
         advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
@@ -295,9 +301,14 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
             for what, words in found]
 
 
+def _brief(one: Recommendation) -> str:
+    """What to try and what it can gain: what a first screen has room for."""
+    return f"{one.action.title} ({one.action.effort} effort): {_gain(one)}. Try: {one.attempt}."
+
+
 def _step(one: Recommendation) -> str:
     """What to try, what it can gain and at what effort, and what would confirm it."""
-    named = ", ".join(format.name(name, 40) for name in one.targets[:MOST_NAMED])
+    named = ", ".join(shorten(one.targets[:MOST_NAMED], 40).values())
     largest = f" Largest {'kernels' if one.mechanism else 'nodes'}: {named}." if named else ""
     action = one.action
     costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
