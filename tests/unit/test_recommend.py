@@ -122,7 +122,10 @@ def test_the_share_of_a_mechanism_is_what_its_targets_take():
     facts = {"framework": frozenset({"pytorch"}), "layout": frozenset({"nchw"})}
     acted = replace(floors(), floors=(MechanismFloor("channels_last", 1e6, (FloorTarget("nchwToNhwc", 1e6, 0.0),)),))
     (advice,) = [one for one in recommend.gaining(readings({}), facts, acted) if one.name == "channels_last"]
-    assert math.isclose(advice.share_pct, 50)
+    assert math.isclose(advice.share_pct, 50) and advice.feasible_ratio == 1
+    usual = replace(acted, saved_ns={"channels_last": 300_000.0})
+    (advice,) = [one for one in recommend.gaining(readings({}), facts, usual) if one.name == "channels_last"]
+    assert math.isclose(advice.feasible_ratio, 0.3) and math.isclose(advice.gain_pct, 15)
     assert not recommend.gaining(readings({}), facts)
 
 

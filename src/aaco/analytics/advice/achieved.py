@@ -26,7 +26,7 @@ class ChangedStep:
 
     host_ns: the host's path before the change, None where the device hides it. calls: of operators, per step before.
     calls_left: the share of them that is left. waits_ns: waits of the host that are gone. samples: times as many in a
-    step as before. replayed: the host launches once for all.
+    step as before. replayed: the host launches once for all. saved_ns: of the device's work, per step before.
     """
 
     device_ns: float
@@ -36,6 +36,7 @@ class ChangedStep:
     waits_ns: float = 0.0
     samples: float = 1.0
     replayed: bool = False
+    saved_ns: float = 0.0
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0) -> ChangedStep:
@@ -51,11 +52,13 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     calls = call_shares(work)
     left = of_calls(work, np.minimum.reduce([response.left for response in responses]))
     busy_ns = _busy_ns(work, step)
-    return ChangedStep(device_chain_ns(work, device) * _streams_in_turn(work, busy_ns),
+    streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
+    return ChangedStep(chain_ns * streams,
                        step.ns if busy_ns < HOST_BOUND * step.ns else None, float(calls.sum()) / work.steps,
                        float(calls @ left / calls.sum()) if len(calls) else 1.0,
                        max(response.waits_ns for response in responses), samples,
-                       any(response.replayed for response in responses))
+                       any(response.replayed for response in responses),
+                       max(0.0, device_chain_ns(work) - chain_ns) * streams)
 
 
 def of_calls(work: StepWork, left: Reals) -> Reals:

@@ -24,6 +24,7 @@ from aaco.core.advice import FactValues, offered
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended
 
+USUALLY = "what such changes usually take off the device's work"
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 NOTHING = frozenset({"none"})  # the value of a fact that is about something that the workload does not have
 MOST_TARGETS = 5
@@ -237,6 +238,10 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         share, feasible = action.share(values), action.feasible(values)
     except KeyError:
         return None
+    saved_pct = floors.saved_pct(action.mechanism) if floors else None
+    if saved_pct is not None and share:
+        action = replace(action, why_feasible=USUALLY)
+        feasible = saved_pct / share
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts))
     return advice if advice.gain_pct >= LEAST_PCT else None
