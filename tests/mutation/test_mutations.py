@@ -533,6 +533,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_what_recorded_changes_make_likely_ranks_and_is_told"),
     ("analytics/advice/recommend.py", "and not _has_nothing_to_act_on(action, facts)", "",
      "tests/unit/test_recommend.py::test_what_the_workload_does_not_have_is_not_even_withheld"),
+    ("analytics/costs/torch/recurrent.py", "unneeded * (not call.attributes[\"to_input\"])", "0",
+     "tests/unit/test_torch_operators.py::test_the_gradient_of_a_recurrent_layer_is_two_products_for_each"),
     ("analytics/advice/recommend.py", "feasible = saved_pct / share", "pass",
      "tests/unit/test_recommend.py::test_the_share_of_a_mechanism_is_what_its_targets_take"),
     ("analytics/advice/recommend.py", "advice.change.gain < LEAST_GAIN", "advice.change.gain < 1",

@@ -188,6 +188,7 @@ class Marked:
         self._marks: list[tuple[str, int | None] | None] = []
         self._families: dict[tuple[int, str], _Family] = {}
         self._kernels: dict[int, int] = {}
+        self._first_work_ns: dict[int, int] = {}  # of each capture, launched in a step or not
 
     def markers(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Take in rows of api_calls, in start order; needs MARKER_COLUMNS."""
@@ -207,6 +208,7 @@ class Marked:
         work = linked.work
         for capture in distinct.values(work.capture).tolist():
             mine = work.capture == capture
+            self._first_work_ns.setdefault(capture, int(work.start[mine].min()))
             self._kernels[capture] = self._kernels.get(capture, 0) + int((mine & (work.kind < COPY)).sum())
             is_numbered = mine & (work.iteration != NONE)
             if is_numbered.any():
@@ -226,7 +228,7 @@ class Marked:
         best_families: dict[int, tuple[str, _Family]] = {}
         for (capture, name), family in self._families.items():
             best = best_families.get(capture)
-            is_timed = family.kernels and not family.is_before(family.first_work_ns)
+            is_timed = family.kernels and not family.is_before(self._first_work_ns[capture])
             if is_timed and (best is None or (name == GIVEN, family.kernels) > (best[0] == GIVEN, best[1].kernels)):
                 best_families[capture] = name, family
         return tuple(family.steps(None if capture == NONE else capture, name, self._kernels.get(capture, 0))
@@ -244,11 +246,6 @@ class _Family:
     def kernels(self) -> int:
         """Return the kernels in any step."""
         return int(self._sums[:, 0].sum())
-
-    @property
-    def first_work_ns(self) -> int:
-        """Return the first start of the device work of any step."""
-        return int(self._sums[:, 3].min(initial=np.iinfo(np.int64).max))
 
     def is_before(self, time_ns: int) -> bool:
         """Return whether all steps ended on the host before a time, LATE_NS and more after the first began."""
