@@ -22,7 +22,7 @@ from aaco.analytics.advice.least import (
 )
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanism import Response
-from aaco.analytics.advice.work import StepWork
+from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -89,7 +89,8 @@ def retyped(work: StepWork, least: Reals) -> Response:
     """Return the step in another type: products keep their share of the roof, up to REACH.
 
     Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Fused
-    attention is another kernel then, at REACH. Reads by index take as long: lines of memory, not widths.
+    attention is another kernel then, at REACH. Reads by index take as long: lines of memory, not widths. Each kernel of
+    a recurrent layer waits for the one before: its fixed part stays, and half of the rest.
     """
     own, now, products = own_time(work), roofs_now(work), np.zeros(len(least), bool)
     reach = np.full(len(least), REACH)
@@ -103,7 +104,12 @@ def retyped(work: StepWork, least: Reals) -> Response:
     changed = (least < own) & ~work.of_families("embedding", "sort")
     others = np.where(changed, own - HALF * streamed_ns(work, ~products), own)
     achieved = np.where(products, np.maximum(same_share, least / reach), others)
+    achieved = np.where(work.operated(_is_recurrent), fixed + HALF * (own - fixed), achieved)
     return Response(np.minimum(own, np.maximum(achieved, fixed)), np.ones(len(least)))
+
+
+def _is_recurrent(operator: StepOperator) -> bool:
+    return "_rnn" in operator.name
 
 
 def streamed_ns(work: StepWork, rows: Flags) -> Reals:
