@@ -172,7 +172,7 @@ def begin(selection: CaptureSelection, root: Path, name: str | None, tag: str) -
 
 def refuse_binary(selection: CaptureSelection) -> None:
     """Raise UsageError where a file cannot be kept because its credentials could not be found. Raises BadCapture."""
-    for file in (file for capture in selection.captures for file in capture.files):
+    for file in (file for capture in selection.all_captures for file in capture.files):
         if not raw.is_text(file):
             raise UsageError(f"--keep: {file} is binary and cannot be redacted",
                              "import it without --keep: it is referenced then, and stays where it is")
@@ -281,10 +281,12 @@ def _identity(file: Path) -> dict[str, Any]:
 
 def _keep(session: Session, selection: CaptureSelection, document: dict[str, Any], show: Show) -> None:
     """Copy the captures' files into the session, and say in the document where."""
-    for index, capture in enumerate(selection.captures):
+    listed = [*document["captures"], *(capture for execution in document["counted"]
+                                       for capture in execution["captures"])]
+    for index, capture in enumerate(selection.all_captures):
         whole = [file.resolve() for file in capture.files]
         top = os.path.commonpath([file.parent for file in whole])
-        for file, facts in zip(whole, document["captures"][index]["files"], strict=True):
+        for file, facts in zip(whole, listed[index]["files"], strict=True):
             show.step(f"keeping {clean(file.name)}")
             facts["kept"] = redact(f"{layout.RAW}/{index:03d}/{file.relative_to(top)}")
             raw.write_redacted(file, session.folder / facts["kept"])
