@@ -3,8 +3,9 @@
     python -m benchmarks.advice_expected [--write] [--json FILE]
 
 Of every recorded change the trace before it is imported with its step time without a profiler. The track record is
-learned of all other families of workloads, and the expected gain, its 90 % interval and the ranking of a before's
-alternatives come from it. A table and the claims are printed; the exit code is 1 where a bar is missed. --write also
+learned of all other families of workloads, and the expected gain and its 90 % interval come from it. So does the advice
+of the before's session. An alternative whose kinds of changes are all advised has the place of the first of them; what
+is not advised has none. A table and the claims are printed; the exit code is 1 where a bar is missed. --write also
 learns the record of all changes and writes the one that ships, src/aaco/analytics/advice/residuals.json.
 
 The changes are those of $AACO_CAPTURES/pairs (default ../shared/data) and of tests/captures/torch_changes, or of the
@@ -20,8 +21,8 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,23 @@ from aaco import pipeline
 from aaco.analytics.advice import expected as expectations
 from aaco.analytics.advice import track_record
 from aaco.analytics.advice.achieved import changed_step
-from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, ranked
+from aaco.analytics.advice.expected import LEAST_GAIN, Expected
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, floor
+from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.recommend import bounded, gaining
 from aaco.analytics.advice.track_record import LEVEL, RecordedChange, TrackRecord
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.analytics.workload.facts import NAME as FACTS
+from aaco.analytics.workload.facts import WorkloadFacts
+from aaco.core.advice import FactValues
 from aaco.core.config import Settings, resolve
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, Reading
 from aaco.core.statistics import exact_share
+from aaco.steps import readings
 from aaco.steps.findings import step_work
+from aaco.tracelake import documents, layout
 from benchmarks.claims import Claim
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +61,22 @@ FAMILIES = {"gpt": "gpt", "dlrm": "recommender", "moe": "moe", "rnn": "recurrent
             "beam_search": "recurrent", "cnn": "cnn", "host_pictures": "cnn", "unet": "unet", "volume_unet": "unet",
             "diffusion": "unet", "gather": "gather", "graph_network": "gather", "encoder": "encoder",
             "long_attention": "attention", "checkpointed": "encoder"}
+
+
+@dataclass(frozen=True)
+class ReadSession:
+    """What advice needs of the session of a before."""
+
+    work: StepWork
+    step: StepTime
+    readings: Mapping[str, Reading]
+    facts: FactValues
+
+    def advised(self, record: TrackRecord) -> list[str]:
+        """Return the kinds of changes that are advised by this record, best first."""
+        floors = floors_of(self.work, self.step, record, "", self.facts)
+        advised, _ = bounded(gaining(self.readings, self.facts, floors), floors)
+        return [advice.mechanism for advice in advised]
 
 
 @dataclass(frozen=True)
@@ -73,16 +97,20 @@ class TriedChange:
     alternatives: bool
     recorded: RecordedChange | None
     why_absent: str = ""
+    session: ReadSession | None = None
 
 
 @dataclass(frozen=True)
 class JudgedChange:
-    """A change with what was expected of it by the record of other families; None for why_absent."""
+    """A change with what was expected of it by the record of other families; None for why_absent. place: among what is
+    advised, from 0 on.
+    """
 
     tried: TriedChange
     ceiling: float | None
     expected: Expected | None
     why_absent: str = ""
+    place: int | None = None
 
     @property
     def error(self) -> float | None:
@@ -100,17 +128,18 @@ def family(workload: str) -> str:
     return next((name for prefix, name in FAMILIES.items() if workload.startswith(prefix)), workload)
 
 
-def tried(workload: str, before: str, change: dict[str, Any], name: str, work: StepWork, step: StepTime,
-          alternatives: bool) -> TriedChange:
+def tried(workload: str, before: str, change: dict[str, Any], name: str, session: ReadSession, alternatives: bool
+          ) -> TriedChange:
     """Return a change of a recording. change: its side in pairs.json, with its mechanisms and speedup."""
     mechanisms, samples = tuple(change["mechanisms"]), change["samples_per_step"]
+    work, step = session.work, session.step
     least, recorded, why = MechanismFloor(" + ".join(mechanisms), None), None, ""
     try:
         least, recorded = _recorded(workload, before, name, mechanisms, work, step, samples, change["speedup"])
     except Absent as reason:
         why = str(reason)
     return TriedChange(family(workload), before, name, mechanisms, step, least, change["speedup"],
-                       change.get("expected") == "no gain", alternatives, recorded, why)
+                       change.get("expected") == "no gain", alternatives, recorded, why, session)
 
 
 def _recorded(workload: str, before: str, name: str, mechanisms: tuple[str, ...], work: StepWork, step: StepTime,
@@ -131,21 +160,22 @@ def all_tried(captures: Path, changes: Path, settings: Settings) -> Iterator[Tri
     """Yield the changes of both recordings. Those without times, or with times of a profiled process, are left out."""
     for pair in json.loads((captures / "pairs/pairs.json").read_text())["pairs"]:
         if pair["timed_without_profiler"]:
-            work, step = _work(captures / "pairs" / pair["pair"], pair["before"]["step_ms"], settings)
+            session = _read(captures / "pairs" / pair["pair"], pair["before"]["step_ms"], settings)
             samples = pair["after"]["samples_per_step"] / pair["before"]["samples_per_step"]
-            yield tried(pair["workload"], pair["pair"], pair | {"samples_per_step": samples}, pair["change"], work,
-                        step, False)
+            yield tried(pair["workload"], pair["pair"], pair | {"samples_per_step": samples}, pair["change"], session,
+                        False)
     for before in json.loads((changes / "pairs.json").read_text())["befores"]:
         timed = [side for side in before["alternatives"] if side.get("speedup")]
         if timed:
-            work, step = _work(changes / before["name"], before["before"]["step_ms"], settings)
-            yield from (tried(before["workload"], before["name"], side, side["name"], work, step, True)
+            session = _read(changes / before["name"], before["before"]["step_ms"], settings)
+            yield from (tried(before["workload"], before["name"], side, side["name"], session, True)
                         for side in timed)
 
 
-def _work(folder: Path, step_ms: float, settings: Settings) -> tuple[StepWork, StepTime]:
+def _read(folder: Path, step_ms: float, settings: Settings) -> ReadSession:
     session = pipeline.import_captures([folder / "before.trace.json.gz"], settings, latency=str(step_ms)).session
-    return step_work.find(session, Unprofiled(1, step_ms, "pairs.json"))
+    facts = WorkloadFacts.of(documents.read(session, layout.finding(FACTS))).values
+    return ReadSession(*step_work.find(session, Unprofiled(1, step_ms, "pairs.json")), readings.stored(session), facts)
 
 
 def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
@@ -153,7 +183,16 @@ def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
     others = {name: track_record.learn([change.recorded for change in changes
                                         if change.recorded and change.family != name])
               for name in {change.family for change in changes}}
-    return [_judged(change, others[change.family]) for change in changes]
+    advised = {change.before: change.session.advised(others[change.family]) for change in changes
+               if change.alternatives and change.session}
+    return [replace(_judged(change, others[change.family]), place=_place(change, advised.get(change.before, [])))
+            for change in changes]
+
+
+def _place(change: TriedChange, advised: Sequence[str]) -> int | None:
+    """Return the place of the first of a change's kinds in what is advised; None if one of them is not."""
+    kinds = change.mechanisms
+    return min(map(advised.index, kinds)) if kinds and set(kinds) <= set(advised) else None
 
 
 def _judged(change: TriedChange, record: TrackRecord) -> JudgedChange:
@@ -176,6 +215,8 @@ def claims(changes: Sequence[JudgedChange]) -> Iterator[Claim]:
                 f"median {middle:.3f}, mean {statistics.mean(errors):.3f} of {len(errors)}", middle <= MOST_ERROR)
     yield from _rankings("all alternatives", changes, True)
     yield from _rankings("alternatives with an expected gain", known)
+    yield from _rankings("alternatives with as many samples in a step",
+                         [change for change in changes if "larger_batch" not in change.tried.mechanisms])
 
 
 def _intervals(title: str, known: Sequence[JudgedChange], barred: bool = False) -> Iterator[Claim]:
@@ -197,10 +238,11 @@ def by_before(changes: Iterable[JudgedChange]) -> dict[str, list[JudgedChange]]:
 
 
 def order(changes: Sequence[JudgedChange]) -> list[JudgedChange]:
-    """Return the alternatives that are advised, best first."""
-    by_name = {change.tried.change: change for change in changes}
-    return [by_name[name.name] for name in ranked(RankedChange(change.tried.change, change.ceiling, change.expected)
-                                                  for change in changes)]
+    """Return the alternatives that are advised, best first; of two in one place the one that is expected to gain more.
+    """
+    places = [(change.place, -change.expected.factor if change.expected else 0.0, index, change)
+              for index, change in enumerate(changes) if change.place is not None]
+    return [change for *_, change in sorted(places, key=lambda place: place[:-1])]
 
 
 def share_of_best(changes: Sequence[JudgedChange]) -> float:
@@ -228,7 +270,7 @@ def _rankings(title: str, changes: Sequence[JudgedChange], barred: bool = False)
 def _useless(title: str, befores: dict[str, list[JudgedChange]], is_useless: Any) -> Claim:
     listed = {name: [change for change in changes if is_useless(change)] for name, changes in befores.items()}
     advised = [f"{name}/{change.tried.change}" for name, changes in befores.items()
-               for change in order(changes)[:FIRST] if change in listed[name]]
+               for change in order(changes) if change in listed[name] and (change.place or 0) < FIRST]
     return Claim(f"an alternative {title} is among the first {FIRST}", "never", f"{len(advised)} of "
                  f"{sum(map(len, listed.values()))} in {sum(map(bool, listed.values()))} befores"
                  + "".join(f" {name}" for name in advised), not advised)

@@ -1449,7 +1449,7 @@ def written_norms(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "bf16", "norm": "written out", "activation": "written out"}),
-        Side("fused_norm", partial(make, norm=True), ("pointwise_fusion",), {"norm": "one operator"}),
+        Side("fused_norm", partial(make, norm=True), ("norm_fusion",), {"norm": "one operator"}),
         Side("fused_activation", partial(make, activation=True), ("pointwise_fusion",), {"activation": "one operator"}),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.tables import API_CALLS, COPIES, KERNELS
+from benchmarks.losses import nested
 
 LAYER = ("gemm", "bias", "gelu", "gemm2", "norm")
 
@@ -41,7 +42,7 @@ def tables(columns: dict[str, Any]) -> dict[str, pa.Table]:
     kernels, copies, calls = (dict(columns[name]) for name in ("kernels", "copies", "api_calls"))
     kernels["dur_ns"] = np.asarray(kernels["t_end_ns"]) - np.asarray(kernels["t_start_ns"])
     return {"kernels": _sorted(KERNELS, "kernel_id", kernels), "copies": _sorted(COPIES, "copy_id", copies),
-            "api_calls": _sorted(API_CALLS, "call_id", calls)}
+            "api_calls": nested(_sorted(API_CALLS, "call_id", calls))}
 
 
 def without(columns: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Analysis:
         """Return what a notebook shows: the class, whether to trust it, the first advice and the main figures."""
         diagnosis = self.bottleneck
         figures = [(name, reading_text(self.metrics[name])) for name in SHOWN if self.metrics[name].value is not None]
-        advised = diagnosis.recommendations[0].title if diagnosis.recommendations else ""
+        advised = diagnosis.recommendations[0].action.title if diagnosis.recommendations else ""
         return notebook.table((("session", self.session.id), ("trace check", self.trust.line),
                                ("limit", diagnosis.label.replace("_", "-")), ("why", diagnosis.abstained_because),
                                *figures, ("try first", advised)))

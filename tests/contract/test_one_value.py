@@ -16,7 +16,8 @@ from aaco.analytics.explanation import Explanation
 from aaco.core.config import Settings, resolve
 from aaco.report import format
 from aaco.report.renderers import markdown
-from aaco.report.sections import budget, catalogue, content, health, tiles
+from aaco.report.sections import budget, catalogue, content, tiles
+from aaco.report.sections.first_screen import OTHER, first_screen
 from benchmarks.diagnosis.agreement import disagreements, paths_of
 from tests.third_party import captures
 
@@ -130,8 +131,7 @@ def _screens_agree(explanation: Explanation) -> None:
     assert not {label: found for label, found in labels.items() if len(found) > 1}
 
     (wall,) = budget.rows(explanation)
-    summary = " ".join(" ".join(health.summary_lines(explanation)).split())
-    assert " ".join(wall.text.split()) in summary
+    _first_screen_agrees(explanation)
     assert wall.text in " ".join(markdown.render(explanation).replace("\\", "").split())
     for metric, words in budget.OF_DEVICES.items():
         shown = re.search(rf"(?:^|, ){re.escape(words)} ({FIGURES.pattern})", wall.text)
@@ -143,6 +143,16 @@ def _screens_agree(explanation: Explanation) -> None:
     (tax,) = {row.text for row in content.bottleneck(explanation) if row.label == "Launch tax"}
     (tile,) = [tile for tile in tiles.tiles(explanation) if tile.metric == "launch_tax_pct"]
     assert (tile.value in tax) if tile.value else (tile.why_absent in tax)
+
+
+def _first_screen_agrees(explanation: Explanation) -> None:
+    """The bar has the values of the budget, and its parts, as printed, sum to 100 %."""
+    screen = first_screen(explanation)
+    (wall,) = budget.budgets(explanation)
+    shares = {words: share for _, words, share in wall.shares}
+    assert all(part.share == shares[part.name] for part in screen.parts if part.name != OTHER)
+    assert sum(float(format.percent(part.share).strip("<% ")) for part in screen.parts) == pytest.approx(100, abs=0.31)
+    assert wall.whole == screen.whole
 
 
 def _budget_and_path_agree(explanation: Explanation) -> None:

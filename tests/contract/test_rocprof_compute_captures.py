@@ -49,7 +49,7 @@ def test_times_are_of_one_execution_or_absent(workload):
     if folder.name == "vcopy_MI300X_A1":
         assert found == [(None, None, None)] * 3
         assert facts.problems == ("times are rounded in timestamps.csv, SQ_IFETCH_LEVEL.csv, SQ_INST_LEVEL_LDS.csv ...",
-                                  "3 dispatches have no time")
+                                  "3 kernel records have no time")
         return
     name = "SQ_IFETCH_LEVEL.csv" if folder.name == "vcopy_MI350" else "timestamps.csv"
     assert found == [(int(row["Start_Timestamp"]), int(row["End_Timestamp"]),

@@ -56,25 +56,26 @@ int API(cuInit, hipInit)(unsigned flags)
 		abort();
 	return fault("none") ? 100 : 0;
 }
-/* FAKE_GPU_KINDS: how many devices there are, each of another kind (1). */
+/* FAKE_GPU_KINDS: how many devices there are, each of another kind (1); FAKE_GPU_ALIKE: all of one kind. */
 static int current;
+static int other(int device) { return device && !getenv("FAKE_GPU_ALIKE"); }
 static int kinds(void) { const char *asked = getenv("FAKE_GPU_KINDS"); return asked ? atoi(asked) : 1; }
 int API(cuDeviceGetCount, hipGetDeviceCount)(int *count) { *count = kinds(); return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &now + (current = device); return device >= kinds(); }
 int cuCtxSetCurrent(void *context) { return context != &now + current; }
 int hipSetDevice(int device) { current = device; return device >= kinds(); }
-int API(cuDeviceGetName, hipDeviceGetName)(char *name, int size, int device) { snprintf(name, size, device ? "Other GPU" : "Fake GPU"); return 0; }
+int API(cuDeviceGetName, hipDeviceGetName)(char *name, int size, int device) { snprintf(name, size, other(device) ? "Other GPU" : "Fake GPU"); return 0; }
 int API(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId)(char *name, int size, int device) { snprintf(name, size, "0000:0%c:00.0", 'b' + device); return 0; }
 int API(cuDeviceGetAttribute, hipDeviceGetAttribute)(int *value, int which, int device)
 {
-	*value = which == UNITS ? (device ? 66 : 132) : which == L2 ? 50 << 20 : which == 75 ? 9 : 0;
+	*value = which == UNITS ? (other(device) ? 66 : 132) : which == L2 ? 50 << 20 : which == 75 ? 9 : 0;
 	return 0;
 }
 int API(cuGetErrorString, hipGetErrorString_)(int code, const char **text) { *text = "out of memory"; return 0; }
 const char *hipGetErrorString(int code) { return "out of memory"; }
 int API(cuMemGetInfo_v2, hipMemGetInfo)(size_t *free, size_t *all)
 {
-	*all = (current ? 40UL : 80UL) << 30;
+	*all = (other(current) ? 40UL : 80UL) << 30;
 	*free = fault("full") ? 300 << 20 : *all - (2UL << 30);
 	return 0;
 }

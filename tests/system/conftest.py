@@ -62,7 +62,8 @@ class Aaco:
 
     @property
     def latest(self) -> Path:
-        return (self.folder / "sessions" / "latest").resolve()
+        """The newest session, however it ended."""
+        return max((self.folder / "sessions").glob("2*/[!.]*"), key=lambda folder: folder.name)
 
 
 @pytest.fixture(scope="session")

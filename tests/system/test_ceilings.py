@@ -36,6 +36,8 @@ def test_a_ceiling_is_above_what_was_measured_and_the_same_everywhere(aaco, pair
         if action["title"] in " ".join(shown.split()):
             assert words in " ".join(shown.split())
     assert words in " ".join(aaco.inside("report").stdout.split())
+    asked = json.loads(aaco.inside("critical-path", "--what-if", action["mechanism"], "--json").stdout)["ceiling"]
+    assert asked["speedup_at_most"] == pytest.approx(ceiling) and asked["floor_ms"] == pytest.approx(action["floor_ms"])
 
 
 def test_on_amd_nothing_is_expected_yet_and_the_reason_is_told(aaco):

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from aaco.core.session import Session
+from aaco.tracelake import layout
 from tests.browser.chromium import Browser, Page
 from tests.browser.serving import dashboard
+from tests.explained import regressed
 from tests.system.conftest import Aaco
 
 HISTORY = Path(__file__).parent.parent / "captures" / "histories" / "start.csv"
@@ -49,6 +52,10 @@ def site(recorded: Aaco, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     aaco.inside("history", "import", HISTORY)
     listed = json.loads(aaco.inside("ls", "--json").stdout)["sessions"]
     ids = {row["tag"]: row["session_id"] for row in listed}
+    slow = Session.create(aaco.folder / "sessions", {"model": "slow", "backend": "cpu"}, "slow", "0")
+    slow.finish("complete")
+    slow.write_json(layout.VERDICT, regressed())
+    ids["slow"] = slow.id
     broken = day / "20200101_000000_broken"
     broken.mkdir()
     (broken / "session.json").write_text("{")
@@ -64,9 +71,31 @@ def sound(page: Page) -> None:
     assert page.findings() == []
 
 
+PAGES = ("/", "/sessions/nchw", "/sessions/recorded", "/sessions/slow", "/sessions/nchw/kernels", "/sessions/nchw/live",
+         "/sessions/nchw/timeline", "/compare", "/compare?baseline=nchw&session=nhwc", "/history", "/api/docs",
+         "/compare?baseline=nobody&session=nchw", "/history/series?benchmark=start-python&metric=value", "/nothing",
+         "/sessions/nobody")
+OVERFLOWING = """[...document.querySelectorAll('main *')].filter((part) =>
+  part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('pre, figure, iframe, .aside'))
+  .map((part) => part.outerHTML.slice(0, 120))"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_fits_a_phone_and_is_accessible(site: Site, browser: Browser, path: str) -> None:
+    """Mutation: tables keep their columns on a phone; a scrolled table cannot be reached by the keyboard."""
+    page = browser.open(site.url + path)
+    for width in (1280, 390):
+        for dark in (False, True):
+            page.appearance(dark=dark, width=width)
+            assert page.findings("minor", "moderate", "serious", "critical") == [], (width, dark)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
+    assert page.evaluate(OVERFLOWING) == []
+    page.close()
+
+
 def test_the_list_is_searched_filtered_and_sorted_by_clicks(site: Site, browser: Browser) -> None:
     page = browser.open(site.url)
-    assert "5 sessions" in page.text()
+    assert "6 sessions" in page.text()
     assert "gpt2-tiny" in page.text("table")
     assert "unreadable" in page.text("table")
     page.fill("Search", "nchw")
@@ -74,11 +103,11 @@ def test_the_list_is_searched_filtered_and_sorted_by_clicks(site: Site, browser:
     page.wait("1 to 1 of 1 session")
     assert "gpt2-tiny" not in page.text("table")
     page.click(role="link", name="Clear")
-    page.wait("of 5 sessions")
+    page.wait("of 6 sessions")
     page.select("Model", "gpt2-tiny")
     page.wait("1 to 1 of 1 session")
     page.click(role="link", name="Clear")
-    page.wait("of 5 sessions")
+    page.wait("of 6 sessions")
     page.click(role="link", name="Session", exact=True)
     page.wait_address("sort=session_id")
     ids = page.texts("tbody th code")
@@ -141,7 +170,7 @@ def test_a_recorded_run_shows_its_latencies(site: Site, browser: Browser) -> Non
 def test_the_timeline_opens_the_trace_without_asking_anybody(site: Site, browser: Browser) -> None:
     page = browser.open(f"{site.url}/sessions/{site.ids['nchw']}/timeline")
     page.wait("Critical path", seconds=60, frame="iframe", exact=False)
-    assert "device 0" in page.text("body", frame="iframe")
+    assert "GPU 0: NVIDIA H200" in page.text("body", frame="iframe")
     assert page.external == []
     assert any("/perfetto/" in url and url.startswith(site.url) for url in page.requests)
     assert page.findings() == []

@@ -14,7 +14,8 @@ OWN = ROOT / "tests" / "captures" / "torch_scenarios"
     ("compute_gemm_fp32_4096", "compute_bound", "narrower_types"),
     ("compute_gemm_bf16_4096", "compute_bound", "eight_bit_types"), ("latency_chase_1", "memory_latency_bound",
                                                                 "more_in_flight"),
-    ("cpu_allocation_churn", "cpu_bound", "keep_memory"), ("transfer_upload_pageable", "transfer_bound", "pin_memory")])
+    ("cpu_allocation_churn", "cpu_bound", "keep_memory"), ("transfer_upload_pageable", "transfer_bound",
+                                                                           "inputs_on_device")])
 def test_a_planted_bottleneck_is_named_with_what_to_do(aaco, name, label, first):
     """Mutation: HOST parts without `pause` call cpu_allocation_churn launch_bound."""
     aaco.inside("import", OWN / f"{name}.trace.json.gz", "--latency", OWN / f"{name}.lat.csv")

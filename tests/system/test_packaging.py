@@ -153,7 +153,7 @@ def test_a_missing_extra_is_named_in_one_line(bare, extra, words):
     assert done.returncode == 6, done.stderr
     what, fix = done.stderr.splitlines()[-2:]
     assert "Traceback" not in done.stderr and what.startswith("aaco: ") and "not installed" in what
-    assert f"pip install 'aaco[{extra}]'" in fix
+    assert "pip install" in fix and f"# aaco[{extra}]" in fix
 
 
 def test_the_core_needs_no_extra(bare, tmp_path):

@@ -304,6 +304,16 @@ def test_work_on_a_device_has_the_peaks_of_its_fastest_unit():
     assert [item.device for item in both.ceilings] == [None, None, "G", "G", "G", "G"] and both.device == DEVICE
 
 
+@pytest.mark.parametrize("fastest", ["vector_f32_flops", "matrix_f32_flops", "matrix_tf32_flops"])
+def test_a_roof_names_the_unit_that_it_was_measured_on(fastest):
+    """TF32 is not fp32. Mutation: the first unit of the type, whichever was fastest."""
+    of_device = MachineCard(machine_id="a", device=DEVICE, ceilings=[
+        ceiling(name, 4e14 if name == fastest else 6e13) for name in card.PEAKS_OF["fp32_flops"]])
+    assert card.for_device(of_device).unit_of("fp32_flops") == fastest.removesuffix("_flops").replace("_", " ")
+    cpus = MachineCard(machine_id="a", ceilings=[ceiling("fp32_flops", 1e11, device=None)])
+    assert cpus.unit_of("fp32_flops") == "fp32"
+
+
 def test_a_cards_ceilings_are_those_of_kernels_with_counters():
     """The names that placement knows. Mutation: the CPU's memory bandwidth among them."""
     found = of_card({"vector_f32_flops": 6e13, "matrix_f16_flops": 7e14, "fp16_flops": 7e14, "dram_bytes_per_s": 4e12,
@@ -404,19 +414,57 @@ def test_a_run_is_held_against_the_device_that_it_uses(several, monkeypatch):
     assert any(one.startswith("no ceilings of a GPU: there is no AMD GPU to calibrate: ") for one in said)
 
 
-def test_equal_devices_are_not_asked_which_they_are(several, monkeypatch):
+def test_an_only_device_is_not_asked_which_it_is(several, monkeypatch):
     """To ask starts the driver. Mutation: ask in any case."""
     monkeypatch.setattr(calibrate.gpu, "which", lambda *given: pytest.fail("asked"))
-    assert calibrate._chosen(calibrate.Machine.of("c", 1, 1, 1, 1, (FAKE, FAKE)),
-                             calibrate.DeviceAddress("NVIDIA", 1)) == FAKE
+    only = calibrate.Machine.of("c", 1, 1, 1, 1, (FAKE,))
+    assert calibrate._chosen(only, calibrate.DeviceAddress("NVIDIA", 1)).kind == FAKE
+
+
+@pytest.fixture
+def twins(several, monkeypatch):
+    """A machine with two GPUs of one kind."""
+    monkeypatch.setenv("FAKE_GPU_ALIKE", "1")
+    host = calibrate.Machine.of("c", 1, 1, 1, 1, (FAKE, FAKE))
+    monkeypatch.setattr(calibrate.machine, "identify", lambda: host)
+    return host, several[1]
+
+
+def test_all_measures_every_gpu_and_says_why_one_could_not_be(twins, monkeypatch):
+    """Mutation: the first GPU only; the second taken for the device of the card."""
+    _, settings = twins
+    whole = calibrate.calibrate(settings)[0]
+    places = ["0000:0b:00.0", "0000:0c:00.0"]
+    assert whole.device.bus_id == places[0] and not any("GPU" in name for name in whole.absent)
+    assert [name for name in dict.fromkeys(item.device for item in whole.ceilings) if name] == [
+        f"Fake GPU at {place}" for place in places]
+    monkeypatch.setenv("FAKE_GPU_KINDS", "1")
+    why = calibrate.calibrate(settings)[0].absent["NVIDIA GPU 1"]
+    assert why == "there is no NVIDIA GPU 1: the driver sees 1, from 0"
+
+
+def test_no_card_overwrites_the_one_of_another_gpu_of_its_kind(twins, monkeypatch):
+    """Mutations: a card by the kind of the device, or by its number, which CUDA_VISIBLE_DEVICES moves."""
+    host, settings = twins
+    cards = [calibrate.calibrate(settings, f"gpu:{number}")[0] for number in (0, 1)]
+    assert len({one.machine_id for one in cards}) == 2
+    monkeypatch.setattr(calibrate.gpu, "measure", lambda *given: pytest.fail("measured anew"))
+    for number in (1, 0):
+        address = calibrate.DeviceAddress("NVIDIA", number)
+        assert calibrate.of_run(host, None, address, settings, Show()).device == cards[number].device
+    second = calibrate.gpu.which("NVIDIA", 1)
+    monkeypatch.setattr(calibrate.gpu, "which", lambda vendor, number: second)  # the first is hidden
+    address = calibrate.DeviceAddress("NVIDIA", 0)
+    assert calibrate.of_run(host, None, address, settings, Show()).device == cards[1].device
 
 
 def test_kinds_without_a_name_are_told_apart_by_units_and_memory(monkeypatch):
     kinds = [Gpu("AMD", None, "gfx942", units, size << 30) for units, size in ((304, 192), (304, 256), (38, 24))]
     host = calibrate.Machine.of("c", 1, 1, 1, 1, tuple(kinds))
     for kind, (units, size) in zip(kinds, ((304, 191), (304, 255), (38, 23)), strict=True):
-        monkeypatch.setattr(calibrate.gpu, "which", lambda *given, u=units, s=size: gpu.Which("AMD GPU", u, s << 30))
-        assert calibrate._chosen(host, calibrate.DeviceAddress("AMD", 1)) == kind
+        told = gpu.Which("AMD GPU", units, size << 30, "")
+        monkeypatch.setattr(calibrate.gpu, "which", lambda *given, told=told: told)
+        assert calibrate._chosen(host, calibrate.DeviceAddress("AMD", 1)).kind == kind
 
 
 def test_calibrate_takes_the_number_of_a_gpu(several, tmp_path, monkeypatch):

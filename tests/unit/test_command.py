@@ -230,5 +230,5 @@ def test_plain_words_stay():
 
 
 def test_short_values_do_not_riddle_the_output():
-    shown = redact_command(["x", "--max-tokens=5"])
-    assert shown.words == ["x", "--max-tokens=<withheld>"] and shown.redact_output(b"15 of 25") == b"15 of 25"
+    shown = redact_command(["x", "--api-key=5"])
+    assert shown.words == ["x", "--api-key=<withheld>"] and shown.redact_output(b"15 of 25") == b"15 of 25"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,9 +15,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from aaco.core import config
-from aaco.core.session import Session
+from aaco.core.errors import UsageError
+from aaco.core.session import Session, find
 from aaco.dashboard.app import create_app
-from aaco.dashboard.pages import kernels, timeline
+from aaco.dashboard.pages import history, kernels, timeline
 from aaco.dashboard.settings import ServerSettings
 from aaco.governance.changepoints import drift
 from aaco.governance.changepoints.drift import Question, Series
@@ -86,6 +88,67 @@ def test_verdicts_are_counted_by_what_they_said(tmp_path: Path) -> None:
     news = page.text.partition("Regressed")[2].partition("</section>")[0]
     assert re.findall(r"/sessions/([\w]+)", news) == [slow.id]
     assert "regressed +12.5 %" in text(page)
+
+
+def test_a_regressed_session_opens_with_its_verdict(tmp_path: Path) -> None:
+    """Mutation: the verdict comes after the bottleneck."""
+    slow, equal = made(tmp_path, verdict="regressed"), made(tmp_path, verdict="equivalent")
+    page = text(client(tmp_path).get(f"/sessions/{slow.id}"))
+    assert 0 < page.index("Regressed +12.5 %") < page.index("Bottleneck")
+    page = text(client(tmp_path).get(f"/sessions/{equal.id}"))
+    assert 0 < page.index("Bottleneck") < page.index("Against its baseline equivalent")
+
+
+def test_what_was_not_measured_takes_one_line(tmp_path: Path) -> None:
+    page = text(client(tmp_path).get(f"/sessions/{made(tmp_path).id}"))
+    assert re.search(r"Not measured: Median latency ?, 99th percentile ?, Throughput, samples ?, GPU active", page)
+    assert "absent" not in page
+
+
+def test_a_session_is_found_by_its_tag_where_the_command_line_finds_it(tmp_path: Path) -> None:
+    """Mutation: only whole ids are known; the oldest of a tag is taken."""
+    made(tmp_path, tag="nightly")
+    newest, other = made(tmp_path, tag="nightly"), made(tmp_path, tag="with a blank")
+    site = client(tmp_path)
+    for reference, session in (("nightly", newest), ("with a blank", other), (other.id[:-2], other), ("latest", other)):
+        assert find(reference, tmp_path / "sessions").id == session.id
+        for path in ("/sessions/{}", "/sessions/{}/kernels", "/sessions/{}/live", "/sessions/{}/timeline"):
+            page = site.get(path.format(reference))
+            assert page.status_code == 200 and f"<code>{session.id}</code>" in page.text, path
+        assert site.get(f"/api/v1/sessions/{reference}").json()["session"]["session_id"] == session.id
+        assert "one session twice" in text(site.get("/compare", params={"baseline": reference, "session": session.id}))
+        again = site.get("/api/v1/compare", params={"baseline": reference, "current": session.id}).json()
+        assert "no session" not in str(again)
+    assert "is ambiguous" in text(site.get(f"/sessions/{newest.id[:8]}"))
+
+
+def test_latest_is_the_newest_session_that_did_not_fail(tmp_path: Path) -> None:
+    """Mutation: `latest` is whatever began last."""
+    kept = made(tmp_path)
+    for status in ("failed", "incomplete"):
+        Session.create(tmp_path / "sessions", {"model": "m"}, "", "0").finish(status)
+        for reference in ("latest", str(tmp_path / "sessions" / "latest")):
+            assert find(reference, tmp_path / "sessions").id == kept.id
+        assert client(tmp_path).get("/api/v1/sessions/latest").json()["session"]["session_id"] == kept.id
+    kept.finish("failed")
+    with pytest.raises(UsageError, match="failed or was cut short"):
+        find("latest", tmp_path / "sessions")
+    assert client(tmp_path).get("/api/v1/sessions/latest").status_code == 404
+
+
+@pytest.mark.parametrize(("times", "words"), [((None,) * 60, "at s30"), (tuple(
+    10**9 * 86_400 * (20_000 + day) for day in range(60)), "on 2024-11-03")])
+def test_the_history_says_what_happened(times: tuple[int | None, ...], words: str) -> None:
+    """Mutation: the day is that of the newest session."""
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.normal(10, 0.05, 30), rng.normal(13, 0.05, 30)])
+    series = Series(Key("b", "latency_ms", "", ""), "ms", "lower_is_better", values,
+                    tuple(f"s{number}" for number in range(60)), times, (None,) * 60)
+    for recent, start in ((40, "level shift +30."), (5, "steady since the level shift +30.")):
+        [examined] = drift.examine([series], Question(recent=recent))
+        assert history.happened(examined).startswith(start) and history.happened(examined).endswith(words)
+    [short] = drift.examine([replace(series, values=values[:3])], Question())
+    assert history.happened(short) == short.why
 
 
 def test_names_are_words_and_nothing_in_a_page_is_script(tmp_path: Path) -> None:

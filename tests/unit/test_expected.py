@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aaco.analytics.advice.achieved import ChangedStep, changed_step, fusible_runs
+from aaco.analytics.advice.achieved import ChangedStep, changed_step
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, floor
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.responses import fusible_runs
 from aaco.analytics.advice.track_record import (
     DEVICE,
     HOST,
@@ -328,8 +329,9 @@ def test_a_step_that_waits_for_the_host_gains_nothing_of_a_narrower_type():
 
 
 # Ranking
-def option(name, factor=None, most=None, effort=0):
-    return RankedChange(name, most, Expected(factor, factor, factor, 1, 1, True) if factor else None, effort)
+def option(name, factor=None, most=None, effort=0, share_pct=None):
+    likely = Expected(factor, factor, factor, 1, 1, True) if factor else None
+    return RankedChange(name, most, likely, effort, share_pct)
 
 
 def test_changes_are_ranked_by_expected_gain_then_ceiling_then_effort():
@@ -337,6 +339,13 @@ def test_changes_are_ranked_by_expected_gain_then_ceiling_then_effort():
                option("easy", 3.0, effort=1), option("nothing", 1.04, 50.0), option("unknown"),
                option("lower ceiling", most=8.0), option("no ceiling", most=1.0)]
     assert [change.name for change in ranked(options)] == ["easy", "hard", "second", "ceiling", "lower ceiling"]
+
+
+def test_without_an_expected_gain_the_share_and_the_ceiling_bound_a_change():
+    """60 % of the time leaves 2.5 x (Amdahl), under a ceiling of 2.2 x; among them ranks what is expected."""
+    options = [option("bounded", most=2.2, share_pct=60.0), option("share", share_pct=60.0),
+               option("all", share_pct=100.0), option("expected", 2.3, 30.0), option("ceiling", most=9.0)]
+    assert [change.name for change in ranked(options)] == ["all", "share", "expected", "bounded", "ceiling"]
 
 
 def test_the_track_record_that_ships_is_read_once():

@@ -1,5 +1,7 @@
 """What is said where an optional package is not installed."""
 
+import sys
+
 import click
 import pytest
 
@@ -13,7 +15,7 @@ def test_a_module_of_an_extra_is_named_with_it_and_another_is_a_defect():
     """Mutation: submodules are not recognised."""
     found = extras.missing(ModuleNotFoundError("x", name="opentelemetry.exporter"))
     assert found and found.exit_code == Exit.MISSING
-    assert "opentelemetry, which is not installed" in found.what and "'aaco[otlp]'" in found.fix
+    assert "opentelemetry, which is not installed" in found.what and "# aaco[otlp]" in found.fix
     assert extras.missing(ModuleNotFoundError("x", name="aaco.nothing")) is None
     assert extras.missing(ModuleNotFoundError("x")) is None
 
@@ -23,7 +25,7 @@ def test_a_backend_needs_an_onnx_runtime(monkeypatch):
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
     with pytest.raises(Missing, match="onnxruntime, which is not installed") as raised:
         registry.backend("cuda", registry.backends())
-    assert "'aaco[cuda]'" in raised.value.fix
+    assert "pip install 'onnxruntime-gpu>=1.24'  # aaco[cuda]" in raised.value.fix
 
 
 @pytest.mark.parametrize(("name", "code"), [("textual.app", Exit.MISSING), ("aaco.nothing", None)])
@@ -39,4 +41,14 @@ def test_a_command_says_so_and_hides_no_defect(capsys, name, code):
         return
     assert cli.outcome(lacking, "aaco", []) == code
     said = capsys.readouterr().err.splitlines()
-    assert said == ["aaco: this needs textual, which is not installed", "  try: pip install 'aaco[top]'"]
+    assert said == ["aaco: this needs textual, which is not installed", f"  try: {extras.install('top')}"]
+
+
+@pytest.mark.parametrize("has_pip", [True, False])
+def test_the_command_names_packages_and_this_interpreter(monkeypatch, has_pip):
+    """aaco itself may be of a folder, which no index has. Mutations: `pip install 'aaco[pdf]'`; pip where none is."""
+    monkeypatch.setattr(extras, "find_spec", lambda name: object() if has_pip else None)
+    begin = f"{sys.executable} -m pip install" if has_pip else f"uv pip install --python {sys.executable}"
+    assert extras.install("dashboard") == f"{begin} 'fastapi>=0.130' 'uvicorn>=0.40' 'viztracer>=1'  # aaco[dashboard]"
+    for extra in ("pdf", "top", "otlp", "cpu", "cuda", "migraphx", "openvino"):
+        assert extras.install(extra).count(">=") == 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from aaco.analytics.advice.floor import PROFILED, UNPROFILED, StepTime, ceiling, device_chain_ns, floor
+from aaco.analytics.advice.floor import PROFILED, UNPROFILED, StepTime, ceiling, device_chain_ns, floor, scaled
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import (
@@ -22,7 +24,7 @@ from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core import tables
 from aaco.core.readings import Absent
 from tests import timed
-from tests.step_pieces import BF16, CONV, FP32, LIMITS, copy, kernel, product, step
+from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, kernel, product, step
 
 H100 = Identity("sm_90", 132, "NVIDIA H100 80GB HBM3", 85017493504)
 
@@ -175,6 +177,45 @@ def test_pointwise_fusion_leaves_the_rest():
     work = step(product(100, 1e10), kernel(30), kernel(20, "norm"), copy(5, "d2d"), kernel(3, "sort"))
     assert floor_us(work, "pointwise_fusion") == 103
     assert "of this kind" in why(step(product(100, 1e10)), "pointwise_fusion")
+
+
+def test_written_out_norms_go_with_the_run_that_they_are_in():
+    """Of two runs of passes one holds a norm. A way back shows none, so all runs may be one's."""
+    norm = kernel(10, operator=StepOperator("aten::rsqrt"))
+    work = step(product(100, 1e10), kernel(30), norm, product(50, 1e10), kernel(20), kernel(3, "sort"))
+    assert floor_us(work, "norm_fusion") == 100 + 50 + 20 + 3
+    back = step(product(100, 1e10), norm, product(50, 1e10), kernel(20, operator=StepOperator("mul", phase="backward")))
+    assert floor_us(back, "norm_fusion") == 150
+    assert "of this kind" in why(step(product(100, 1e10), kernel(30)), "norm_fusion")
+
+
+def test_eight_bits_double_the_rate_and_may_quarter_what_is_wide():
+    """1e10 FLOPs at 2e15 are 5 us; 40 us of sixteen bits are 20, 8 us of what may be wider 2."""
+    limits = replace(LIMITS, rates={**LIMITS.rates, "matrix_f8": 2e15})
+    work = step(product(100, 1e10), kernel(40, types=("bf16",)), kernel(8, name="other"), limits=limits)
+    assert floor_us(work, "eight_bit_types") == 5 + 20 + 2
+    assert "peak of eight bits" in why(step(product(100, 1e10)), "eight_bit_types")
+    assert "more than eight bits" in why(step(kernel(8), limits=limits), "eight_bit_types")
+
+
+def test_kernels_at_a_factor_take_that_part_and_never_longer():
+    work = step(product(100, 1e10), kernel(40, name="slow"), kernel(8, name="fast"))
+    assert floor(work, [scaled({"slow": 0.25, "fast": 3.0})]).floor_ns == 118 * US
+
+
+def test_a_loop_is_many_calls_in_a_row_or_groups_of_many_sizes_and_no_layers():
+    """Mutation: `>= LOOP or` -> `>= LOOP and`."""
+    def called(name, rows):
+        taken = OperatorArguments([[rows, 64], [64, 128]], ["c10::BFloat16"] * 2, ["", ""])
+        return kernel(5, "gemm", StepOperator(name, types=("bf16",), flops=1e9, arguments=taken), BF16)
+
+    layers = [called("aten::mm", 32) if place % 2 else kernel(5, operator=StepOperator("aten::add"))
+              for place in range(32)]
+    tables = [kernel(5, "embedding", StepOperator("aten::embedding")) for _ in range(8)]
+    groups = [piece for rows in range(1, 9) for piece in (called("aten::mm", rows),
+                                                          kernel(5, operator=StepOperator("aten::gelu")))]
+    shown = [floor(step(*pieces), [MECHANISMS["loop_to_batched_op"]]).shown for pieces in (layers, tables, groups)]
+    assert shown == [False, True, True]
 
 
 def _attention(*middle):

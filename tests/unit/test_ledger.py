@@ -6,30 +6,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco.core.untimed import BACKWARDS, NEVER_RAN, NOT_TIMED, OUT_OF_RANGE, TOO_LONG
 from aaco.profiler.capture import Subtotal
 from aaco.profiler.formats import ranks
 from aaco.profiler.io.lookup import Lookup, Reference
-from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, RecordAccount, total
+from aaco.profiler.io.record_accounting import ABSENT, DAY_NS, FAR_NS, LATEST_NS, LONGEST_NS, RecordAccount, total
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 TIME = st.none() | st.integers(-5, 5) | st.integers(0, LATEST_NS + 5) | WHOLE
+AMID = 5 * 10**16
+NEAR = st.integers(AMID - 1000, AMID + 1000)
 
 
-@given(st.lists(st.lists(st.tuples(TIME, TIME)), max_size=3))
-def test_every_record_is_kept_or_left_out_and_so_is_its_time(batches):
-    """Against plain integers. Fails when a difference that leaves 64 bits is taken in numpy."""
-    account, kept = RecordAccount("kernel"), []
-    for batch in batches:
+@pytest.mark.parametrize("from_zero", [False, True])
+@given(st.lists(st.lists(st.tuples(TIME | NEAR, TIME | NEAR)), max_size=3))
+def test_every_record_is_a_row_or_left_out_for_a_reason(from_zero, batches):
+    """Against plain integers, once a first batch told what time it is. Fails when a difference that leaves 64 bits is
+    taken in numpy."""
+    account, kept, whole = RecordAccount("kernel", from_zero), [], [[(AMID, AMID + 1)] * 3, *batches]
+    for batch in whole:
         start, end = (pa.array([pair[side] for pair in batch], pa.int64()) for side in (0, 1))
         mask = account.timed("kernel", start, end)
         kept += [pair for pair, good in zip(batch, mask.tolist(), strict=True) if good]
-    pairs = [pair for batch in batches for pair in batch]
-    timed = [(a, b) for a, b in pairs if a not in (None, ABSENT) and b not in (None, ABSENT)]
-    assert kept == [(a, b) for a, b in timed if 0 <= a <= b <= LATEST_NS and (a or b)]
+    pairs = [pair for batch in whole for pair in batch if ABSENT not in pair and None not in pair]
+    assert kept == [(a, b) for a, b in pairs if 0 <= a <= b < LATEST_NS and b - a <= LONGEST_NS
+                    and abs(a - AMID) <= FAR_NS and (0 < b <= DAY_NS if from_zero and a == 0 else a and b)]
     facts = account.facts("x")
-    assert facts.kernels == Subtotal(len(pairs), sum(b - a for a, b in timed))
+    assert facts.kernels == Subtotal(sum(map(len, whole)), sum(b - a for a, b in kept))
     assert facts.kernels.count == len(kept) + sum(part.count for part in facts.left_out.values())
-    assert facts.kernels.ns == sum(b - a for a, b in kept) + sum(part.ns for part in facts.left_out.values())
+    assert not any(part.ns for part in facts.left_out.values())
+
+
+def test_each_reason_is_named():
+    """Mutations: a bound of each rule moved, an instant at the zero of a clock that begins with the recording."""
+    account = RecordAccount("kernel")
+    pairs = [(None, 5), (0, 5), (5, 0), (9, 8), (5, 9), (5, 5 + LONGEST_NS + 1), (6, -1), (5 + 10**17, 6 + 10**17),
+             (6 + 10**17, 7 + 10**17), (5, LATEST_NS), (5, 5), (5, 5), (5, 5)]
+    fit = account.timed("kernel", *(pa.array([pair[side] for pair in pairs], pa.int64()) for side in (0, 1)))
+    assert fit.tolist() == [False] * 4 + [True] + [False] * 2 + [True] + [False] * 2 + [True] * 3
+    assert account.left == {f"kernel: {reason}": Subtotal(count, 0) for reason, count in (
+        (NOT_TIMED, 1), (NEVER_RAN, 2), (BACKWARDS, 1), (TOO_LONG, 1), (OUT_OF_RANGE, 3))}
+    relative, zero = RecordAccount(None, from_zero=True), np.array([0, 7])
+    assert relative.placed("mark", zero, zero, instants=True).all()
+    assert relative.placed("span", zero, zero).tolist() == [False, True]
+    assert relative.placed("span", zero, zero + 1).all()
+    assert relative.placed("other", zero, np.array([DAY_NS + 1, 9])).tolist() == [False, True]
 
 
 @given(st.lists(WHOLE))

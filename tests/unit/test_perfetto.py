@@ -17,7 +17,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, INFERENCE_ITERS, KERNELS, SAMPLES, SYSTEM_EVENTS
 from aaco.tracelake.perfetto_export.perfetto import write_chrome, write_protobuf
-from aaco.tracelake.perfetto_export.timeline_tracks import stable_id
+from aaco.tracelake.perfetto_export.timeline_tracks import device_titles, stable_id
 from aaco.workflows.export_trace import zipped
 from tests.trace_processor import query
 
@@ -126,12 +126,12 @@ def test_trace_processor_reads_the_same(tables, tmp_path: Path):
     rows, errors, values, flows, places = query(
         path, "select name, ts, dur from slice", "select name from stats where severity = 'error' and value > 0",
         "select value from counter order by value", "select count(*) from flow",
-        "select distinct process.name from process join process_track using (upid) order by 1")
+        "select distinct process.name, pid from process join process_track using (upid) where process.name != ''")
     assert len(rows) == len(slices_of(tables)) and not errors
     assert sorted(row[2] for row in rows) == sorted(duration for _, _, duration in slices_of(tables))
     assert {"gemm", "step", "hipLaunchKernel", "h2d"} <= {row[0] for row in rows}
     assert [row[0] for row in values] == [1.5, 2.5, 7.0, 250.5, 300.0, 2100.0] and flows == [[4]]
-    assert [row[0] for row in places] == ["Inferences", "device 0", "process 7"]
+    assert places == [["Host process", 7]]
 
 
 def test_chrome_json_is_read_back_exactly(tables):
@@ -146,6 +146,25 @@ def test_chrome_json_is_read_back_exactly(tables):
     assert slices == slices_of(tables) and count == len(slices) + sum(event["ph"] == "C" for event in events)
     phases = sorted(event["ph"] for event in events if event["ph"] in "stf")
     assert phases == ["f", "f", "s", "s", "t", "t"]
+
+
+def test_tracks_have_names_that_people_know(tables):
+    """Mutation: devices are named by their number where the capture knows what they are."""
+    captures = [{"index": 0, "rank": None, "devices": [{"id": 0, "name": "NVIDIA H200", "arch": "sm_90"}, {"id": 1}]},
+                {"index": 1, "rank": 3, "devices": [{"id": 2, "name": "Ascend 910", "arch": None}]}]
+    titles = device_titles(captures)
+    assert titles == {"Device 0": "GPU 0: NVIDIA H200", "Device 2, rank 3": "Device 2, rank 3: Ascend 910"}
+    expected = {"GPU 0: NVIDIA H200", "Kernels, queue 3", "Copies, stream 1", "Inferences", "Run 0", "Thread 8",
+                "Power", "Core clock", "Operating system of thread 8", "Markers of thread 8", "memory", "psi"}
+    files = io.BytesIO(), io.BytesIO()
+    write_protobuf(files[0], tables, titles=titles)
+    packets = Trace.FromString(files[0].getvalue()).packet
+    declared = [packet.track_descriptor for packet in packets if packet.HasField("track_descriptor")]
+    assert expected <= {track.name for track in declared} and {track.process.process_name for track in declared
+                                                               if track.HasField("process")} == {"Host process"}
+    write_chrome(files[1], tables, titles=titles)
+    named = {event["args"]["name"] for event in json.loads(files[1].getvalue())["traceEvents"] if event["ph"] == "M"}
+    assert {"GPU 0: NVIDIA H200", "Kernels, queue 3", "Copies, stream 1", "Host process", "Thread 8"} <= named
 
 
 def test_ids_of_tracks_do_not_change():

@@ -135,8 +135,8 @@ def test_headers_have_a_scope_and_plots_a_text(explanation: Explanation) -> None
 def test_the_page_says_what_is_missing() -> None:
     text = Page(html.render(Sample(profiled=False, status="incomplete", failure="killed").explain())).text
     assert "INCOMPLETE RUN (incomplete): killed" in text
-    assert "absent: needs the kernels table: not profiled" in text
-    assert "No verdict" in text
+    assert "Kernels: not profiled" in text and "Change: not compared" in text
+    assert "No diagnosis" in text
 
 
 def test_the_same_session_gives_the_same_page() -> None:

@@ -99,10 +99,10 @@ def test_without_the_extra_it_says_so_and_the_bundle_says_why_it_has_no_png(monk
     monkeypatch.setattr(typesetting, "find_spec", lambda name: None)
     with pytest.raises(Missing, match="typst") as refused:
         output_formats.encoded(Sample().explain(), "pdf")
-    assert refused.value.fix == "pip install 'aaco[pdf]'"
+    assert refused.value.fix.endswith("pip install 'typst>=0.14'  # aaco[pdf]")
     written = bundle.write(Session(tmp_path), Sample().explain())
     assert "report/plots/kernels.svg" in written and not [name for name in written if name.endswith(".png")]
-    assert bundle.absent() == {"report/plots/*.png": "typst is not installed: pip install 'aaco[pdf]'"}
+    assert bundle.absent() == {"report/plots/*.png": "typst, of the extra pdf, is not installed"}
 
 
 def test_a_picture_of_a_drawing_that_shows_a_credential_is_not_handed_out(tmp_path: Path) -> None:

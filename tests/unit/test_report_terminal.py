@@ -31,8 +31,8 @@ def test_no_line_is_wider_than_80_columns_and_nothing_steers_the_terminal(sessio
 
 def test_every_line_of_the_box_is_as_wide_as_its_frame() -> None:
     lines = terminal.render(explained.hostile()).split("\n")
-    end = next(index for index, line in enumerate(lines) if line.startswith("╚"))
-    assert {cell_len(line) for line in lines[:end + 1]} == {80}
+    begin, end = (next(index for index, line in enumerate(lines) if line.startswith(corner)) for corner in "╔╚")
+    assert {cell_len(line) for line in lines[begin:end + 1]} == {80}
 
 
 def test_colour_changes_nothing_but_the_colour() -> None:

@@ -68,14 +68,14 @@ def test_times_that_are_none_are_absent_and_said(tmp_path, times, why):
     """Mutation: read a time as a float; 8.1097E+14 is then a kernel of 0 ns."""
     tables, facts = parsed(workload.write(tmp_path, COUNTS, NAMES, times))
     assert rows(tables["kernels"], *WHEN) == [(None, None, None)] * 2
-    assert facts.problems == (f"times are {why} in pmc_perf.csv", "2 dispatches have no time")
+    assert facts.problems == (f"times are {why} in pmc_perf.csv", "2 kernel records have no time")
     assert facts.kernels == Subtotal(2, 0)
 
 
 def test_an_end_before_the_start_is_no_time(tmp_path):
     tables, facts = parsed(workload.write(tmp_path, COUNTS, NAMES, [(1000, 1100), (2000, 1999)]))
     assert rows(tables["kernels"], *WHEN) == [(1000, 1100, 100), (None, None, None)]
-    assert facts.problems == ("1 dispatches have no time",)
+    assert facts.problems == ("1 kernel records have no time",)
 
 
 def test_times_of_the_run_without_counters_come_first(tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 
 from aaco.core.errors import BadCapture
+from aaco.profiler.capture import Subtotal
 from aaco.profiler.formats.rocprof_legacy import rocprof_csv
 from aaco.profiler.formats.rocprofv3 import rocprofv3_csv
 from tests import csvs
@@ -111,14 +112,24 @@ def test_a_summary_that_the_kernels_do_not_add_up_to(tmp_path):
     assert facts.records == {"kernel": 1, "statistic": 2}
 
 
-def test_times_that_cannot_be_are_kept_and_said(tmp_path):
+def test_what_was_never_timed_is_left_out_and_said(tmp_path):
     path = csvs.write(tmp_path / "r.csv", [[*V1, *TIMES], [*dispatch(0), *ran(100, 90)], [*dispatch(1), *ran(0, 0)],
                                            [*dispatch(2), *ran(took=51)]])
     tables, facts = parse(path)
-    assert tables["kernels"]["dur_ns"].to_pylist() == [-10, 0, 50] and facts.kernels.ns == 40
-    assert facts.problems == ("1 kernels end before they start",
-                              "1 kernels have another duration than from their start to their end",
-                              "1 kernels start or end at time 0")
+    assert tables["kernels"]["dur_ns"].to_pylist() == [50] and facts.kernels == Subtotal(3, 50)
+    assert facts.left_out == {"kernel: it ends before it starts": Subtotal(1, 0),
+                              "kernel: it was never timed: its start or end is 0": Subtotal(1, 0)}
+    assert facts.problems == ("1 kernels have another duration than from their start to their end",)
+
+
+def test_a_dispatch_with_counters_stays_without_the_times_it_lacks(tmp_path):
+    """Mutation: leaving the dispatch out loses its counters."""
+    path = csvs.write(tmp_path / "r.csv", [[*V1, *TIMES, "SQ_WAVES"], [*dispatch(0), *ran(100, 0), 7],
+                                           [*dispatch(1), *ran(100, 150), 8]])
+    tables, facts = parse(path)
+    assert tables["kernels"]["dur_ns"].to_pylist() == [None, 50] and facts.kernels == Subtotal(2, 50)
+    assert tables["counters"]["value"].to_pylist() == [7, 8]
+    assert "1 kernel records have no time" in facts.problems
 
 
 def test_what_is_not_ours(tmp_path):

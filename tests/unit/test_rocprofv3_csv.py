@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aaco.core.errors import BadCapture
+from aaco.profiler.capture import Subtotal
 from aaco.profiler.formats.rocprofv3 import rocprofv3_csv
 from tests import csvs
 from tests.pieces import rows, together
@@ -172,12 +173,13 @@ def test_a_summary_is_no_kernel_but_catches_a_trace_that_lost_some(tmp_path):
         "kernel: the summary file counts 2 in 100 ns, the trace holds 2 in 101 ns",)
 
 
-def test_times_that_cannot_be_are_kept_and_said(tmp_path):
-    path = csvs.write(tmp_path / "1_kernel_trace.csv", [KERNEL, kernel(1, 100, 90), kernel(2, 0, 0), kernel(3)])
+def test_what_was_never_timed_is_left_out_and_said(tmp_path):
+    path = csvs.write(tmp_path / "1_kernel_trace.csv", [KERNEL, kernel(1, 100, 90), kernel(2, 0, 0), kernel(3),
+                                                             kernel(4, 100, 0), kernel(5, 0, 100)])
     tables, facts = parse(path)
-    assert sorted(tables["kernels"]["dur_ns"].to_pylist()) == [-10, 0, 50]
-    assert facts.kernels.ns == 40
-    assert facts.problems == ("1 kernels end before they start", "1 kernels start or end at time 0")
+    assert tables["kernels"]["dur_ns"].to_pylist() == [50] and facts.kernels == Subtotal(5, 50)
+    assert facts.left_out == {"kernel: it ends before it starts": Subtotal(1, 0),
+                              "kernel: it was never timed: its start or end is 0": Subtotal(3, 0)}
 
 
 def test_marker_texts_that_nobody_escaped(tmp_path):

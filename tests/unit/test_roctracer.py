@@ -5,6 +5,7 @@ import json
 import pytest
 
 from aaco.core.errors import BadCapture
+from aaco.profiler.capture import Subtotal
 from aaco.profiler.formats.rocprof_legacy import roctracer
 from tests.pieces import rows, together
 
@@ -96,11 +97,13 @@ def test_two_processes_do_not_share_correlation_ids(tmp_path):
     assert (one, other) == (7, 7 + (1 << 48)) and rows(tables["kernels"])[0]["correlation_id"] == other
 
 
-def test_times_that_cannot_be_are_kept_and_said(tmp_path):
-    tables, facts = parse(tmp_path, "20:10 2:1 k:7:33", "0:0 2:1 k:7:33", f"{1 << 62}:{1 << 62} 2:1 k:7:33")
-    assert sorted(tables["kernels"]["dur_ns"].to_pylist()) == [-10, 0] and facts.kernels.ns == -10
-    assert facts.kernels.count == 3 == 2 + facts.left_out["kernel: its time is no time of any age"].count
-    assert facts.problems == ("1 records end before they start", "1 records start or end at time 0")
+def test_what_was_never_timed_is_left_out_and_said(tmp_path):
+    tables, facts = parse(tmp_path, "20:10 2:1 k:7:33", "0:0 2:1 k:7:33", "70:90 2:1 k:7:33",
+                          f"{1 << 62}:{1 << 62} 2:1 k:7:33")
+    assert tables["kernels"]["dur_ns"].to_pylist() == [20] and facts.kernels == Subtotal(4, 20)
+    assert facts.left_out == {"kernel: it ends before it starts": Subtotal(1, 0),
+                              "kernel: it was never timed: its start or end is 0": Subtotal(1, 0),
+                              "kernel: its start or end is no time of this age": Subtotal(1, 0)}
 
 
 def test_an_endless_line_is_not_held(tmp_path, monkeypatch):

@@ -15,10 +15,24 @@ def session(tmp_path):
     return Session.create(tmp_path, {"model": "m"}, "tagged", "0")
 
 
-def test_a_new_session_is_running_and_latest(tmp_path, session):
+def test_a_new_session_is_running(tmp_path, session):
     assert session.status == "running"
+    assert not (tmp_path / "latest").is_symlink()
     assert find("latest", tmp_path) == Session(session.folder.resolve())
     assert [found.id for found in sessions(tmp_path)] == [session.id]  # the pointer is not listed again
+
+
+@pytest.mark.parametrize("status", ["failed", "incomplete"])
+def test_only_a_session_that_came_to_its_end_is_latest(tmp_path, session, status):
+    """Mutations: latest points at a session from its beginning; at one that failed; at an older that ended later."""
+    later, last = (Session.create(tmp_path, {}, "", "0") for _ in range(2))
+    last.finish(status)
+    assert not (tmp_path / "latest").is_symlink() and find("latest", tmp_path).folder == last.folder
+    later.finish("complete")
+    session.finish("complete")
+    assert (tmp_path / "latest").resolve() == later.folder.resolve() == find("latest", tmp_path).folder
+    (tmp_path / "latest").unlink()  # as in a folder that was copied
+    assert find("latest", tmp_path).folder == later.folder
 
 
 def test_sessions_of_one_second_are_listed_in_their_order(tmp_path):
@@ -62,12 +76,12 @@ def test_found_by_path_id_prefix_and_latest(tmp_path, session):
     assert find(str(session.folder), tmp_path).id == session.id
     assert find(session.id, tmp_path).id == session.id
     assert find(session.id[:-2], tmp_path).id == session.id
+    session.finish("complete")
     assert find(str(tmp_path / "latest"), tmp_path).id == session.id
 
 
 def test_without_its_pointer_latest_is_the_newest(tmp_path, session):
     """Sessions that were copied elsewhere, or whose latest was removed. Mutation: raise when the link leads nowhere."""
-    (tmp_path / "latest").unlink()
     assert find("latest", tmp_path).folder == session.folder
     (tmp_path / "latest").symlink_to("2001-01-01/20010101_000000_abcdef")
     assert find("latest", tmp_path).folder == session.folder

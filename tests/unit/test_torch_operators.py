@@ -439,6 +439,21 @@ def test_recurrent_layers_are_those_of_onnx():
     assert both == onnx.flops + steps * batch * hidden * 2 * 4 * (hidden - width) + onnx.flops
 
 
+def test_the_gradient_of_a_recurrent_layer_is_two_products_for_each():
+    """Counted by hand: each gate's products of input and state, for the weights and for what they multiply. Mutation:
+    the first input's gradient counts where nobody needs it."""
+    steps, batch, width, hidden = 5, 2, 3, 4
+    weights = [(4 * hidden, width), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]
+    forward = flops("aten::_cudnn_rnn", (steps, batch, width), weights, 4, None, *[(1, batch, hidden)] * 2, 2,
+                    hidden, 0, 1, False, 0.0, True, False, [], None)
+    state, out = (1, batch, hidden), (steps, batch, hidden)
+    taken = ((steps, batch, width), weights, 4, None, state, state, out, out, None, None, 2, hidden, 0, 1, False, 0.0,
+             True, False, [], None, None)
+    assert flops("aten::_cudnn_rnn_backward", *taken, [True, True, True, True]) == 2 * forward
+    saved = 2 * steps * batch * width * 4 * hidden
+    assert flops("aten::_cudnn_rnn_backward", *taken, [False, True, True, True]) == 2 * forward - saved
+
+
 # What was really recorded
 
 

@@ -14,15 +14,18 @@ import pyarrow as pa
 import pytest
 
 from aaco import pipeline
-from aaco.analytics.truth import launches
+from aaco.analytics.truth import launches, numbers
 from aaco.analytics.truth.check import CaptureCheck, CaptureTruth, of_tables
 from aaco.analytics.truth.counters import dead_counters
+from aaco.analytics.truth.finding import Records, Slice
 from aaco.core.config import resolve
 from aaco.core.documents import encode
 from aaco.core.tables import API_CALLS, COPIES, COUNTERS, KERNELS
 from aaco.report.sections import truth as truth_report
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas.answers import TraceCheck
+from benchmarks import losses
+from tests import third_party
 from tests.traces import healthy, tables, without
 
 
@@ -46,7 +49,32 @@ def test_kernels_that_were_lost_leave_launches_numbers_and_gaps():
     truth = found(check(columns))
     assert truth["launches_without_work"] == ("lost", 3)
     assert truth["missing_dispatch_numbers"] == ("lost", 3)
-    assert truth["gaps_in_a_repeated_sequence"] == ("lost", 3)
+
+
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_another_way_to_go_on_is_no_gap_and_a_launched_kernel_is_left_to_its_launch(pieces):
+    """The last of twelve layers is followed by the head. Mutations: without what is behind; every kernel watched."""
+    columns = healthy(repeats=48)
+    names = np.array(columns["kernels"]["kernel_name"], object)
+    names[4::60], names[55::60], names[56::60] = "norm", "head", "sample"  # nothing between norm and head
+    columns["kernels"]["kernel_name"] = names.tolist()
+    skip = [row for row in range(240) if row % 60 == 54]  # the last norm is left out: gemm2, head
+    columns["kernels"] = without(columns["kernels"], skip)
+    calls = columns["api_calls"]
+    launched = tables(columns)
+    columns["api_calls"] = without(calls, range(len(calls["name"])))
+    alone = tables(columns)
+    assert "gaps_in_a_repeated_sequence" not in found(_sliced(alone, pieces))
+    lost = alone | {"kernels": alone["kernels"].take([row for row in range(236) if row not in (21, 87)])}
+    assert found(_sliced(lost, pieces))["gaps_in_a_repeated_sequence"] == ("lost", 2)
+    assert "gaps_in_a_repeated_sequence" not in found(_sliced(lost | {"api_calls": launched["api_calls"]}, pieces))
+
+
+def _sliced(whole: dict[str, pa.Table], pieces: int) -> CaptureTruth:
+    checked = CaptureCheck(0, {})
+    for begin, end in pairwise(np.linspace(0, 11_000_000, pieces + 1).astype(np.int64)):
+        checked.add(*(_between(whole[name], begin, end) for name in ("kernels", "copies", "api_calls")))
+    return checked.result()
 
 
 def test_calls_that_were_lost_leave_kernels_without_a_launch():
@@ -61,6 +89,36 @@ def test_operations_that_were_lost_leave_numbers_and_calls():
     truth = found(check(columns))
     assert truth["missing_operations"] == ("lost", 2)
     assert truth["calls_of_missing_operations"] == ("lost", 2)
+
+
+def test_operations_and_calls_may_be_numbered_by_different_counters():
+    """As PyTorch 2.0 does with an execution-trace observer: an operation is around every call, but of another number.
+    Mutation: the numbers taken for one space whatever they are around."""
+    columns = healthy()
+    numbers = columns["api_calls"]["external_id"]
+    numbers[200:] = 3 * numbers[200:] + 50
+    assert "calls_of_missing_operations" not in found(check(columns))
+    columns["api_calls"] = without(columns["api_calls"], [7, 53])
+    assert found(check(columns))["calls_of_missing_operations"] == ("doubt", 2)  # these calls are in no operation
+    path = third_party.cases() / "external-id-two-spaces" / "trace.json"
+    assert losses.truth(path).trusted
+
+
+@pytest.mark.parametrize("rows", [1, 3, 400])
+def test_an_operation_around_a_call_may_be_far_up_and_slices_ago(rows):
+    """Ranges of Python lie between the two. Mutation: only the parent is looked at, or only this slice."""
+    calls = API_CALLS.build(
+        call_id=range(8), parent_id=[None, *range(7)], name=[*["range"] * 7, "hipLaunchKernel"], thread_id=[1] * 8,
+        external_id=[None, 5, *[None] * 5, 5], correlation_id=[None] * 7 + [9], domain=["hip"] * 8,
+        t_start_ns=range(8), t_end_ns=[100] * 8)
+    checked = numbers.OperationCheck()
+    for begin in range(0, 8, rows):
+        part = calls.slice(begin, rows)
+        empty = Records(KERNELS.build())
+        checked.add(Slice(empty, empty, Records(part), np.zeros(len(part), np.int8), np.zeros(0, np.int8),
+                          np.zeros(0, np.int64)))
+    marks = np.concatenate([marks for _, marks in checked.numbers.pieces()])
+    assert marks.tolist() == [numbers.THERE | numbers.ASKED | numbers.AROUND]
 
 
 def test_what_was_launched_before_the_recording_began_is_no_loss():
@@ -152,11 +210,51 @@ def test_a_first_collective_that_waits_for_the_other_ranks_is_a_remark():
     assert found(check(columns))["first_collective_waits"] == ("note", 1)
 
 
-def test_two_streams_may_overlap():
+def test_a_collective_that_waits_is_held_against_its_kind_and_size():
+    """Mutations: the median of all, whatever their grid; a wait that is next to nothing of the time."""
+    columns = healthy()
+    kernels = columns["kernels"]
+    kernels["family"] = ["collective", "gemm", "norm", "gemm", "norm"] * 40
+    kernels["grid_x"] = np.where(np.arange(200) == 50, 64, 1)
+    for row in (50, 100):
+        kernels["t_start_ns"][row + 1:] += 2_000_000
+        kernels["t_end_ns"][row:] += 2_000_000
+    assert found(check(columns))["collectives_wait"] == ("note", 1)  # the other may carry more: its grid is another
+    assert "2000000 ns of them" in str(check(columns).findings)
+    kernels["t_end_ns"][-1] += 100_000_000
+    assert "collectives_wait" not in found(check(columns))
+
+
+def test_kernels_that_all_start_after_the_last_step_were_not_recorded_when_they_ran():
+    """Mutations: steps of a moment; steps with no launch in them."""
+    columns = healthy()
+    calls, late_ns = columns["api_calls"], 5_200_000
+    for step in range(4):
+        for name, value in (("name", f"ProfilerStep#{step}"), ("t_start_ns", 1_250_000 * step),
+                            ("t_end_ns", 1_250_000 * (step + 1)), ("thread_id", 0), ("correlation_id", None),
+                            ("external_id", None)):
+            calls[name] = [*calls[name], value]
+    calls["domain"] = ["hip"] * 400 + ["marker"] * 4
+    assert "work_after_all_steps" not in found(check(columns))
+    kernels = columns["kernels"]
+    for name in ("t_start_ns", "t_end_ns"):
+        kernels[name] = late_ns + (kernels[name] - kernels[name][0])
+    assert found(check(columns))["work_after_all_steps"] == ("wrong", 200)
+    assert found(_sliced(tables(columns), 9))["work_after_all_steps"] == ("wrong", 200)
+    for row in range(200):
+        for name in ("t_start_ns", "t_end_ns"):
+            calls[name][row + 200] += late_ns + 5_000  # now they were launched there, too
+            kernels[name][row] += 40_000
+    assert "work_after_all_steps" not in found(check(columns))
+
+
+def test_two_streams_may_overlap_and_their_sum_is_more_than_the_time():
     columns = healthy()
     columns["kernels"]["t_end_ns"] = columns["kernels"]["t_end_ns"] + 20_000
     columns["kernels"]["stream_id"] = np.arange(200) % 2
-    assert check(columns).trusted
+    assert check(columns).trusted and found(check(columns)) == {"sums_over_streams": ("note", 1)}
+    columns["kernels"]["device_id"] = np.arange(200) % 2
+    assert not check(columns).findings
 
 
 def test_work_that_takes_no_time_or_less():
@@ -305,11 +403,7 @@ def test_slices_tell_the_same_as_the_whole(pieces, remembered, monkeypatch):
     columns["kernels"] = without(columns["kernels"], [9, 31, 99, 140])
     columns["api_calls"] = without(columns["api_calls"], [3, 211, 290])
     whole = tables(columns)
-    sliced = CaptureCheck(0, {})
-    edges = np.linspace(0, 7_000_000, pieces + 1).astype(np.int64)
-    for begin, end in pairwise(edges):
-        sliced.add(*(_between(whole[name], begin, end) for name in ("kernels", "copies", "api_calls")))
-    assert sliced.result() == of_tables(whole, {})
+    assert _sliced(whole, pieces) == of_tables(whole, {})
 
 
 def _between(table: pa.Table, begin: int, end: int) -> pa.Table:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aaco.analytics.bottleneck.rank_pass import RankPass
-from aaco.analytics.timeline import arrivals, stragglers, windows
+from aaco.analytics.timeline import arrivals, lone_waits, stragglers, windows
 from aaco.analytics.timeline.trace import trace
 from aaco.core.config import Analysis
 from aaco.core.tables import API_CALLS, COLLECTIVES, COPIES
@@ -110,6 +110,30 @@ def test_waiting_is_straggler_and_the_parts_sum_to_the_window(slices) -> None:
         assert (gemm.name, gemm.count, gemm.ns) == ("gemm", 10, 10 * (10_000 + (LATE if capture else 0)))
 
 
+def test_a_lone_collective_waits_as_long_as_it_outlasts_its_kind() -> None:
+    """Nothing of another rank was recorded. Mutations: a larger message taken for a wait; the first one not held
+    against all that follow."""
+    start = 100_000 * np.arange(20)
+    end, size = start + 1_000, np.where(np.arange(20) == 9, 8, 1)
+    end[[9, 15]] += 50_000
+    waits = lone_waits.find(70 + np.arange(20), start, end, 0 * start, [size])
+    assert (waits.kernel_id.tolist(), waits.arrived.tolist()) == ([85], [end[15] - 1_000]) and not waits.first
+    start[0] -= 700_000
+    waits = lone_waits.find(70 + np.arange(20), start, end, 0 * start, [size])
+    assert waits.kernel_id.tolist() == [70, 85] and waits.first == {0: (-700_000, 1_000)}
+    assert lone_waits.find(start, start, end, 0 * start, [np.arange(20)]).kernel_id.tolist() == [start[0]]
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_no_window_begins_before_a_rank_that_had_not_started_was_there(marks) -> None:
+    """Mutation: the end of the first collective is not asked for."""
+    steps = [(1_000_000 + 1_000 * turn, 1_000_600 + 1_000 * turn) for turn in range(10)]
+    (window,) = traced(steps, skews={0: (1_000_000, 1_001_500)}, marks=marks)
+    assert window.t_start_ns == (1_002_000 if marks else 1_001_500)
+    assert {span.name: span.ns for span in window.outside}["waiting for a rank that had not started"] == 1_500
+    assert sum(span.ns for span in window.outside) + window.window_ns == window.trace_ns
+
+
 def test_work_that_reaches_over_an_edge_is_cut_there() -> None:
     kernels = timed.kernels(at(0, 1_000, capture=0), at(900, 3_000, capture=0), at(5_000, 9_000, capture=0))
     window = windows.CaptureWindow(0, "markers", "step", 0, 0, 1, 500, 7_000, 0, 9_000)
@@ -118,18 +142,18 @@ def test_work_that_reaches_over_an_edge_is_cut_there() -> None:
     assert rank.time.busy_ns == 2_500 + 2_000 and rank.idle.idle_ns == 2_000
 
 
-def traced(steps, calls=(), before=()):
+def traced(steps, calls=(), before=(), skews=windows.NO_SKEWS, marks=True):
     """A capture with these (start, end) kernels, one launched in each step, and calls of the host."""
     launches = [at(start - 50, start - 40, name="cudaLaunchKernel", correlation_id=turn + 1, capture=0, domain="hip",
                    thread_id=1, process_id=1) for turn, (start, _) in enumerate(steps)]
     marks = [at(start - 60, start - 30, name=f"ProfilerStep#{turn + 3}", capture=0, domain="marker", thread_id=1,
-                process_id=1) for turn, (start, _) in enumerate(steps)]
+                process_id=1) for turn, (start, _) in enumerate(steps) if marks]
     api_calls = timed.calls(*sorted([*launches, *marks, *calls], key=lambda row: row["t_start_ns"]))
     kernels = timed.kernels(*before, *(at(start, end, correlation_id=turn + 1, capture=0)
                                        for turn, (start, end) in enumerate(steps)))
     extents = windows.Extents()
     extents.feed(kernels, COPIES.build(), api_calls)
-    return windows.choose(trace(kernels, Analysis(), api_calls=api_calls), extents.result())
+    return windows.choose(trace(kernels, Analysis(), api_calls=api_calls), extents.result(), skews)
 
 
 def test_marked_steps_are_judged_and_what_lies_outside_has_names() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from aaco.analytics.bottleneck import recommend
+from aaco.analytics.advice import recommend
 from aaco.analytics.bottleneck.work import Copied
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
@@ -64,6 +64,8 @@ def value(name: str, found: WorkloadSigns) -> str | None:
     ("graph_capture", signs(stretches=LaunchStretches(100, 60, 3)), "possible"),
     ("graph_capture", signs(stretches=LaunchStretches(100, 40, 30)), "too_short"),
     ("graph_capture", signs((BF16, 1)), None),
+    ("graph_capture", signs(stretches=LaunchStretches(100, 90, 3), calls={"aten::nonzero": 2}), "sized_by_data"),
+    ("graph_capture", signs(stretches=LaunchStretches(100, 90, 3), calls={"aten::nonzero": 1}), "possible"),
     ("product_type", signs((BF16, 6), (FFMA, 5)), "bf16"), ("product_type", signs((BF16, 4), (FFMA, 5)), "fp32"),
     ("product_type", signs((TF32, 4), (FFMA, 3), (BF16, 5)), "tf32"),
     ("product_type", signs((TENSILE, 1)), "bf16"), ("product_type", signs((ADD, 1)), None),
@@ -155,8 +157,8 @@ def test_advice_is_offered_unless_a_fact_speaks_against_it(limit, action, facts,
     """What is withheld is told with the fact. Mutation: already_done_if is not asked."""
     one, other = ({**TORCH, **{name: frozenset({what}) for name, what in some.items()}} for some in (facts, against))
     given = readings(**{limit: 80.0})
-    assert [advice.name for advice in recommend.ranked(given, one)] == [action]
-    assert action not in [advice.name for advice in recommend.ranked(given, other)]
+    assert [advice.name for advice in recommend.gaining(given, one)] == [action]
+    assert action not in [advice.name for advice in recommend.gaining(given, other)]
     withheld = {entry.name: entry for entry in diagnose(given, other).withheld}[action]
     assert (withheld.gain_pct > 1 and next(iter(against)).replace("_", " ") in withheld.why) \
         or next(reversed(against)).replace("_", " ") in withheld.why
@@ -165,7 +167,7 @@ def test_advice_is_offered_unless_a_fact_speaks_against_it(limit, action, facts,
 
 def test_a_data_loader_is_advised_only_where_one_loads():
     given = readings(host_pause_pct=80.0)
-    attempts = {loader: recommend.ranked(given, {**TORCH, "data_loader": frozenset({loader})})[0].attempt
+    attempts = {loader: recommend.gaining(given, {**TORCH, "data_loader": frozenset({loader})})[0].attempt
                 for loader in ("none", "single_process", "workers")}
     assert "DataLoader" not in attempts["none"] and "py-spy" in attempts["none"]
     assert "num_workers" in attempts["single_process"] and "num_workers" not in attempts["workers"]

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aaco.core.errors import BadCapture
+from aaco.core.untimed import BACKWARDS, NEVER_RAN, OUT_OF_RANGE
 from aaco.profiler.capture import CapturedDevice, Subtotal
 from aaco.profiler.formats import registry
 from aaco.profiler.formats.xla import xplane, xspace
@@ -122,7 +123,8 @@ def test_events_without_a_time_are_left_out(tmp_path):
     summed = fake.whole(1, FUSION) + fake.whole(5, 12) + fake.whole(3, 5)
     _, facts = parsed(tmp_path, gpu(fake.line("Stream #1", 0, [kernel(), summed, kernel(-9_000), kernel(0, 1 << 62),
                                                                kernel(duration=-1)])))
-    assert facts.left_out == {f"kernel: {xplane.SUMMED}": Subtotal(1, 0), f"kernel: {xplane.NO_TIME}": Subtotal(2, 0)}
+    assert facts.left_out == {f"kernel: {xplane.SUMMED}": Subtotal(1, 0), f"kernel: {OUT_OF_RANGE}": Subtotal(1, 0),
+                              f"kernel: {NEVER_RAN}": Subtotal(1, 0), f"kernel: {BACKWARDS}": Subtotal(1, 0)}
     assert facts.records["kernel"] == 5 and facts.kernels.count == 5
 
 
@@ -148,7 +150,8 @@ def test_any_times(tmp_path, times):
                                            for at, (begin, offset, duration) in enumerate(times))))
     expected = [(at, begin + offset // 1000, (offset + duration) // 1000 - offset // 1000)
                 for at, (begin, offset, duration) in enumerate(times)]
-    assert (rows(tables["kernels"], "stream_id", "t_start_ns", "dur_ns") if times else []) == expected
+    expected = [(at, start, took) for at, start, took in expected if start or took]  # else it was never timed
+    assert (rows(tables["kernels"], "stream_id", "t_start_ns", "dur_ns") if expected else []) == expected
     assert facts.kernels == Subtotal(len(times), sum(duration for _, _, duration in expected))
 
 

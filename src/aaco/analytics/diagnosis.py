@@ -8,16 +8,24 @@ from typing import Any
 
 from aaco.analytics import rules
 from aaco.analytics.advice.floors import Floors
+from aaco.analytics.advice.recommend import (
+    Combination,
+    Recommendation,
+    Withheld,
+    bounded,
+    gaining,
+    together,
+    withheld,
+)
 from aaco.analytics.bottleneck import calibration, stretch
 from aaco.analytics.bottleneck.confidence import margin, probability
-from aaco.analytics.bottleneck.recommend import Recommendation, Withheld, bounded, ranked, withheld
 from aaco.analytics.truth import trust as traces
 from aaco.analytics.truth.trust import Trust
 from aaco.core import registry
 from aaco.core.advice import FactValues, Step, fact_is, offered
 from aaco.core.documents import encode
 from aaco.core.readings import Evidence, Reading, Verdict
-from aaco.tracelake.document_schemas.answers import Bottleneck, JudgedClass, Recommended, WeighedSignal
+from aaco.tracelake.document_schemas.answers import Bottleneck, JudgedClass, Recommended, Together, WeighedSignal
 
 UNKNOWN = "unknown"
 # What would tell the limits of kernels.
@@ -42,6 +50,7 @@ class Diagnosis:
     recommendations: tuple[Recommendation, ...] = ()
     withheld: tuple[Withheld, ...] = ()  # what facts of the workload speak against
     trust: Trust = UNCHECKED
+    together: Combination | None = None
 
     @property
     def label(self) -> str:
@@ -99,6 +108,7 @@ class Diagnosis:
             conditions=[_verdict(verdict) for verdict in self.conditions],
             optimization_priority=[recommendation.entry() for recommendation in self.recommendations] or self._advice,
             not_offered=[action.entry() for action in self.withheld],
+            together=_together(self.together),
             abstained_because=self.abstained_because or None)
         return encode(answer if self.trust.trusted else answer.model_copy(update={"trust": self.trust.entry()}))
 
@@ -114,12 +124,13 @@ def diagnose(readings: Mapping[str, Reading], facts: FactValues | None = None, t
     registry.load(rules, "aaco.rules")
     classes = _judge("class", readings, facts)
     conditions = tuple(verdict for verdict in _judge("condition", readings, facts) if verdict.stands)
-    advised, spent = bounded(tuple(advice for advice in ranked(readings, facts, floors)
-                                   if traces.gains_stand(advice.confirm_metric, trust)), floors)
+    advised, spent = bounded(tuple(advice for advice in gaining(readings, facts, floors)
+                                   if traces.gains_stand(advice.action.confirm, trust)), floors)
     standing = [verdict for verdict in classes if verdict.stands]
     why = _why_not_the_first(standing, classes, readings, facts, trust)
     return Diagnosis(None if why else standing[0], why, classes, conditions, advised,
-                     (*withheld(readings, facts, floors), *spent), trust)
+                     (*withheld(readings, facts, floors), *spent), trust,
+                     together(advised, floors))
 
 
 def _why_not_the_first(standing: list[Verdict], classes: tuple[Verdict, ...], readings: Mapping[str, Reading],
@@ -153,14 +164,20 @@ def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading], fac
     unknown = {item.reading.metric: item.reading.why_absent for verdict in open_ for item in verdict.evidence
                if item.essential and item.holds is None}
     if unknown:
-        listed = "; ".join(f"{name}: {why}" for name, why in list(unknown.items())[:3])
-        return f"no class has its essential evidence ({listed})"
+        reasons = "; ".join(list(dict.fromkeys(unknown.values()))[:3])
+        return f"no class has its essential evidence ({reasons})"
     return "no class has its essential evidence: every candidate is contradicted by a reading"
 
 
 def _verdict(verdict: Verdict) -> JudgedClass:
     return JudgedClass(label=verdict.label, stands=verdict.stands, support=verdict.tally,
                        evidence=[_evidence(item) for item in verdict.evidence], advice=list(verdict.advice))
+
+
+def _together(combination: Combination | None) -> Together | None:
+    if combination is None:
+        return None
+    return Together(actions=list(combination.actions), ceiling=combination.ceiling, floor_ms=combination.floor_ms)
 
 
 def _evidence(item: Evidence) -> WeighedSignal:

@@ -282,7 +282,8 @@ def main() -> None:
         vendor, number = cast(Vendor, sys.argv[1]), int(sys.argv[2])
         gpu = DriverGpu(vendor, number)
         if len(sys.argv) == 3:
-            tell(name=gpu.device_name, compute_units=gpu.attribute("units"), memory_bytes=gpu.memory()[1])
+            tell(name=gpu.device_name, compute_units=gpu.attribute("units"), memory_bytes=gpu.memory()[1],
+                 bus_id=gpu.bus_id)
             return
         asked_arch, cache = sys.argv[3], Path(sys.argv[4])
         arch = _find_architecture(gpu, asked_arch)

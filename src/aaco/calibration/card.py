@@ -98,6 +98,13 @@ class MachineCard(_Record):
         shares = [share for ceiling in self.ceilings if (share := ceiling.conditions.others_cpu_pct) is not None]
         return median(shares) if shares else None
 
+    def unit_of(self, peak: str) -> str:
+        """Return the unit and type whose rate a peak is, such as "matrix tf32"; the type alone on CPUs."""
+        value = next((ceiling.value for ceiling in self.ceilings if ceiling.name == peak), None)
+        names = [ceiling.name for ceiling in self.ceilings if ceiling.name in PEAKS_OF.get(peak, ())
+                 and ceiling.value == value]
+        return (names[0] if names else peak).removesuffix("_flops").replace("_", " ")
+
     def doubt(self, names: Collection[str]) -> str:
         """Return why the ceilings of these names may be too low; empty if nothing suggests it."""
         unsettled = [ceiling.name for ceiling in self.ceilings if ceiling.name in names and not ceiling.converged]
@@ -130,9 +137,9 @@ PEAKS_OF = {"fp64_flops": ("vector_f64_flops", "matrix_f64_flops"),
 
 
 def merged(cpus: MachineCard, device: MachineCard) -> MachineCard:
-    """Return one card of both, as old as the older."""
+    """Return one card of both, as old as the older. cpus: it may have a device already, which stays its own."""
     return device.model_copy(update={"machine_id": cpus.machine_id, "ceilings": [*cpus.ceilings, *device.ceilings],
-                                     "absent": cpus.absent | device.absent,
+                                     "absent": cpus.absent | device.absent, "device": cpus.device or device.device,
                                      "measured_utc": min(cpus.measured_utc, device.measured_utc)})
 
 

@@ -38,11 +38,12 @@ class GpuCeilings:
 
 
 class Which(NamedTuple):
-    """What distinguishes one kind of device from another, by its driver."""
+    """What distinguishes one kind of device from another, by its driver; and where on PCI this one is."""
 
     name: str
     compute_units: int
     memory_bytes: int
+    bus_id: str
 
 
 def which(vendor: Vendor, number: int) -> Which:

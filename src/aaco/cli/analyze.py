@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aaco.cli import manual, options, say
+from aaco.cli import manual, options
+from aaco.cli.report import print_report
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
@@ -14,15 +15,15 @@ from aaco.core.errors import UsageError
 @options.config_file
 @options.sessions_dir
 @options.as_json
+@options.full
 def analyze(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None,
-            as_json: bool) -> None:
+            as_json: bool, full: bool) -> None:
     """Recompute SESSION's tables, answers and report from its raw evidence, and seal it.
 
     Use it on a session of a run that was killed, or of an older version. Its status stays what it was.
     """
     from aaco import pipeline
     from aaco.core.session import find
-    from aaco.report.renderers import json_report, terminal
     from aaco.tracelake import manifest
     from aaco.tracelake.memory import frugal
 
@@ -34,7 +35,4 @@ def analyze(session: str | None, named: str | None, config_file: Path | None, se
     frugal()
     with talk() as show:
         explained = pipeline.analyze(chosen_session, settings, show)
-    if as_json:
-        say.document(json_report.render(explained))
-    else:
-        say.text(terminal.render(explained, options.style()))
+    print_report(explained, as_json, full)

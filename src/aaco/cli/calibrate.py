@@ -35,8 +35,8 @@ class Device(click.ParamType[str]):
 
 @manual.command()
 @click.option("--device", type=Device(), metavar=Device.name, default="all", show_default=True,
-              help="What to measure; gpu: the first one; gpu:1: what a backend calls device_id 1; all: the CPUs and, "
-                   "where there is one, the first GPU.")
+              help="What to measure; gpu: the first one; gpu:1: what a backend calls device_id 1; all: the CPUs and "
+                   "every GPU.")
 @click.option("--rounds", type=click.IntRange(1, 100), default=1, show_default=True,
               help="How often to measure everything; the best value counts, the spread is printed.")
 @options.config_file

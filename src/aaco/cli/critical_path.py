@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,25 +21,32 @@ SLOWEST = 100.0
 
 
 def _scale(context: click.Context, parameter: click.Parameter, value: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """KERNEL=FACTOR; a kernel's name may hold `=`."""
+    """KERNEL=FACTOR; a kernel's name may hold `=`. A kind of change has no factor: NaN."""
+    from aaco.analytics.advice.mechanisms import MECHANISMS
+
     scales = []
     for pair in value:
+        if pair in MECHANISMS:
+            scales.append((pair, math.nan))
+            continue
         name, equals, factor = pair.rpartition("=")
         try:
             number = float(factor)
         except ValueError:
             number = -1.0
         if not (name and equals and 0 <= number <= SLOWEST):
-            raise click.BadParameter(f"{pair!r}: KERNEL=FACTOR, with a factor from 0 to {SLOWEST:g}")
+            raise click.BadParameter(f"{pair!r}: KERNEL=FACTOR, with a factor from 0 to {SLOWEST:g}, or a kind of "
+                                     f"change: {', '.join(sorted(MECHANISMS))}")
         scales.append((name, number))
     return tuple(scales)
 
 
 @manual.command("critical-path")
 @options.session_reference()
-@click.option("--what-if", "scales", metavar="KERNEL=FACTOR", multiple=True, callback=_scale,
+@click.option("--what-if", "scales", metavar="KERNEL=FACTOR|CHANGE", multiple=True, callback=_scale,
               help="Predict the time if the kernels that match KERNEL, a glob or a part of a name, took FACTOR times "
-                   "as long; may be given several times.")
+                   "as long, and how much faster a step can become at most, by that or by a kind of change, such as "
+                   "graph or narrower_types. Several count together.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
@@ -56,15 +64,20 @@ def critical_path(session: str | None, named: str | None, scales: tuple[tuple[st
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
     asked_session = find(options.one_session(session, named), root)
     distrust.warn(asked_session)
-    paths, critical = _paths(asked_session, bool(scales))
-    answers = [_answer(number, path, scales) for number, path in enumerate(paths)] if scales else []
+    factors = tuple((name, factor) for name, factor in scales if not math.isnan(factor))
+    changes = [name for name, factor in scales if math.isnan(factor)]
+    paths, critical = _paths(asked_session, bool(factors))
+    answers = [_answer(number, path, factors) for number, path in enumerate(paths)] if factors else []
+    ceiling = _ceiling(asked_session, changes, answers) if scales else None
     if as_json:
-        say.document(critical.document() | {"session_id": asked_session.id, "what_if": answers})
+        say.document(critical.document() | {"session_id": asked_session.id, "what_if": answers, "ceiling": ceiling})
         return
     for row in rows(critical):
         say.line(f"{pad(row.label, 41)} {row.text}".rstrip())
     for answer in answers:
         say.line(_said(answer, len(answers) > 1))
+    if ceiling:
+        say.line(_said_ceiling(ceiling))
 
 
 def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]:
@@ -104,6 +117,25 @@ def _answer(number: int, path: Way, scales: tuple[tuple[str, float], ...]) -> di
     window = what_if(path, factors)
     return {"path": number, "kernels": factors, "window_ns": path.window_ns, "what_if_ns": window,
             "speedup": path.window_ns / window if window else None}
+
+
+def _ceiling(session: Session, changes: list[str], answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """How much faster a step can become at most by all that is asked; as advice says it."""
+    from aaco.steps.what_if_floor import floor_of
+
+    factors = {name: factor for answer in answers for name, factor in answer["kernels"].items()}
+    asked = floor_of(session, changes, factors)
+    return {"changes": asked.floor.mechanism, "speedup_at_most": asked.ceiling,
+            "floor_ms": None if asked.floor.floor_ns is None else asked.floor.floor_ns / 1e6,
+            "ceiling_of": asked.step.of if asked.step else None, "why_absent": asked.floor.why_absent or None}
+
+
+def _said_ceiling(ceiling: dict[str, Any]) -> str:
+    from aaco.report.sections.content import ceiling_text
+
+    if ceiling["speedup_at_most"] is None:
+        return f"no ceiling: {ceiling['why_absent'] or 'what must stay of the step is too little to tell'}"
+    return f"all that is asked: {ceiling_text(ceiling['speedup_at_most'], ceiling['floor_ms'], ceiling['ceiling_of'])}"
 
 
 def match_names(pattern: str, names: Sequence[str]) -> list[str]:

@@ -68,7 +68,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                   "as a document to print or send", "aaco report latest --format pdf -o report.pdf",
                   "as a document for programs", "aaco report latest --json"),
     "explain": _of("what does this number mean, and what is it here?", "aaco explain KAR"),
-    "analyze": _of("answers of a run that was killed", "aaco analyze latest"),
+    "analyze": _of("answers of a run that was killed", "aaco analyze 20260101"),
     "diff": _of("is the latest session slower than the baseline?", "aaco diff --baseline main --threshold 5%"),
     "regression": _of("the same under its other name", "aaco regression --baseline main --session latest"),
     "drift": _of("where did histories change their level?", "aaco drift --metric latency_ms"),

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from aaco.cli import manual, options, say
+from aaco.cli.report import print_report
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
@@ -37,14 +38,15 @@ class _Named(click.Path):
 @options.config_file
 @options.sessions_dir
 @options.as_json
+@options.full
 def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, tag: str, latency: str | None,
-            steps: int | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
-    """Turn captures into one session and print its report.
+            steps: int | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
+            full: bool) -> None:
+    """Turn captures into one session and print its first screen: what limits it, and what to try.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
     """
     from aaco import pipeline
-    from aaco.report.renderers import json_report, terminal
     from aaco.tracelake.memory import frugal
 
     frugal()
@@ -52,10 +54,7 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
     with talk() as show:
         run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps)
     say_what_was_left(run.explanation.captures)
-    if as_json:
-        say.document(json_report.render(run.explanation))
-        return
-    say.text(terminal.render(run.explanation, options.style()))
+    print_report(run.explanation, as_json, full)
 
 
 def say_what_was_left(captures: Mapping[str, Any]) -> None:

@@ -82,7 +82,8 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
 
 def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
     """A table; without family, median and, for the limit, p99 where `columns` are too few for them."""
-    from aaco.report.format import cut, duration, kernel, pad, percent
+    from aaco.report.format import cut, duration, pad, percent
+    from aaco.report.names import shorten
     from aaco.report.sections.findings.kernel_classes import words
 
     wide, limited = columns >= WIDE, any(row["limit"] for row in rows)
@@ -91,10 +92,11 @@ def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
     family = f"{'family':<{FAMILY}}" if wide else ""
     lines = [f"{'kernel':<{name}}{family}{'share':>8}{'total':>11}{'calls':>10}"
              + "".join(f"{TIMES[time]:>11}" for time in times[1:]) + ("  limit" if limited else "")]
+    names = shorten((row["kernel_name"] or "unnamed" for row in rows), name - 1)
     for row in rows:
         shown = [_cell(None if row[key] is None else duration(row[key]), 11) for key in times]
         share = row["pct_of_kernel_time"]
-        lines.append(pad(kernel(row["kernel_name"] or "unnamed", name - 1), name)
+        lines.append(pad(names[row["kernel_name"] or "unnamed"], name)
                      + (pad(cut(row["family"] or "", FAMILY - 1), FAMILY) if wide else "")
                      + _cell(None if share is None else percent(share / 100), 8) + shown[0]
                      + f"{row['calls']:>10,}" + "".join(shown[1:]) + f"  {words(row['limit'])}".rstrip())

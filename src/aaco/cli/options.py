@@ -85,6 +85,7 @@ POSITIVE, SHARE = Real(0, min_open=True), Real(0)
 SECONDS = Real(0, 1_000_000, min_open=True)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+full = click.option("--full", is_flag=True, help="Print the whole report, not only its first screen.")
 json_anyway = click.option("--json", is_flag=True, expose_value=False, help="Print JSON on stdout, as without it.")
 config_file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="Configuration file.")
 backend = click.option("--backend", "-b", shell_complete=of_kind("backend"),

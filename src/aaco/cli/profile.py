@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import manual, options
+from aaco.cli.report import print_report
 from aaco.cli.talk import talk
 
 
@@ -25,9 +26,11 @@ from aaco.cli.talk import talk
 @options.config_file
 @options.sessions_dir
 @options.as_json
+@options.full
 def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float | None, ignore_failure: bool,
             telemetry: bool, ebpf: bool, cool_s: float | None, tag: str, lab: str | None, lab_cpus: str | None,
-            config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+            config_file: Path | None, sessions_dir: Path | None, as_json: bool,
+            full: bool) -> None:
     """Run CMD many times, keep the evidence, say how long it takes.
 
     Each run is a fresh process, started without a shell and with nothing on its stdin. The session is like any other:
@@ -39,13 +42,9 @@ def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float |
     """
     from aaco import pipeline
     from aaco.core.plan import Command, Plan
-    from aaco.report.renderers import json_report, terminal
 
     plan = Plan.of_command(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), runs, warmup,
                            telemetry=telemetry, ebpf=ebpf, cool_s=cool_s, tag=tag, lab=lab, lab_cpus=lab_cpus)
     with talk() as show:
         explanation = pipeline.run(plan, options.settings(config_file, sessions_dir), show).explanation
-    if as_json:
-        say.document(json_report.render(explanation))
-        return
-    say.text(terminal.render(explanation, options.style()))
+    print_report(explanation, as_json, full)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
+    from aaco.analytics.explanation import Explanation
     from aaco.report.renderers.output_formats import Form
 
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html", "pdf"]),
               default="terminal", show_default=True, help="Form of the report; pdf needs pip install 'aaco[pdf]'.")
 @click.option("--output", "-o", type=click.Path(path_type=Path),
-              help="Write to this file instead of stdout; - is stdout.")
+              help="Write to this file; - is standard output. On a terminal html and pdf go to SESSION.html or .pdf.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
@@ -32,18 +33,31 @@ def report(session: str | None, named: str | None, form: Form, output: Path | No
     from aaco.core.session import find
     from aaco.report.renderers import output_formats
 
-    form, output = "json" if as_json else form, None if output == Path("-") else output
-    if form == "pdf" and not output and sys.stdout.isatty():
-        raise UsageError("a PDF is not for a terminal", "--output report.pdf")
+    form, page = "json" if as_json else form, form in ("html", "pdf") and not as_json
+    if page and output == Path("-") and sys.stdout.isatty():
+        raise UsageError(f"{form} is not for a terminal", f"--output report.{form}")
     settings = options.settings(config_file, sessions_dir)
     asked_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
     explanation = pipeline.explain(asked_session, settings)
-    if form != "pdf" and not output:
-        say.text(output_formats.render(explanation, form, options.style()))
+    if page and output is None and sys.stdout.isatty():
+        output = Path(asked_session.id + output_formats.SUFFIXES[form])
+    if form != "pdf" and output in (None, Path("-")):
+        say.text(output_formats.render(explanation, form, options.style(), say.report_columns()))
         return
     content = output_formats.encoded(explanation, form)
-    if output:
+    if output and output != Path("-"):
         write_atomically(output, lambda file: file.write(content))
         say.aside(f"wrote {output}")
     else:
         say.content(content)
+
+
+def print_report(explanation: Explanation, as_json: bool = False, full: bool = False) -> None:
+    """Print the first screen of a session, or all of its report, or its JSON document."""
+    from aaco.report.renderers import json_report, terminal
+
+    if as_json:
+        say.document(json_report.render(explanation))
+        return
+    render: Any = terminal.render if full else terminal.first
+    say.text(render(explanation, options.style(), say.report_columns()))

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import manual, options
+from aaco.cli.report import print_report
 from aaco.cli.talk import talk
 
 
@@ -33,14 +34,14 @@ from aaco.cli.talk import talk
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def run(model: str | None, named: str | None, as_json: bool, **arguments: Any) -> None:
+@options.full
+def run(model: str | None, named: str | None, as_json: bool, full: bool, **arguments: Any) -> None:
     """Run MODEL, keep the evidence, say where the time went.
 
-    Times the model in fresh processes, profiles it in another, writes a session bundle and prints the report.
+    Times the model in fresh processes, profiles it in another, writes a session bundle and prints its first screen.
     """
     model_name = options.one_model(model, named)
     from aaco import pipeline
-    from aaco.report.renderers import json_report, terminal
 
     settings = options.settings(arguments.pop("config_file"), arguments.pop("sessions_dir"), arguments.pop("preset"),
                                 profiling={name: arguments.pop(name) for name in options.MEASURING})
@@ -49,10 +50,7 @@ def run(model: str | None, named: str | None, as_json: bool, **arguments: Any) -
     with talk() as show:
         plan = pipeline.plan(settings, model_name, show, **arguments)
         explanation = pipeline.run(plan, settings, show).explanation
-    if as_json:
-        say.document(json_report.render(explanation))
-        return
-    say.text(terminal.render(explanation, options.style()))
+    print_report(explanation, as_json, full)
 
 
 def _text(path: Path | None) -> str | None:

@@ -18,7 +18,8 @@ from typing import IO, Any
 from aaco.core.errors import StorageError, UsageError
 
 # For terminals that know no more than ASCII or Latin-1: one letter for one, so that what stood in line still does.
-PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—", "++++++=||`|-#.~x.--") | {ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
+PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—▓▒▚╌", "++++++=||`|-#.~x.--%+x-") | {
+    ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
 ERRORS = "aaco.plain"
 # Each level says what those behind it say. debug: also where in the program a failure came from.
 LEVELS = ("debug", "info", "warning", "error")
@@ -81,18 +82,24 @@ def columns() -> int:
     return shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else 120
 
 
+def report_columns() -> int:
+    """How wide a report is: 80, and up to 120 where the terminal is as wide."""
+    return min(120, max(80, columns())) if sys.stdout.isatty() or os.environ.get("COLUMNS") else 80
+
+
 def lively(stream: IO[str]) -> bool:
     """Return whether a stream is a terminal on which lines can be redrawn; TERM=dumb cannot."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def aside(words: str, level: str = "info") -> None:
-    """Write a message besides the result, if it can be shown."""
+    """Write a message besides the result, if it can be shown; without the credentials that a name or path may hold."""
+    from aaco.core.redaction import redact
     from aaco.report.format import clean
 
     if heard(level):
         with suppress(OSError):
-            print(clean(words), file=sys.stderr, flush=True)
+            print(clean(redact(words)), file=sys.stderr, flush=True)
 
 
 def failed(program: str, what: str, fix: str = "") -> None:

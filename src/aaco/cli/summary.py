@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aaco.cli import manual, options, say
+from aaco.cli.report import print_report
 
 
 @manual.command()
@@ -14,7 +15,7 @@ from aaco.cli import manual, options, say
 @options.as_json
 def summary(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None,
             as_json: bool) -> None:
-    """Print the first look at SESSION (by default the latest): its numbers, its bottleneck and what to do next."""
+    """Print the first screen of SESSION (by default the latest): what limits it, where the time went, what to try."""
     from aaco import pipeline
     from aaco.core.session import find
     from aaco.report.sections import health
@@ -25,7 +26,7 @@ def summary(session: str | None, named: str | None, config_file: Path | None, se
     if as_json:
         say.document(health.summary_document(explanation))
     else:
-        say.lines(health.summary_lines(explanation))
+        print_report(explanation)
 
 
 @manual.command()

@@ -80,6 +80,7 @@ def _live() -> Iterator[Show]:
     from rich.table import Column
     from rich.text import Text
 
+    from aaco.core.redaction import redact
     from aaco.report.format import clean
 
     class Counted(ProgressColumn):
@@ -97,6 +98,6 @@ def _live() -> Iterator[Show]:
 
         def step(text: str) -> None:
             progress.remove_task(tasks.pop())  # a task's total cannot be taken back
-            tasks.append(progress.add_task(clean(text), total=None))
+            tasks.append(progress.add_task(clean(redact(text)), total=None))
 
         yield Show(step, lambda done, total: progress.update(tasks[0], completed=done, total=total))

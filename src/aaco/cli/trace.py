@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import manual, options
+from aaco.cli.report import print_report
 from aaco.cli.talk import talk_beside_program
 
 
@@ -29,10 +30,11 @@ from aaco.cli.talk import talk_beside_program
 @options.config_file
 @options.sessions_dir
 @options.as_json
+@options.full
 def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...], kernels: str | None, hsa: bool,
           thread_trace: bool, pc_sampling: bool, att: tuple[str, ...], sampling: tuple[str, ...],
           telemetry: bool, timeout_s: float | None, ignore_failure: bool, tag: str, config_file: Path | None,
-          sessions_dir: Path | None, as_json: bool) -> None:
+          sessions_dir: Path | None, as_json: bool, full: bool) -> None:
     """Run CMD under a profiler of the device, and explain what it did.
 
     Profilers: rocprofv3 and rocprof for AMD; nsys, ncu (counters, beside one that tells times) and cupti, which is our
@@ -48,7 +50,6 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     from aaco.core.near import meant
     from aaco.core.plan import Command
     from aaco.profiler.launchers import Wanted
-    from aaco.report.renderers import json_report, terminal
     from aaco.steps.device import choose_profiler
     from aaco.workflows import trace_command
 
@@ -60,10 +61,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
         run = trace_command.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), request,
                                   options.settings(config_file, sessions_dir), tool, tag, show, telemetry)
     import_.say_what_was_left(run.explanation.captures)
-    if as_json:
-        say.document(json_report.render(run.explanation))
-        return
-    say.text(terminal.render(run.explanation, options.style()))
+    print_report(run.explanation, as_json, full)
 
 
 def _pairs(pairs: tuple[str, ...]) -> dict[str, str]:

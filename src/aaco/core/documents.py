@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, UsageError, first_problem
+from aaco.core.redaction import redact_json
 
 LEVELS = 100  # how deep a document may be nested: the report walks through all of it
 MOST_YAML = 1 << 20  # bytes of a file that a person wrote
@@ -139,8 +140,11 @@ def load(path: Path, form: type[Form], what: str, fix: str = CHECK) -> Form:
 
 
 def check(path: Path, form: type[Part], what: str, fix: str = CHECK) -> dict[str, Any]:
-    """The document itself, once it was found to be of the form. Raises BadBundle, StorageError."""
-    return dict(_load(path, form, what, fix)[0])
+    """The document itself, once it was found to be of the form. Raises BadBundle, StorageError.
+
+    Credentials are redacted: what an older version wrote may hold one.
+    """
+    return dict(redact_json(_load(path, form, what, fix)[0]))
 
 
 def _load(path: Path, form: type[Form], what: str, fix: str) -> tuple[Any, Form]:

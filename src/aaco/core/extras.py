@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+
 from aaco.core.errors import Missing
 
 # top-level module -> the extra of pyproject.toml that installs it; a test compares the two
@@ -23,4 +28,20 @@ def missing(error: ModuleNotFoundError) -> Missing | None:
     extra = EXTRAS.get(module)
     if extra is None:
         return None
-    return Missing(f"this needs {module}, which is not installed", f"pip install 'aaco[{extra}]'")
+    return Missing(f"this needs {module}, which is not installed", install(extra))
+
+
+def install(extra: str) -> str:
+    """Return the command that adds an extra to this installation.
+
+    It names the extra's packages: `aaco` itself may be of a folder or a file, which no index has.
+    """
+    try:
+        required = metadata.requires("aaco") or []
+    except metadata.PackageNotFoundError:
+        return f"pip install 'aaco[{extra}]'"
+    packages = [package.strip() for package, _, marker in (line.partition(";") for line in required)
+                if f"extra == '{extra}'" in marker.replace('"', "'")]
+    python = shlex.quote(sys.executable)
+    pip = f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
+    return f"{pip} {shlex.join(packages)}  # aaco[{extra}]"

@@ -16,17 +16,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from aaco.core import documents, files, notebook
 from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
 from aaco.core.near import meant
 from aaco.core.plan import Planned
+from aaco.core.redaction import redact_json
 
 FORMAT = 1
 RECORD = "session.json"
 LATEST = "latest"
+STANDING = ("running", "complete")  # states of a session that `latest` may mean
 REMEMBERED = 200  # sessions whose names somebody may have misspelt
 Status = Literal["running", "complete", "incomplete", "failed"]
 
@@ -74,6 +76,12 @@ class Record(BaseModel):
     owner: Owner | None = None
     kept_by: list[str] = []  # baseline files that may hold its samples: aaco gc asks them
 
+    @model_validator(mode="before")
+    @classmethod
+    def _redact(cls, record: Any) -> Any:
+        """Redact credentials, of which an older version may have written one."""
+        return redact_json(record)
+
     @field_validator("created_utc", "finished_utc")
     @classmethod
     def _utc(cls, text: str | None) -> str | None:
@@ -116,7 +124,7 @@ class Session:
 
     @classmethod
     def create(cls, root: Path, plan: dict[str, Any], tag: str, tool_version: str) -> Session:
-        """A new session under root/<date>/<id>, and root/latest pointing at it. Raises StorageError."""
+        """A new session under root/<date>/<id>. Raises StorageError."""
         now = datetime.now(UTC)
         # Names are in the order of time, those of one second, too; four bits for other machines.
         name = f"{now:%Y%m%d_%H%M%S}_{now.microsecond << 4 | os.urandom(1)[0] >> 4:06x}"
@@ -129,9 +137,7 @@ class Session:
             unborn.mkdir()
             files.write_json(unborn / RECORD, record.model_dump())
             unborn.rename(day / name)
-        session = cls(day / name)
-        session._point_latest(root)
-        return session
+        return cls(day / name)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows. Raise BadBundle."""
@@ -181,29 +187,35 @@ class Session:
                 self._write(record.model_copy(update={"kept_by": [*record.kept_by, path]}))
 
     def _write(self, record: Record) -> None:
-        files.write_json(self.folder / RECORD, record.model_dump())
+        self.write_json(RECORD, record.model_dump())
 
     def finish(self, status: Status, failure: str | None = None) -> None:
         """Mark the end of the run; after this the status no longer depends on the owner. Raises StorageError.
 
-        A full disk, which has no room for another file, has that of this one.
+        root/latest points at the newest session that came to its end: at no other, whatever stops this one. A full
+        disk, which has no room for another file, has that of this one.
         """
         ended = self.record.model_copy(update={
             "status": status, "failure": failure, "finished_utc": datetime.now(UTC).isoformat(timespec="milliseconds")})
         try:
             self._write(ended)
         except StorageError:
-            files.overwrite(self.folder / RECORD, f"{json.dumps(ended.model_dump(), allow_nan=False)}\n".encode())
+            content = json.dumps(redact_json(ended.model_dump()), allow_nan=False)
+            files.overwrite(self.folder / RECORD, f"{content}\n".encode())
+        if status == "complete":
+            self._point_latest(self.folder.parent.parent)
 
     def write_json(self, name: str, document: Any) -> None:
-        """Write one JSON file of the bundle atomically."""
-        files.write_json(self.folder / name, document)
+        """Write one JSON file of the bundle atomically, credentials redacted."""
+        files.write_json(self.folder / name, redact_json(document))
 
     def read_json(self, name: str) -> Any:
         """One JSON file of the bundle. Raises BadBundle."""
         return files.read_json(self.folder / name)
 
     def _point_latest(self, root: Path) -> None:
+        if files.is_folder(root / LATEST) and (root / LATEST).resolve().name > self.id:
+            return  # a later one was quicker
         temporary = root / f".latest-{self.id}"
         with files.storage(root):
             temporary.symlink_to(self.folder.relative_to(root))
@@ -221,10 +233,10 @@ def find(reference: str, root: Path) -> Session:
 
     Raises UsageError or BadBundle.
     """
-    if files.is_file(Path(reference) / RECORD):
-        return Session.open(Path(reference))
     if reference == LATEST or Path(reference) == root / LATEST:
         return _latest(root)
+    if files.is_file(Path(reference) / RECORD):
+        return Session.open(Path(reference))
     matches = [folder for folder in root.glob(f"[0-9]*/{_literal(reference)}*") if files.is_file(folder / RECORD)]
     if len(matches) == 1:
         return Session.open(matches[0])
@@ -248,6 +260,13 @@ def _tag(session: Session) -> str | None:
         return None
 
 
+def _is_complete(session: Session) -> bool:
+    try:
+        return session.record.status == "complete"
+    except (BadBundle, StorageError):
+        return False
+
+
 def _names(root: Path) -> Iterator[str]:
     """What the newest sessions can be called by: ids and tags."""
     for session in islice(sessions(root), REMEMBERED):
@@ -257,13 +276,24 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def _latest(root: Path) -> Session:
-    """Return what root/latest points at; the newest session if the pointer is broken, as in a copied folder."""
-    if files.is_folder(root / LATEST):
-        return Session.open(root / LATEST)
+    """Return what root/latest points at; the newest session that stands if that one failed, or in a copied folder."""
+    if files.is_folder(root / LATEST) and (pointed := Session.open(root / LATEST)).status in STANDING:
+        return pointed
     newest = next(sessions(root), None)
     if newest is None:
         raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
-    return Session.open(newest.folder)
+    standing = next(filter(_stands, sessions(root)), None)
+    if standing is None:
+        raise UsageError(f"every session under {root} failed or was cut short", f"aaco ls; aaco info {newest.id}")
+    return Session.open(standing.folder)
+
+
+def _stands(session: Session) -> bool:
+    """Return whether the session runs or is complete; False where that cannot be read."""
+    try:
+        return session.status in STANDING
+    except (BadBundle, StorageError):
+        return False
 
 
 def _literal(text: str) -> str:

@@ -33,7 +33,9 @@ UPLOADS = {"/api/v1/bundles", "/api/v1/captures"}
 ASKING = re.compile(r"/api/v1/sessions/[^/]+/sql")  # a POST that changes nothing
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="aaco", Basic realm="aaco: any name, the token as password"'}
 HARDENED = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"SAMEORIGIN"),
-            (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"))
+            (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"),
+            (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
+MOST_HEAD = 16 << 10  # bytes of a request's first line and headers
 EMPTY: Mapping[str, str] = {}
 # Answers that are logged, in addition to all writes: refused for the caller, the origin, the size or the speed.
 NOTED = (401, 403, 408, 413, 421, 503)
@@ -59,14 +61,14 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        send = self._noting(scope, _hardened(send))
+        send = self._noting(scope, _hardened(_headed(send) if scope["method"] == "HEAD" else send))
         try:
             scope.setdefault("state", {})["caller"] = admit(scope, self.settings)
             limited = _limited(scope, receive, self.settings.limits)
         except Refusal as refusal:
             await refuse(scope, send, refusal)
             return
-        await self.app(scope, limited, send)
+        await self.app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, limited, send)
 
     def _noting(self, scope: Scope, send: Send) -> Send:
         """Return a send that logs before the answer begins. If the log cannot be written, the answer is that error."""
@@ -130,6 +132,7 @@ def _too_big(most: int) -> Refusal:
 
 def admit(scope: Scope, settings: ServerSettings) -> Caller:
     """Return the caller. Raise Refusal if it may not make this request."""
+    _require_short_head(scope)
     headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
     if settings.on_loopback:
         _require_loopback_name(headers.get(b"host", ""))
@@ -145,6 +148,15 @@ def admit(scope: Scope, settings: ServerSettings) -> Caller:
 def asks(scope: Scope) -> bool:
     """Return whether a POST only reads."""
     return scope["method"] == "POST" and ASKING.fullmatch(scope["path"]) is not None
+
+
+def _require_short_head(scope: Scope) -> None:
+    """Raise Refusal if the head is too long. The server itself notices only one that arrives in pieces."""
+    target = b"?".join(filter(None, (scope.get("raw_path"), scope["query_string"])))
+    size = len(f"{scope['method']}  HTTP/1.1\r\n\r\n") + len(target)
+    if size + sum(len(name) + len(text) + len(": \r\n") for name, text in scope["headers"]) > MOST_HEAD:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"a head of more than {MOST_HEAD >> 10} KiB", "a shorter address",
+                      {"Connection": "close"})
 
 
 def _require_loopback_name(host: str) -> None:
@@ -213,8 +225,19 @@ async def _answer(scope: Scope, send: Send, status: int, what: str, fix: str, mo
     await send({"type": "http.response.body", "body": content})
 
 
+def _headed(send: Send) -> Send:
+    """Return a send that passes only the head of an answer on, and ends with it."""
+
+    async def head_alone(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+
+    return head_alone
+
+
 def _hardened(send: Send) -> Send:
-    """Return a send that adds headers against MIME sniffing, framing and caching. A header of the route wins."""
+    """Return a send that adds headers against sniffing of types, framing, caching and script; a route's own win."""
 
     async def with_headers(message: Any) -> None:
         if message["type"] == "http.response.start":

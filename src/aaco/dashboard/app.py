@@ -33,6 +33,6 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.include_router(docs.router)
     pages.add(app, app.state.lake)
     app.include_router(prometheus.router, responses=ERRORS)  # where Prometheus looks for it
-    problems.install(app, str(settings.root))
+    problems.install(app, pages.look.failed)
     app.add_middleware(Guard, settings=settings, audit=Audit.open(settings.audit))
     return app

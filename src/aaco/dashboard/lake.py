@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,13 +17,14 @@ from fastapi import Path as InPath
 from fastapi.responses import Response
 
 from aaco.core.config import Settings
-from aaco.core.session import LATEST
+from aaco.core.session import LATEST, STANDING
+from aaco.dashboard.paths import without_folders
 from aaco.dashboard.problems import JSON, Refusal, missing
 from aaco.dashboard.settings import Limits, ServerSettings
 from aaco.tracelake.index import Entry, Index
 from aaco.tracelake.queries import QueryableSession
 
-SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,150}$"
+REFERENCE = r"^[^\x00-\x1f\x7f]{1,200}$"  # to a session: tags are any words
 AGE_S = 1.0  # of an answer at most: 200 readers at once share one look at the disk
 LISTS = "GET /api/v1/sessions lists them"
 
@@ -60,21 +60,30 @@ class Lake:
             if self.index.stale:
                 await anyio.to_thread.run_sync(self.index.entries)
 
-    def entry(self, session_id: str) -> Entry:
-        """Return the index entry of this id, or the newest for `latest`. Raise Refusal if there is none."""
-        if session_id == LATEST:
-            newest = next(iter(self.index.entries()), None)
+    def entry(self, reference: str) -> Entry:
+        """Return the index entry that an id, the beginning of one, a tag or `latest` means. Raise Refusal."""
+        if reference == LATEST:
+            newest = next((entry for entry in self.index.entries() if entry.status in STANDING), None)
             if newest is None:
-                raise missing("no session yet", "aaco run --model resnet50 --backend cpu")
+                raise missing("no session yet that did not fail", "aaco run --model resnet50 --backend cpu")
             return newest
-        entry = self.index.find(session_id) if re.fullmatch(SESSION_ID, session_id) else None
-        if entry is None:
-            raise missing(f"no session {session_id[:160]}", LISTS)
-        return entry
+        return self.index.find(reference) or self._meant(reference)
 
-    def session(self, session_id: str) -> QueryableSession:
-        """Return the session of this id. Raise Refusal if there is none."""
-        return QueryableSession(self.entry(session_id).folder)
+    def _meant(self, reference: str) -> Entry:
+        """Return the entry of the beginning of an id or of a tag, of several with it the newest."""
+        entries = self.index.entries() if reference else []
+        begun = [entry for entry in entries if entry.session_id.startswith(reference)]
+        if len(begun) > 1:
+            ids = ", ".join(entry.session_id for entry in begun[:4])
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"session {reference[:160]!r} is ambiguous: {ids}", "more of the id")
+        meant = next((entry for entry in begun or entries if begun or entry.tag == reference), None)
+        if meant is None:
+            raise missing(f"no session {reference[:160]}", LISTS)
+        return meant
+
+    def session(self, reference: str) -> QueryableSession:
+        """Return the session that is meant. Raise Refusal if there is none."""
+        return QueryableSession(self.entry(reference).folder)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -98,7 +107,8 @@ async def of(request: Request) -> Lake:
 
 
 async def _session(request: Request, session_id: Annotated[str, InPath(
-        pattern=SESSION_ID, description="A session's id, or `latest`.", examples=["latest"])]) -> QueryableSession:
+        pattern=REFERENCE, description="A session's id, its tag, or `latest`.", examples=["latest"])]
+                   ) -> QueryableSession:
     lake = await of(request)
     if not lake.index.knows(session_id):
         await lake.fresh()
@@ -110,5 +120,10 @@ TheSession = Annotated[QueryableSession, Depends(_session)]
 
 
 def respond(document: Any, status: int = 200) -> Response:
-    """Return a JSON answer. A number that is not finite becomes null."""
-    return Response(ENCODER.encode(document), status, media_type=JSON)
+    """Return a JSON answer. A number that is not finite becomes null; no folder of this machine is in it."""
+    return Response(encode(document), status, media_type=JSON)
+
+
+def encode(document: Any) -> bytes:
+    """Return a document as JSON that names no folder of this machine."""
+    return without_folders(ENCODER.encode(document).decode()).encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -12,11 +12,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from aaco.core.errors import AacoError, BadBundle, BadCapture, Missing, ModelError, NoBaseline, StorageError, first_line
+from aaco.core.redaction import redact
+from aaco.dashboard.paths import without_folders
 from aaco.report.format import clean
 
 JSON = "application/json"
+API = "/api/"
 # The first match counts. A storage error is the server's fault, everything else the request's.
 STATUS: tuple[tuple[type[AacoError], HTTPStatus], ...] = (
     (NoBaseline, HTTPStatus.NOT_FOUND), (BadCapture, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -55,8 +59,9 @@ def missing(what: str, fix: str) -> Refusal:
 
 
 def body(status: int, what: str, where: str, fix: str = "") -> bytes:
-    """Return an error as JSON."""
-    error = {"status": int(status), "what": clean(what), "where": clean(where), "try": clean(fix)}
+    """Return an error as JSON, without the folders of this machine."""
+    what, where, fix = (clean(redact(without_folders(text))) for text in (what, where, fix))
+    error = {"status": int(status), "what": what, "where": where, "try": fix}
     return msgspec.json.encode({"schema_version": 1, "error": error})
 
 
@@ -73,15 +78,14 @@ def answer(request: Request, status: int, what: str, fix: str = "", headers: Map
     return Response(body(status, what, where, fix), status, dict(headers or {}), JSON)
 
 
-def install(app: FastAPI, root: str) -> None:
-    """Register handlers that answer every error in this shape. root: removed from messages."""
+def install(app: FastAPI, page: Callable[[str, str, int], Response]) -> None:
+    """Register handlers that answer every error in this shape; with a page where an address is none of the API's."""
 
     def refusal(request: Request, error: Any) -> Response:
         return answer(request, error.status_code, error.what, error.fix, error.headers)
 
     def aaco_error(request: Request, error: Any) -> Response:
-        what, fix = (text.replace(f"{root}/", "") for text in (error.what, error.fix))
-        return answer(request, status_of(error), what, fix)
+        return answer(request, status_of(error), error.what, error.fix)
 
     def invalid(request: Request, error: Any) -> Response:
         first = error.errors()[0]
@@ -89,7 +93,12 @@ def install(app: FastAPI, root: str) -> None:
                       f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "/api/docs says what each route takes")
 
     def http(request: Request, error: Any) -> Response:
+        if not request.url.path.startswith(API):
+            return page(f"{request.url.path}: {error.detail}", "", error.status_code)
         return answer(request, error.status_code, str(error.detail), "/api/docs lists the routes", error.headers)
+
+    def gone(request: Request, error: Exception) -> Response:
+        return answer(request, HTTPStatus.BAD_REQUEST, "the client left before its body was complete")
 
     def defect(request: Request, error: Exception) -> Response:
         return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, f"a defect of aaco: {first_line(error)[:300]}",
@@ -99,4 +108,5 @@ def install(app: FastAPI, root: str) -> None:
     app.add_exception_handler(AacoError, aaco_error)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(Exception, defect)

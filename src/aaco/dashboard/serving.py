@@ -18,10 +18,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aaco.core.errors import UsageError
 from aaco.dashboard import problems
+from aaco.dashboard.access import MOST_HEAD
 from aaco.dashboard.app import create_app
 from aaco.dashboard.settings import Limits, ServerSettings
 
-MOST_HEAD = 16 << 10  # bytes
 BACKLOG = 512
 GRACE_S = 2  # for running answers when the server ends
 

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+_PART = b"aaco.part"
+
 
 @dataclass(frozen=True)
 class Subtotal:
@@ -41,6 +43,8 @@ class CaptureFacts:
     streams: (device, stream) of every stream that the capture names, with or without work.
     problems: defects of the capture that did not prevent reading it.
     metadata: facts about the run, as the file has them; the importer keeps only what its allow-list names.
+    part: which rank of a merged file it is: each is a capture of its own, and its pieces bear the same label (of_part).
+    ambiguous_ids: whether several processes in it use the same correlation ids: then its work is linked to no launch.
     clock: the clock of its times: "monotonic", "boottime", "realtime", "device" or "unknown".
     """
 
@@ -55,9 +59,24 @@ class CaptureFacts:
     streams: tuple[tuple[int, int], ...] = ()
     rank: int | None = None
     world_size: int | None = None
+    part: str | None = None
+    ambiguous_ids: bool = False
     host: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+
+
+def of_part(piece: pa.Table, label: str | None) -> pa.Table:
+    """Return the piece marked as that of one rank of a merged file; unmarked without a label."""
+    return piece if label is None else piece.replace_schema_metadata({**piece.schema.metadata, _PART: label})
+
+
+def part_of(piece: pa.Table | CaptureFacts) -> str | None:
+    """Return the label of a piece or of facts."""
+    if isinstance(piece, CaptureFacts):
+        return piece.part
+    label = (piece.schema.metadata or {}).get(_PART)
+    return None if label is None else label.decode()
 
 
 def gathered(pieces: Iterable[pa.Table | CaptureFacts]) -> tuple[dict[str, list[pa.Table]], list[str]]:

@@ -145,8 +145,8 @@ def cut(text: str, columns: int) -> str:
     text = clean(text)
     if cells(text) <= columns:
         return text
-    head = _fitting(text, (columns - 1) // 2)
-    tail = _fitting(reversed(text), columns - 1 - cells(head))[::-1]
+    head = fitting(text, (columns - 1) // 2)
+    tail = fitting(reversed(text), columns - 1 - cells(head))[::-1]
     return f"{head}…{tail}"
 
 
@@ -175,7 +175,7 @@ def kernel(text: str, columns: int) -> str:
         return name(text, columns)
     whole = text.removeprefix("void ")
     whole = whole[:_parameters(whole)] or whole
-    return whole if cells(whole) <= columns else _fitting(whole, columns - 1) + "…"
+    return whole if cells(whole) <= columns else fitting(whole, columns - 1) + "…"
 
 
 def pad(text: str, columns: int) -> str:
@@ -195,7 +195,7 @@ def wrap(text: str, columns: int) -> list[str]:
             lines[-1] += (" " if lines[-1] else "") + word
             continue
         while cells(word) > columns:
-            piece = _fitting(word, columns)
+            piece = fitting(word, columns)
             lines.append(piece)
             word = word[len(piece):]
         lines.append(word)
@@ -240,7 +240,8 @@ def _cell(letter: str) -> int:
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 
-def _fitting(letters: Iterable[str], columns: int) -> str:
+def fitting(letters: Iterable[str], columns: int) -> str:
+    """Return the first letters that fit in `columns` terminal cells."""
     taken, used = [], 0
     for letter in letters:
         used += _cell(letter)

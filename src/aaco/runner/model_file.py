@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +17,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx import TensorProto
 
 from aaco.core.errors import ModelError
+from aaco.core.redaction import redact
 
 KEPT_BYTES = 1024
 STRIPPED = "stripped"
@@ -24,6 +27,7 @@ _HOLDERS = (onnx.ModelProto, onnx.GraphProto, onnx.NodeProto, onnx.AttributeProt
             onnx.SparseTensorProto, onnx.TrainingInfoProto, TensorProto)
 # Element types of known size: the rest is undefined, text, or newer than this onnx.
 _SIZED = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
+_TEXT_AS_BYTES = ("s", "strings", "string_data")  # of attributes, and of tensors of strings
 # Protobuf wire types (protobuf.dev/programming-guides/encoding): bytes after the tag, where that is fixed.
 _VARINT, _DELIMITED, _FIXED = 0, 2, {1: 8, 5: 4}
 
@@ -99,12 +103,40 @@ def identity(path: Path, model: onnx.ModelProto | None = None) -> ModelIdentity:
 
 
 def strip_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without the data of tensors above 1 KiB, anywhere; names, types, shapes and small constants stay.
+    """Return a copy to keep: without the data of tensors above 1 KiB, anywhere, and with credentials redacted in every
+    text; names, types, shapes and small constants stay.
 
     A stripped tensor has data_location EXTERNAL and the location "stripped". The data is never copied on the way.
     """
     copy: onnx.ModelProto = _copy_lean(model)
+    _redact_texts(copy, cache(redact))
     return copy
+
+
+def redact_nodes(model: onnx.ModelProto) -> int:
+    """Redact credentials in the names of nodes, which a profile repeats; return how many had one. Change in place."""
+    changed = 0
+    for node in chain(_nodes_of(model.graph.node), *(_nodes_of(function.node) for function in model.functions)):
+        clean = redact(node.name)
+        changed += clean != node.name
+        node.name = clean
+    return changed
+
+
+def _redact_texts(message: Any, clean: Callable[[str], str]) -> None:
+    """Redact every text of a message and of those in it, in place; binary data is left as it is."""
+    for field, content in message.ListFields():
+        if field.message_type is not None:
+            for inner in [content] if isinstance(content, Message) else content:
+                _redact_texts(inner, clean)
+        elif field.type == field.TYPE_STRING or field.name in _TEXT_AS_BYTES:
+            texts = [content] if isinstance(content, str | bytes) else content
+            redacted = [clean(text) if isinstance(text, str) else
+                        clean(text.decode("latin-1")).encode("latin-1") for text in texts]
+            if list(texts) != redacted and isinstance(content, str | bytes):
+                setattr(message, field.name, redacted[0])
+            elif list(texts) != redacted:
+                content[:] = redacted
 
 
 def name_nodes(model: onnx.ModelProto) -> int:

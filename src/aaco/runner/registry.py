@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from aaco.core import files
+from aaco.core import extras, files
 from aaco.core.errors import Missing, ModelError, UsageError
 from aaco.core.near import meant, near
 
@@ -117,7 +117,7 @@ class BackendEntry(_Entry):
     def install(self) -> str:
         """Return what to do if the provider is missing."""
         if self.extra:
-            return f"pip install 'aaco[{self.extra}]' in an environment with no other onnxruntime wheel"
+            return f"{extras.install(self.extra)}, in an environment with no other onnxruntime wheel"
         return f"install a build of ONNX Runtime that has {self.provider}"
 
     @model_validator(mode="before")

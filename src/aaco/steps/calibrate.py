@@ -1,7 +1,8 @@
 """Calibration with its watchers: CPUs and a GPU are measured, kept for a day, and compared with the last time.
 
 A run is compared with the ceilings of the device that it uses, by the vendor of its backend and the number that CUDA or
-HIP give the device. Where a machine has several kinds of a vendor's devices, the driver says which one that is.
+HIP give the device. Where a machine has several of a vendor's devices, the driver says which one that is, and each has
+a card of its own: two of one kind may differ in clocks, heat and links.
 
 A GPU's clocks, power, heat and throttling are recorded while the measuring process runs, so that each ceiling is kept
 with the conditions it was found in.
@@ -13,6 +14,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +49,21 @@ class DeviceAddress:
     number: int = 0
 
 
+@dataclass(frozen=True)
+class _ChosenDevice:
+    """A device of this machine: its kind, the name of its card, and whether the vendor has others here."""
+
+    kind: Gpu
+    identity: str
+    has_twins: bool
+
+
 def calibrate(settings: Settings, devices: str = "all", rounds: int = 1, show: Show = SILENT
               ) -> tuple[MachineCard, list[card.CeilingDrift]]:
     """Measure now, and keep it; also what moved since the cards in the cache, however old.
 
-    devices: "cpu"; "gpu", the first one, or "gpu:N"; "all" measures the first GPU where there is one; where that fails,
-    the CPUs' card says why. The card of both is merged. Raises AacoError.
+    devices: "cpu"; "gpu", the first one, or "gpu:N"; "all" measures the CPUs and every GPU, and the card says why one
+    could not be. Each has a card of its own in the cache; they are merged in what is returned. Raise AacoError.
     """
     cache, host = settings.config.storage.cache_dir.expanduser(), machine.identify()
     moved: list[card.CeilingDrift] = []
@@ -64,21 +75,21 @@ def calibrate(settings: Settings, devices: str = "all", rounds: int = 1, show: S
         card.save(found, cache)
         return found
 
-    def of_device() -> MachineCard:
-        place = DeviceAddress(_first(host).vendor, int(devices.partition(":")[2] or 0))
+    def of_device(place: DeviceAddress) -> MachineCard:
         device = _chosen(host, place)
         cooldown.before(COOL_S, show)
         return keep([_device(host, device, place, settings, show, number, rounds) for number in range(rounds)])
 
     if devices.startswith("gpu"):
-        return of_device(), moved
-    cpus = keep([_cpus(host, None, show, number, rounds) for number in range(rounds)])
-    if devices == "cpu" or not host.gpus:
-        return cpus, moved
-    try:
-        return card.merged(cpus, of_device()), moved
-    except AacoError as reason:
-        return cpus.model_copy(update={"absent": cpus.absent | {host.gpus[0].name: reason.what}}), moved
+        return of_device(DeviceAddress(_first(host).vendor, int(devices.partition(":")[2] or 0))), moved
+    whole = keep([_cpus(host, None, show, number, rounds) for number in range(rounds)])
+    for place in _places(host) if devices == "all" else ():
+        try:
+            whole = card.merged(whole, of_device(place))
+        except AacoError as reason:
+            name = host.gpus[0].name if len(host.gpus) == 1 else f"{place.vendor} GPU {place.number}"
+            whole = whole.model_copy(update={"absent": whole.absent | {name: reason.what}})
+    return whole, moved
 
 
 def of_run(host: Machine, threads: int | None, place: DeviceAddress | None, settings: Settings, show: Show
@@ -96,7 +107,7 @@ def of_run(host: Machine, threads: int | None, place: DeviceAddress | None, sett
     except AacoError as reason:
         show.step(f"no ceilings of a GPU: {reason.what}")
         return None
-    measured_card = _kept(_identity(host, device), settings, show, lambda: _device(host, device, place, settings, show))
+    measured_card = _kept(device.identity, settings, show, lambda: _device(host, device, place, settings, show))
     return card.for_device(measured_card, cpus) if measured_card else None
 
 
@@ -135,16 +146,17 @@ def _cpus(host: Machine, threads: int | None, show: Show, number: int = 0, round
     return MachineCard(machine_id=host.id, ceilings=ceilings.ceilings, absent=ceilings.absent)
 
 
-def _device(host: Machine, device: Gpu, place: DeviceAddress, settings: Settings, show: Show, number: int = 0,
+def _device(host: Machine, device: _ChosenDevice, place: DeviceAddress, settings: Settings, show: Show, number: int = 0,
             rounds: int = 1) -> MachineCard:
-    show.step(ONE.format(device.name, number + 1, rounds))
+    show.step(ONE.format(device.kind.name, number + 1, rounds))
     cache = settings.config.storage.cache_dir.expanduser() / "kernels"
     with tempfile.TemporaryDirectory() as folder:
         with device_watch.recorded(Path(folder), vendors=[place.vendor.lower()]):
-            ceilings = gpu.measure(place.vendor, device.arch, cache, show, place.number)
+            ceilings = gpu.measure(place.vendor, device.kind.arch, cache, show, place.number)
         rows = _rows(Path(folder), place.vendor, ceilings.device.bus_id)
-    return MachineCard(machine_id=_identity(host, device), ceilings=ceilings.watched(rows), device=ceilings.device,
-                       absent=ceilings.absent)
+    owner = f"{ceilings.device.name} at {ceilings.device.bus_id}" if device.has_twins else ceilings.device.name
+    return MachineCard(machine_id=device.identity, device=ceilings.device, absent=ceilings.absent,
+                       ceilings=[item.model_copy(update={"device": owner}) for item in ceilings.watched(rows)])
 
 
 def _first(host: Machine) -> DeviceAddress:
@@ -154,14 +166,22 @@ def _first(host: Machine) -> DeviceAddress:
     raise Missing(f"there is no GPU to calibrate: {nvml.why_not()}; {amd_sensors.why_not()}", NO_GPU)
 
 
-def _chosen(host: Machine, place: DeviceAddress) -> Gpu:
-    """Return the kind of device at an address; without a query if the vendor's are all of one kind. Raise AacoError."""
+def _places(host: Machine) -> list[DeviceAddress]:
+    """Return the address of every GPU, those of a vendor by their numbers."""
+    counts = Counter(device.vendor for device in host.gpus)
+    return [DeviceAddress(cast(Vendor, vendor), number) for vendor, count in counts.items() for number in range(count)]
+
+
+def _chosen(host: Machine, place: DeviceAddress) -> _ChosenDevice:
+    """Return the device at an address. The driver, which takes a second to start, is asked only where a vendor has
+    several here. Raise AacoError.
+    """
     devices = [device for device in host.gpus if device.vendor == place.vendor]
     if not devices:
         why = amd_sensors.why_not() if place.vendor == "AMD" else nvml.why_not()
         raise Missing(f"there is no {place.vendor} GPU to calibrate: {why}", NO_GPU)
-    if _alike(devices):
-        return devices[0]
+    if len(devices) == 1:
+        return _ChosenDevice(devices[0], _identity(host, devices[0]), has_twins=False)
     number_of_driver = gpu.which(place.vendor, place.number)
     devices = [device for device in devices if device.model == number_of_driver.name] or devices
     devices = [device for device in devices if device.compute_units == number_of_driver.compute_units] or devices
@@ -171,16 +191,19 @@ def _chosen(host: Machine, place: DeviceAddress) -> Gpu:
         raise Missing(f"{place.vendor} GPU {place.number} is {number_of_driver.name} by its driver, and several kinds "
                       "here may be",
                       "aaco env diff shows gpu.amd and gpu.nvidia")
-    return devices[0]
+    return _ChosenDevice(devices[0], _identity(host, devices[0], number_of_driver.bus_id), has_twins=True)
 
 
 def _alike(devices: Collection[Gpu]) -> bool:
     return len({json.dumps(device.identity) for device in devices}) == 1
 
 
-def _identity(host: Machine, device: Gpu) -> str:
-    """Of this kind of device on this machine: how it is connected is part of what is measured."""
-    return f"{host.id}-{hashlib.sha256(json.dumps(device.identity).encode()).hexdigest()[:8]}"
+def _identity(host: Machine, device: Gpu, *bus_id: str) -> str:
+    """Return the name of the card of this very device of this machine: how it is connected is part of what is measured.
+
+    bus_id: where on PCI it is, if the machine has several; its number there stays whatever is visible.
+    """
+    return f"{host.id}-{hashlib.sha256(json.dumps([*device.identity, *bus_id]).encode()).hexdigest()[:8]}"
 
 
 def _rows(folder: Path, vendor: Vendor, bus_id: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics.advice import floors
-from aaco.analytics.bottleneck.recommend import with_targets
+from aaco.analytics.advice.recommend import with_targets
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise
@@ -63,7 +63,8 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
     measured = (None if analyzed or not session.record.is_import else readings.stored(session)) \
         or readings.compute(session, tables, facts, settings)
     return Explanation(
-        session_id=session.id, folder=str(session.folder), status=session.status, record=session.record.model_dump(),
+        session_id=session.id, folder=str(session.folder), status=session.status,
+        record=session.record.model_dump(),
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
         diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), cpu_budget,

@@ -50,9 +50,9 @@ class CaptureSelection:
     notes: tuple[str, ...] = ()
 
     @property
-    def all_captures(self) -> tuple[CaptureFiles, ...]:
-        """Return the captures, then those of the executions that counted."""
-        return (*self.captures, *(capture for execution in self.counted for capture in execution))
+    def counting(self) -> tuple[CaptureFiles, ...]:
+        """Return the captures of the executions that counted."""
+        return tuple(capture for execution in self.counted for capture in execution)
 
     @property
     def name(self) -> str:

@@ -23,20 +23,22 @@ from aaco.analytics.kernels.families import families_of
 from aaco.core import files
 from aaco.core.documents import encode
 from aaco.core.errors import BadCapture, UsageError
-from aaco.core.redaction import looks_secret, redact, redact_json
-from aaco.core.session import LATEST, Session
+from aaco.core.redaction import looks_secret, redact
+from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
-from aaco.profiler.capture import CaptureFacts
+from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES, KERNELS
+from aaco.profiler.capture import CaptureFacts, Subtotal, part_of
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.formats.nvidia import ncu
 from aaco.report.format import clean
+from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
 from aaco.steps.device.join_counters import TracedKernels
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile, discover, required
 from aaco.tracelake import documents, layout, raw, store
 from aaco.tracelake.document_schemas.evidence import GivenLatency
+from aaco.tracelake.ingest import impossible
 from aaco.tracelake.ingest.lake import Tally, Writer
 
 SCHEMA_VERSION = 1
@@ -64,7 +66,7 @@ def given_latency(text: str, steps: int | None = None) -> dict[str, Any]:
     latencies_ms = latencies.read(text)
     source = "given as a number" if len(latencies_ms) == 1 else Path(text).name
     return encode(GivenLatency(count=len(latencies_ms), median_ms=statistics.median(latencies_ms),
-                               source=redact(source), steps=steps))
+                               source=source, steps=steps))
 
 
 class CaptureReading:
@@ -75,6 +77,7 @@ class CaptureReading:
 
     def __init__(self, selection: CaptureSelection, show: Show = SILENT) -> None:
         self.selection, self._show = selection, show
+        self.sources: list[CaptureFiles] = []  # of each capture; the ranks of a merged file have one in common
         self.facts: list[CaptureFacts] = []
         self.identities: list[list[dict[str, Any]]] = []
         self.counted: list[dict[str, Any]] = []
@@ -106,16 +109,21 @@ class CaptureReading:
         for index, capture in enumerate(self.selection.captures):
             self._show.step(f"reading {clean(capture.path.name)} ({index + 1} of {len(self.selection.captures)})")
             before = [_state(file) for file in capture.files]
+            first, parts, facts = len(self.facts), dict[str | None, int](), dict[str | None, CaptureFacts]()
             for item in capture.parser.parse(capture.path):
                 self._position.tell(capture)
+                part = part_of(item)
+                number = parts.setdefault(part, first + len(parts))
                 if isinstance(item, CaptureFacts):
-                    self.facts.append(item)
+                    facts[part] = item
                 else:
-                    yield index, item
+                    yield number, item
             self._position.done(capture)
-            if len(self.facts) != index + 1:
-                raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with one Facts")
-            self.identities.append([_identity(file) for file in capture.files])
+            if parts.keys() != facts.keys():
+                raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with Facts")
+            self.facts += [facts[part] for part in parts]
+            self.sources += [capture] * len(parts)
+            self.identities += [[_identity(file) for file in capture.files]] * len(parts)
             if before != [_state(file) for file in capture.files]:
                 raise BadCapture(f"{capture.path}: it changed while it was read", "wait until the profiler is done")
 
@@ -153,26 +161,25 @@ def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Sho
 
 @contextmanager
 def new_session(selection: CaptureSelection, root: Path, name: str | None, tag: str) -> Iterator[Session]:
-    """Yield an empty session for captures; take it back if one of them cannot be read. Raise StorageError."""
-    latest_before = latest(root)
+    """Yield an empty session for captures; take it back whatever stops the import. Raise StorageError."""
     session = begin(selection, root, name, tag)
     try:
         yield session
-    except BadCapture:
-        discard(session, root, latest_before)
+    except BaseException:
+        discard(session)
         raise
 
 
 def begin(selection: CaptureSelection, root: Path, name: str | None, tag: str) -> Session:
     """An empty session for what is imported. Raises StorageError."""
-    plan = {"model": redact(name or selection.name),
-            "imports": [redact(str(capture.path.resolve())) for capture in selection.captures]}
-    return Session.create(root, plan, redact(tag), __version__)
+    plan = {"model": name or selection.name,
+            "imports": [str(capture.path.resolve()) for capture in selection.captures]}
+    return Session.create(root, plan, tag, __version__)
 
 
 def refuse_binary(selection: CaptureSelection) -> None:
     """Raise UsageError where a file cannot be kept because its credentials could not be found. Raises BadCapture."""
-    for file in (file for capture in selection.all_captures for file in capture.files):
+    for file in (file for capture in (*selection.captures, *selection.counting) for file in capture.files):
         if not raw.is_text(file):
             raise UsageError(f"--keep: {file} is binary and cannot be redacted",
                              "import it without --keep: it is referenced then, and stays where it is")
@@ -186,18 +193,28 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
     with Writer(session, families_of) as writer:
         for index, piece in reading.pieces():
             writer.add(piece, index)
-        read = zip(reading.selection.captures, reading.facts, strict=True)
+        read = zip(reading.sources, reading.facts, strict=True)
         ranks = [_rank(capture, facts) for capture, facts in read]
         for table in _beside(session, reading.facts):
             writer.add(table, len(ranks))
         show.step("sorting and writing the tables")
-        rows = writer.write([*ranks, None], show.progress)
+        rows = writer.write([*ranks, None], show.progress,
+                            {index for index, facts in enumerate(reading.facts) if facts.ambiguous_ids})
+        _leave_out_impossible(session, reading.facts, writer)
         document = _document(reading, writer, ranks, rows)
     if keep:
-        _keep(session, reading.selection, document, show)
+        _keep(session, [*reading.sources, *reading.selection.counting], document, show)
     _partition(session)
     session.write_json(layout.CAPTURES, document)
     session.amend(backend_ran=_origin(reading.facts))
+
+
+def _leave_out_impossible(session: Session, facts: Sequence[CaptureFacts], writer: Writer) -> None:
+    """Take impossible durations out of every sum and window, and account for them."""
+    for capture, durations in impossible.take_out(session).items():
+        tally = writer.tallies[KERNELS.name][capture]
+        tally.rows, tally.ns, tally.end_ns = tally.rows - durations.count, tally.ns - durations.ns, durations.end_ns
+        facts[capture].left_out[durations.reason] = Subtotal(durations.count, durations.ns)
 
 
 def _beside(session: Session, facts: Sequence[CaptureFacts]) -> Iterator[pa.Table]:
@@ -226,7 +243,7 @@ def again(session: Session, show: Show = SILENT) -> None:
         counted, notes = list[tuple[CaptureFiles, ...]](), ()
     else:
         captures, *counted = (
-            tuple(required(_unchanged(session, capture), capture["format"]) for capture in listed)
+            tuple(dict.fromkeys(required(_unchanged(session, capture), capture["format"]) for capture in listed))
             for listed in (document["captures"], *(capture["captures"] for capture in document.get("counted", []))))
         left = tuple(SkippedFile(Path(capture["path"]), capture["why"]) for capture in document["unrecognised_files"])
         notes = tuple(document.get("notes", []))
@@ -246,22 +263,12 @@ def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:
     return Path(capture["files"][0]["path"])
 
 
-def discard(session: Session, root: Path, latest: str | None) -> None:
-    """Take back a session that came to nothing; `latest` is what root/latest pointed at before it. Raises StorageError.
-    """
+def discard(session: Session) -> None:
+    """Take back a session that came to nothing. Raises StorageError."""
     with files.storage(session.folder):
         condemned = session.folder.with_name(f".{session.id}.gone")
         session.folder.rename(condemned)
         shutil.rmtree(condemned)
-        if (root / LATEST).is_symlink() and not (root / LATEST).exists():
-            (root / LATEST).unlink()
-            if latest is not None:
-                (root / LATEST).symlink_to(latest)
-
-
-def latest(root: Path) -> str | None:
-    """What root/latest points at."""
-    return str((root / LATEST).readlink()) if (root / LATEST).is_symlink() else None
 
 
 def _state(file: Path) -> tuple[int, int]:
@@ -279,17 +286,19 @@ def _identity(file: Path) -> dict[str, Any]:
         raise BadCapture(f"{file}: {error.strerror}", "check the file and its permissions") from error
 
 
-def _keep(session: Session, selection: CaptureSelection, document: dict[str, Any], show: Show) -> None:
+def _keep(session: Session, sources: Sequence[CaptureFiles], document: dict[str, Any], show: Show) -> None:
     """Copy the captures' files into the session, and say in the document where."""
     listed = [*document["captures"], *(capture for execution in document["counted"]
                                        for capture in execution["captures"])]
-    for index, capture in enumerate(selection.all_captures):
+    for index, capture in enumerate(sources):
+        first = sources.index(capture)  # ranks of a merged file have their file in common
         whole = [file.resolve() for file in capture.files]
         top = os.path.commonpath([file.parent for file in whole])
         for file, facts in zip(whole, listed[index]["files"], strict=True):
-            show.step(f"keeping {clean(file.name)}")
-            facts["kept"] = redact(f"{layout.RAW}/{index:03d}/{file.relative_to(top)}")
-            raw.write_redacted(file, session.folder / facts["kept"])
+            facts["kept"] = redact(f"{layout.RAW}/{first:03d}/{file.relative_to(top)}")
+            if index == first:
+                show.step(f"keeping {clean(file.name)}")
+                raw.write_redacted(file, session.folder / facts["kept"])
 
 
 def _offset(file: Path) -> int:
@@ -311,8 +320,8 @@ def _target(descriptor: Path) -> str:
 
 
 def _rank(capture: CaptureFiles, facts: CaptureFacts) -> int | None:
-    """The rank the capture names, else the one in its file's or folder's name."""
-    if facts.rank is not None:
+    """The rank the capture names, else the one in its file's or folder's name, unless it is of several ranks."""
+    if facts.rank is not None or facts.part is not None:
         return facts.rank
     matches = RANK.search(capture.path.name) or RANK.search(capture.path.parent.name)
     return int(matches[1]) if matches else None
@@ -323,7 +332,7 @@ def _origin(facts: Sequence[CaptureFacts]) -> str:
     names = list(dict.fromkeys(f"{capture_facts.format} ({capture_facts.tool})" if capture_facts.tool
                                else capture_facts.format for capture_facts in facts))
     more = f" and {len(names) - NAMED_FORMATS} more formats" if len(names) > NAMED_FORMATS else ""
-    return redact(f"imported: {', '.join(names[:NAMED_FORMATS])}{more}")
+    return f"imported: {', '.join(names[:NAMED_FORMATS])}{more}"
 
 
 def _document(reading: CaptureReading, writer: Writer, ranks: Sequence[int | None],
@@ -333,10 +342,9 @@ def _document(reading: CaptureReading, writer: Writer, ranks: Sequence[int | Non
     captures = [_capture(index, facts, identity, ranks[index], writer)
                 for index, (facts, identity) in enumerate(zip(reading.facts, reading.identities, strict=True))]
     return {"schema_version": SCHEMA_VERSION, "captures": captures, "rows": dict(rows),
-            "counted": redact_json(reading.counted), "kernels_ran_on": _place(writer), "unrecognised": len(left),
-            "unrecognised_files": [redact_json({"path": str(skipped.path), "why": skipped.why})
-                                   for skipped in left[:NAMED]],
-            "notes": redact_json(reading.selection.notes),
+            "counted": reading.counted, "kernels_ran_on": _place(writer), "unrecognised": len(left),
+            "unrecognised_files": [{"path": str(skipped.path), "why": skipped.why} for skipped in left[:NAMED]],
+            "notes": reading.selection.notes,
             "references_to_nothing": {name: count for name, count in writer.dangling.items() if count}}
 
 
@@ -346,8 +354,7 @@ def _capture(index: int, facts: CaptureFacts, identity: list[dict[str, Any]], ra
     facts_kept = {name: value for name, value in asdict(facts).items() if name not in ("metadata", "rank")}
     facts_kept["problems"] = [*facts_kept["problems"], *_repeated(index, writer)]
     metadata, left_out = allowed(facts.metadata)
-    document: dict[str, Any] = redact_json(facts_kept)
-    return {"index": index, "files": redact_json(identity), "rank": rank, **document,
+    return {"index": index, "files": identity, "rank": rank, **facts_kept,
             "tables": {table: asdict(tally) for table, tally in tallies_of_capture.items()},
             "span_ns": _span(tallies_of_capture.values()), "metadata": metadata, "metadata_left_out": left_out}
 
@@ -369,8 +376,10 @@ def _repeated(index: int, writer: Writer) -> list[str]:
 def _place(writer: Writer) -> str:
     """Where the kernels ran; empty where there are none."""
     kernels = writer.tallies.get("kernels", {}).values()
-    total, on_host = sum(tally.rows for tally in kernels), sum(tally.on_host for tally in kernels)
-    return " and ".join(["GPU"] * (on_host < total) + ["host CPU"] * (on_host > 0))
+    total, without_device, dispatched = (sum(getattr(tally, field) for tally in kernels)
+                                         for field in ("rows", "on_host", "dispatched"))
+    return " and ".join([GPU] * (without_device < total) + [HOST] * (without_device > dispatched)
+                        + [DISPATCH] * (dispatched > 0))
 
 
 def _span(tallies: Iterable[Tally]) -> list[int] | None:

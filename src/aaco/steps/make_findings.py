@@ -10,6 +10,7 @@ import pyarrow as pa
 from aaco.core import tables
 from aaco.core.config import Analysis
 from aaco.core.finding import FINDINGS, Content, Finding, Target, in_order
+from aaco.core.redaction.columns import redact_table
 from aaco.core.registry import import_modules
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
@@ -93,7 +94,7 @@ def _write(session: Session, target: Target, content: Content) -> None:
     elif isinstance(content, pa.Table):
         store.write(session, target, content)
     else:
-        store.stream(session, target, content)
+        store.stream(session, target, map(redact_table, content))
 
 
 def _remove_earlier(session: Session, findings_in_order: Collection[Finding], evidence: Collection[str]) -> None:

@@ -198,7 +198,13 @@ def _tokens(runtime: Mapping[str, Any]) -> int | None:
 def _why_no_work(analyzed: Analyzed) -> str:
     if analyzed.on_device:
         return NEVER_BEGAN
-    return NO_GPU if KERNELS.name in analyzed.tables else NO_DEVICE
+    if KERNELS.name not in analyzed.tables:
+        return NO_DEVICE
+    try:
+        inputs.refuse_dispatches(analyzed.tables[KERNELS.name])
+    except Absent as reason:
+        return str(reason)
+    return NO_GPU
 
 
 def _device_work(session: Session) -> DeviceWork | None:

@@ -154,10 +154,11 @@ def _prepare_model(plan: Plan, settings: Settings, show: Show) -> PreparedModel:
     model = model_file.load(resolved.path, weights=False)
     fed = inputs.for_model(model, resolved.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
                            npz=Path(plan.inputs) if plan.inputs else None)
-    made = model_file.name_nodes(model)
+    redacted, made = model_file.redact_nodes(model), model_file.name_nodes(model)
     if plan.io == "device" and backend.provider not in MEMORY:
         raise UsageError(f"--io device: {plan.backend} has no memory of a device that data could stay in", "--io host")
-    workload = Workload(resolved.path, backend, fed.arrays, resolved.synthetic, model if made else None, made,
+    workload = Workload(resolved.path, backend, fed.arrays, resolved.synthetic,
+                        model if made or redacted else None, made,
                         plan.io == "device")
     counting = counter_passes.asked(plan, backend.provider, settings.config.storage.sessions_dir)
     return PreparedModel(plan.model_copy(update={"batch": fed.batch}), fed.fixed, workload, model,

@@ -147,7 +147,7 @@ class _Reader:
     def _next(self) -> pa.RecordBatch:
         with store.opened(self._session, self._spec, self._metadata) as file:
             batch = _of_part(self._session, file, self._spec, self._left.pop(0), [self._time, *self._columns])
-        return batch.slice(0, batch.num_rows - batch.column(0).null_count)  # those without a time are the last
+        return batch.filter(batch.column(0).is_valid()) if batch.column(0).null_count else batch
 
     def _nothing(self) -> pa.RecordBatch:
         kinds = [(name, self._spec.columns[name][0]) for name in [self._time, *self._columns]]

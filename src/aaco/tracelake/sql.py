@@ -34,6 +34,10 @@ EXAMPLE = 'aaco sql "select name, count(*), sum(dur_ns) from events group by all
 EVENTS = "events"
 EVENT_COLUMNS = ("session_id", "capture", "ts_ns", "dur_ns", "type", "name", "device", "queue", "stream", "process",
                  "thread", "correlation", "iteration", "rank", "id", "parent", "preorder", "subtree")
+# What tells of the engine, its settings and files, or executes a text; none of it is a session's.
+ENGINE = re.compile(r"(duckdb|pragma|pg|sqlite|json_execute)_.*|query|query_table|current_setting|which_secret|"
+                    r"information_schema", re.IGNORECASE)
+NAMED = re.compile(r'"(?:table|schema|catalog|function)(?:_name)?":"([^"]*)"')  # in a parsed query, as JSON
 _SPAN = {"capture": "capture", "ts_ns": "t_start_ns", "dur_ns": "dur_ns", "rank": "rank", "process": "process_id",
          "thread": "thread_id", "correlation": "correlation_id"}
 _WORK = {**_SPAN, "device": "device_id", "queue": "queue_id", "stream": "stream_id", "iteration": "iteration"}
@@ -131,11 +135,18 @@ def _refuse_all_but_select(connection: Any, query: str) -> None:
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         kinds = ", ".join(statement.type.name for statement in statements) or "nothing"
         raise UsageError(f"the query is {kinds}; only a single SELECT is answered: the lake is read-only", EXAMPLE)
+    _refuse_engine(connection, query)
+
+
+def _refuse_engine(connection: Any, query: str) -> None:
+    [parsed] = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone()
+    for name in NAMED.findall(parsed):
+        if ENGINE.fullmatch(name):
+            raise UsageError(f"the query asks {name}, which is no table of a session", EXAMPLE)
 
 
 def _open(connection: Any, sessions: Sequence[Session], words: set[str], door: _Door, sealed: bool) -> None:
-    """Create the views that the query names (all if it names none), then forbid file access.
-    """
+    """Create the views that the query names (all if it names none), then forbid file access."""
     named = words | (set(EVENT_SOURCES) if EVENTS in words else set())
     specs = [spec for name, spec in tables.ALL.items() if name in named] or list(tables.ALL.values())
     held = {spec.name: {session.id: door.add(session.folder / spec.file) for session in sessions

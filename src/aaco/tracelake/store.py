@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from aaco.core import files, tables
 from aaco.core.errors import BadBundle, first_line
+from aaco.core.redaction.columns import redact_table
 from aaco.core.session import Session
 from aaco.core.tables import TableSpec
 from aaco.tracelake import documents
@@ -21,14 +22,14 @@ ROW_GROUP = 1 << 16  # rows: what a reader takes at once
 
 
 def write(session: Session, spec: TableSpec, table: pa.Table) -> None:
-    """Write one table atomically. Raises TypeError on a foreign schema, StorageError."""
+    """Write one table atomically, credentials redacted. Raises TypeError on a foreign schema, StorageError."""
     if table.schema.names != spec.schema.names:
         raise TypeError(f"table {spec.name}: columns are not the spec's: {table.schema.names}")
-    stream(session, spec, [table.cast(spec.schema).unify_dictionaries()])
+    stream(session, spec, [redact_table(table.cast(spec.schema).unify_dictionaries())])
 
 
 def stream(session: Session, spec: TableSpec, pieces: Iterable[pa.Table]) -> int:
-    """Write one table atomically from pieces of any size, in row groups of ROW_GROUP; returns the number of rows.
+    """Write one table atomically from redacted pieces of any size, in row groups of ROW_GROUP; return how many rows.
 
     zstd, statistics per row group. A NAME column keeps its codes only if all pieces have the same dictionary of it:
     then that is the dictionary of every row group. Raises StorageError.
@@ -82,7 +83,7 @@ def holds(session: Session, spec: TableSpec) -> bool:
 def read(session: Session, spec: TableSpec) -> pa.Table:
     """Return one table in the spec's columns; columns that an older version does not have are null. Raise BadBundle."""
     with opened(session, spec) as file:
-        return spec.conform(file.read(), str(session.folder / spec.file))
+        return redact_table(spec.conform(file.read(), str(session.folder / spec.file)))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import ALL
 from aaco.tracelake import documents, layout
 from aaco.tracelake.perfetto_export import perfetto
-from aaco.tracelake.perfetto_export.timeline_tracks import SHOWN
+from aaco.tracelake.perfetto_export.timeline_tracks import SHOWN, device_titles
 from aaco.tracelake.queries import Tables
 
 FORMS = {"perfetto": perfetto.write_protobuf, "chrome": perfetto.write_chrome}
@@ -39,6 +39,7 @@ def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tupl
     compressed. Raises StorageError.
     """
     shifts = shifts_of(documents.read(session, layout.TRACE["collectives"]))
+    titles = device_titles(documents.read(session, layout.CAPTURES).get("captures", []))
     stored = Tables(session)
     rows = sum(stored.rows(name) for name in SHOWN)  # every row is a slice or a value; those without a time are neither
     counts: list[int] = []
@@ -46,7 +47,7 @@ def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tupl
     def fill(file: IO[bytes]) -> None:
         with zipped(file, path) as stream:
             counts.append(FORMS[form](stream, OnOneClock(stored, shifts),
-                                      lambda count: show.progress(min(count, rows), rows)))
+                                      lambda count: show.progress(min(count, rows), rows), titles))
 
     write_atomically(path, fill)
     return counts[0], shifts

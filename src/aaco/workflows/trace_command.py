@@ -13,7 +13,6 @@ from aaco.core import clocks, files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.core.plan import Command
-from aaco.core.redaction import redact
 from aaco.core.redaction.command_line import RedactedCommand, redact_command
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
@@ -52,8 +51,8 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     for share in shares:
         # Refuses what the tool cannot do before anything is written.
         share.passes(command, settings.config.storage.sessions_dir.resolve())
-    plan = {"model": redact(command.name), "imports": [], "traced": shown.words, "telemetry": telemetry}
-    session = Session.create(settings.config.storage.sessions_dir, plan, redact(tag), __version__)
+    plan = {"model": command.name, "imports": [], "traced": shown.words, "telemetry": telemetry}
+    session = Session.create(settings.config.storage.sessions_dir, plan, tag, __version__)
     with outcome(session):
         session.amend(clocks=asdict(clocks.snapshot()))
         folder = (session.folder / layout.ROCPROF_RAW).resolve()

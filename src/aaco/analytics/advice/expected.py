@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aaco.analytics.advice.achieved import ChangedStep
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling
@@ -24,6 +24,7 @@ class Expected:
     """How many times faster a step becomes, with the ends of a 90 % interval.
 
     pairs, workloads: recorded, that the interval rests on. own: whether all of them are of this kind of change.
+    samples: times as many in a step as before; then the factor is per sample.
     """
 
     factor: float
@@ -32,21 +33,34 @@ class Expected:
     pairs: int
     workloads: int
     own: bool
+    samples: float = 1.0
 
 
 @dataclass(frozen=True)
 class RankedChange:
-    """A change as ranking sees it: its ceiling and expected gain, None where unknown. effort: lower is easier."""
+    """A change as ranking sees it: its ceiling and expected gain, None where unknown. effort: lower is easier.
+
+    share_pct: of the time that it acts on; None where nothing says so.
+    """
 
     name: str
     ceiling: float | None
     expected: Expected | None
     effort: int = 0
+    share_pct: float | None = None
 
     @property
     def gain(self) -> float | None:
-        """The expected gain, else the ceiling; None without either."""
-        return self.expected.factor if self.expected else self.ceiling
+        """The expected gain, else the most that the ceiling and the share leave (Amdahl 1967); None without any."""
+        if self.expected:
+            return self.expected.factor
+        return min((bound for bound in (self.ceiling, self._without_its_share) if bound is not None), default=None)
+
+    @property
+    def _without_its_share(self) -> float | None:
+        if self.share_pct is None:
+            return None
+        return math.inf if self.share_pct >= 100 else 1 / (1 - self.share_pct / 100)
 
 
 def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechanisms: Iterable[str],
@@ -61,7 +75,7 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
         raise Absent(floor.why_absent)
     spread = record.spread(mechanisms, record.habits.bound(changed, step.ns))
     predicted = predicted_ns(changed, step.ns, floor.floor_ns, record.habits)
-    return _within(ceiling(step, floor), step.ns / predicted, spread)
+    return replace(_within(ceiling(step, floor), step.ns / predicted, spread), samples=changed.samples)
 
 
 def _within(most: float | None, factor: float, spread: GainSpread) -> Expected:
@@ -71,11 +85,11 @@ def _within(most: float | None, factor: float, spread: GainSpread) -> Expected:
     return Expected(usual, min(low, usual), max(high, usual), spread.pairs, spread.workloads, spread.own)
 
 
-def ranked(changes: Iterable[RankedChange]) -> list[RankedChange]:
-    """Return the changes that are worth a try, best first: by expected gain, else by ceiling, then by least effort.
+def ranked(changes: Iterable[RankedChange], least: float = LEAST_GAIN) -> list[RankedChange]:
+    """Return the changes that are worth a try, best first: by expected gain, else by their bounds, then least effort.
 
-    A ceiling is no estimate: a change without an expected gain comes after all that have one.
+    A ceiling alone is no estimate: a change of which nothing else is known comes after all others.
     """
-    worth = [(change.expected is None, -change.gain, change.effort, change.name, change) for change in changes
-             if change.gain is not None and change.gain >= LEAST_GAIN]
+    worth = [(change.expected is None and change.share_pct is None, -change.gain, change.effort, change.name, change)
+             for change in changes if change.gain is not None and change.gain >= least]
     return [change for *_, change in sorted(worth, key=lambda place: place[:-1])]

@@ -14,34 +14,19 @@ count as a stream of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import COLLECTIVE, StepWork
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Ints, Reals
 from aaco.core.distinct import coded
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """One kind of change. formula: its floor in words. least_ns: the least time of each row of the work after it, never
-    more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do.
-    """
-
-    name: str
-    title: str
-    formula: str
-    least_ns: Callable[[StepWork], Reals]
-    acts_on: Callable[[StepWork], Flags] | None = None  # by default the rows that are left with less time
-    beside: Callable[[StepWork], Flags] | None = None  # the rows that can run beside all others after the change
-    gone_ns: Callable[[StepWork], float] | None = None  # time of all steps that goes, in no known row
-    first: bool = False  # whether other changes act on what it leaves: half of that, where they halve
 
 
 @dataclass(frozen=True)
@@ -56,13 +41,14 @@ class FloorTarget:
 @dataclass(frozen=True)
 class MechanismFloor:
     """The floor of a mechanism, or of several at once, ns per step; None for the reason in why_absent. targets: what it
-    acts on, the names that gain most first.
+    acts on, the names that gain most first. shown: whether the work shows that there is something to change.
     """
 
     mechanism: str
     floor_ns: float | None
     targets: tuple[FloorTarget, ...] = ()
     why_absent: str = ""
+    shown: bool = True
 
 
 @dataclass(frozen=True)
@@ -115,7 +101,14 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
         return MechanismFloor(name, None, (), str(reason))
     acted = np.logical_or.reduce([least < work.sure_ns, *apart, *(mechanism.acts_on(work) for mechanism in mechanisms
                                                                   if mechanism.acts_on)])
-    return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)))
+    return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
+                          shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms))
+
+
+def scaled(factors: Mapping[str, float]) -> Mechanism:
+    """Return the change that lets kernels of these names take so many times as long, at most as long as they do."""
+    return Mechanism("what_if", "Make kernels faster", "D with kernels at their factor", lambda work: work.sure_ns
+                     * np.array([*(min(1.0, factors.get(name.name, 1.0)) for name in work.names), 1.0])[work.label])
 
 
 def ceiling(step: StepTime, of: MechanismFloor) -> float | None:

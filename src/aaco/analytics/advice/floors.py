@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aaco.analytics.advice.achieved import changed_step
-from aaco.analytics.advice.expected import Expected, expected
+from aaco.analytics.advice.action import EFFORTS
+from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor
-from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
 from aaco.analytics.advice.track_record import TrackRecord
 from aaco.analytics.advice.work import StepWork
 from aaco.core import documents
+from aaco.core.advice import FactValues
 from aaco.core.readings import Absent
 from aaco.tracelake import layout
 
 NAME = "floors"
+TOGETHER = (2, 3)  # how many changes together have a floor
 NO_FLOORS = "no step of a device was judged, so nothing says what must stay of it"
 
 
@@ -28,7 +31,8 @@ class Floors:
     step_ns: the step without a profiler where it was timed (unprofiled), else the profiled one. chain_ns: the device's
     own work in the order of its streams, which no change of the host shortens. steps: that were judged. expected: by
     mechanism what recorded changes of its kind make likely; why_not_expected: why there is none. why_absent: why there
-    is nothing of all this; then the times are 0.
+    is nothing of all this; then the times are 0. together: the floors of the changes that gain most here, done
+    together. saved_ns: what changes of a kind usually take off the device's work in a step.
     """
 
     step_ns: float
@@ -39,6 +43,8 @@ class Floors:
     why_absent: str = ""
     expected: Mapping[str, Expected] = field(default_factory=dict)
     why_not_expected: Mapping[str, str] = field(default_factory=dict)
+    together: tuple[MechanismFloor, ...] = ()
+    saved_ns: Mapping[str, float] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return the content of floors.json."""
@@ -61,33 +67,68 @@ class Floors:
         return next((known for known in self.floors if known.mechanism == mechanism),
                     MechanismFloor(mechanism, None, (), "nothing says yet what must stay after such a change"))
 
+    def saved_pct(self, mechanism: str) -> float | None:
+        """Return what such changes usually take off a step's time, per cent; None where that is not known."""
+        saved_ns = self.saved_ns.get(mechanism)
+        return 100 * saved_ns / self.step_ns if saved_ns is not None and self.step_ns else None
+
+    def done_together(self, mechanisms: Collection[str]) -> MechanismFloor | None:
+        """Return the floor of these changes done together; None where none was computed for them."""
+        return next((floor for floor in self.together if set(floor.mechanism.split(" + ")) == set(mechanisms)), None)
+
     def ceiling(self, mechanism: str) -> float | None:
         """Return how many times faster a step can become at most by this change; None where no floor is known."""
         return ceiling(self.step, self.under(mechanism))
 
+    @property
+    def busy_pct(self) -> float:
+        """The share of a step without a profiler in which the device's own work runs, per cent; else 100."""
+        return min(100.0, 100 * self.chain_ns / self.step_ns) if self.unprofiled and self.step_ns else 100.0
 
     def acts_on_pct(self) -> dict[str, float]:
-        """Return by mechanism the share of a step that its targets take, per cent; nothing without a known floor."""
-        return {known.mechanism: 100 * sum(target.own_ns for target in known.targets) / self.step_ns
-                for known in self.floors if known.floor_ns is not None and known.targets and self.step_ns}
+        """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor.
+
+        It is what its targets take. A change of the host has none: it acts on the time in which the device waits, which
+        only a step without a profiler shows.
+        """
+        waits_ns = max(0.0, self.step_ns - self.chain_ns) if self.unprofiled else 0.0
+        return {floor.mechanism: 100 * (sum(target.own_ns for target in floor.targets) or waits_ns) / self.step_ns
+                for floor in self.floors if floor.floor_ns is not None and floor.shown and self.step_ns
+                and (floor.targets or self.unprofiled)}
 
 
-def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None, why_no_record: str = "") -> Floors:
+def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None, why_no_record: str = "",
+              facts: FactValues | None = None) -> Floors:
     """Return the floors of every kind of change, and what it is expected to gain. Raise Absent if no steps are counted.
 
-    record: what changes gained on devices like this one; None for the reason in why_no_record.
+    record: what changes gained on devices like this one; None for the reason in why_no_record. facts: of the workload.
     """
-    floors = [floor(work, [mechanism]) for mechanism in MECHANISMS.values()]
-    likely, why = dict[str, Expected](), dict[str, str]()
-    for known, mechanism in zip(floors, MECHANISMS.values(), strict=True):
+    chain_ns = device_chain_ns(work)
+    floors = {name: floor(work, [mechanism]) for name, mechanism in MECHANISMS.items()}
+    likely, why, saved_ns = dict[str, Expected](), dict[str, str](), dict[str, float]()
+    for mechanism in MECHANISMS.values():
         try:
+            changed = changed_step(work, step, [mechanism], mechanism.samples)
+            if floors[mechanism.name].targets and mechanism.samples == 1:
+                saved_ns[mechanism.name] = changed.saved_ns
             if record is None:
                 raise Absent(why_no_record)
-            likely[mechanism.name] = expected(step, known, changed_step(work, step, [mechanism]), [mechanism.name],
-                                              record)
+            likely[mechanism.name] = expected(step, floors[mechanism.name], changed, [mechanism.name], record)
         except Absent as reason:
             why[mechanism.name] = str(reason)
-    return Floors(step.ns, step.unprofiled, work.steps, device_chain_ns(work), tuple(floors), "", likely, why)
+    best = _best(step, floors, likely, facts)
+    together = (floor(work, [MECHANISMS[name] for name in best[:count]]) for count in TOGETHER if count <= len(best))
+    return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,
+                  tuple(together), saved_ns)
+
+
+def _best(step: StepTime, floors: Mapping[str, MechanismFloor], likely: Mapping[str, Expected],
+          facts: FactValues | None) -> list[str]:
+    """Return the kinds of changes that can be offered here, those that gain most first."""
+    offered = {action.mechanism: EFFORTS.index(action.effort) for action in ACTIONS
+               if action.mechanism and floors[action.mechanism].shown and not action.why_not(facts)}
+    return [change.name for change in ranked(
+        RankedChange(name, ceiling(step, floors[name]), likely.get(name), effort) for name, effort in offered.items())]
 
 
 def without_floors(reason: Absent) -> Floors:

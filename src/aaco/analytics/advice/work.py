@@ -30,6 +30,7 @@ OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "
                     "flops", "bytes")
 HOST_COPIES = ("h2d", "d2h")
 COLLECTIVE = "collective"  # the family of communication between ranks
+OPTIMIZER = "optimizer"  # the phase of the operators that update the weights
 COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills
 
 
@@ -131,6 +132,14 @@ class StepWork:
         rows = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
         rows.pop(-1, None)
         return rows
+
+
+def call_shares(work: StepWork) -> Reals:
+    """Return the part of an operator's call that each row is: what a library launches in one call costs the host once.
+
+    A row of no known operator is a call.
+    """
+    return np.array([*(1 / max(1.0, operator.kernels) for operator in work.operators), 1.0])[work.operator]
 
 
 def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.attribution.spans import TOLERANCE_NS, launched_in
 from aaco.analytics.attribution.transfer import by_position
-from aaco.analytics.streaming.link_launches import DOMAINS
+from aaco.analytics.streaming.calls import runtime_calls
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.arrays import Ints
 from aaco.core.inputs import union_ns
@@ -38,7 +38,7 @@ class JoinedPasses:
 
 def of_launches(kernels: pa.Table, api_calls: pa.Table, begins: Ints, ends: Ints) -> pa.Array:
     """Return the index of the run in which each kernel was launched, null if none. Runs in start order."""
-    launches = api_calls.filter(pc.is_in(api_calls["domain"].cast(pa.string()), pa.array(DOMAINS)))
+    launches = runtime_calls(api_calls)
     ids, first = np.unique(integers(launches["correlation_id"]), return_index=True)
     if not len(ids) or not len(begins):
         return pa.nulls(kernels.num_rows, pa.int64())

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.streaming.calls import CallKind, call_kinds
-from aaco.analytics.streaming.link_launches import DOMAINS
+from aaco.analytics.streaming.calls import CallKind, call_kinds, runtime_calls
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.arrays import Ints
 from aaco.core.tables import replaced
@@ -62,7 +61,7 @@ def launched_in(kernels: pa.Table, api_calls: pa.Table, nodes: Collection[str], 
 
 def _launches(api_calls: pa.Table) -> dict[str, Ints]:
     """Return the launching calls by ascending correlation id; of several with one id, the first."""
-    calls = api_calls.filter(pc.is_in(api_calls["domain"].cast(pa.string()), pa.array(DOMAINS)))
+    calls = runtime_calls(api_calls)
     names = calls["name"].combine_chunks()
     part = np.zeros(0, np.int8)
     if calls.num_rows:

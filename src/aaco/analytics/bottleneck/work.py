@@ -24,8 +24,7 @@ from aaco.analytics.kernels import families
 from aaco.analytics.roofline import limiters
 from aaco.analytics.roofline.limiters import Limiter
 from aaco.analytics.streaming import communication
-from aaco.analytics.streaming.calls import CallKind, call_kind
-from aaco.analytics.streaming.link_launches import DOMAINS
+from aaco.analytics.streaming.calls import CallKind, call_kind, is_runtime
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, grow, integers, latest_end_before
 from aaco.analytics.streaming.work import FARTHEST_NS
 from aaco.core import documents, tables
@@ -256,7 +255,7 @@ class _Host:
         self._first, self._last = min(self._first, int(start.min())), max(self._last, int(end.max()))
         name, domain = self._names.numbers(rows["name"]), self._domains.numbers(rows["domain"])
         part = np.array([*map(_part, self._names.known), -1])[np.where(name == NONE, -1, name)]
-        into_runtime = np.array([*(each in DOMAINS for each in self._domains.known), True])
+        into_runtime = np.array([*map(is_runtime, self._domains.known), True])
         part = np.where(into_runtime[np.where(domain == NONE, -1, domain)], part, -1)
         for each in range(len(CALLS)):
             rows_ = part == each

@@ -12,7 +12,7 @@ import pyarrow as pa
 from aaco.analytics.streaming import calls as api
 from aaco.analytics.streaming import clockfit, communication
 from aaco.analytics.streaming.calls import CallKind
-from aaco.analytics.streaming.link_launches import DOMAINS, SLACK_NS
+from aaco.analytics.streaming.link_launches import SLACK_NS
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY, FARTHEST_NS
 from aaco.core.arrays import Flags, Ints
@@ -172,7 +172,7 @@ class PathRecording:
         returns_early = np.array(["Async" in text for text in new_names], bool)
         self._asynchronous = np.concatenate([self._asynchronous, returns_early])
         part = np.append(self._part, CallKind.OTHER)[np.where(name == NONE, -1, name)]
-        is_runtime = np.array([*(text in DOMAINS for text in self._domains.known), True])
+        is_runtime = np.array([*map(api.is_runtime, self._domains.known), True])
         into = is_runtime[np.where(domain == NONE, -1, domain)]
         start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
         at = np.flatnonzero(into & np.isin(part, PARTS) & (start > -FARTHEST_NS) & (end >= start) & (end < FARTHEST_NS))

@@ -48,7 +48,7 @@ def by_family(groups: pa.Table) -> pa.Table:
                               ("pct_of_kernel_time", "sum")])
     summed = summed.select(["family", "total_ns_sum", "calls_sum", "kernel_name_count", "pct_of_kernel_time_sum"])
     summed = summed.rename_columns(["family", "total_ns", "calls", "kernels", "pct_of_kernel_time"])
-    mean = pc.divide(summed["total_ns"].cast(pa.float64()), summed["calls"].cast(pa.float64()))
+    mean = pc.divide(summed["total_ns"].cast(pa.float64(), safe=False), summed["calls"].cast(pa.float64(), safe=False))
     return summed.append_column("mean_ns", mean).sort_by([("total_ns", "descending"), ("family", "ascending")])
 
 
@@ -147,12 +147,12 @@ def _each(calls: Ints, total: pa.Array, iterations: int | None) -> dict[str, pa.
     if not iterations:
         return {}
     return {"calls_per_iteration": pa.array(calls / iterations),
-            "ns_per_iteration": pc.divide(total.cast(pa.float64()), float(iterations))}
+            "ns_per_iteration": pc.divide(total.cast(pa.float64(), safe=False), float(iterations))}
 
 
 def _shares(total: pa.Array, window_ns: int | None) -> dict[str, pa.Array | None]:
     everything = pc.sum(total).as_py()
-    part = pc.multiply(total.cast(pa.float64()), 100.0)
+    part = pc.multiply(total.cast(pa.float64(), safe=False), 100.0)
     return {"pct_of_kernel_time": pc.divide(part, float(everything)) if everything else None,
             "pct_of_window": pc.divide(part, float(window_ns)) if window_ns else None}
 

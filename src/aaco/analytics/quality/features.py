@@ -108,7 +108,7 @@ def _event_features(events: pa.Table) -> dict[str, pa.Array]:
     interrupt = pc.add(pc.add(events["irq_ns"], events["softirq_ns"]), events["timer_ns"])
     values_by_name = {name: events[name] for name in (*TIMES, *COUNTS) if name in events.column_names}
     values_by_name["interrupt_ns"] = interrupt
-    return {name: values.cast(pa.float64())
+    return {name: values.cast(pa.float64(), safe=False)
             for name, values in values_by_name.items() if values.null_count < len(values)}
 
 

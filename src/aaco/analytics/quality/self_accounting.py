@@ -55,4 +55,4 @@ def _nearest_mean(at: Ints, values: Reals, start: Ints, end: Ints) -> Reals:
 
 
 def _reals(column: pa.ChunkedArray) -> Reals:
-    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

@@ -210,4 +210,4 @@ def _contamination(costs: Reals, watched: Flags) -> Reals:
 
 def _reals(features: pa.Table, name: str) -> Reals:
     """Return a column as numbers, NaN if it is null."""
-    return np.array(features[name].cast(pa.float64()).to_numpy(zero_copy_only=False))
+    return np.array(features[name].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))

@@ -8,6 +8,8 @@ from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 
@@ -42,8 +44,31 @@ RULES: tuple[tuple[CallKind, str], ...] = (
     (CallKind.WAIT, r"(cuda|hip|cu)(Stream|Event)Synchronize|hsa_signal_wait"),
     (CallKind.RECORD, r"(cuda|hip|cu)EventRecord"),
     (CallKind.STREAM_WAIT, r"(cuda|hip|cu)StreamWaitEvent"),
+    # SYCL and Level Zero (ur, ze, and pi before them), and the runtimes that PyTorch knows as mtia, hpu, privateuse1:
+    # they name the same acts in their own spelling.
+    (CallKind.GRAPH, r"\w*GraphLaunch|urCommandBufferEnqueue"),
+    (CallKind.LAUNCH, r"\w*([lL]aunch(Cooperative)?Kernel|Kernel[lL]aunch|[iI]nvokeKernel)|zeCommandQueueExecute"),
+    (CallKind.COPY, r"\w*([mM]emcpy|Mem(Buffer|Image)?Copy|AppendMemoryCopy)"),
+    (CallKind.FILL, r"\w*([mM]emset|USMFill|BufferFill|AppendMemoryFill)"),
+    (CallKind.SYNC, r"\w*([dD]evice|[cC]ontext)Synchronize"),
+    (CallKind.WAIT, r"\w*([sS]tream|[eE]vent|[qQ]ueue|List|Fence)(Host)?Synchronize|(ur|pi)(QueueFinish|EventWait)\b"),
+    (CallKind.RECORD, r"\w*EventRecord"),
+    (CallKind.STREAM_WAIT, r"\w*StreamWaitEvent"),
 )
+# Domains of calls into a device's runtime or driver. PyTorch names one after each kind of device: xpu_runtime,
+# mtia_runtime, privateuse1_driver; hpu_op is the host's side of Gaudi.
+_RUNTIME = "hip|hsa|rccl|hpu_op|[A-Za-z0-9_]+_(runtime|driver)"
 _COMPILED = tuple((does, re.compile(pattern)) for does, pattern in RULES)
+
+
+def is_runtime(domain: str | None) -> bool:
+    """Return whether calls of this domain go into a device's runtime or driver."""
+    return re.fullmatch(_RUNTIME, domain or "") is not None
+
+
+def runtime_calls(api_calls: pa.Table) -> pa.Table:
+    """Return the calls into a device's runtime or driver."""
+    return api_calls.filter(pc.match_substring_regex(api_calls["domain"].cast(pa.string()), f"^({_RUNTIME})$"))
 
 
 @lru_cache(1 << 16)

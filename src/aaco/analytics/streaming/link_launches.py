@@ -31,7 +31,6 @@ from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
 
 CALL_COLUMNS = ("name", "domain", "process_id", "thread_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
-DOMAINS = ("hip", "hsa", "cuda_runtime", "cuda_driver", "rccl")  # of calls into a GPU runtime
 SLACK_NS = 100_000_000
 PAUSE_NS = 250_000  # from here on the host did something else than prepare its next call (analytics/timeline/idle.py)
 REMEMBERED = 2**18
@@ -144,8 +143,7 @@ class Callers:
         """Look at names and domains that were not there before."""
         new = self.names.known[len(self._part):]
         self._part = np.concatenate([self._part, api.call_kinds(new).astype(np.int64)])
-        is_runtime = [domain in DOMAINS for domain in self._domains.known]
-        self._into_runtime = np.array(is_runtime, np.bool_)
+        self._into_runtime = np.array([*map(api.is_runtime, self._domains.known)], np.bool_)
 
     def _after_waits(self, calls: LaunchCalls) -> LaunchCalls:
         """Return the calls with the waits and copies before them filled in. Each thread carries its last ones along."""

@@ -42,6 +42,9 @@ SERVING = re.compile(r"(execute)_\w*context_|(step)\[")
 GIVEN = "iterations of the capture"  # the family of steps that the capture itself gives its kernels
 MARKER_COLUMNS = ("name", "domain", "t_start_ns", "t_end_ns", "capture")
 HOST_DOMAINS = ("marker", "cpu_op", "python", "ort")
+# An idle device starts what is launched within microseconds. Where nothing starts before the last of several steps has
+# ended, which took longer than this, the device's times were written down late: no step has a time.
+LATE_NS, LATE_STEPS = 1_000_000, 3
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,7 @@ class Marked:
         self._marks: list[tuple[str, int | None] | None] = []
         self._families: dict[tuple[int, str], _Family] = {}
         self._kernels: dict[int, int] = {}
+        self._first_work_ns: dict[int, int] = {}  # of each capture, launched in a step or not
 
     def markers(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Take in rows of api_calls, in start order; needs MARKER_COLUMNS."""
@@ -204,6 +208,7 @@ class Marked:
         work = linked.work
         for capture in distinct.values(work.capture).tolist():
             mine = work.capture == capture
+            self._first_work_ns.setdefault(capture, int(work.start[mine].min()))
             self._kernels[capture] = self._kernels.get(capture, 0) + int((mine & (work.kind < COPY)).sum())
             is_numbered = mine & (work.iteration != NONE)
             if is_numbered.any():
@@ -213,14 +218,18 @@ class Marked:
                 if owner == capture and family != GIVEN:
                     steps.launched(work.take(rows), linked.call.start[rows])
 
+    def steps_before(self, time_ns: int) -> int:
+        """Return how many steps of one family ended before a time that came late for them; 0 if that is so for none."""
+        return max((len(family.end) for family in self._families.values() if family.is_before(time_ns)), default=0)
+
     def result(self) -> tuple[Steps, ...]:
         """Return the steps of each capture: those given by the capture itself, else of the family of markers that holds
         most kernels."""
         best_families: dict[int, tuple[str, _Family]] = {}
         for (capture, name), family in self._families.items():
             best = best_families.get(capture)
-            if family.kernels and (best is None or (name == GIVEN, family.kernels) > (best[0] == GIVEN,
-                                                                                       best[1].kernels)):
+            is_timed = family.kernels and not family.is_before(self._first_work_ns[capture])
+            if is_timed and (best is None or (name == GIVEN, family.kernels) > (best[0] == GIVEN, best[1].kernels)):
                 best_families[capture] = name, family
         return tuple(family.steps(None if capture == NONE else capture, name, self._kernels.get(capture, 0))
                      for capture, (name, family) in sorted(best_families.items()))
@@ -237,6 +246,10 @@ class _Family:
     def kernels(self) -> int:
         """Return the kernels in any step."""
         return int(self._sums[:, 0].sum())
+
+    def is_before(self, time_ns: int) -> bool:
+        """Return whether all steps ended on the host before a time, LATE_NS and more after the first began."""
+        return len(self.end) >= LATE_STEPS and self.start[0] + LATE_NS < self.end[-1] <= time_ns
 
     def begin(self, number: int | None, start: int, end: int) -> None:
         """Begin a step; one inside the step before it is ignored. number: None counts the steps from 0."""

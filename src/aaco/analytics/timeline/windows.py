@@ -35,8 +35,12 @@ SLOWER = 1.5  # times the median of the steps behind it: a step still warming up
 FEWEST = 3  # steps that stay when warm-up is left out
 LEAST = 0.5  # of a device's kernels in the run of repeated blocks
 NO_STEPS = "no markers of steps, and no sequence of kernels that repeats over half of the kernels"
-GRAPH_CAPTURE, WARM_UP, LOADING, START_UP, AFTER = (
-    "graph capture", "warm-up steps", "loading", "start-up", "after the steps")
+GRAPH_CAPTURE, START_SKEW, WARM_UP, LOADING, START_UP, AFTER = (
+    "graph capture", "waiting for a rank that had not started", "warm-up steps", "loading", "start-up",
+    "after the steps")
+
+NO_SKEW = (-FARTHEST_NS, -FARTHEST_NS)
+NO_SKEWS: Mapping[int, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -161,16 +165,20 @@ class Extents:
                 extent.capturing = (*extent.capturing, (self._began.pop(number), int(end[row])))
 
 
-def choose(trace: DeviceTrace, extents: Mapping[int, CaptureExtent]) -> tuple[CaptureWindow, ...]:
-    """Return the window of each capture that has device work, in the order of captures."""
+def choose(trace: DeviceTrace, extents: Mapping[int, CaptureExtent],
+           skews: Mapping[int, tuple[int, int]] = NO_SKEWS) -> tuple[CaptureWindow, ...]:
+    """Return the window of each capture that has device work, in the order of captures. skews: by capture start and end
+    of a first collective that waited for a rank that had not started; no window begins before its end."""
     captures = sorted({device.capture for device in trace.devices}, key=number_of)
     marked = {steps.capture: steps for steps in trace.blocks.steps if steps.steps and steps.device_end_ns is not None}
     joined = {rank.capture for rank in trace.collectives.participants
               if rank.waited_ns is not None} if trace.collectives else set()
-    warm = {capture: max(_warm_up(steps), int(capture in joined and steps.count > FEWEST))
+    warm = {capture: max(_warm_up(steps), int(capture in joined and steps.count > FEWEST),
+                         _before(steps, skews.get(number_of(capture), NO_SKEW)[1]))
             for capture, steps in marked.items()}
     return tuple(_window(trace, capture, extents.get(number_of(capture), CaptureExtent()), marked.get(capture),
-                         _together(capture, marked, warm)) for capture in captures)
+                         _together(capture, marked, warm), skews.get(number_of(capture), NO_SKEW))
+                 for capture in captures)
 
 
 def _together(capture: int | None, marked: Mapping[int | None, Steps], warm: Mapping[int | None, int]) -> int:
@@ -191,8 +199,14 @@ def _warm_up(steps: Steps) -> int:
     return count
 
 
-def _window(trace: DeviceTrace, capture: int | None, extent: CaptureExtent, steps: Steps | None,
-            warm: int) -> CaptureWindow:
+def _before(steps: Steps, time_ns: int) -> int:
+    """Return how many leading steps begin on the device before a time; not all of them."""
+    starts = [step.device_start_ns for step in steps.steps[:-1] if step.device_start_ns is not None]
+    return sum(start < time_ns for start in starts)
+
+
+def _window(trace: DeviceTrace, capture: int | None, extent: CaptureExtent, steps: Steps | None, warm: int,
+            skew: tuple[int, int]) -> CaptureWindow:
     devices = [device for device in trace.devices if device.capture == capture]
     whole = CaptureWindow(capture, WHOLE, "", None, None, 0, min(device.t_start_ns for device in devices),
                           max(device.t_end_ns for device in devices), 0, 0, (), NO_STEPS)
@@ -203,7 +217,9 @@ def _window(trace: DeviceTrace, capture: int | None, extent: CaptureExtent, step
     else:
         blocks = [block for block in trace.blocks.blocks if block.capture == capture]
         window, warmed_from = _of_blocks(whole, blocks, len(devices)), None
-    return replace(window, outside=_outside(window, extent, warmed_from))
+    if window.t_start_ns < skew[1] < window.t_end_ns:
+        window = replace(window, t_start_ns=skew[1])
+    return replace(window, outside=_outside(window, extent, warmed_from, skew))
 
 
 def _of_steps(whole: CaptureWindow, steps: Steps, warm: int) -> CaptureWindow:
@@ -229,10 +245,11 @@ def _of_blocks(whole: CaptureWindow, blocks: Sequence[Block], devices: int) -> C
                    t_end_ns=max(block.t_end_ns for block in blocks), why_whole="")
 
 
-def _outside(window: CaptureWindow, extent: CaptureExtent, warmed_from: int | None) -> tuple[OutsideSpan, ...]:
+def _outside(window: CaptureWindow, extent: CaptureExtent, warmed_from: int | None, skew: tuple[int, int]
+             ) -> tuple[OutsideSpan, ...]:
     """Return the time outside the window by name; the name that comes first takes time that several claim."""
     begin, until = window.trace_start_ns, window.t_start_ns
-    claims = [*((GRAPH_CAPTURE, *span) for span in extent.capturing),
+    claims = [*((GRAPH_CAPTURE, *span) for span in extent.capturing), (START_SKEW, *skew),
               *([(WARM_UP, warmed_from, until)] if warmed_from is not None else []),
               *([(LOADING, *extent.copies)] if extent.copies else []), (START_UP, begin, until)]
     sums: dict[str, int] = {}

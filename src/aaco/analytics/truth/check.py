@@ -12,22 +12,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics.streaming import calls as api
-from aaco.analytics.streaming.link_launches import DOMAINS
 from aaco.analytics.truth.clocks import ClockCheck
-from aaco.analytics.truth.collectives import FirstCollectiveCheck
+from aaco.analytics.truth.collectives import CollectiveCheck
 from aaco.analytics.truth.finding import Check, Finding, Records, Slice
 from aaco.analytics.truth.launches import LaunchCheck, Pairs
 from aaco.analytics.truth.numbers import DispatchCheck, IterationCheck, OperationCheck
 from aaco.analytics.truth.queues import QueueCheck, StreamCheck
 from aaco.analytics.truth.record_accounting import Account, AccountCheck
 from aaco.analytics.truth.sequences import SequenceCheck
+from aaco.analytics.truth.steps import StepCheck
 from aaco.tracelake.document_schemas.answers import CheckedCapture
 
 ORDER = ("lost", "wrong", "doubt", "note")
 # The columns that the checks read, so that nothing else need be loaded.
 COLUMNS = {
     "kernels": ("capture", "kernel_name", "family", "correlation_id", "device_id", "queue_id", "stream_id",
-                "process_id", "dispatch_id", "iteration", "t_start_ns", "t_end_ns", "dur_ns"),
+                "process_id", "dispatch_id", "iteration", "t_start_ns", "t_end_ns", "dur_ns", "grid_x"),
     "copies": ("capture", "correlation_id", "device_id", "stream_id", "t_start_ns"),
     "api_calls": ("capture", "call_id", "parent_id", "name", "domain", "process_id", "thread_id", "correlation_id",
                   "external_id", "t_start_ns", "t_end_ns"),
@@ -65,8 +65,8 @@ class CaptureCheck:
         self.launches = LaunchCheck(self.pairs)
         self.account = AccountCheck(facts)
         self.checks: tuple[Check, ...] = (self.account, self.launches, QueueCheck(), ClockCheck(), DispatchCheck(),
-                                          OperationCheck(), IterationCheck(), SequenceCheck(), FirstCollectiveCheck(),
-                                          StreamCheck(facts.get("streams") or ()))
+                                          OperationCheck(), IterationCheck(), SequenceCheck(), CollectiveCheck(),
+                                          StepCheck(), StreamCheck(facts.get("streams") or ()))
 
     def add(self, kernels: pa.Table, copies: pa.Table, calls: pa.Table) -> None:
         """Look at the next slice: rows of this capture alone, each table sorted by start."""
@@ -81,10 +81,12 @@ class CaptureCheck:
         for check in self.checks:
             check.add(piece)
 
-    def add_untimed(self, durations_ns: pa.ChunkedArray) -> None:
-        """Count kernels that have no start, and so are in no slice; what is known of how long each took."""
-        self.account.untimed += len(durations_ns)
-        self.account.untimed_ns += pc.sum(durations_ns, min_count=0).as_py() or 0
+    def add_untimed(self, kernels: pa.Table) -> None:
+        """Count kernels that have no start, and so are in no slice; what is known of how long each took, and that
+        their launches had work. Call it after the slices."""
+        self.pairs.match(Records(kernels))
+        self.account.untimed += kernels.num_rows
+        self.account.untimed_ns += pc.sum(kernels["dur_ns"], min_count=0).as_py() or 0
 
     def result(self, more: Sequence[Finding] = ()) -> CaptureTruth:
         """Everything found; `more` are findings of tables that are not sliced."""
@@ -102,7 +104,7 @@ def of_tables(tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> Captu
 
 
 def _into_runtime(domains: list[str]) -> NDArray[np.bool_]:
-    return np.array([domain in DOMAINS for domain in domains], bool)
+    return np.array([*map(api.is_runtime, domains)], bool)
 
 
 class _ByName:

@@ -1,4 +1,4 @@
-"""Profilers of several ranks start one after the other: the first collective then waits for a rank not yet there."""
+"""Collectives that wait: time on the device in which a rank does nothing but wait for another one."""
 
 from __future__ import annotations
 
@@ -9,43 +9,55 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.roofline.limiters import COMMUNICATION_FAMILIES
+from aaco.analytics.streaming.launch_links import GrowingColumn
+from aaco.analytics.streaming.stream_ids import NameIds
+from aaco.analytics.timeline import lone_waits
 from aaco.analytics.truth.finding import Finding, Slice
 
 FAMILIES = pa.array(sorted(COMMUNICATION_FAMILIES))
-# Times the longest later one. Of 14 recordings of ranks on H100 the first took 383 and 3894 times as long in two, up to
-# 4 times in the others.
-FAR = 10
-LATER = 4  # collectives that tell how long one takes
+MUCH = 0.05  # of the time of all kernels
 
 
-class FirstCollectiveCheck:
-    """The first collective of a device, against all that follow it there."""
+class CollectiveCheck:
+    """The first collective of a device against all that follow it there, and each against others of its kind."""
 
     def __init__(self) -> None:
-        self._first: dict[int, int] = {}  # by device, ns
-        self._later: dict[int, tuple[int, int]] = {}  # by device: how many, and the longest in ns
+        self._names = NameIds()
+        self._columns = [GrowingColumn() for _ in range(6)]  # kernel id, start, end, device, name, grid
+        self._kernel_ns, self._count = 0, 0
 
     def add(self, piece: Slice) -> None:
-        """Take the durations of the collectives of the slice."""
-        families = piece.kernels.table["family"].cast("string")
-        rows = np.flatnonzero(np.asarray(pc.is_in(families, FAMILIES), bool) & piece.kernels.known("t_start_ns")
-                              & piece.kernels.known("dur_ns"))
-        devices, took_ns = piece.kernels["device_id"][rows], piece.kernels["dur_ns"][rows]
-        for device in np.unique(devices).tolist():
-            of_device = took_ns[devices == device]
-            if device not in self._first:
-                self._first[device], self._later[device] = int(of_device[0]), (0, 0)
-                of_device = of_device[1:]
-            count, longest_ns = self._later[device]
-            self._later[device] = count + len(of_device), max(longest_ns, int(of_device.max(initial=0)))
+        """Take the times of the collectives of the slice."""
+        kernels = piece.kernels
+        timed = kernels.known("t_start_ns") & kernels.known("dur_ns")
+        self._kernel_ns += int(kernels["dur_ns"][timed].sum())
+        families = kernels.table["family"].cast("string")
+        rows = np.flatnonzero(np.asarray(pc.is_in(families, FAMILIES), bool) & timed)
+        names = self._names.numbers(kernels.table["kernel_name"])
+        start, took = kernels["t_start_ns"][rows], kernels["dur_ns"][rows]
+        number = self._count + np.arange(len(rows))
+        self._count += len(rows)
+        for column, values in zip(self._columns, (number, start, start + took, kernels["device_id"][rows], names[rows],
+                                                  kernels["grid_x"][rows]), strict=True):
+            column.append(values)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield a note for each device on which the first collective lasted far longer than any after it."""
-        for device, first_ns in sorted(self._first.items()):
-            count, longest_ns = self._later[device]
-            if count >= LATER and first_ns > FAR * longest_ns:
-                yield Finding("first_collective_waits", "note", 1, count + 1,
-                              f"the first collective of device {device} took {first_ns} ns, none of the {count} after "
-                              f"it more than {longest_ns} ns: it waited for a rank that was not there yet",
-                              "read the steps after it, and start the profilers of all ranks behind a barrier",
-                              first_ns)
+        """Yield a note for each device with a first collective far longer than any later one, and one for the rest."""
+        number, start, end, device, *kind = (column.all for column in self._columns)
+        if not len(number):
+            return
+        waits = lone_waits.find(number, start, end, device, kind)
+        for key, (began, ended) in sorted(waits.first.items()):
+            others = int((device == key).sum()) - 1
+            yield Finding("first_collective_waits", "note", 1, others + 1,
+                          f"the first collective of device {key} took {ended - began} ns, far longer than each of the "
+                          f"{others} after it: it waited for a rank that was not there yet",
+                          "read the steps after it, and start the profilers of all ranks behind a barrier",
+                          ended - began)
+        later = ~np.isin(start[waits.kernel_id], [began for began, _ in waits.first.values()])
+        waited_ns = int((waits.arrived - start[waits.kernel_id])[later].sum())
+        if waited_ns > MUCH * self._kernel_ns:
+            yield Finding("collectives_wait", "note", int(later.sum()), len(number),
+                          f"{int(later.sum())} collectives take more than {lone_waits.FAR} times as long as is usual "
+                          f"for their kind: {waited_ns} ns of them are waiting for other ranks, not work",
+                          "import the captures of all ranks: they show which rank is late", waited_ns)

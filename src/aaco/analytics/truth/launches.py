@@ -20,6 +20,7 @@ from aaco.core.arrays import Ints
 REMEMBERED = 1 << 18
 PART, WRITTEN, USED = 7, 8, 16  # of a settled launch's byte: what it does, into a graph, had work
 AGAIN = "record it again with larger buffers or a shorter window; until then every total is a lower bound"
+TRACE_DEVICE = "trace the device too (rocprofv3 --kernel-trace)"
 RECORD_APIS = "record the host's API calls too (rocprofv3 --hip-trace, nsys -t cuda, torch activities CPU)"
 
 
@@ -149,6 +150,7 @@ class LaunchCheck:
         self.by_graph, self.by_graph_ns = 0, 0
         self.first_id, self.last_id = np.iinfo(np.int64).max, -1
         self.copies, self.named_copies = 0, 0
+        self.launch_calls = 0  # with or without a correlation id
 
     def add(self, piece: Slice) -> None:
         """Count the kernels of the slice by what is known of their launch."""
@@ -161,6 +163,7 @@ class LaunchCheck:
         self.no_id, self.no_id_ns = self.no_id + int(no_id.sum()), self.no_id_ns + int(took[no_id].sum())
         self.by_graph, self.by_graph_ns = self.by_graph + int(graph.sum()), self.by_graph_ns + int(took[graph].sum())
         self.copies += len(piece.copies)
+        self.launch_calls += int(np.isin(piece.call_part, (CallKind.LAUNCH, CallKind.GRAPH)).sum())
         self.named_copies += int((piece.copies["correlation_id"] > 0).sum())
         self.loose_ids.append(ids[loose])
         self.loose_ns.append(took[loose])
@@ -173,6 +176,9 @@ class LaunchCheck:
         """Yield what does not pair up, and what cannot be told."""
         tally = self.pairs.close()
         if not tally.launches:
+            if self.launch_calls and not self.kernels:
+                yield Finding("work_not_recorded", "lost", self.launch_calls, self.launch_calls,
+                              f"{self.launch_calls} launches were recorded, but no kernel", TRACE_DEVICE)
             if self.kernels:
                 yield Finding("launches_recorded", "note", self.kernels, self.kernels, "no launch calls were recorded: "
                               "so launches cannot show whether kernels are missing", RECORD_APIS, self.kernel_ns)
@@ -191,12 +197,13 @@ class LaunchCheck:
             if does == CallKind.COPY and there and not self.named_copies:
                 continue  # what says of no copy which call it is of, does not say that one is missing
             if lost and not there:
-                yield Finding("work_not_recorded", "note" if does == CallKind.COPY else "doubt", lost, lost,
+                yield Finding("work_not_recorded", "note" if does == CallKind.COPY else "lost", lost, lost,
                               f"{lost} {what} were recorded, but none of their work: the device's side was not traced, "
-                              "or all of it was lost", "trace the device too (rocprofv3 --kernel-trace)")
+                              "or all of it was lost", TRACE_DEVICE)
             elif lost:
                 yield Finding("launches_without_work", "lost", lost, wanted,
-                              f"{lost} of {wanted} {what} have no record of their work on the device", AGAIN)
+                              f"{lost} of {wanted} {what} have no record of their work on the device "
+                              f"({100 * lost / wanted:.3g} %)", AGAIN)
         if tally.written:
             yield Finding("launches_into_a_graph", "note", tally.written, tally.launches,
                           f"{tally.written} launches were recorded into a graph, not run: they have no work of their "

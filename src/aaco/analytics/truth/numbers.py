@@ -9,12 +9,14 @@ import numpy as np
 
 from aaco.analytics.streaming.id_bitmap import IdBitmap, holes
 from aaco.analytics.streaming.stream_ids import NameIds
-from aaco.analytics.truth.finding import Finding, Slice, Weight, weigh
+from aaco.analytics.truth.finding import Finding, Records, Slice, Weight, weigh
 from aaco.core import distinct
+from aaco.core.arrays import Ints
 
 # A longer hole in a framework's numbers is another window of recording: real traces have up to 5 of those.
 HOLE = 20
 THERE, ASKED = 1, 2  # marks of a number: a record has it, another record names it
+AROUND, OUTSIDE = 4, 8  # of a number that a call names: of the operation around that call; no operation is around it
 FILTERED = 0.2  # where more are missing, some kind of record was filtered out, or takes numbers unseen
 
 
@@ -88,18 +90,41 @@ class IterationCheck:
 
 
 class OperationCheck:
-    """Holes in the framework's numbering of its operations, and calls that belong to an operation that is not there."""
+    """Holes in the framework's numbering of its operations, and calls that belong to an operation that is not there.
+
+    With an execution-trace observer, PyTorch 2.0 and 2.1 number operations and calls by different counters under one
+    name. So a number is believed only if the operations that bear the calls' numbers are around these calls in time.
+    """
 
     def __init__(self) -> None:
         self.numbers = IdBitmap()
+        self._running = np.zeros((3, 0), np.int64)  # calls that reach beyond their slice: id, operation, end
 
     def add(self, piece: Slice) -> None:
         """Collect the numbers of operations and of the calls that name them."""
-        calls = piece.calls
-        numbered = calls["external_id"] > 0
-        called = calls["correlation_id"] > 0
-        self.numbers.mark(calls["external_id"][numbered & ~called], THERE)
-        self.numbers.mark(calls["external_id"][numbered & called], ASKED)
+        calls, numbers = piece.calls, piece.calls["external_id"]
+        asks = np.flatnonzero((numbers > 0) & (calls["correlation_id"] > 0))
+        around = self._around(calls)[asks]
+        self.numbers.mark(numbers[(numbers > 0) & (calls["correlation_id"] <= 0)], THERE)
+        marks = ASKED + np.where(around == numbers[asks], AROUND, 0) + np.where(around == 0, OUTSIDE, 0)
+        self.numbers.mark(numbers[asks], marks.astype(np.uint8))
+
+    def _around(self, calls: Records) -> Ints:
+        """Return the number of the innermost operation around each call, 0 where there is none. Operations of earlier
+        slices that are not over count."""
+        known = np.append(self._running[0], calls["call_id"])
+        is_operation = (calls["external_id"] > 0) & (calls["correlation_id"] <= 0)
+        own = np.concatenate((self._running[1], np.where(is_operation, calls["external_id"], 0), [0]))
+        at = np.searchsorted(known, calls["parent_id"])
+        at[known[np.minimum(at, len(known) - 1)] != calls["parent_id"]] = len(known)  # the place of no call
+        above = np.concatenate((np.full(self._running.shape[1], len(known)), at, [len(known)]))
+        around = own[above]
+        while (above < len(known)).any():  # each pass looks twice as far up
+            around, above = np.where(around > 0, around, around[above]), above[above]
+        ends = np.append(self._running[2], calls["t_end_ns"])
+        goes_on = ends > int(calls["t_start_ns"].max(initial=0))
+        self._running = np.array([known, np.where(own > 0, own, around)[:-1], ends])[:, goes_on]
+        return around[len(known) - len(calls):-1]
 
     def findings(self) -> Iterator[Finding]:
         """Operations that were numbered but are not there."""
@@ -110,9 +135,14 @@ class OperationCheck:
         if missing:
             yield Finding("missing_operations", _weight(missing, of), missing, of,
                           f"{missing} of {of} operation numbers are missing: host operations were lost")
-        flags = [found & (THERE | ASKED) for _, found in self.numbers.pieces()]
-        asked = sum(int((found & ASKED > 0).sum()) for found in flags)
-        gone = sum(int((found == ASKED).sum()) for found in flags)
-        if gone:
-            yield Finding("calls_of_missing_operations", weigh(gone, asked, "lost"), gone, asked,
+        marks = np.concatenate([found for _, found in self.numbers.pieces()])
+        named = marks[marks & ASKED > 0]
+        one_space = 2 * (named & AROUND > 0).sum() >= (named & THERE > 0).sum()
+        gone = int((named & THERE == 0 if one_space else named & OUTSIDE > 0).sum())
+        if gone and one_space:
+            yield Finding("calls_of_missing_operations", weigh(gone, len(named), "lost"), gone, len(named),
                           f"{gone} operations launched work but are not in the trace themselves")
+        elif 0 < gone < len(named):
+            yield Finding("calls_of_missing_operations", "doubt", gone, len(named),
+                          f"{gone} of {len(named)} calls that name an operation are inside none; operations and calls "
+                          "are numbered by different counters, so no number says which is missing")

@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aaco.analytics.truth.finding import Finding, Slice
+from aaco.analytics.truth.finding import Finding, Slice, weigh
+from aaco.core.untimed import NOT_READ, UNREAD, UNTIMED
+from aaco.core.words import plural
 from aaco.tracelake.document_schemas.answers import CheckedAccount
 from aaco.tracelake.document_schemas.evidence import CapturePart
+from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
 # In the kinds of records that formats name, these are executions. One that stands in a file twice is `again` there.
 EXECUTIONS = ("kernel", "dispatch")
-NO_ROWS = "no_rows"
+DEVICE_WORK = (*EXECUTIONS, "copy", "fill", "memcpy", "memset")
+NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
 
 
@@ -69,7 +73,7 @@ class AccountCheck:
         """Return the account, with what another check found to be linked."""
         kernels = self.facts.get("kernels")
         left_out = executions_left_out(self.facts)
-        in_tables = self.count + self.untimed, self.ns + self.untimed_ns
+        in_tables = self.count + self.untimed - self._impossible()[0], self.ns + self.untimed_ns
         return Account((kernels["count"], kernels["ns"]) if kernels else None, in_tables, linked, left_out)
 
     def findings(self) -> Iterator[Finding]:
@@ -79,20 +83,57 @@ class AccountCheck:
             yield Finding("dropped_on_the_way", "wrong", abs(dropped[0]), self.count,
                           f"the file holds {dropped[0]} kernels and {dropped[1]} ns more than the tables: a defect in "
                           "aaco", "report it with the capture", dropped[1])
-        if self.untimed:
-            lacking = ("no start: they are in no timeline" if self.untimed_ns else
-                       "no times: they are in no timeline and no total of time")
-            yield Finding("kernels_without_times", "note", self.untimed, self.count + self.untimed,
-                          f"{self.untimed} kernels have {lacking}",
-                          "rocprof --timestamp on, or a kernel trace with the counters")
+        yield from self._untimed()
+        yield from self._without_times()
         if self.facts.get("tables") == {}:
             yield Finding(NO_ROWS, "doubt", 0, 0, f"nothing of it became a row: {self._what_it_held()}",
                           "record it again, and see that the profiler runs while the work does")
         for problem in self.facts.get("problems", ()):
             if TRUNCATED.search(problem):
                 yield Finding("truncated", "lost", 1, 1, problem)
+            elif NOT_READ in problem:
+                yield Finding("device_work_not_read", "lost", 1, 1, problem, "report it with the capture")
             else:
                 yield Finding("said_by_the_parser", "doubt", 1, 1, problem)
+
+    def _untimed(self) -> Iterator[Finding]:
+        """Records that were left out because they have no time, work of a device apart from all others."""
+        parts = [(*key.split(": ", 1), part["count"]) for key, part in self.facts.get("left_out", {}).items()]
+        parts = [(kind, reason, count) for kind, reason, count in parts if reason in UNTIMED]
+        for on_device in (True, False):
+            of_it = [part for part in parts if any(word in part[0].lower() for word in DEVICE_WORK) is on_device]
+            if not of_it:
+                continue
+            count = sum(part[2] for part in of_it)
+            kinds = dict.fromkeys(part[0] for part in of_it)
+            total = sum(self.facts["records"].get(kind, 0) for kind in kinds)
+            said = "; ".join(f"{count:,} x {reason}" for _, reason, count in of_it)
+            yield Finding("untimed", weigh(count, total, "lost") if on_device else "doubt", count, total,
+                          f"{count:,} of {total:,} records ({', '.join(kinds)}) have no time and are in no sum "
+                          f"and no window: {said}",
+                          "update the profiler, or record it again")
+
+    def _without_times(self) -> Iterator[Finding]:
+        """Kernels of impossible durations, and those that no time was recorded of."""
+        count, ns, longest = self._impossible()
+        if count:
+            yield Finding(IMPOSSIBLE_DURATION, "wrong", count, self.count + self.untimed,
+                          f"{plural(count, 'impossible duration')}: the kernel lasts over whole later kernels of its "
+                          f"queue {longest}; {ns} ns are left out of every sum and window",
+                          "update the profiler, and record it again", ns)
+        if self.untimed > count:
+            lacking = ("no start: they are in no timeline" if self.untimed_ns else
+                       "no times: they are in no timeline and no total of time")
+            yield Finding("kernels_without_times", "note", self.untimed - count, self.count + self.untimed,
+                          f"{self.untimed - count} kernels have {lacking}",
+                          "rocprof --timestamp on, or a kernel trace with the counters")
+
+    def _impossible(self) -> tuple[int, int, str]:
+        """Return how many kernels have impossible durations, their time, and the longest of them."""
+        for reason, part in self.facts.get("left_out", {}).items():
+            if IMPOSSIBLE in reason:
+                return part["count"], part["ns"], reason.rpartition(IMPOSSIBLE)[2].strip()
+        return 0, 0, ""
 
     def _what_it_held(self) -> str:
         left = self.facts.get("left_out", {})
@@ -100,9 +141,12 @@ class AccountCheck:
 
 
 def executions_left_out(facts: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the executions of a capture that became no row, (count, ns) by reason."""
+    """Return the executions of a capture that became no row, (count, ns) by reason.
+
+    Of tables that are not read at all no record is among the capture's executions.
+    """
     return {reason: (part["count"], part["ns"]) for reason, part in facts.get("left_out", {}).items()
-            if any(word in reason.partition(":")[0].lower() for word in EXECUTIONS)}
+            if any(word in reason.partition(":")[0].lower() for word in EXECUTIONS) and UNREAD not in reason}
 
 
 def _part(count: int, ns: int) -> CapturePart:

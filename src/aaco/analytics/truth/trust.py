@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.truth.finding import RARE
-from aaco.analytics.truth.record_accounting import NO_ROWS
+from aaco.analytics.truth.record_accounting import IMPOSSIBLE_DURATION, NO_ROWS
 from aaco.core.readings import Reading
 from aaco.core.words import plural
 from aaco.tracelake.document_schemas.answers import Trusted
@@ -26,6 +26,9 @@ Harm = Literal["times", "records", "calls"]  # the gravest first
 ABOUT_CALLS = frozenset({"starts_before_its_launch", "no_correlation_id", "work_without_launch", "missing_operations",
                          "calls_of_missing_operations"})
 BY_TIME = frozenset({"overlap_on_one_queue"})  # its weight says that it is grave, however few its records are
+# Findings that do not alarm, but without which the numbers of the whole trace mislead; the first of them is named.
+MISLEADING = (("first_collective_waits", "note"), ("collectives_wait", "note"), ("work_not_recorded", "doubt"),
+              ("sums_over_streams", "note"))
 MEANS: Mapping[Harm, str] = {
     "times": "the records contradict each other, so no share of the time holds",
     "records": "records are missing, so idle time may be work that was lost",
@@ -48,12 +51,14 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Trust:
-    """Whether a session's recording can be trusted. remarks: findings that do not alarm; checked: False if no trace
-    was checked and the recording came to its end, so that there is no line.
+    """Whether a session's recording can be trusted. remarks: findings that do not alarm; misleading: the text of the
+    first that misleads the reader; checked: False if no trace was checked and the recording came to its end, so that
+    there is no line.
     """
 
     alarms: tuple[Alarm, ...] = ()
     remarks: int = 0
+    misleading: str = ""
     checked: bool = False
     empty: bool = False
 
@@ -72,6 +77,8 @@ class Trust:
             return ""
         if self.empty:
             return "nothing to check: no capture gave a row"
+        if self.misleading:
+            return f"{plural(self.remarks, 'remark')}: {self.misleading}"
         return f"{NOTHING}, {plural(self.remarks, 'remark')}" if self.remarks else NOTHING
 
     @property
@@ -98,8 +105,10 @@ def of(document: Mapping[str, Any], unfinished: str = "") -> Trust:
     from_file = any(capture["account"]["in_file"] for capture in captures)
     first = [Alarm(unfinished, harm="records" if from_file else None)] if unfinished else []
     alarms = (*first, *(alarm for capture in captures for alarm in _alarms(capture, len(captures) > 1)))
-    return Trust(alarms, sum(not finding["alarms"] for finding in findings), bool(document), bool(captures) and all(
-        any(finding.get("check") == NO_ROWS for finding in capture["findings"]) for capture in captures))
+    texts = {(finding.get("check"), finding.get("weight")): finding["text"] for finding in reversed(findings)}
+    named = next((texts[kind] for kind in MISLEADING if kind in texts), "")
+    return Trust(alarms, sum(not finding["alarms"] for finding in findings), named, bool(document), bool(captures) and
+                 all(any(finding.get("check") == NO_ROWS for finding in capture["findings"]) for capture in captures))
 
 
 def unfinished(status: str, failure: str | None) -> str:
@@ -144,6 +153,8 @@ def _alarms(capture: Mapping[str, Any], several: bool) -> Iterator[Alarm]:
 
 def _harm(finding: Mapping[str, Any]) -> Harm | None:
     check, count, of_all = finding.get("check"), finding.get("count"), finding.get("of")
+    if check == IMPOSSIBLE_DURATION:
+        return None  # they are in no sum and no window: the rest is as it was
     if check not in BY_TIME and count is not None and of_all and count <= RARE * of_all:
         return None
     if check in ABOUT_CALLS:

@@ -10,6 +10,8 @@ from aaco.core.words import plural
 
 NO_CALLS = "no call that launches was recorded"
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")  # operators whose result the host reads
+# Operators whose result has a size that data decide, which the host waits for.
+SIZED_BY_DATA = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim")
 MOST = 0.5
 
 
@@ -36,16 +38,22 @@ def device_graph(signs: WorkloadSigns) -> WorkloadFact:
 
 
 def graph_capture(signs: WorkloadSigns) -> WorkloadFact:
-    """Return whether graphs could hold most launches: possible, or too_short between the host's waits."""
+    """Return whether graphs could hold most launches: possible, too_short between the host's waits, or sized_by_data
+    where most waits are for sizes that data decide, for the sizes in a graph are fixed.
+    """
     stretches = signs.stretches
     if not stretches.launches:
         return absent("graph_capture", NO_CALLS)
     share = stretches.in_long / stretches.launches
     parts = {"launches": stretches.launches, f"in stretches of {WORTH_A_GRAPH} and more": stretches.in_long,
              "waits": stretches.waits}
-    return WorkloadFact("graph_capture", "possible" if share >= MOST else "too_short", (), parts, share_ratio=share,
-                        source="calls", evidence=f"{100 * share:.0f} % of {stretches.launches:,} launches come "
-                                                 f"{WORTH_A_GRAPH} and more between two waits of the host")
+    value, why = "possible" if share >= MOST else "too_short", ""
+    sized = {name: signs.calls[name] for name in SIZED_BY_DATA if signs.calls.get(name)}
+    if sum(sized.values()) > MOST * stretches.waits:
+        value, why = "sized_by_data", f"; sizes that data decide: {', '.join(sized)}"
+    return WorkloadFact("graph_capture", value, (), parts | sized, share_ratio=share, source="calls",
+                        evidence=f"{100 * share:.0f} % of {stretches.launches:,} launches come {WORTH_A_GRAPH} and "
+                                 f"more between two waits of the host{why}")
 
 
 def host_waits(signs: WorkloadSigns) -> WorkloadFact:

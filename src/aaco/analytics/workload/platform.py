@@ -19,6 +19,8 @@ VENDOR_FORMATS = {"rocprof_csv": AMD, "rocprof_json": AMD, "rocprof_db": AMD, "r
                   "ncu": NVIDIA, "nsys": NVIDIA, "cupti": NVIDIA}
 VENDOR_LIBRARIES = {"tensile": AMD, "ck": AMD, "aiter": AMD, "miopen": AMD, "rocclr": AMD, "rocprim": AMD,
                     "migraphx": AMD, "cublas": NVIDIA, "cutlass": NVIDIA, "cudnn": NVIDIA, "cub": NVIDIA}
+VENDOR_PROVIDERS = {"ROCMExecutionProvider": AMD, "MIGraphXExecutionProvider": AMD, "CUDAExecutionProvider": NVIDIA,
+                    "TensorrtExecutionProvider": NVIDIA, "NvTensorRTRTXExecutionProvider": NVIDIA}
 RUNTIMES = (("hip", re.compile(r"hip[A-Z]")), ("cuda", VENDORS[NVIDIA]), ("hsa", re.compile(r"hsa_")))
 # A framework's calls and ranges, by the beginning of their name or the file of a Python function; the engines first.
 FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -64,6 +66,9 @@ def _vendor_votes(signs: WorkloadSigns) -> dict[tuple[str, str], int]:
     for kernel, tally in signs.decoded:
         if library := VENDOR_LIBRARIES.get(kernel.library or ""):
             votes[library, "kernels"] = votes.get((library, "kernels"), 0) + tally.count
+    for provider, count in signs.providers.items():
+        if maker := VENDOR_PROVIDERS.get(provider):
+            votes[maker, "nodes"] = votes.get((maker, "nodes"), 0) + count
     for form in signs.formats & VENDOR_FORMATS.keys():
         votes[VENDOR_FORMATS[form], "profiler"] = votes.get((VENDOR_FORMATS[form], "profiler"), 0) + 1
     return votes

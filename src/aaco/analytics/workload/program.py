@@ -21,6 +21,7 @@ LOADER = "enumerate(DataLoader)#"  # PyTorch's range around each batch: the clas
 COMPILED = re.compile(r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache")
 FUSED, FOREACH = re.compile(r"aten::_fused_(?:adamw?|sgd|adagrad)_"), re.compile(r"aten::_foreach_")
 FUSED_KERNEL = re.compile(r"FusedAdam|FusedSgd|FusedSGD|FusedAdagrad|multi_tensor_adam|fused_adam")
+NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean")  # that norms are written of
 NO_RANGES = "no ranges or operators of a framework were recorded"
 
 
@@ -135,7 +136,7 @@ def _over_keys(signs: WorkloadSigns, softmax_kernels: int, batched: int) -> bool
 def norms(signs: WorkloadSigns) -> WorkloadFact:
     """Return how norms are computed: fused in one kernel each, written_out, or none."""
     count = sum(tally.count for kernel, tally in signs.decoded if kernel.family == "norm")
-    written = sum(signs.calls.get(name, 0) for name in ("aten::rsqrt", "aten::var", "aten::var_mean"))
+    written = sum(signs.calls.get(name, 0) for name in NORM_OPERATORS)
     if count > written:
         return WorkloadFact("norms", "fused", (), {"norm kernels": count}, source="kernels",
                             evidence=f"{plural(count, 'kernel')} of norms")

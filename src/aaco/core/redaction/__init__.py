@@ -1,8 +1,9 @@
 """Redaction: what a credential looks like, and text without it. Everything that is written goes through this package.
 
-There are two measures. `looks_secret` and `redact` know the names and shapes of credentials and little else, so that
-the kernel names, hashes, identifiers and paths of a capture pass untouched. `is_suspicious` is for what a user typed or
+There are three measures. `looks_secret` and `redact` know the names and shapes of credentials and little else, so that
+the kernel names, hashes, identifiers and paths of a capture pass untouched. `is_suspicious` is for what a user
 exported: it also doubts every name that sounds like a secret and every stretch of text that looks random.
+`is_doubtful` is for the words of a command: it doubts less, for a command is made of hashes, names and numbers.
 
 `command_line` redacts the words of a command, `columns` whole columns of a table, `pieces` text and bytes that come in
 pieces. Pure: text in, text out, and no pattern takes more than linear time for any text.
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 REDACTED = "<withheld>"  # the word in all sessions that were ever written
+SHORT = 300  # letters of a text that is kept to compare with
 
 # Issuers give their credentials a shape. A prefix counts only where no word runs into it.
 _SHAPE = re.compile(r"""(?<![A-Za-z0-9])(?:
@@ -45,9 +48,9 @@ _NAME = r"""(?:
     | (?:api|access|private|signing|encryption|licen[cs]e|ssh|auth|account|master|shared|deploy|subscription|storage
         |service|app)[_.-]?key
     | (?:db|database|mysql|pg|ssh|smtp|user|root|admin|redis|ftp|mail|proxy|sudo)[_-]?pass(?![a-z])
-    | (?<=[_-])pwd | connection[_-]?string
+    | (?<=[_-])pwd(?![_-](?:dir|folder|path)) | connection[_-]?string
     )[\w.-]{0,40}"""
-_TOKEN = r"(?P<token>token)"
+_TOKEN = r"(?P<token>token|(?<=-)p(?:w|ass)(?![\w.-]))"  # a number of them, or of pixels, is no credential
 _NAMED = re.compile(rf"""(?:{_NAME}|{_TOKEN})
     (?P<quote>\\{{0,3}}["'])?\s{{0,4}}(?<!:)[:=](?![:=])>?\s{{0,4}}
     (?:"(?P<double>(?:\\.|[^"\\])*)(?:"|\\?\Z) | '(?P<single>(?:\\.|[^'\\])*)(?:'|\\?\Z)
@@ -55,16 +58,23 @@ _NAMED = re.compile(rf"""(?:{_NAME}|{_TOKEN})
                     re.VERBOSE | re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(rf"""(?<!\S)--?[\w-]{{0,40}}?(?:{_NAME}|{_TOKEN})\s{{1,4}}(?P<bare>(?!-)[^\s"']+)""",
                      re.VERBOSE | re.IGNORECASE)
-_NAMES = ("pass", "pwd", "secret", "credential", "cookie", "webhook", "key", "connection", "token")
+# `-pPASSWORD`, whatever the program: mixed like a password, and none of the options, types and ports that begin so.
+_GLUED = re.compile(r"""(?<![^\s"'])-p
+    (?!(?:arallel|ort|ath|ipe|ipeline|rofile|recision|hase|roc|rocess|artition|ass|age|ool|oint|eriod|refill|aram|ad|art
+        |atch|eer|ercent|erf|lugin|ower|rint|reset|riority|rune|robe|rompt|y|lane|latform|ackage|attern)(?:e?s)?(?![a-z])
+       |(?:u?int|b?float|[bt]?fp?)\d{1,3}(?![a-z\d]))
+    (?=[^\s"'/:=.,]{6})(?=\S{0,60}[A-Za-z])(?=\S{0,60}(?:[\d@!\#$%^&*+]|[a-z][A-Z]))(?P<secret>[^\s"']{6,200})""",
+                    re.VERBOSE)
+_NAMES = ("pass", "pwd", "secret", "credential", "cookie", "webhook", "key", "connection", "token", "-pw")
 # Each pattern with the words, in small letters, without which it cannot be in a text: looking for those is fast.
 _STEPS = (
     (("-----begin",), _PEM), (("authorization", "bearer", "basic"), _HEADER), (("://",), _URL), (("=",), _SIGNED),
-    (("-u", "--user", "--proxy-user"), _LOGIN), (_NAMES, _NAMED), (_NAMES, _OPTION),
+    (("-u", "--user", "--proxy-user"), _LOGIN), (("-p",), _GLUED), (_NAMES, _NAMED), (_NAMES, _OPTION),
     (("akia", "asia", "abia", "acca", "agpa", "aida", "aipa", "anpa", "anva", "aroa", "gh", "github_pat_", "glpat-",
       "npm_", "pypi-", "hf_", "sk-", "k_", "nvapi-", "xox", "xapp-", "aiza", "ya29", "sg.", "dapi", "eyj"), _SHAPE))
 # For whole columns: an RE2 pattern, found in every text that `redact` would change, and in few others.
-HINT = (r"(?i)(?:pass|pwd|secret|credential|cookie|webhook|key|connection|token)[\w.-]{0,48}[\\\x22']{0,4}"
-        r"(?:[\s:=]|[^\x00-\x7f])|-----begin|authorization|bearer|basic|://\S*@|[?&][\w-]{3,20}=|-u"
+HINT = (r"(?i)(?:pass|pwd|secret|credential|cookie|webhook|key|connection|token|-pw)[\w.-]{0,48}[\\\x22']{0,4}"
+        r"(?:[\s:=]|[^\x00-\x7f])|-----begin|authorization|bearer|basic|://\S*@|[?&][\w-]{3,20}=|-u|-p\S{6}"
         r"|a[ksbcginr][icpdvo]a[a-z0-9]{16}|gh[pousr]_|github_pat_|glpat-|npm_|pypi-|hf_|sk-|[srp]k_(?:live|test)_"
         r"|nvapi-|xox|xapp-|aiza|ya29\.|sg\.|dapi|eyj")
 _GROUPS = ("secret", "double", "single", "escaped", "bare")
@@ -84,8 +94,17 @@ _SUSPECT_VALUE = re.compile(
     r"@|://\S{0,400}\?|-----BEGIN|\bbearer\s|\b(sk|pk|hf|gh[a-z]|glpat|xox[a-z]|npm|pypi)[-_]\w{6}|\bAKIA|\bAIza|\beyJ"
     r"|(token|secret|passw\w{0,40}|pwd|credential\w{0,40}|api[_-]?key)[\"'\\]*\s*[=:\s]"
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# Of a command: options that end in the word of a secret, values of a key's shape, and what looks random and is known.
+_OPTION_NAME = re.compile(r"(?:^|[-_.]|(?<=[a-z])(?=[A-Z]))(?i:token|key|secret|pass|pwd?|passwd|creds?|auth|cookie|dsn"
+                          r"|signature|bearer|cert|licen[cs]e|webhook|private|hostid|comm_id)$")
+_KEY_SHAPE = re.compile(r"\b(?:[sp]k|hf|gh[a-z]|glpat|xox[a-z]|npm|pypi|nvapi)[-_](?=\w{0,40}\d)\w{6}")
+_KNOWN_RANDOM = re.compile(r"(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}"  # hashes
+                           r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|_{1,3}Z\w+|[A-Za-z]*\d+(?:x\d+)+\w*)",
+                           re.IGNORECASE)
+_SYMBOL = re.compile(r"\w+(?:_\w+){3,}")
 _DEVICE = re.compile(r"\b(GPU|MIG)-[0-9a-f-]{16,36}\b", re.IGNORECASE)
-_LONG = re.compile(r"[A-Za-z0-9+_~.-]{12,}")
+LEAST = 12  # letters of a key without a name
+_LONG = re.compile(rf"[A-Za-z0-9+_~.-]{{{LEAST},}}")
 _UNBROKEN = re.compile(r"[A-Za-z0-9]{24,}|[A-Z0-9]{16,}|[a-f0-9]{16,}")
 _MASK = re.compile(r"(0x)?[0f]+|\d+", re.IGNORECASE)
 _JUMP = re.compile(r"(?=[a-z][A-Z0-9]|[A-Z]{2}[a-z]|[0-9][A-Za-z]|[A-Z][0-9])")
@@ -105,12 +124,28 @@ def redact(text: str) -> str:
 
 
 def redact_json(document: Any) -> Any:
-    """Return the document with every text in it redacted, keys included."""
+    """Return the document with every text in it redacted, keys included, and what goes under a credential's name."""
+    if isinstance(document, str):
+        return _redact_short(document) if len(document) < SHORT else redact(document)
     if isinstance(document, Mapping):
-        return {redact(str(name)): redact_json(inner) for name, inner in document.items()}
-    if isinstance(document, list | tuple):
-        return [redact_json(inner) for inner in document]
-    return redact(document) if isinstance(document, str) else document
+        return {_redact_short(str(name)): _redact_named(str(name), inner) for name, inner in document.items()}
+    return [redact_json(inner) for inner in document] if isinstance(document, list | tuple) else document
+
+
+def _redact_named(name: str, content: Any) -> Any:
+    if isinstance(content, str) and _names_credential(name) and looks_secret(name, content):
+        return REDACTED
+    return redact_json(content)
+
+
+@lru_cache(1 << 14)  # documents say the same again and again
+def _redact_short(text: str) -> str:
+    return redact(text)
+
+
+@lru_cache(1 << 12)
+def _names_credential(name: str) -> bool:
+    return bool(_KEY.search(name))
 
 
 def redact_variable(name: str, value: str) -> str:
@@ -135,6 +170,16 @@ def is_suspicious(name: str, value: str) -> bool:
     without_uuids = _DEVICE.sub("", value) if name.endswith("_VISIBLE_DEVICES") else value
     return bool(_SUSPECT_NAME.search(name) or _SUSPECT_VALUE.search(without_uuids)
                 or any(map(_is_random, _words(without_uuids))) or looks_secret(name, without_uuids))
+
+
+def is_doubtful(name: str, value: str) -> bool:
+    """Return whether a word of a command might be a credential, given the option or name that it goes under."""
+    named = _OPTION_NAME.search(name) or (name.isupper() and _SUSPECT_NAME.search(name))
+    plain = _NUMBER.fullmatch(value) or _NO_CREDENTIAL.fullmatch(value)
+    words = [word for word in _words(value) if not _KNOWN_RANDOM.fullmatch(word)]
+    parts = (part for word in words for part in (word.split("_") if _SYMBOL.fullmatch(word) else [word]))
+    return bool((named and not plain) or looks_secret(name, value) or _KEY_SHAPE.search(value)
+                or any(_is_random(part) and not _KNOWN_RANDOM.fullmatch(part) for part in parts if len(part) >= LEAST))
 
 
 def _redact_and_list(text: str) -> tuple[str, list[str]]:
@@ -163,6 +208,8 @@ def _place(match: re.Match[str]) -> tuple[int, int]:
     name = next((name for name in _GROUPS if groups.get(name) is not None), None)
     start, end = match.span(name or 0)
     if groups.get("token") and _is_of_a_model(match.string, match.start("token"), match.string[start:end]):
+        return start, start
+    if groups.get("bare") is not None and _NO_CREDENTIAL.fullmatch(match.string[start:end]):
         return start, start
     if _missing_quote(match):
         end = start + len(re.split(r"[,}\]]", match.string[start:end], maxsplit=1)[0])

@@ -8,13 +8,30 @@ import pyarrow.compute as pc
 from aaco.core.redaction import HINT, redact
 
 
+def redact_table(table: pa.Table) -> pa.Table:
+    """Return the table with every credential in its texts redacted; the schema stays."""
+    for place, field in enumerate(table.schema):
+        if is_text(field.type):
+            table = table.set_column(place, field, redact_column(table.column(place)))
+    return table
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds texts, lists or a dictionary of them."""
+    inner = kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_list(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
+
+
 def redact_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the texts (or lists of texts) with every credential redacted; the type stays."""
     return pa.chunked_array([redact_array(chunk) for chunk in column.chunks], column.type)
 
 
 def redact_array(texts: pa.Array) -> pa.Array:
-    """Return the texts (or lists of texts) with every credential redacted; the type stays."""
+    """Return the texts (or lists or a dictionary of texts) with every credential redacted; the type stays."""
+    if pa.types.is_dictionary(texts.type):
+        clean = redact_array(texts.dictionary)
+        return texts if clean is texts.dictionary else clean.take(texts.indices).dictionary_encode().cast(texts.type)
     if pa.types.is_list(texts.type):
         texts = pa.concat_arrays([texts])  # a slice would keep the rest of its values
         flat = redact_array(texts.values)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from aaco.core.redaction import REDACTED, find_credentials, is_suspicious, redact, redact_home
+from aaco.core.redaction import REDACTED, find_credentials, is_doubtful, redact, redact_home
 
 NAME = re.compile(r"[-\w.]{1,64}")
 SHORTEST = 4  # a shorter secret is no secret, and would be found everywhere
@@ -57,7 +57,7 @@ def _redact_word(word: str, option: str) -> tuple[str, list[str]]:
     credentials = find_credentials(f"{option} {word}")
     parts = [part for credential in credentials for part in _parts(credential)]
     without_home = redact_home(value)
-    if is_suspicious(prefix.rstrip("=") or option, without_home):
+    if is_doubtful(prefix.rstrip("=") or option, without_home):
         return prefix + REDACTED, [value, *parts]
     if credentials:
         return redact_home(redact(f"{option} {word}").removeprefix(f"{option} ")), parts
@@ -112,7 +112,7 @@ def _split(word: str) -> list[str]:
 def _divide(word: str) -> tuple[str, str]:
     """Return ("NAME=", "value"), or ("", word) where no name is, or where what looks like one may be a secret."""
     name, equals, value = word.partition("=")
-    if not equals or not NAME.fullmatch(name) or is_suspicious("", name):
+    if not equals or not NAME.fullmatch(name) or is_doubtful("", name):
         return "", word
     return name + equals, value
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from aaco import pipeline
 from aaco.core.session import Session
 from aaco.dashboard.lake import TheLake, TheSession, respond
+from aaco.dashboard.paths import without_folders
 from aaco.dashboard.problems import missing
 from aaco.governance.verdict import RegressionVerdict
 from aaco.report.renderers import json_report, output_formats
@@ -19,6 +20,11 @@ from aaco.tracelake.document_schemas.answers import Bottleneck
 from aaco.tracelake.document_schemas.evidence import Manifest, StoredReading
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["answers"])
+
+
+# The report carries its own policy. This one isolates its script from the rest of this site, in addition to the
+# escaping of all that a bundle holds.
+ALONE = {"Content-Security-Policy": "sandbox allow-scripts allow-popups allow-modals allow-downloads"}
 
 
 class Metrics(BaseModel):
@@ -75,7 +81,7 @@ async def page(lake: TheLake, session: TheSession, form: Annotated[Literal["html
                ) -> Response:
     """As `aaco report --format html` writes it."""
     text = await lake.in_turn(_page, session, lake.settings, form)
-    return Response(text, media_type=f"text/{form}")
+    return Response(without_folders(text), media_type=f"text/{form}", headers=ALONE)
 
 
 def _report(session: Session, settings: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from aaco import pipeline
 from aaco.core.errors import NoBaseline, UsageError
-from aaco.dashboard.lake import SESSION_ID, Lake, TheLake, respond
+from aaco.dashboard.lake import REFERENCE, Lake, TheLake, respond
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake.history import baselines as store
 from aaco.tracelake.history.history import NAME, History, Key
@@ -22,7 +22,7 @@ router = APIRouter(tags=["comparisons"])
 
 NAME_OF_BASELINE = f"^{store.NAME.pattern}$"
 BaselineName = Annotated[str, InPath(pattern=NAME_OF_BASELINE, examples=["release"])]
-Reference = Annotated[str, Query(pattern=NAME_OF_BASELINE, description="a baseline's name, or a session's id",
+Reference = Annotated[str, Query(pattern=REFERENCE, description="a baseline's name, or a session's id or tag",
                                  examples=["release"])]
 Text = Annotated[str | None, Query(max_length=4096)]
 
@@ -48,7 +48,7 @@ class Pinning(BaseModel):
     """Which sessions to pin."""
 
     model_config = {"extra": "forbid"}
-    sessions: list[Annotated[str, Field(pattern=SESSION_ID)]] = Field(min_length=1, max_length=100,
+    sessions: list[Annotated[str, Field(pattern=REFERENCE)]] = Field(min_length=1, max_length=100,
                                                                       examples=[["latest"]])
     replace: bool = Field(False, description="replace the baseline by its next version")
 
@@ -75,7 +75,7 @@ class HistoryList(BaseModel):
 @router.get("/compare", summary="Is one session slower than another, or than a baseline?",
             response_model=RegressionVerdict | dict[str, Any])
 async def compare(lake: TheLake, baseline: Reference,
-                  current: Annotated[str, Query(pattern=SESSION_ID, examples=["latest"])],
+                  current: Annotated[str, Query(pattern=REFERENCE, examples=["latest"])],
                   tolerance_pct: Annotated[float | None, Query(gt=0, lt=1000, description="tolerated slowdown")] = None,
                   force: Annotated[bool, Query(description="judge unlike things, too")] = False) -> Response:
     """The verdict as `aaco diff` gives it, or for two imported traces what changed; nothing is kept."""
@@ -92,7 +92,8 @@ def _compare(lake: Lake, baseline: str, current: str, tolerance_pct: float | Non
     analysis = lake.settings.config.analysis
     request = compare_runs.DiffRequest(analysis.tolerance_pct if tolerance_pct is None else tolerance_pct, force,
                                        analysis.false_alarm_pct)
-    named = not baseline.endswith(store.SUFFIX) and store.exists(lake.server.baselines, baseline)
+    named = store.NAME.fullmatch(baseline) and not baseline.endswith(store.SUFFIX) \
+        and store.exists(lake.server.baselines, baseline)
     reference = compare_runs.reference_side(baseline, lake.server.baselines, lake.server.root, lambda before: before) \
         if named else compare_runs.side(pipeline.explain(lake.session(baseline), lake.settings))
     explained = compare_runs.side(pipeline.explain(session, lake.settings))

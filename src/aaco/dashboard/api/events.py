@@ -11,10 +11,11 @@ from typing import Any
 import anyio.to_thread
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from aaco.core.errors import AacoError
 from aaco.core.session import Session
-from aaco.dashboard.lake import ENCODER, Lake, TheLake, TheSession
+from aaco.dashboard.lake import Lake, TheLake, TheSession, encode
 from aaco.dashboard.problems import Refusal
 from aaco.workflows import progress
 from aaco.workflows.progress import Progress
@@ -34,7 +35,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {STREAM: {"schema": 
             summary="Follow one run until it ends")
 async def follow(lake: TheLake, session: TheSession) -> StreamingResponse:
     """An event whenever the run has come further, within a second, and `ended` with its last state."""
-    return _stream(lake, lambda: session, forever=False)
+    return Stream(lake, lambda: session, forever=False)
 
 
 @router.get("/events", responses=EVENTS, response_class=StreamingResponse, summary="Follow the newest run")
@@ -45,36 +46,45 @@ async def newest(lake: TheLake) -> StreamingResponse:
         first = next(iter(lake.index.entries()), None)
         return Session(first.folder) if first else None
 
-    return _stream(lake, latest, forever=True)
+    return Stream(lake, latest, forever=True)
 
 
-def _stream(lake: Lake, which: Callable[[], Session | None], forever: bool) -> StreamingResponse:
-    if lake.streams >= lake.limits.streams:
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{lake.streams} clients follow runs already", "ask again later",
-                      {"Retry-After": "10"})
-    return StreamingResponse(_events(lake, which, forever), media_type=STREAM)
+class Stream(StreamingResponse):
+    """The events of a run, to a client that has one of the limited places."""
+
+    def __init__(self, lake: Lake, which: Callable[[], Session | None], forever: bool) -> None:
+        super().__init__(_events(which, forever), media_type=STREAM)
+        self._lake = lake
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a place and send. Nothing awaits between the look at the limit and the taking: no client slips by."""
+        lake = self._lake
+        if lake.streams >= lake.limits.streams:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{lake.streams} clients follow runs already",
+                          "ask again later", {"Retry-After": "10"})
+        lake.streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            lake.streams -= 1
 
 
-async def _events(lake: Lake, which: Callable[[], Session | None], forever: bool) -> AsyncIterator[bytes]:
-    lake.streams += 1
+async def _events(which: Callable[[], Session | None], forever: bool) -> AsyncIterator[bytes]:
     sent: Progress | None = None
     silent_s = 0.0
-    try:
-        yield b": follows\n\n"
-        while True:
-            now = await anyio.to_thread.run_sync(_look, which)
-            if now is not None and now != sent:
-                yield _event("ended" if now.ended else "progress", now)
-                sent, silent_s = now, 0.0
-            elif silent_s >= SILENCE_S:
-                yield b": nothing new\n\n"
-                silent_s = 0.0
-            if not forever and (now is None or now.ended):
-                return
-            await asyncio.sleep(EVERY_S)
-            silent_s += EVERY_S
-    finally:
-        lake.streams -= 1
+    yield b": follows\n\n"
+    while True:
+        now = await anyio.to_thread.run_sync(_look, which)
+        if now is not None and now != sent:
+            yield _event("ended" if now.ended else "progress", now)
+            sent, silent_s = now, 0.0
+        elif silent_s >= SILENCE_S:
+            yield b": nothing new\n\n"
+            silent_s = 0.0
+        if not forever and (now is None or now.ended):
+            return
+        await asyncio.sleep(EVERY_S)
+        silent_s += EVERY_S
 
 
 def _look(which: Callable[[], Session | None]) -> Progress | None:
@@ -87,4 +97,4 @@ def _look(which: Callable[[], Session | None]) -> Progress | None:
 
 
 def _event(name: str, now: Progress) -> bytes:
-    return b"event: " + name.encode() + b"\ndata: " + ENCODER.encode(asdict(now)) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + encode(asdict(now)) + b"\n\n"

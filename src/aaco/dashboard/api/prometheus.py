@@ -13,6 +13,7 @@ from aaco import pipeline
 from aaco.core.errors import AacoError
 from aaco.core.session import Session
 from aaco.dashboard.lake import Lake, TheLake
+from aaco.dashboard.paths import without_folders
 from aaco.report.exporters import points, prometheus
 from aaco.steps.device import telemetry_now
 from aaco.tracelake.index import stamp
@@ -51,7 +52,7 @@ def _newest(lake: Lake) -> tuple[list[points.Point], list[str]]:
     try:
         return _points_of(lake, entry.folder), []
     except (AacoError, OSError) as error:  # it may have been removed just now
-        return [], [f"session {entry.session_id}: {error}"]
+        return [], [without_folders(f"session {entry.session_id}: {error}")]
 
 
 def _points_of(lake: Lake, folder: Path) -> list[points.Point]:

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from aaco.core.session import Session
-from aaco.dashboard.lake import ENCODER, TheLake, TheSession, respond
+from aaco.dashboard.lake import TheLake, TheSession, encode, respond
 from aaco.dashboard.problems import JSON
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake import documents, layout, manifest
@@ -102,7 +102,7 @@ async def session(lake: TheLake, session: TheSession) -> Response:
     cached = lake.summaries.get(session.folder)
     if cached is None or cached[0] != now:
         document = _summary(session, lake.entry(session.id))  # too short to be worth a thread
-        cached = now, ENCODER.encode(document)
+        cached = now, encode(document)
         if document["session"]["status"] != "running":  # which may end without a word
             if len(lake.summaries) >= MOST_HELD:
                 lake.summaries.clear()

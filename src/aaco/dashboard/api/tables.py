@@ -11,8 +11,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from aaco.core import tables as specs
+from aaco.core.redaction.columns import redact_table
 from aaco.dashboard import apart
-from aaco.dashboard.lake import TheLake, TheSession, respond
+from aaco.dashboard.lake import ENCODER, TheLake, TheSession, respond
 from aaco.dashboard.problems import JSON, missing
 from aaco.tracelake import queries
 from aaco.tracelake.queries import QueryableSession
@@ -108,11 +109,12 @@ async def table(lake: TheLake, session: TheSession,
 
 def _page(session: QueryableSession, name: str, columns: list[str] | None, offset: int, limit: int,
           form: str) -> Response:
-    total, rows = queries.rows(session, specs.ALL[name]), session.page(name, columns, offset, limit)
+    total, rows = queries.rows(session, specs.ALL[name]), redact_table(session.page(name, columns, offset, limit))
     if form == "arrow":
         return Response(_stream(rows), media_type=ARROW, headers={"X-Total-Rows": str(total)})
-    return respond({"schema_version": 1, "columns": rows.column_names, "total": total, "offset": offset,
-                    "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
+    page = {"schema_version": 1, "columns": rows.column_names, "total": total, "offset": offset,
+            "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))}
+    return Response(ENCODER.encode(page), media_type=JSON)  # the capture's own words, unchanged
 
 
 def _stream(rows: pa.Table) -> bytes:

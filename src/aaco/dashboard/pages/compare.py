@@ -35,12 +35,15 @@ def router(site: Site) -> APIRouter:
         asked = {"baseline": baseline.strip(), "session": session.strip()}
         offered = [(entry.session_id, " ".join(filter(None, (entry.model, entry.backend, entry.tag))))
                    for entry in site.index.entries()[:OFFERED] if entry.status == "complete"]
-        answer, wrong = {}, None
+        answer: dict[str, Any] = {}
+        wrong: AacoError | None = None
         if all(asked.values()):
             try:
                 answer = _answer(site, asked["baseline"], asked["session"], why)
-            except (AacoError, Refusal) as error:
+            except AacoError as error:
                 wrong = error
+            except Refusal as error:  # its remedy is of the API
+                wrong = UsageError(error.what)
         return look.render("compare.html", here="compare", asked=asked, offered=offered, names=_names(site),
                            wrong=wrong, found=answer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Annotated
 
@@ -16,7 +17,8 @@ from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.problems import missing
 from aaco.governance.changepoints.documents import WORST_FIRST
-from aaco.governance.changepoints.drift import Drift, Question
+from aaco.governance.changepoints.drift import Drift, Question, Series
+from aaco.report import format
 from aaco.report.plots.levels import draw
 from aaco.tracelake.history.history import NAME, Key
 from aaco.workflows import history as histories
@@ -24,6 +26,28 @@ from aaco.workflows import history as histories
 PAGE = 100  # series
 SHOWN = 40  # sessions listed below a series
 Named = Annotated[str, Query(max_length=1000)]
+
+
+def happened(drift: Drift) -> str:
+    """Return what became of a series, in words that fit a column: "level shift +8.0 % on 2026-11-20"."""
+    if drift.status == "drifting" and drift.trend:
+        return f"drifts {drift.trend.slope_pct:+.2g} % a session"
+    if drift.news is None:
+        return drift.why
+    since = "" if drift.status in ("regressed", "improved") else "steady since the "
+    return f"{since}level shift {format.change(drift.news.change_pct)} {when(drift.series, drift.news.index)}"
+
+
+def when(series: Series, index: int) -> str:
+    """Return the day of a session of the series, or its name if its time is not recorded."""
+    day = date_of(series, index)
+    return f"on {day}" if day else f"at {format.cut(series.session_ids[index], 40)}"
+
+
+def date_of(series: Series, index: int) -> str:
+    """Return the day of a session of the series, UTC; empty if its time is not recorded."""
+    time_ns = series.times_ns[index]
+    return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d}" if time_ns else ""
 
 
 class ExaminedHistories:
@@ -65,7 +89,7 @@ def router(site: Site) -> APIRouter:
                     and status in ("", drift.status)]
         part, pager = look.paged(matching, page, PAGE)
         return look.render("history.html", here="history", asked={"q": q, "status": status}, states=WORST_FIRST,
-                           rows=part, total=len(drifts), store=str(site.store), **pager)
+                           rows=part, total=len(drifts), happened=happened, **pager)
 
     @pages.get("/history/series")
     def series(benchmark: Named, metric: Named, machine: Named = "", config: Named = "") -> HTMLResponse:
@@ -76,6 +100,6 @@ def router(site: Site) -> APIRouter:
         session_ids = {entry.session_id for entry in site.index.entries()}
         newest = range(len(drift.series.values) - 1, max(-1, len(drift.series.values) - 1 - SHOWN), -1)
         return look.render("series.html", here="history", one=drift, drawing=Markup(draw(drift).inline()),
-                           newest=newest, known=session_ids)
+                           newest=newest, known=session_ids, happened=happened(drift), date_of=date_of)
 
     return pages

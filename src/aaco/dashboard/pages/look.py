@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from aaco import __version__
 from aaco.core.errors import AacoError
+from aaco.dashboard.paths import without_folders
 from aaco.dashboard.problems import Refusal, status_of
 from aaco.report import format
 
@@ -112,5 +113,5 @@ def _environment() -> Environment:
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a text without control characters. Markup is already made of clean text."""
-    return format.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Return a text without control characters and folders of this machine. Markup is already made of clean text."""
+    return format.clean(without_folders(value)) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -39,7 +39,7 @@ def router(site: Site) -> APIRouter:
         part, pager = look.paged(matching, page, PAGE)
         asked = {"q": q, "model": model, "backend": backend, "status": status, "sort": sort, "order": order}
         return look.render(
-            "overview.html", here="sessions", root=str(site.root), total=len(entries), **pager,
+            "overview.html", here="sessions", total=len(entries), **pager,
             rows=[glance(entry) for entry in part], asked=asked, columns=COLUMNS, states=STATES,
             models=_names(entries, "model"), backends=_names(entries, "backend"),
             running=[entry for entry in entries[:RECENT] if entry.status == "running"], **_news(entries))

@@ -9,9 +9,11 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from aaco.analytics.explanation import Explanation
+from aaco.dashboard.api.answers import ALONE
 from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
+from aaco.dashboard.paths import without_folders
 from aaco.report.plots.plots import drawings
 from aaco.report.renderers import html
 from aaco.report.rows import Row
@@ -19,9 +21,6 @@ from aaco.report.sections import content, tiles
 
 FIGURES = {"devices": "Devices over time", "latency_series": "Latency by iteration",
            "latency_histogram": "Distribution of latencies", "kernels": "Kernels that took most time"}
-# The report carries its own policy. This one isolates its script from the rest of this site, in addition to the
-# escaping of all that a bundle holds.
-ALONE = "sandbox allow-scripts allow-popups allow-modals allow-downloads"
 
 
 def router(site: Site) -> APIRouter:
@@ -36,8 +35,8 @@ def router(site: Site) -> APIRouter:
 
     @pages.get("/sessions/{session_id}/report")
     def report(session_id: str) -> HTMLResponse:
-        page = html.render(site.explained(site.session(session_id)))
-        return HTMLResponse(page, headers=look.HEADERS | {"Content-Security-Policy": ALONE})
+        page = without_folders(html.render(site.explained(site.session(session_id))))
+        return HTMLResponse(page, headers=look.HEADERS | ALONE)
 
     return pages
 
@@ -52,28 +51,30 @@ def head(site: Site, session_id: str, explained: Explanation) -> dict[str, Any]:
 
 
 def _answers(explained: Explanation) -> dict[str, Any]:
-    verdict = content.judged(explained)
+    verdict, figures = content.judged(explained), tiles.tiles(explained)
     drawn = drawings(explained)
     banners = content.banners(explained)
     severe = [text for text in banners if text.startswith(content.SEVERE)]
     return {
         "severe": severe, "notes": [text for text in banners if text not in severe],
-        "tiles": tiles.tiles(explained),
+        "tiles": [tile for tile in figures if not tile.why_absent],
+        "unmeasured": {tile.label: tile.why_absent for tile in figures if tile.why_absent},
         "label": explained.diagnosis.label.replace("_", " "), "why": explained.diagnosis.abstained_because,
-        "bottleneck": _without_tiles(content.bottleneck(explained), explained)[1:],
+        "bottleneck": [row for row in _other_rows(content.bottleneck(explained), explained)
+                       if row.label != "Classification"],
         "summary": _other_rows(content.summary(explained), explained),
         "evidence": content.evidence(verdict) if verdict else [], "steps": content.next_steps(explained),
-        "change": content.change(explained), "judged": explained.verdict["status"] if explained.verdict else "",
+        "change": _present(content.change(explained)), "verdict": explained.verdict,
         "truth": content.trace_truth(explained),
         "figures": [(title, Markup(drawn[name].inline())) for name, title in FIGURES.items()
                     if name in drawn]}
 
 
 def _other_rows(rows: list[Row], explained: Explanation) -> list[Row]:
-    """Return the rows of the summary that are neither a tile nor absent."""
-    return [row for row in _without_tiles(rows, explained) if not row.text.startswith("absent")]
-
-
-def _without_tiles(rows: list[Row], explained: Explanation) -> list[Row]:
+    """Return the rows that are neither a tile nor absent."""
     shown = tiles.labels(explained)
-    return [row for row in rows if row.metric not in shown]
+    return [row for row in _present(rows) if row.metric not in shown]
+
+
+def _present(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if not row.text.startswith("absent")]

@@ -19,6 +19,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from aaco.core import extras
 from aaco.core.errors import Missing
 from aaco.core.session import Session
 from aaco.dashboard.pages import look
@@ -91,7 +92,7 @@ def router(site: Site) -> APIRouter:
     else:
         @pages.get("/perfetto/{path:path}")
         def absent(path: str) -> HTMLResponse:
-            raise Missing("Perfetto's pages are not installed", "pip install 'aaco[dashboard]'")
+            raise Missing("Perfetto's pages are not installed", extras.install("dashboard"))
 
     return pages
 

@@ -69,7 +69,7 @@
     before = { ...now, at };
   };
 
-  const stream = new EventSource(part.dataset.events);
+  const stream = new EventSource(`/api/v1${part.dataset.session}/events`);
   stream.addEventListener("progress", tell);
   stream.addEventListener("ended", (event) => {
     stream.close();

@@ -11,7 +11,7 @@ from aaco.core.errors import BadCapture
 from aaco.core.registry import import_modules
 from aaco.profiler import formats
 from aaco.profiler.capture import Parser
-from aaco.profiler.io import jsonstream, sqlite
+from aaco.profiler.io import encodings, jsonstream, sqlite
 
 HEAD_BYTES = 1 << 20
 PACKAGE = "aaco.profiler.formats"
@@ -68,6 +68,10 @@ def read(path: Path, form: str | None = None) -> Parser:
     if form is not None and form not in parsers():
         raise BadCapture(f"no format {form!r}", f"known: {', '.join(sorted(parsers()))}")
     parser = parsers()[form] if form else recognise(path)
+    if parser is None and (encoding := encodings.sniff(path)):
+        raise BadCapture(f"{path}: its text is {encoding}, and not of a format that is read so",
+                         f"iconv -f {encoding} -t UTF-8 FILE > OTHER, and import that; in PowerShell: | Out-File "
+                         "-Encoding utf8 FILE")
     if parser is None:
         raise BadCapture(f"{path}: not of a format this version reads", f"known: {', '.join(sorted(parsers()))}")
     return parser

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from aaco.core.errors import BadCapture
+from aaco.profiler.io import encodings
 
 T = TypeVar("T")
 
@@ -20,6 +21,14 @@ def decode(path: Path, kind: type[T], most_bytes: int, fix: str) -> T:
     try:
         return msgspec.json.decode(content(path, most_bytes), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadCapture(f"{path}: not the JSON that belongs there, or cut short: {error}", fix) from error
+
+
+def text(path: Path, most_bytes: int, fix: str) -> str:
+    """Return the file's text. Raise BadCapture, which suggests `fix`, if it is not UTF-8 or has over `most_bytes`."""
+    try:
+        return content(path, most_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise BadCapture(f"{path}: not the JSON that belongs there, or cut short: {error}", fix) from error
 
 
@@ -36,8 +45,8 @@ def head(path: Path, count: int = 400) -> bytes:
     """Return the first bytes of a file, none if it cannot be read. Never raise."""
     try:
         with path.open("rb") as file:
-            return file.read(count)
-    except OSError:
+            return encodings.as_utf8(file).read(count)
+    except (OSError, UnicodeError):
         return b""
 
 
@@ -54,7 +63,9 @@ def beginning(path: Path, most_bytes: int = 1) -> bytes:
     """Return at most `most_bytes` of a file's beginning. Raise BadCapture if it is missing or cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(most_bytes)
+            return encodings.as_utf8(file).read(most_bytes)
+    except UnicodeError as error:
+        raise BadCapture(f"{path}: its byte-order mark says UTF-16, and it is not: {error}", "write it again") from error
     except FileNotFoundError as error:
         raise BadCapture(f"{path}: no such file", "check the path") from error
     except OSError as error:

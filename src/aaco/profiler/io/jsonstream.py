@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
@@ -22,6 +23,7 @@ import msgspec
 import numpy as np
 
 from aaco.core.errors import BadCapture
+from aaco.profiler.io import encodings
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -66,7 +68,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb") as plain:
             zipped = plain.read(2) == ZIPPED
             plain.seek(0)
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=plain, mode="rb")) if zipped else plain
+            text = cast(BinaryIO, gzip.GzipFile(fileobj=plain, mode="rb")) if zipped else plain
+            yield encodings.as_utf8(text)
+    except UnicodeError as error:
+        raise BadCapture(f"{path}: its byte-order mark says UTF-16, and it is not: {error}", FIX) from error
     except FileNotFoundError as error:
         raise BadCapture(f"{path}: no such file", "check the path") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -92,7 +97,7 @@ def number_behind(path: Path, key: str) -> int | None:
     """
     with opened(path) as file:
         text = b""
-        if file.seekable() and not isinstance(file, gzip.GzipFile):
+        if isinstance(file, BufferedReader):
             file.seek(max(0, path.stat().st_size - BLOCK_BYTES))
         while more := file.read(BLOCK_BYTES):
             text = (text + more)[-BLOCK_BYTES:]

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from aaco.core.untimed import BACKWARDS, NEVER_RAN, NOT_READ, NOT_TIMED, OUT_OF_RANGE, TOO_LONG
 from aaco.profiler.capture import CaptureFacts, Subtotal
 
-# Times of every tracer's clock are far below this; above it, differences would overflow 64 bits.
+# Times of every tracer's clock are below this; above it, differences would overflow 64 bits.
 LATEST_NS = 1 << 62
-NOT_TIMED = "its start or end is missing or no integer"
-OUT_OF_RANGE = "its start or end is no time of this age"
-NEVER_RAN = "it was never timed: start and end are 0"
-BACKWARDS = "it ends before it starts"
+LONGEST_NS = 1 << 53  # 104 days, and what a double holds exactly
+DAY_NS = 86_400 * 10**9
+FAR_NS = 10**17  # 3 years: clocks of different machines are nearer to each other
+# Names of kinds of records, tables and rows of a picture that hold what ran on a device.
+DEVICE_WORK = re.compile(r"kernel|dispatch|memcpy|memset|memory_?copy", re.IGNORECASE)
 ABSENT = -(1 << 63)  # means null in plain integer columns
 
 
 class RecordAccount:
-    """Counts records as they are read. `kernel` is the kind whose records are kernel executions."""
+    """Counts records as they are read, and decides for every format which of them have a time.
 
-    def __init__(self, kernel: str | None) -> None:
-        self.kernel = kernel
+    kernel: the kind whose records are kernel executions. from_zero: whether the clock may begin with the recording, so
+    that a record can start at 0; zero_ns is where it begins. What was never timed has no duration: it counts 0 ns.
+    """
+
+    def __init__(self, kernel: str | None, from_zero: bool = False) -> None:
+        self.kernel, self.from_zero, self.zero_ns = kernel, from_zero, 0
         self.records: Counter[str] = Counter()
         self.left: dict[str, Subtotal] = {}
         self.troubles: Counter[str] = Counter()
         self.kernel_ns = 0
+        self._amid: dict[str, int] = {}  # a time amid the records of each kind
 
     def saw(self, kind: str, count: int) -> None:
         """Count records of the file, before any of them is interpreted."""
@@ -45,13 +52,31 @@ class RecordAccount:
         if count:
             self.troubles[what] += count
 
+    def unread(self, where: str, count: int) -> None:
+        """Name records that no reader knows though they look like work of a device."""
+        self.trouble(f"records of {where!r} {NOT_READ} and are read as none", count)
+
     def timed(self, kind: str, start: pa.Array, end: pa.Array) -> np.ndarray:
         """Count a batch of records with start and end, and return the mask of those that can be rows."""
         begin, finish = integers(start), integers(end)
         self.saw(kind, len(begin))
-        reasons = _unplaceable(begin, finish)
-        self._enter(kind, begin, finish, ~(reasons[NOT_TIMED] | reasons[OUT_OF_RANGE]), reasons)
+        fit = self.placed(kind, begin, finish)
+        if kind == self.kernel:
+            self.kernel_ns += total((finish - begin)[fit])
+        return fit
+
+    def placed(self, kind: str, begin: np.ndarray, finish: np.ndarray, instants: bool = False) -> np.ndarray:
+        """Leave out the records that cannot be placed in time, and return the mask of the others."""
+        reasons = self._unplaceable(kind, begin, finish, instants)
+        for reason, mask in reasons.items():
+            self.leave_out(kind, reason, int(mask.sum()))
         return ~np.logical_or.reduce(list(reasons.values()))
+
+    def placeable(self, kind: str, start: pa.Array, end: pa.Array) -> np.ndarray:
+        """Return the mask of the records that can be rows, as `timed` decides it, without counting them."""
+        mask: np.ndarray = ~np.logical_or.reduce(list(
+            self._unplaceable(kind, integers(start), integers(end), False).values()))
+        return mask
 
     def facts(self, form: str, problems: tuple[str, ...] = (), **others: Any) -> CaptureFacts:
         """Return the facts of the capture, with this account in them."""
@@ -60,32 +85,39 @@ class RecordAccount:
         return CaptureFacts(format=form, records=dict(self.records), kernels=kernels, left_out=self.left,
                             problems=(*problems, *troubles), **others)
 
-    def _enter(self, kind: str, begin: np.ndarray, finish: np.ndarray, is_timed: np.ndarray,
-               left_out: Mapping[str, np.ndarray]) -> None:
+    def times(self, kind: str, start: pa.Array, end: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns of time of records that are rows for more than their times: null where they have none."""
+        begin, finish = integers(start), integers(end)
+        fit = self.placeable(kind, start, end)
+        self.trouble(f"{kind} records have no time", int((~fit).sum()))
         if kind == self.kernel:
-            self.kernel_ns += total((finish - begin)[is_timed])
-        for reason, mask in left_out.items():
-            rows = np.flatnonzero(mask)
-            if len(rows):
-                ns = 0 if reason == NOT_TIMED else sum(int(finish[row]) - int(begin[row]) for row in rows)
-                self.leave_out(kind, reason, len(rows), ns)
-                if reason == OUT_OF_RANGE and kind == self.kernel:
-                    self.kernel_ns += ns
+            self.kernel_ns += total((finish - begin)[fit])
+        columns = {"t_start_ns": begin, "t_end_ns": finish, "dur_ns": finish - begin}
+        return {name: pa.array(values, mask=~fit) for name, values in columns.items()}
 
+    def _unplaceable(self, kind: str, begin: np.ndarray, finish: np.ndarray, instants: bool) -> dict[str, np.ndarray]:
+        """Return masks of the records that cannot be placed in time, by reason; no two overlap."""
+        missing = (begin == ABSENT) | (finish == ABSENT)
+        never = ~missing & self._at_zero(begin, finish, instants)
+        open_ = ~missing & ~never
+        outside = open_ & ((begin < 0) | (finish < 0) | (begin >= LATEST_NS) | (finish >= LATEST_NS))
+        open_ &= ~outside
+        backwards = open_ & (finish < begin)
+        open_ &= ~backwards
+        too_long = open_ & (finish - begin > LONGEST_NS)
+        open_ &= ~too_long
+        if kind not in self._amid and open_.any():
+            self._amid[kind] = int(np.sort(begin[open_])[int(open_.sum()) // 2])
+        far = open_ & (np.abs(begin - self._amid.get(kind, 0)) > FAR_NS)
+        return {NOT_TIMED: missing, NEVER_RAN: never, OUT_OF_RANGE: outside | far, BACKWARDS: backwards,
+                TOO_LONG: too_long}
 
-def placeable(start: pa.Array, end: pa.Array) -> np.ndarray:
-    """Return the mask of the records that can be rows, as `RecordAccount.timed` decides it, without counting them."""
-    mask: np.ndarray = ~np.logical_or.reduce(list(_unplaceable(integers(start), integers(end)).values()))
-    return mask
-
-
-def _unplaceable(begin: np.ndarray, finish: np.ndarray) -> dict[str, np.ndarray]:
-    """Return masks of the records that cannot be placed in time, by reason; no two overlap."""
-    missing = (begin == ABSENT) | (finish == ABSENT)
-    out_of_range = ~missing & ((begin < 0) | (finish < 0) | (begin > LATEST_NS) | (finish > LATEST_NS))
-    is_timed = ~missing & ~out_of_range
-    return {NOT_TIMED: missing, OUT_OF_RANGE: out_of_range, NEVER_RAN: is_timed & (begin == 0) & (finish == 0),
-            BACKWARDS: is_timed & (finish < begin)}
+    def _at_zero(self, begin: np.ndarray, finish: np.ndarray, instants: bool) -> np.ndarray:
+        """Return the mask of the records with a 0 in place of a time."""
+        at_zero, ends_at_zero = begin == self.zero_ns, finish == self.zero_ns
+        if not self.from_zero:
+            return at_zero | ends_at_zero
+        return ~np.bool_(instants) & ends_at_zero | at_zero & (finish > self.zero_ns + DAY_NS)
 
 
 def integers(column: pa.Array) -> np.ndarray:

@@ -18,7 +18,7 @@ import sqlite3
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -105,6 +105,7 @@ class Database:
         self._connection.text_factory = _text
         self._connection.set_progress_handler(self._tick, STEPS_PER_TICK)
         self._ticks = 0
+        self.unreadable: dict[str, str] = {}  # what is no plain table, by its name
         self.tables = {table.name: table for table in self._read_tables()}
 
     def close(self) -> None:
@@ -172,10 +173,21 @@ class Database:
         return (self._ticks - 1) * STEPS_PER_TICK > self._most_rows() * STEPS_PER_ROW
 
     def _read_tables(self) -> Iterator[SqliteTable]:
-        for name, page, sql in list(self.rows("SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table'")):
-            plain = isinstance(name, str) and isinstance(page, int) and page > 0 and isinstance(sql, str)
-            if plain and "\0" not in name and not name.startswith("sqlite_"):
+        listed = "SELECT type, name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+        for kind, name, page, sql in list(self.rows(listed)):
+            plain = kind == "table" and isinstance(page, int) and page > 0 and isinstance(sql, str)
+            if not isinstance(name, str) or "\0" in name or name.startswith("sqlite_"):
+                continue
+            if plain:
                 yield self._read_table(name, "without" in sql.lower())
+            else:
+                self.unreadable[name] = "is a view" if kind == "view" else "has no pages of its own"
+
+    def refuse_unreadable(self, names: Iterable[str]) -> None:
+        """Raise BadCapture if one of these tables is there, but as no plain table."""
+        for name in names:
+            if name in self.unreadable:
+                raise self.damaged(f"the table {name} {self.unreadable[name]}, and cannot be read")
 
     def _read_table(self, name: str, perhaps_no_rowid: bool) -> SqliteTable:
         column_rows = list(self.rows(f"PRAGMA table_xinfo({quoted(name)})"))
@@ -289,7 +301,7 @@ def _table_names(path: Path, head: bytes, _mtime_ns: int, _size: int) -> frozens
         if head != MAGIC:
             return frozenset()
         with closing(Database(path, path)) as database:
-            return frozenset(database.tables)
+            return frozenset(database.tables) | database.unreadable.keys()
     except (OSError, EOFError, zlib.error, *BROKEN, BadCapture):
         return frozenset()
 

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.roofline.nodes import BANDWIDTH, PEAK
+from aaco.calibration import card
 from aaco.core import inputs
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.report import format
 from aaco.report.extremes import extremes
+from aaco.report.names import shorten
 from aaco.report.plots import flame_graph, radar, timeline_strip, utilisation
 from aaco.report.sections import changed, kernels, nodes, telemetry
 from aaco.report.sections.findings import roofline as by_counters
@@ -165,9 +167,10 @@ def kernel_bars(explanation: Explanation) -> Drawing | None:
     title = f"The {format.plural(len(shown), 'kernel')} that took most time."
     drawing = Drawing(WIDTH, TOP + 26 * len(shown) + 12, title)
     across = Scale(0, shown[0]["total_ns"], 250, WIDTH - 150)
+    names = shorten((group["kernel_name"] for group in shown), 30)
     for row, group in enumerate(shown):
         top, total = TOP + 26 * row, group["total_ns"]
-        drawing.text(240, top + 14, format.kernel(group["kernel_name"], 30), "ink", "end")
+        drawing.text(240, top + 14, names[group["kernel_name"]], "ink", "end")
         drawing.rect(across(0), top, across(total) - across(0), 18, "bar c0", format.name(group["kernel_name"], 200))
         share = format.percent(group["pct_of_kernel_time"] / 100)
         drawing.text(across(total) + 8, top + 14, f"{format.duration(total)}, {share}", "dim")
@@ -183,14 +186,15 @@ def roofline(explanation: Explanation) -> Drawing | None:
     placed = [node for node in nodes.executed(explanation) if node.roof and 0 < node.roof.intensity < np.inf]
     if not placed or PEAK not in ceilings or BANDWIDTH not in ceilings:
         return None
-    return _Roofline(placed, ceilings).draw()
+    measured = card.of(explanation.machine.get("card"))
+    return _Roofline(placed, ceilings, measured.unit_of(PEAK) if measured else "fp32").draw()
 
 
 class _Roofline:
     """The scales of one roofline plot, and the marks on them. Rates in GFLOP/s, intensities in FLOP/byte."""
 
-    def __init__(self, placed: list[nodes.Node], ceilings: Mapping[str, float]) -> None:
-        self.nodes = placed
+    def __init__(self, placed: list[nodes.Node], ceilings: Mapping[str, float], unit: str) -> None:
+        self.nodes, self.unit = placed, unit
         self.peak, self.bandwidth = ceilings[PEAK] / 1e9, ceilings[BANDWIDTH] / 1e9
         x = [node.roof.intensity for node in placed if node.roof] + [self.peak / self.bandwidth]
         y = [node.roof.gflops for node in placed if node.roof] + [self.peak]
@@ -211,15 +215,15 @@ class _Roofline:
         return drawing
 
     def _roofs(self) -> str:
-        return f"{format.number(self.peak)} GFLOP/s and {format.number(self.bandwidth)} GB/s"
+        return f"{format.number(self.peak)} GFLOP/s of {self.unit} and {format.number(self.bandwidth)} GB/s"
 
     def _draw_roofs(self, drawing: Drawing) -> None:
         ridge = self.peak / self.bandwidth
         left = max(self.across.low, self.up.low / self.bandwidth)
         points = [(left, left * self.bandwidth), (ridge, self.peak), (self.across.high, self.peak)]
         drawing.path([(self.across(x), self.up(y)) for x, y in points], "roof")
-        drawing.text(self.across.end - 4, self.up(self.peak) - 7, f"{format.number(self.peak)} GFLOP/s, measured",
-                     "ink small", "end")
+        peak = f"{format.number(self.peak)} GFLOP/s of {self.unit}, measured"
+        drawing.text(self.across.end - 4, self.up(self.peak) - 7, peak, "ink small", "end")
         rise = self.up(left * self.bandwidth) - self.up(self.peak)
         turn = -round(float(np.degrees(np.arctan2(rise, self.across(ridge) - self.across(left)))))
         drawing.text(self.across(left) + 14, self.up(left * self.bandwidth) - 18,

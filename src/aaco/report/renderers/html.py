@@ -18,6 +18,7 @@ from aaco.analytics import metrics, rules
 from aaco.analytics.explanation import STATISTICS, Explanation
 from aaco.core import registry
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.plots import flame_graph, timeline_strip
 from aaco.report.plots.plots import bins, drawings, measured_ms, plots, series, series_text
 from aaco.report.renderers import outline
@@ -34,8 +35,8 @@ from aaco.report.sections import (
     roofline_headroom,
     telemetry,
 )
-from aaco.report.sections.answers import answers
 from aaco.report.sections.findings.kernel_classes import words
+from aaco.report.sections.first_screen import first_screen
 from aaco.report.sections.outliers import outliers
 from aaco.report.sections.tiles import tiles_alone
 from aaco.report.svg import Drawing
@@ -47,7 +48,7 @@ MOST_KERNELS, MOST_NODES, MOST_FACTS = 60, 400, 400
 ECDF_POINTS = 400
 IN_TEMPLATE = {"content": content, "definition": definition, "format": format, "inventory": inventory,
                "kernels": kernels, "quality": quality, "reach": roofline_headroom, "no_outlier": outline.NO_OUTLIER,
-               "limit_words": words,
+               "limit_words": words, "shorten": shorten,
                "flame_graph": flame_graph, "strip": timeline_strip, "sections_of": catalogue.on_page}
 TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
 
@@ -72,18 +73,18 @@ def _facts(explanation: Explanation, drawn: Mapping[str, Drawing]) -> dict[str, 
     model, backend = content.heading(explanation)
     files_listed = inventory.every(explanation)
     verdict = content.judged(explanation)
-    banners, missing = content.banners(explanation), explanation.absent
+    banners = content.banners(explanation)
     thinned = any(run.thinned for run in series(explanation))
     return {
         "model": model, "backend": backend, "place": kernels.place(explanation), "verdict": verdict,
         "others": [other for other in explanation.diagnosis.considered if other is not verdict],
-        "tiles": tiles_alone(explanation), "answers": answers(explanation),
+        "tiles": tiles_alone(explanation), "screen": first_screen(explanation),
         "severe_banners": [text for text in banners if text.startswith(content.SEVERE)],
         "quiet_banners": [text for text in banners if not text.startswith(content.SEVERE)],
         "breakdowns": breakdown.every(explanation), "stack_files": flame_graph.files(explanation),
         "reached": roofline_headroom.by_kernel(explanation), "outliers": outliers(explanation),
         "why_no_series": outline.why_no_iterations(explanation),
-        "why_no_telemetry": missing.get(layout.GPU_EVENTS) or telemetry.why_none(explanation),
+        "why_no_telemetry": _why_no_telemetry(explanation), "nothing": _nothing(explanation, drawn),
         "sources": partial(_sources, explanation),
         "files": files_listed, "paths": {file.name for file in files_listed},
         "groups": kernels.groups(explanation), "most_kernels": MOST_KERNELS, "too_few": TOO_FEW,
@@ -101,6 +102,23 @@ def _facts(explanation: Explanation, drawn: Mapping[str, Drawing]) -> dict[str, 
         "meanings": {name: registry.METRICS[name].meaning for name in explanation.readings},
         "rules": {label: rule.meaning for label, rule in registry.RULES.items()},
         **_statistics(explanation.summary), **_surroundings(explanation)}
+
+
+def _nothing(explanation: Explanation, drawn: Mapping[str, Drawing]) -> dict[str, str]:
+    """Return why parts of the page have nothing to show, by their ids."""
+    no_kernels = "" if breakdown.every(explanation) or kernels.groups(explanation) else kernels.why_none(explanation)
+    reasons = {
+        "time": no_kernels, "kernels": "" if nodes.executed(explanation) else no_kernels,
+        "roofline": "" if {"roofline", "counters"} & drawn.keys() else nodes.why_not_placed(explanation),
+        "iterations": "" if "latency_series" in drawn else outline.why_no_iterations(explanation),
+        "devices": "" if "gpu_series" in drawn else _why_no_telemetry(explanation),
+        "change": "" if explanation.verdict else explanation.absent.get(layout.VERDICT, "not compared with a baseline")}
+    return {part: why.removeprefix("absent: ") for part, why in reasons.items()
+            if why and not catalogue.rows_of_part(part, explanation)}
+
+
+def _why_no_telemetry(explanation: Explanation) -> str:
+    return explanation.absent.get(layout.GPU_EVENTS) or telemetry.why_none(explanation)
 
 
 def _sources(explanation: Explanation, paths: Iterable[str]) -> list[str]:

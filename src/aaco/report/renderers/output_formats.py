@@ -14,12 +14,13 @@ Form = Literal["terminal", "json", "markdown", "html", "pdf"]
 SUFFIXES: dict[Form, str] = {"terminal": ".txt", "json": ".json", "markdown": ".md", "html": ".html", "pdf": ".pdf"}
 
 
-def render(explanation: Explanation, form: Text, style: Style = "plain") -> str:
-    """Return the whole report in a text format. style: only for the terminal."""
+def render(explanation: Explanation, form: Text, style: Style = "plain",
+           columns: int = terminal.WIDTH) -> str:
+    """Return the whole report in a text format. style, columns: only for the terminal."""
     if form == "json":
         return json.dumps(json_report.render(explanation), indent=2, allow_nan=False) + "\n"
     if form == "terminal":
-        return terminal.render(explanation, style)
+        return terminal.render(explanation, style, columns)
     return {"markdown": markdown.render, "html": html.render}[form](explanation)
 
 

@@ -1,4 +1,4 @@
-"""The report for a terminal: a box with the answers, the evidence below it, never wider than 80 columns."""
+"""The report for a terminal: its first screen, a box with the headline figures, the evidence below it; 80 columns."""
 
 from __future__ import annotations
 
@@ -9,65 +9,76 @@ from typing import Literal
 
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
+from aaco.report.names import shorten
+from aaco.report.renderers import first_lines
 from aaco.report.rows import Row
-from aaco.report.sections import catalogue, content, inventory, kernels, nodes
+from aaco.report.sections import catalogue, content, first_screen, inventory, kernels, nodes
 
 Style = Literal["plain", "colour"]
-INNER = 78  # columns between the borders of the box
 WIDTH = 80
 LABEL = 22
 TOP = 8
 REASONS = 6
 
 
-def render(explanation: Explanation, style: Style = "plain") -> str:
-    """Return the report; style "colour" adds only terminal colours."""
-    lines = [*_box(explanation), *_below(explanation)]
+def first(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
+    """Return the first screen, at most 25 lines; style "colour" adds only terminal colours."""
+    return _text(first_lines.lines(first_screen.first_screen(explanation), columns), style)
+
+
+def render(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
+    """Return the first screen and the whole report, at most `columns` wide."""
+    whole = _text([*_box(explanation, columns), *_below(explanation, columns)], style)
+    return f"{first(explanation, style, columns)}\n{whole}"
+
+
+def _text(lines: Iterable[str], style: Style) -> str:
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return _coloured(text) if style == "colour" else text
 
 
-def _box(explanation: Explanation) -> Iterator[str]:
+def _box(explanation: Explanation, columns: int) -> Iterator[str]:
     model, backend = content.heading(explanation)
-    yield f"╔{'═' * INNER}╗"
-    yield _framed(_centred("AACO Performance Report"))
-    subject = f"{content.kind(explanation)}: {format.name(model, 34)}"
-    yield _framed(_centred(f"{subject} | Backend: {format.cut(backend, 24)}"))
+    inner = columns - 2
+    yield f"╔{'═' * inner}╗"
+    yield _framed(_centred("AACO Performance Report", inner), inner)
+    subject = f"{content.kind(explanation)}: {format.name(model, inner - 44)}"
+    yield _framed(_centred(f"{subject} | Backend: {format.cut(backend, 24)}", inner), inner)
     for text in content.banners(explanation):
-        yield from (_framed(_centred(line)) for line in format.wrap(text, INNER - 6))
+        yield from (_framed(_centred(line, inner), inner) for line in format.wrap(text, inner - 6))
     for section in catalogue.SECTIONS:
         if section.box:
-            yield from _part(*_boxed(section, explanation))
-    yield f"╚{'═' * INNER}╝"
+            yield from _part(*_boxed(section, explanation, inner), inner)
+    yield f"╚{'═' * inner}╝"
 
 
-def _part(title: str, lines: Iterable[str]) -> Iterator[str]:
-    yield f"╠{'═' * INNER}╣"
-    yield _framed(f"  {title}")
-    yield from (_framed(f"  {line}") for line in lines)
+def _part(title: str, lines: Iterable[str], inner: int) -> Iterator[str]:
+    yield f"╠{'═' * inner}╣"
+    yield _framed(f"  {title}", inner)
+    yield from (_framed(f"  {line}", inner) for line in lines)
 
 
-def _framed(text: str) -> str:
-    return f"║{format.pad(text, INNER)}║"
+def _framed(text: str, inner: int) -> str:
+    return f"║{format.pad(text, inner)}║"
 
 
-def _centred(text: str) -> str:
-    return " " * ((INNER - format.cells(text)) // 2) + text
+def _centred(text: str, inner: int) -> str:
+    return " " * ((inner - format.cells(text)) // 2) + text
 
 
-def _tree(rows: list[Row]) -> Iterator[str]:
+def _tree(rows: list[Row], inner: int) -> Iterator[str]:
     for index, row in enumerate(rows):
         last = index == len(rows) - 1
-        first, *others = format.wrap(row.text, INNER - LABEL - 8)
+        first, *others = format.wrap(row.text, inner - LABEL - 8)
         yield f"{'└─' if last else '├─'} {row.label + ':':<{LABEL}}{first}"
         yield from (f"{'  ' if last else '│ '} {'':<{LABEL}}{line}" for line in others)
 
 
-def _boxed(section: catalogue.Section, explanation: Explanation) -> tuple[str, Iterator[str]]:
+def _boxed(section: catalogue.Section, explanation: Explanation, inner: int) -> tuple[str, Iterator[str]]:
     """Return the title and lines of a section in the box."""
     if section.slot == "kernels":
-        return section.box + _kernel_place(explanation), _kernels(explanation)
-    return section.box, _tree([row for _, rows in section.titled_rows(explanation) for row in rows])
+        return section.box + _kernel_place(explanation), _kernels(explanation, inner)
+    return section.box, _tree([row for _, rows in section.titled_rows(explanation) for row in rows], inner)
 
 
 def _kernel_place(explanation: Explanation) -> str:
@@ -76,102 +87,107 @@ def _kernel_place(explanation: Explanation) -> str:
     return note.get(place, f" ({place})" if place else "")
 
 
-def _kernels(explanation: Explanation) -> Iterator[str]:
+def _kernels(explanation: Explanation, inner: int) -> Iterator[str]:
     groups = kernels.groups(explanation)
     if not groups:
-        yield from format.wrap(kernels.why_none(explanation), INNER - 4)
+        yield from format.wrap(kernels.why_none(explanation), inner - 4)
+    width = inner - 51  # a rank, a share and a bar have the rest
+    names = shorten((row["kernel_name"] for row in groups[:TOP]), width)
     for rank, row in enumerate(groups[:TOP], 1):
-        share = row["pct_of_kernel_time"] / 100
-        name = format.pad(format.kernel(row["kernel_name"], 27), 27)
+        share, name = row["pct_of_kernel_time"] / 100, format.pad(names[row["kernel_name"]], width)
         yield f"{rank}. {name} {format.percent(share):>7}  {format.bar(share, 30)}"
     if len(groups) > TOP:
         yield f"   {len(groups) - TOP:,} more in attribution/kernel_groups.parquet"
 
 
-def _below(explanation: Explanation) -> Iterator[str]:
+def _below(explanation: Explanation, columns: int) -> Iterator[str]:
     for section in catalogue.on_terminal():
-        for title, lines in _titled_lines(section, explanation):
+        for title, lines in _titled_lines(section, explanation, columns):
             body = list(lines)
             if body:
                 yield from ("", title.upper(), *body)
 
 
-def _titled_lines(section: catalogue.Section, explanation: Explanation) -> Iterator[tuple[str, Iterator[str]]]:
+def _titled_lines(section: catalogue.Section, explanation: Explanation, columns: int
+                  ) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield the title and lines of the section: its layout of LAYOUTS, else its rows."""
     if section.slot in LAYOUTS:
-        yield section.title, LAYOUTS[section.slot](explanation)
+        yield section.title, LAYOUTS[section.slot](explanation, columns)
     else:
-        yield from ((title, _listed(rows)) for title, rows in section.titled_rows(explanation))
+        yield from ((title, _listed(rows, columns)) for title, rows in section.titled_rows(explanation))
 
 
-def _listed(rows: Iterable[Row]) -> Iterator[str]:
+def _listed(rows: list[Row], columns: int) -> Iterator[str]:
+    width = LABEL + (columns - WIDTH) // 2
+    labels = shorten((row.label for row in rows), width - 1, format.cut)
     for row in rows:
-        yield from format.hung(f"  {format.pad(format.cut(row.label, LABEL - 1), LABEL)}", row.text)
+        yield from format.hung(f"  {format.pad(labels[row.label] if row.label else '', width)}", row.text, columns)
 
 
-def _nodes(explanation: Explanation) -> Iterator[str]:
-    executed = nodes.executed(explanation)
+def _nodes(explanation: Explanation, columns: int) -> Iterator[str]:
+    executed, width = nodes.executed(explanation), columns - 50
+    names = shorten((node.name for node in executed[:TOP]), width, format.cut)
     if executed:
-        yield f"  {'':<30}  {'operator':<14}{'share':>8}{'per inference':>15}{'of roof':>9}"
+        yield f"  {'':<{width}}  {'operator':<14}{'share':>8}{'per inference':>15}{'of roof':>9}"
     for node in executed[:TOP]:
         roof = format.percent(node.roof.utilization) if node.roof else "absent"
         operator = format.pad(format.name(node.op_type, 13), 14)
-        yield (f"  {format.pad(format.name(node.name, 30), 30)}  {operator}{format.percent(node.share):>8}"
+        yield (f"  {format.pad(names[node.name], width)}  {operator}{format.percent(node.share):>8}"
                f"{format.duration(node.time_ns):>15}{roof:>9}")
     for note in nodes.roof_notes(explanation):
-        yield from format.hung("  of roof: ", note)
+        yield from format.hung("  of roof: ", note, columns)
 
 
-def _coverage(explanation: Explanation) -> Iterator[str]:
+def _coverage(explanation: Explanation, columns: int) -> Iterator[str]:
     covered = kernels.coverage(explanation)
     if not covered:
-        yield from format.hung("  ", kernels.why_none(explanation))
+        yield from format.hung("  ", kernels.why_none(explanation), columns)
     for what, count, ns in covered:
         *above, last = format.wrap(what, 44)
         yield from (f"  {line}" for line in above)
         yield f"  {last:<44}{count:>10,} {format.exact_ns(ns):>22}"
 
 
-def _evidence(explanation: Explanation) -> Iterator[str]:
+def _evidence(explanation: Explanation, columns: int) -> Iterator[str]:
     verdict = content.judged(explanation)
     if verdict is None:
         return
     yield f"  {verdict.label}: {verdict.tally}"
     for item in content.evidence(verdict):
         yield from format.hung(f"  {format.OUTCOME[item.holds]:<9}", f"{item.because} ({item.reading.metric} "
-                         f"{format.reserved(item.reading)}; asked: {format.threshold(item)})")
+                         f"{format.reserved(item.reading)}; asked: {format.threshold(item)})", columns)
 
 
-def _conditions(explanation: Explanation) -> Iterator[str]:
+def _conditions(explanation: Explanation, columns: int) -> Iterator[str]:
     for verdict in explanation.diagnosis.conditions:
         for item in verdict.evidence:
             yield from format.hung("  ", f"{verdict.label}: {item.because}: {format.reading(item.reading)} "
-                             f"(threshold {format.threshold(item)})")
+                             f"(threshold {format.threshold(item)})", columns)
 
 
-def _next(explanation: Explanation) -> Iterator[str]:
+def _next(explanation: Explanation, columns: int) -> Iterator[str]:
     for number, (why, step) in enumerate(content.next_steps(explanation), 1):
-        yield from format.hung(f"  {number}. ", f"{step} [{why}]")
+        yield from format.hung(f"  {number}. ", f"{step} [{why}]", columns)
 
 
-def _absent(explanation: Explanation) -> Iterator[str]:
+def _absent(explanation: Explanation, columns: int) -> Iterator[str]:
     reasons = list(inventory.absent_readings(explanation).items())
     for why, metrics in reasons[:REASONS]:
         named = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" if len(metrics) > 3 else "")
-        yield from format.hung("  ", f"{named}: {why}")
+        yield from format.hung("  ", f"{named}: {why}", columns)
     if len(reasons) > REASONS:
         left = sum(len(metrics) for _, metrics in reasons[REASONS:])
         more = f"{format.plural(left, 'more reading')} absent: aaco report {explanation.session_id} --format markdown"
-        yield from format.hung("  ", more)
+        yield from format.hung("  ", more, columns)
 
 
-def _files(explanation: Explanation) -> Iterator[str]:
-    yield from format.hung("  ", explanation.folder)
+def _files(explanation: Explanation, columns: int) -> Iterator[str]:
+    yield from format.hung("  ", explanation.folder, columns)
     yield "  definitions: aaco explain KAR"
-    yield from format.hung("  plots: ", f"aaco report {explanation.session_id} --format html -o report.html")
+    yield from format.hung("  plots: ", f"aaco report {explanation.session_id} --format html -o report.html", columns)
 
 
-LAYOUTS: dict[str, Callable[[Explanation], Iterator[str]]] = {
+LAYOUTS: dict[str, Callable[[Explanation, int], Iterator[str]]] = {
     "coverage": _coverage, "nodes": _nodes, "evidence": _evidence, "conditions": _conditions, "next": _next,
     "absent": _absent, "files": _files}
 

@@ -50,7 +50,7 @@ def pngs(drawings: Mapping[str, Drawing]) -> dict[str, bytes]:
 
 def why_no_png() -> str:
     """Return why plots are not written as PNG; empty if they are."""
-    return "" if find_spec("typst") else "typst is not installed: pip install 'aaco[pdf]'"
+    return "" if find_spec("typst") else "typst, of the extra pdf, is not installed"
 
 
 def document(explanation: Explanation) -> dict[str, Any]:

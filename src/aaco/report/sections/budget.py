@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
@@ -28,19 +29,43 @@ OF_CPUS = {"node_compute_pct": "arithmetic", "node_memory_pct": "memory", "node_
 LEAST = 0.005  # of the wall
 
 
+@dataclass(frozen=True)
+class WallTime:
+    """What limited the wall time: (metric, words, share of 1) of each part, largest first; they sum to 1.
+
+    whole: what it is the time of. metric: the reading that tells it.
+    """
+
+    whole: str
+    metric: str
+    shares: tuple[tuple[str, str, float], ...]
+
+    @property
+    def named(self) -> tuple[tuple[str, str, float], ...]:
+        """Return the parts of half a per cent or more."""
+        return tuple(part for part in self.shares if part[2] >= LEAST)
+
+
+def budgets(explanation: Explanation) -> Iterator[WallTime]:
+    """Yield the budget of the devices, and that of a run on CPUs; neither where none was made."""
+    yield from _budget(explanation, OF_DEVICES, "device_limited_pct", "of the {}")
+    yield from _budget(explanation, OF_CPUS, "node_compute_pct", "of the clean inferences; other load by the {}")
+
+
 def rows(explanation: Explanation) -> Iterator[Row]:
     """Yield the shares that are half a per cent or more, the largest first; no row where no budget was made."""
-    yield from _row(explanation, OF_DEVICES, "device_limited_pct", "of the {}")
-    yield from _row(explanation, OF_CPUS, "node_compute_pct", "of the clean inferences; other load by the {}")
+    for budget in budgets(explanation):
+        text = ", ".join(f"{words} {format.percent(share)}" for _, words, share in budget.named)
+        if text:
+            yield Row("Wall time", f"{text} ({budget.whole})", budget.metric)
 
 
-def _row(explanation: Explanation, words: Mapping[str, str], told_by: str, whole: str) -> Iterator[Row]:
-    if not (budget := explanation.readings.get(told_by)) or budget.value is None:
+def _budget(explanation: Explanation, words: Mapping[str, str], metric: str, whole: str) -> Iterator[WallTime]:
+    reading = explanation.readings.get(metric)
+    if reading is None or reading.value is None:
         return
-    shares = {metric: reading.value / 100 for metric in words
-              if (reading := explanation.readings.get(metric)) is not None and reading.value is not None}
-    largest = sorted(shares, key=lambda metric: (-shares[metric], words[metric]))
-    text = ", ".join(f"{words[metric]} {format.percent(shares[metric])}" for metric in largest
-                     if shares[metric] >= LEAST)
-    if text:
-        yield Row("Wall time", f"{text} ({whole.format(budget.method)})", told_by)
+    values = {name: part.value for name in words
+              if (part := explanation.readings.get(name)) is not None and part.value is not None}
+    largest = sorted(values, key=lambda name: (-values[name], words[name]))
+    yield WallTime(whole.format(reading.method), metric,
+                   tuple((name, words[name], values[name] / 100) for name in largest))

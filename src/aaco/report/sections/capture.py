@@ -31,7 +31,8 @@ def rows(explanation: Explanation) -> list[Row]:
 def _capture(one: Mapping[str, Any]) -> str:
     name = format.name(Path(one["files"][0]["path"]).name, 40)
     tool = f"{one['tool']} {one['tool_version'] or ''}".strip() if one["tool"] else one["format"]
-    rank = "" if one["rank"] is None else f", rank {one['rank']}"
+    part = one.get("part") or ("" if one["rank"] is None else f"rank {one['rank']}")
+    rank = f", {format.name(part, 40)}" if part else ""
     span = f", {format.duration(one['span_ns'][1] - one['span_ns'][0])}" if one["span_ns"] else ""
     return f"{name} ({tool}{rank}{span})"
 

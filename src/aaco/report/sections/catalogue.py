@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from aaco.analytics.explanation import Explanation
 from aaco.report.rows import Row
 from aaco.report.sections import (
-    answers,
     content,
     families,
     finding_views,
+    first_screen,
     graph,
     kernels,
     operators,
@@ -37,14 +37,15 @@ class PagePart:
     heading: str = ""
 
 
-PAGE = (PagePart("verdict", "Verdict"), PagePart("time", "Time", "Where the time went"),
+PAGE = (PagePart("verdict", "Verdict"), PagePart("evidence", "Evidence", "What it rests on"),
+        PagePart("time", "Time", "Where the time went"),
         PagePart("quality", "Measurement", "Is the measurement good"), PagePart("kernels", "Kernels", "Top kernels"),
         PagePart("roofline", "Roofline", "Distance from the roof"),
         PagePart("iterations", "Iterations", "Iterations, and what made some of them long"),
         PagePart("devices", "Devices", "What the devices did"),
         PagePart("change", "Change", "Change against the baseline"),
         PagePart("next", "Next steps", "What to do next"), PagePart("metrics", "Metrics", "All metrics"),
-        PagePart("absent", "Absent", "What is absent, and why"),
+        PagePart("absent", "Not measured", "What is not measured, and why"),
         PagePart("environment", "Environment", "Environment and bundle"), PagePart("definitions", "Definitions",
                                                                                    "Definitions"))
 
@@ -94,12 +95,12 @@ def _findings(explanation: Explanation) -> Iterator[TitledRows]:
 
 GRAPH_FILES = ("model/graph_nodes.parquet", "model/graph_edges.parquet", "model/executed_nodes.parquet")
 SECTIONS = (
-    Section("answers", "In short", answers.rows),
+    Section("first_screen", "In short", first_screen.rows, page="verdict"),
     Section("summary", "Summary", content.summary, box="SUMMARY"),
-    Section("bottleneck", "Bottleneck", content.bottleneck, box="BOTTLENECK ANALYSIS", page="verdict"),
-    Section("evidence", "Evidence", printed=False, terminal=15, page="verdict"),
-    Section("conditions", "Conditions", terminal=16, page="verdict"),
-    Section("considered", printed=False, page="verdict"),
+    Section("bottleneck", "Bottleneck", content.bottleneck, box="BOTTLENECK ANALYSIS"),
+    Section("evidence", "Evidence", printed=False, terminal=15, page="evidence"),
+    Section("conditions", "Conditions", terminal=16, page="evidence"),
+    Section("considered", printed=False, page="evidence"),
     Section("time", "Where the time went", figures=("timeline", "devices", "flame_graph"), page="time"),
     Section("families", "Time by family", families.rows, terminal=1),
     Section("quality", "Measurement quality", quality.rows, figures=("radar",), terminal=2, page="quality"),
@@ -129,7 +130,7 @@ SECTIONS = (
             terminal=17, page="change"),
     Section("next", "What to do next", terminal=18, page="next"),
     Section("metrics", printed=False, page="metrics"),
-    Section("absent", "Absent", terminal=19, page="absent"),
+    Section("absent", "Not measured", terminal=19, page="absent"),
     Section("environment", printed=False, page="environment"),
     Section("files", "Files", terminal=20),
     Section("definitions", printed=False, page="definitions"),

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from aaco.analytics.bottleneck.recommend import Recommendation
+from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.truth import trust
 from aaco.core import inputs
 from aaco.core.readings import Absent, Evidence, Verdict
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
 from aaco.report.sections import budget, capture, truth, windows
 from aaco.report.sections import verdict as comparison
@@ -152,10 +153,10 @@ def bottleneck(explanation: Explanation) -> list[Row]:
     label = found.label.replace("_", "-").upper()
     kernels = kernel_headline(explanation)
     why = f": {found.abstained_because}" if found.abstained_because else ""
-    if kernels and (found.of_kernels or explanation.readings["host_limited_pct"].value is None):
+    if kernels and tells_kernels_only(explanation):
         label, why = f"{label}{' by its kernels' if found.of_kernels else ' for the program'}", f": {kernels}"
-    conditions = ", ".join(_condition(explanation, verdict) for verdict in found.conditions)
-    return [*_disturbed(explanation), *windows.first_rows(explanation),
+    conditions = ", ".join(condition(explanation, verdict) for verdict in found.conditions)
+    return [*disturbed(explanation), *windows.first_rows(explanation),
             Row("Classification", label + why),
             *_confidence_rows(found),
             *budget.rows(explanation),
@@ -165,7 +166,7 @@ def bottleneck(explanation: Explanation) -> list[Row]:
             *readings(explanation, (("Launch tax", "launch_tax_pct"), ("KAR", "kernel_amplification_ratio")))]
 
 
-def _condition(explanation: Explanation, verdict: Verdict) -> str:
+def condition(explanation: Explanation, verdict: Verdict) -> str:
     """A condition in words; of a drift its direction and size."""
     words = verdict.label.replace("_", " ")
     drift = explanation.readings.get("latency_drift_pct")
@@ -174,7 +175,7 @@ def _condition(explanation: Explanation, verdict: Verdict) -> str:
     return f"{words} ({'slower' if drift.value > 0 else 'faster'} towards the end, {drift.value:+.1f} %)"
 
 
-def _disturbed(explanation: Explanation) -> Iterator[Row]:
+def disturbed(explanation: Explanation) -> Iterator[Row]:
     """What disturbed the recording, told before what limits it."""
     disturbances = [verdict for verdict in explanation.diagnosis.conditions if verdict.label in DISTURBANCES]
     if disturbances:
@@ -192,6 +193,11 @@ def _not_advised(found: Diagnosis) -> Iterator[Row]:
     """What would gain by the readings, and the fact of the workload that speaks against it."""
     if found.withheld:
         yield Row("Not advised", "; ".join(f"{action.title} ({action.why})" for action in found.withheld))
+
+
+def tells_kernels_only(explanation: Explanation) -> bool:
+    """Return whether the capture tells of its kernels, and not of the program's time."""
+    return explanation.diagnosis.of_kernels or explanation.readings["host_limited_pct"].value is None
 
 
 def kernel_headline(explanation: Explanation) -> str:
@@ -238,14 +244,17 @@ def evidence(verdict: Verdict) -> list[Evidence]:
     return sorted(verdict.evidence, key=lambda item: [True, False, None].index(item.holds))
 
 
-def next_steps(explanation: Explanation) -> list[tuple[str, str]]:
-    """What to try, and which finding asks for it."""
+def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str, str]]:
+    """What to try, and which finding asks for it. brief: of an action only its gain, and what to try."""
     found = explanation.diagnosis
     disturbances = [verdict for verdict in found.conditions if verdict.label in DISTURBANCES]
     others = [verdict for verdict in found.conditions if verdict.label not in DISTURBANCES]
     distrust = [("trace_check", step) for step in explanation.trust.steps]
-    advised = [(one.name, _step(one)) for one in found.recommendations]
+    advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
+    if both := found.together:
+        advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
+                                    f"{format.duration(1e6 * both.floor_ms)} must stay."))
     steps = [*distrust, *_advice_of(disturbances), *advised, *by_rule, *_advice_of(others)]
     if not steps:
         steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
@@ -292,12 +301,20 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
             for what, words in found]
 
 
+def _brief(one: Recommendation) -> str:
+    """What to try and what it can gain: what a first screen has room for."""
+    return f"{one.action.title} ({one.action.effort} effort): {_gain(one)}. Try: {one.attempt}."
+
+
 def _step(one: Recommendation) -> str:
     """What to try, what it can gain and at what effort, and what would confirm it."""
-    named = ", ".join(format.name(name, 40) for name in one.targets[:MOST_NAMED])
+    named = ", ".join(shorten(one.targets[:MOST_NAMED], 40).values())
     largest = f" Largest {'kernels' if one.mechanism else 'nodes'}: {named}." if named else ""
-    return (f"{one.title} ({one.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}. "
-            f"It worked if {one.confirm_metric} goes {one.confirm_direction}.")
+    action = one.action
+    costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
+                    if cost)
+    return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}.{costs} "
+            f"It worked if {action.confirm} goes {action.direction}.")
 
 
 def _gain(one: Recommendation) -> str:
@@ -305,13 +322,18 @@ def _gain(one: Recommendation) -> str:
     if not one.mechanism:
         faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
         return f"at most {one.gain_pct:.0f} % of the time{faster}"
-    acts = f"{_likely(one)}acts on {one.share_pct:.0f} % of the time"
+    acts = f"{_likely(one)}{one.evidence}"
     if one.ceiling is None or one.floor_ms is None:
         return f"{acts}; no ceiling: {one.why_no_ceiling}"
-    stays = f"{format.duration(1e6 * one.floor_ms)} of {one.ceiling_of} must stay"
-    if one.ceiling > TELLING_CEILING:
-        return f"{acts}; no telling ceiling: only {stays}"
-    return f"{acts}, at most {one.ceiling:.2f} x faster: {stays}"
+    return f"{acts}; {ceiling_text(one.ceiling, one.floor_ms, one.ceiling_of)}"
+
+
+def ceiling_text(ceiling: float, floor_ms: float, of: str) -> str:
+    """Return how many times faster a step can become at most, and what must stay of it."""
+    stays = f"{format.duration(1e6 * floor_ms)} of {of} must stay"
+    if ceiling > TELLING_CEILING:
+        return f"no telling ceiling: only {stays}"
+    return f"at most {ceiling:.2f} x faster: {stays}"
 
 
 def _likely(one: Recommendation) -> str:
@@ -319,7 +341,8 @@ def _likely(one: Recommendation) -> str:
     if not (likely := one.expected):
         return ""
     kind = "this kind" if likely.own else "several kinds"
-    return (f"{likely.factor:.2f} x faster expected ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+    more = f" per sample with {likely.samples:g} times the samples" if likely.samples != 1 else ""
+    return (f"{likely.factor:.2f} x faster expected{more} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
             f"{format.plural(likely.pairs, 'recorded change')} of {kind}); ")
 
 

@@ -1,4 +1,4 @@
-"""The compute health index part by part with its trend, and a session in a few lines: text and documents."""
+"""The compute health index part by part with its trend, as text; and the documents of it and of a summary."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from aaco.report.sections import content
 
 SCHEMA_VERSION = 1
 INDEX = "compute_health_index"
-STEPS = 3  # of what to do next, in a summary
-LABEL = 18
 
 
 @dataclass(frozen=True)
@@ -76,16 +74,6 @@ class Health:
             return self.trend(), None
         except Absent as reason:
             return None, str(reason)
-
-
-def summary_lines(explanation: Explanation) -> Iterator[str]:
-    """A session in a few lines."""
-    model, backend = content.heading(explanation)
-    yield f"{explanation.session_id}: {format.clean(model)} on {format.clean(backend)} ({explanation.status})"
-    for row in (*content.summary(explanation), *content.bottleneck(explanation)):
-        yield from format.hung(f"  {row.label:<{LABEL}} ", row.text)
-    for label, step in content.next_steps(explanation)[:STEPS]:
-        yield from format.hung(f"  {'next':<{LABEL}} ", f"{step} [{label}]")
 
 
 def summary_document(explanation: Explanation) -> dict[str, Any]:

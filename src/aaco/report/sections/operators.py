@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from aaco.analytics.costs.operator_work import OperatorGroup, summed
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
 from aaco.report.sections.findings.kernel_classes import words
 
@@ -25,16 +26,17 @@ def rows(explanation: Explanation) -> list[Row]:
     groups = [group for group in summed(explanation.tables["operators"], "operator") if group.device_ns]
     return [*readings(explanation, (("Work known", "modelled_time_pct"), ("Arithmetic", "operator_flops_per_s"),
                                     ("Traffic", "operator_bytes_per_s"), ("Intensity", "operator_intensity"))),
-            *(Row(format.name(_name(group, "operator"), 30), _said(group)) for group in groups[:TOP])]
+            *(Row(format.name(_name(group, "operator"), 60), _said(group)) for group in groups[:TOP])]
 
 
 def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
     """A table of the groups for a terminal; below those whose work is not known, why."""
     yield f"{by:<{NAME}}{'share':>7}{'time':>10}{'calls':>7}{'TFLOP/s':>9}{'TB/s':>9}"
+    names = shorten((_name(group, by) for group in groups[:top]), NAME - 1, format.cut)
     for group in groups[:top]:
         achieved = [group.flops_per_s, group.bytes_per_s]
         cells = ["" if value is None else format.number(value / 1e12) for value in achieved]
-        yield (format.pad(format.cut(_name(group, by), NAME - 1), NAME)
+        yield (format.pad(names[_name(group, by)], NAME)
                + f"{format.percent(group.share):>7}{format.duration(group.device_ns):>10}{group.calls or '':>7}"
                + "".join(f"{cell:>9}" for cell in cells))
         yield from _below(group, by)

@@ -155,7 +155,9 @@ def _roofs(explanation: Explanation) -> Iterator[Row]:
         if item.name in of_nodes:
             settled = "converged" if item.converged else "did NOT converge"
             where = item.device or format.plural(item.threads, "thread")
-            yield Row(f"Roof {item.name}", f"{format.number(item.value / 1e9)} G{item.unit}, {settled}, "
+            unit = found.unit_of(item.name)
+            of_unit = "" if unit in item.name else f" of {unit}"
+            yield Row(f"Roof {item.name}", f"{format.number(item.value / 1e9)} G{item.unit}{of_unit}, {settled}, "
                       f"{_meanwhile(item)}; {where}, {when}")
 
 

@@ -72,7 +72,7 @@ def _series(table: pa.Table, devices: list[int], name: str) -> Iterator[tuple[in
     """The rank, times and values of each device that has any."""
     for rank, device in enumerate(devices):
         rows = table.filter(pc.and_(pc.equal(table["device_id"], device), pc.is_valid(table[name])))
-        values = rows[name].cast(pa.float64()).to_numpy()
+        values = rows[name].cast(pa.float64(), safe=False).to_numpy()
         if len(values) and np.isfinite(values).all():
             yield rank, rows["t_ns"].to_numpy().astype(float), values
 

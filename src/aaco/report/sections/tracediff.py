@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.sections.trace import CAUSES
 
 COLUMNS = 130
@@ -26,6 +27,7 @@ def _lines(document: Mapping[str, Any], before: str, after: str) -> Iterator[str
     yield f"TRACE DIFFERENCE  {format.cut(before, 38)} -> {format.cut(after, 38)}"
     for warning in document.get("warnings") or ():
         yield from format.wrap(format.clean(warning), COLUMNS)
+    yield from format.wrap(headline(document), COLUMNS)
     yield ""
     yield from _account(document)
     yield ""
@@ -36,6 +38,22 @@ def _lines(document: Mapping[str, Any], before: str, after: str) -> Iterator[str
     yield from format.wrap("One trace a side shows what changed, not whether it would change again: for a verdict with "
                            "its noise, measure both sides (aaco run --processes 5, aaco baseline save, aaco diff).",
                            COLUMNS)
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Return what changed in a sentence: how much, and the part that took most of it."""
+    if not document["delta_ns"]:
+        return "Both sides take the same time."
+    label, ns = max(account(document), key=lambda part: abs(part[1]))
+    if label == GAPS and document["gaps"]:
+        wait = max(document["gaps"], key=lambda gap: abs(gap["delta_ns"]))
+        label += f", {WAITS[wait['cause']][0].lower()}{WAITS[wait['cause']][1:]}"
+    elif families := [family for family in document["families"] if family["delta_ns"]]:
+        label += f", {max(families, key=lambda family: abs(family['delta_ns']))['family'] or 'unknown'} first"
+    way = "less" if document["delta_ns"] < 0 else "more"
+    return (f"{abs(relative_pct(document)):.1f} % {way} time: {format.duration(document['span_before_ns'])} -> "
+            f"{format.duration(document['span_after_ns'])}. The largest part is {label} "
+            f"({'+' if ns > 0 else ''}{format.duration(ns)}).")
 
 
 def _account(document: Mapping[str, Any]) -> Iterator[str]:
@@ -103,8 +121,9 @@ def _groups(document: Mapping[str, Any]) -> Iterator[str]:
                              ("BY KERNEL", KERNELS, lambda group: (tail(group), group["kernel"]))):
         rows = summed(changed, key)
         yield f"{title:21s}{'ns':>14s}  {'count':>17s}  {'mean ns':>21s}"
+        names = shorten((kernel or operation for (operation, kernel), _ in rows[:most]), NAME, format.symbol)
         for (operation, kernel), row in rows[:most]:
-            yield _row(row, format.symbol(kernel, NAME) if kernel else format.cut(operation, NAME))
+            yield _row(row, names[kernel or operation])
         if len(rows) > most:
             yield f"{'':37s}{len(rows) - most:,} more in regress/diff.json"
         yield ""

@@ -42,6 +42,7 @@ def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if verdict.get("duet") and verdict["duet"]["only_quiet"]:  # a device did the work
         for metric, why in verdict["metrics_absent"].items():
             yield NAMES.get(metric, metric), f"n/a: {why}"
+    yield "suspected cause", verdict["suspected_cause"] or _absent(verdict, "suspected_cause")
     yield "tolerance", _percent(verdict, "tolerance_pct")
     yield "smallest detectable", _percent(verdict, "mde80_pct")
     if verdict["schema_version"] > 1 and verdict["p_regression"] is not None:
@@ -50,7 +51,6 @@ def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "measured", _measured(verdict)
     yield "design", verdict["design"]
     yield from _duet(verdict.get("duet"))
-    yield "suspected cause", verdict["suspected_cause"] or _absent(verdict, "suspected_cause")
 
 
 def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:

@@ -57,6 +57,14 @@
     });
   }
 
+  // A link to what is folded away unfolds it.
+  const unfold = () => {
+    const folded = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details");
+    if (folded) folded.open = true;
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
   // Tips: what a mark's <title> or an element's title says, at once: beside the pointer, and beside what has the focus.
   // Whoever hears the page is told the same as a description.
   const tip = document.getElementById("tip");

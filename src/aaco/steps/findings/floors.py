@@ -6,6 +6,7 @@ from aaco.analytics.advice import floors as of_session
 from aaco.analytics.workload.facts import NAME as FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.analytics.workload.platform import AMD
+from aaco.core.advice import FactValues
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
@@ -25,13 +26,14 @@ def floors(session: Session, settings: Analysis) -> Results:
         return
     try:
         work, step = step_work.find(session, unprofiled(session))
-        record = None if _is_amd(session) else track_records.shipped()
-        session_floors = of_session.floors_of(work, step, record, NONE_ON_AMD)
+        facts = _facts(session)
+        record = None if AMD in facts.get("vendor", ()) else track_records.shipped()
+        session_floors = of_session.floors_of(work, step, record, NONE_ON_AMD, facts)
     except Absent as reason:
         session_floors = of_session.without_floors(reason)
     yield of_session.NAME, session_floors.document()
 
 
-def _is_amd(session: Session) -> bool:
+def _facts(session: Session) -> FactValues:
     document = documents.read(session, layout.finding(FACTS))
-    return bool(document) and AMD in WorkloadFacts.of(document).values.get("vendor", ())
+    return WorkloadFacts.of(document).values if document else {}

@@ -122,7 +122,7 @@ class _Examination:
         counts = counted.read(queries.batches(self.session, COUNTERS, ("kernel_id", "counter", "value")),
                               ids.to_numpy(), counter_formulas)
         done = counted.work(counts)
-        time_ns = pc.cast(rows["dur_ns"], pa.float64()).to_numpy(zero_copy_only=False)
+        time_ns = pc.cast(rows["dur_ns"], pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         wave_size = identity.facts.get("wave_size")
         held = occupancy.of_kernels(rows, identity.arch, int(wave_size) if wave_size else None)
         kernels = Kernels(ids, rows["kernel_name"].combine_chunks(), device[0], device[1], time_ns, held)

@@ -39,9 +39,9 @@ def check(session: Session) -> dict[str, Any]:
     for piece in queries.slices(session, COLUMNS):
         for number, capture_check in checks.items():
             capture_check.add(*(_of(piece.tables[name], number, len(checks)) for name in COLUMNS))
-    for batch in queries.untimed(session, KERNELS, [_CAPTURE, "dur_ns"]):
+    for batch in queries.untimed(session, KERNELS, [_CAPTURE, "correlation_id", "dur_ns"]):
         for number, capture_check in checks.items():
-            capture_check.add_untimed(_of(pa.Table.from_batches([batch]), number, len(checks))["dur_ns"])
+            capture_check.add_untimed(_of(pa.Table.from_batches([batch]), number, len(checks)))
     dead = list(dead_counters(queries.batches(session, COUNTERS, ["counter", "value"])))
     results = [capture_check.result(dead if number == 0 else ()) for number, capture_check in checks.items()]
     return encode(TraceCheck(trusted=all(capture_check.trusted for capture_check in results), captures=[
@@ -60,9 +60,10 @@ def unfinished(session: Session) -> str:
 
 
 def _file(facts: Mapping[str, Any]) -> str:
-    """Return the name of the capture's file, for people."""
+    """Return the name of the capture's file, for people, and which rank of it."""
     files = facts.get("files") or [{}]
-    return str(files[0].get("path", "recorded by aaco")).rpartition("/")[2]
+    name = str(files[0].get("path", "recorded by aaco")).rpartition("/")[2]
+    return f"{name} ({facts['part']})" if facts.get("part") else name
 
 
 def _of(table: pa.Table, number: int, captures: int) -> pa.Table:

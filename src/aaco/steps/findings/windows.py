@@ -15,11 +15,13 @@ import pyarrow as pa
 
 from aaco.analytics.bottleneck import ranks, work
 from aaco.analytics.bottleneck.rank_pass import RankPass
+from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, number_of, or_none
-from aaco.analytics.timeline import collectives, preempted, stragglers
+from aaco.analytics.timeline import collectives, lone_waits, preempted, stragglers
 from aaco.analytics.timeline import windows as judged
 from aaco.analytics.timeline.arrivals import Arrivals
 from aaco.analytics.timeline.arrivals import arrivals as arrivals_of
+from aaco.analytics.timeline.lone_waits import LoneWaits
 from aaco.analytics.timeline.preempted import LONGER_NS, NONE_PREEMPTED, PreemptedKernels
 from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace
 from aaco.core import distinct
@@ -34,8 +36,9 @@ from aaco.tracelake import documents, layout, queries
 
 READ: Mapping[str, tuple[str, ...]] = {
     name: tuple(dict.fromkeys(COLUMNS[name] + work.COLUMNS[name])) for name in COLUMNS}
+NUMBERS = ("kernel_id", "device_id", "t_start_ns", "t_end_ns", "capture", "grid_x", "grid_y", "grid_z")
 EXTENT: Mapping[str, tuple[str, ...]] = {
-    "kernels": ("kernel_id", "device_id", "t_start_ns", "t_end_ns", "capture"),
+    "kernels": ("kernel_name", *NUMBERS),
     "copies": ("kind", "t_start_ns", "t_end_ns", "capture"), "api_calls": ("name", "t_start_ns", "t_end_ns", "capture")}
 LAUNCHES = ("kernel_id", "kernel_name", "device_id", "t_start_ns", "t_end_ns", "grid_x", "grid_y", "grid_z", "capture")
 
@@ -43,14 +46,34 @@ LAUNCHES = ("kernel_id", "kernel_name", "device_id", "t_start_ns", "t_end_ns", "
 @dataclass(frozen=True)
 class _FirstPass:
     """How far captures reach; the kernels of collectives by id, sorted; the waits in them, with the devices by their
-    numbers in those; and of each device (capture, device) how many other kernels are so long that another process may
-    have stopped them."""
+    numbers in those; waits of collectives without a recorded partner; and of each device (capture, device) how many
+    other kernels are so long that another process may have stopped them."""
 
     extents: dict[int, judged.CaptureExtent]
     collective_ids: Ints
     arrivals: Arrivals | None
     devices: list[tuple[int, ...]]
+    lone: LoneWaits
     long_kernels: Mapping[tuple[int, int], int]
+
+    def arrived(self) -> tuple[Ints, Ints]:
+        """Return the kernels of collectives that waited, sorted, and when the last participant arrived on their own
+        device's clock, which is not that of the arrivals."""
+        ids, times = self.lone.kernel_id, self.lone.arrived
+        if self.arrivals is not None:
+            ids = np.append(ids, self.arrivals.kernel_id)
+            times = np.append(times, self.arrivals.own_start + self.arrivals.wait)
+        order = np.argsort(ids)
+        return ids[order], times[order]
+
+    def starts(self) -> dict[int, tuple[int, int]]:
+        """Return by capture start and end of the first collectives that waited for a rank that was not there yet."""
+        spans: dict[int, tuple[int, int]] = {}
+        for number, (start, end) in self.lone.first.items():
+            capture = self.devices[number][0]
+            before = spans.get(capture, (start, end))
+            spans[capture] = min(start, before[0]), max(end, before[1])
+        return spans
 
 
 @finding(reads=(layout.CAPTURES,), after=("trace", "device_work"), report="windows")
@@ -67,13 +90,14 @@ def find(session: Session, settings: Analysis) -> ranks.Windows | None:
         return None
     trace = DeviceTrace.of(parts)
     first = _first_pass(session)
-    captures, arrivals = judged.choose(trace, first.extents), first.arrivals
+    captures, arrivals = judged.choose(trace, first.extents, first.starts()), first.arrivals
     rank_by_capture = trace_finding.ranks_of(session)
     named = {or_none(capture): rank for capture, rank in rank_by_capture.items()}
     who_waits = stragglers.stragglers(arrivals, [(or_none(capture), device) for capture, device in first.devices],
                                       named) if arrivals else None
     stopped = _preempted(session, captures, first)
-    times = (([] if stopped else _unchanged(session, trace, captures, rank_by_capture)) or
+    is_as_recorded = not stopped and not len(first.lone.kernel_id)
+    times = ((_unchanged(session, trace, captures, rank_by_capture) if is_as_recorded else []) or
              _second_pass(session, settings, trace, captures, first, stopped, rank_by_capture))
     return ranks.windows(trace, captures, times, who_waits) if times else None
 
@@ -82,24 +106,40 @@ def _first_pass(session: Session) -> _FirstPass:
     rows = list(queries.batches(session, COLLECTIVES, collectives.COLUMNS))
     table = pa.Table.from_batches(rows) if rows else COLLECTIVES.build().select(collectives.COLUMNS)
     ids, devices, extents = np.sort(integers(table["kernel_id"])), TupleIds(), judged.Extents()
-    times: list[tuple[Ints, Ints, Ints, Ints]] = []
+    names, communicates = NameIds(), np.zeros(0, bool)
+    columns: list[Ints] = []
     long_kernels: Counter[tuple[int, int]] = Counter()
     for piece in queries.slices(session, EXTENT):
         kernels, copies, calls = (piece.tables[name] for name in EXTENT)
         extents.feed(kernels, copies, calls)
-        column = {name: integers(kernels[name]) for name in EXTENT["kernels"]}
+        column = {name: integers(kernels[name]) for name in NUMBERS}
+        name = names.numbers(kernels["kernel_name"])
+        communicates = np.append(communicates, communication.flags(names.known[len(communicates):]))
         collective = np.isin(column["kernel_id"], ids)
         long = ~collective & (column["t_end_ns"] - column["t_start_ns"] >= LONGER_NS)
         long_kernels.update(zip(column["capture"][long].tolist(), column["device_id"][long].tolist(), strict=True))
-        mine = collective & (column["t_end_ns"] >= column["t_start_ns"])
+        mine = collective | np.append(communicates, False)[np.where(name == NONE, -1, name)]
+        mine &= (column["t_end_ns"] >= column["t_start_ns"])
         mine &= (column["t_start_ns"] != NONE) & (column["device_id"] != NONE)
         device = devices.numbers(column["capture"][mine], column["device_id"][mine])
-        times.append((column["kernel_id"][mine], column["t_start_ns"][mine], column["t_end_ns"][mine], device))
-    if not len(ids) or not times:
-        return _FirstPass(extents.result(), ids, None, [], long_kernels)
-    kernel_id, start, end, device = (np.concatenate(column) for column in zip(*times, strict=True))
-    arrivals = arrivals_of(table, kernel_id, start, end, device, devices.known) if len(kernel_id) else None
-    return _FirstPass(extents.result(), ids, arrivals, devices.known, long_kernels)
+        columns.append(np.stack([device, name[mine], *(column[number][mine] for number in NUMBERS)]))
+    device, name, kernel_id, _, start, end, _, *grid = np.concatenate(columns or [np.zeros((10, 0), np.int64)], axis=1)
+    named = np.isin(kernel_id, ids)
+    arrivals = arrivals_of(table, kernel_id[named], start[named], end[named], device[named], devices.known
+                           ) if named.any() else None
+    lone = ~np.isin(kernel_id, arrivals.kernel_id) if arrivals else np.ones(len(kernel_id), bool)
+    kind = [column[lone] for column in (name, *grid, *_messages(table, kernel_id))]
+    waits = lone_waits.find(kernel_id[lone], start[lone], end[lone], device[lone], kind)
+    return _FirstPass(extents.result(), ids, arrivals, devices.known, waits, long_kernels)
+
+
+def _messages(table: pa.Table, kernel_id: Ints) -> list[Ints]:
+    """Return the bytes in and out of the collectives of these kernels, NONE where they are not known."""
+    order = np.argsort(integers(table["kernel_id"]))
+    ids = np.append(integers(table["kernel_id"])[order], np.iinfo(np.int64).max)
+    at = np.searchsorted(ids, kernel_id)
+    return [np.where(ids[at] == kernel_id, np.append(integers(table[name])[order], NONE)[at], NONE)
+            for name in ("bytes_in", "bytes_out")]
 
 
 def _preempted(session: Session, captures: Sequence[judged.CaptureWindow], first: _FirstPass
@@ -145,7 +185,7 @@ def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captu
                  rank_by_capture: Mapping[int, int]) -> list[ranks.RankTime]:
     """Return the time of each device in its capture's window, in the order of the trace's devices."""
     window_by_capture = {window.capture: window for window in captures}
-    arrived = _arrived(first.arrivals)
+    arrived = first.arrived()
     conditions = trace_finding.conditions_of(session)
     limits = device_work.limits_of(session)
     passes = [RankPass(window_by_capture[device.capture], device.device_id, settings, conditions, first.collective_ids,
@@ -159,12 +199,3 @@ def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captu
     times = [rank_pass.result(rank_by_capture.get(number_of(device.capture)))
              for rank_pass, device in zip(passes, trace.devices, strict=True)]
     return [time for time in times if time is not None]
-
-
-def _arrived(arrivals: Arrivals | None) -> tuple[Ints, Ints]:
-    """Return the kernels of collectives that waited, sorted, and when the last participant arrived on their own
-    device's clock, which is not that of the arrivals."""
-    if arrivals is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.argsort(arrivals.kernel_id)
-    return arrivals.kernel_id[order], (arrivals.own_start + arrivals.wait)[order]

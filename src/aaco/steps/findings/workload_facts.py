@@ -46,7 +46,8 @@ def find(session: Session) -> WorkloadFacts | None:
         kernels=kernels.tallies(), calls=calls.calls, domains=calls.domains, formats=frozenset(_formats(session)),
         providers=kernels.providers, copies=_copies(session), launched=launched, from_graphs=from_graphs,
         stretches=calls.stretches(), operators=_operators(session), architectures=tuple(_architectures(session)),
-        on_device=queries.has_values(session, KERNELS, "device_id"),
+        on_device=queries.has_values(session, KERNELS, "device_id")
+        or "dispatch" in queries.names(session, KERNELS, "timed"),
         eight_bit_units=EIGHT_BIT in ceilings.rates if ceilings and ceilings.rates else None))
 
 

@@ -411,7 +411,8 @@ class ExpectedGain(Part):
 class Recommended(Part):
     """An action; where a time budget says so, what it gains. A rule gives only its title.
 
-    share_pct: of the time that it acts on. gain_pct: what it may remove of the time, an estimate on devices.
+    share_pct: of the time that it acts on; evidence says it in words. gain_pct: what it may remove of the time: as
+    recorded changes make likely, else at most. mechanism: the kind of change. accuracy, memory: what it costs there.
     speedup_at_most: the step's time over floor_ms, what must stay of it; ceiling_of says of which step. Of a run on
     CPUs it is of the share.
     """
@@ -426,6 +427,10 @@ class Recommended(Part):
     gain_pct: Real | None
     speedup_at_most: Real | None = None
     effort: str | None = None
+    evidence: str | None = None
+    accuracy: str | None = None
+    memory: str | None = None
+    mechanism: str | None = None
     attempt: str | None = Field(default=None, validation_alias="try", serialization_alias="try")
     confirm: Confirmation | None = None
     targets: list[str] | None = None
@@ -433,6 +438,14 @@ class Recommended(Part):
     floor_ms: Real | None = None
     why_no_ceiling: str | None = None
     expected: ExpectedGain | None = None
+
+
+class Together(Part):
+    """The first actions done together: how many times faster a step can become at most, and what must stay of it."""
+
+    actions: list[str]
+    ceiling: Real
+    floor_ms: Real
 
 
 class NotOffered(Part):
@@ -457,6 +470,7 @@ class Bottleneck(Document):
     conditions: list[JudgedClass] | None = None
     optimization_priority: list[Recommended] | None = None
     not_offered: list[NotOffered] | None = None
+    together: Together | None = None
     abstained_because: str | None = None
     trust: Trusted | None = None
 

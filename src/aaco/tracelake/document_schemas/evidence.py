@@ -418,6 +418,7 @@ class CaptureTable(Part):
     start_ns: Whole | None
     end_ns: Whole | None
     on_host: Count | None = None
+    dispatched: Count | None = None
     fills: Count | None = None
     fill_ns: Whole | None = None
 
@@ -464,6 +465,8 @@ class Capture(Part):
     devices: list[CaptureDevice]
     streams: list[list[Whole]] | None = None
     world_size: Whole | None = None
+    part: str | None = None
+    ambiguous_ids: bool = False
     host: str | None = None
     problems: list[str]
     tables: dict[str, CaptureTable]

@@ -6,7 +6,7 @@ are there, each table is merged in order of time and streamed to Parquet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Self
@@ -49,6 +49,7 @@ class Tally:
     start_ns: int | None = None
     end_ns: int | None = None
     on_host: int = 0  # rows without a device, of a table that names one
+    dispatched: int = 0  # kernels without a device that are the host's dispatch of work to one
     fills: int = 0  # rows of copies that are fills (memset), and their part of ns
     fill_ns: int = 0
 
@@ -57,6 +58,9 @@ class Tally:
         self.rows += piece.num_rows
         names = piece.schema.names
         if "device_id" in names:
+            dispatched = pc.and_(pc.is_null(piece["device_id"]), pc.equal(piece["timed"].cast(pa.string()), "dispatch")
+                                 ) if "timed" in names else None
+            self.dispatched += pc.sum(dispatched).as_py() or 0 if dispatched is not None else 0
             self.on_host += piece["device_id"].null_count
         if "dur_ns" in names:
             self.ns += _exact_sum(piece["dur_ns"])
@@ -82,6 +86,7 @@ class Writer:
         self.dangling: dict[str, int] = {}  # table -> rows that refer to a row which no capture has
         self._written = 0
         self._progress: Callable[[int, int], None] = lambda done, total: None
+        self._unlinked: Collection[int] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -98,14 +103,15 @@ class Writer:
         self.tallies.setdefault(spec.name, {}).setdefault(capture, Tally()).add(piece)
         self._table(spec).add(piece, capture)
 
-    def write(self, ranks: Sequence[int | None], progress: Callable[[int, int], None] = lambda done, total: None
-              ) -> dict[str, int]:
+    def write(self, ranks: Sequence[int | None], progress: Callable[[int, int], None] = lambda done, total: None,
+              unlinked: Collection[int] = ()) -> dict[str, int]:
         """Write every table that has rows; its number of rows by name. Raises StorageError.
 
         ranks: of each capture the rank of its run, for the rows that do not name one themselves. progress: receives the
-        rows written, and how many there are in all.
+        rows written, and how many there are in all. unlinked: captures whose correlation ids are not unique: no row of
+        theirs gets one.
         """
-        self._progress = progress
+        self._progress, self._unlinked = progress, unlinked
         first = [name for name in ROW_KEYS if name in self._tables]
         remaining = [name for name in self._tables if name not in first]
         return {name: store.stream(self._session, self._tables[name].spec, self._finished(name, ranks))
@@ -131,7 +137,7 @@ class Writer:
         if name == API_CALLS.name:
             rows = _with_trees(rows, table.spool.rows, self._session)
         for bucket in rows:
-            yield table.widened(bucket, ranks)
+            yield table.widened(_without_links(bucket, self._unlinked), ranks)
             self._written += bucket.num_rows
             self._progress(self._written, sum(one.spool.rows for one in self._tables.values()))
         table.spool.close()
@@ -294,6 +300,13 @@ class _Threads:
         rows = [tuple(part[int(at)].as_py() for part in parts) for at in first]
         numbers = [-1 if row[-1] is None else self._number.setdefault(row, len(self._number)) for row in rows]
         return np.array(numbers, np.int64)[which] if len(distinct) else np.array([], np.int64)
+
+
+def _without_links(bucket: pa.Table, captures: Collection[int]) -> pa.Table:
+    if not captures or "correlation_id" not in bucket.schema.names:
+        return bucket
+    is_unlinked = np.isin(_captures(bucket), list(captures))
+    return _with(bucket, "correlation_id", pc.if_else(pa.array(is_unlinked), None, bucket["correlation_id"]))
 
 
 def _ranks(bucket: pa.Table, ranks: Sequence[int | None]) -> pa.ChunkedArray | pa.Array:

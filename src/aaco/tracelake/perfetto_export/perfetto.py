@@ -15,24 +15,26 @@ from aaco.tracelake.perfetto_export.timeline_tracks import Events, Track, Values
 from aaco.tracelake.perfetto_export.trackevents import Slices, Writer
 
 Told = Callable[[int], None]  # how many slices and values are written
+AS_NAMED: Mapping[str, str] = {}
 
 
-def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: Told = lambda count: None) -> int:
+def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: Told = lambda count: None,
+                   titles: Mapping[str, str] = AS_NAMED) -> int:
     """Write the tables' events and values as Perfetto TrackEvents; returns how many slices and values there are.
 
+    titles: what processes of tracks are shown as, where that is not their name.
     Slices that overlap on one track without nesting are shown on further lanes of it.
     """
     writer, declared, count = Writer(file), set[int](), 0
     for track_events in events(tables):
         laid = lay(track_events.track, track_events.start, track_events.end)
-        writer.slices(Slices(_declare(writer, declared, track_events, laid.lane), track_events.start, track_events.end,
-                             track_events.name,
-                             track_events.names, laid.begin, laid.end, track_events.flows, track_events.flow_end,
-                             track_events.notes))
+        writer.slices(Slices(_declare(writer, declared, track_events, laid.lane, titles), track_events.start,
+                             track_events.end, track_events.name, track_events.names, laid.begin, laid.end,
+                             track_events.flows, track_events.flow_end, track_events.notes))
         count += len(track_events.start)
         report_count(count)
     for series in values(tables):
-        _process(writer, declared, series.track)
+        _process(writer, declared, series.track, titles)
         writer.counter(series.track.uuid(), series.track.process_uuid, series.track.name, series.unit)
         writer.values(series.track.uuid(), series.times, series.values)
         count += len(series.times)
@@ -40,14 +42,15 @@ def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count
     return count
 
 
-def _declare(writer: Writer, declared: set[int], track_events: Events, lane: Ints) -> Ints:
+def _declare(writer: Writer, declared: set[int], track_events: Events, lane: Ints,
+             titles: Mapping[str, str]) -> Ints:
     """Declare every track and lane that the slices use; returns each slice's track uuid."""
     lanes = int(lane.max(initial=0)) + 1
     keys, place = np.unique(track_events.track * lanes + lane, return_inverse=True)
     uuids = []
     for key in keys.tolist():
         track, number = track_events.tracks[key // lanes], key % lanes
-        _process(writer, declared, track)
+        _process(writer, declared, track, titles)
         uuid = track.uuid(number)
         if uuid not in declared:
             writer.track(uuid, track.process_uuid, track.name + (f" (overlap {number})" if number else ""))
@@ -56,13 +59,18 @@ def _declare(writer: Writer, declared: set[int], track_events: Events, lane: Int
     return np.array(uuids, np.int64)[place]
 
 
-def _process(writer: Writer, declared: set[int], track: Track) -> None:
-    if track.process_uuid not in declared:
+def _process(writer: Writer, declared: set[int], track: Track, titles: Mapping[str, str]) -> None:
+    if track.process_uuid in declared:
+        return
+    declared.add(track.process_uuid)
+    if track.is_of_process:
         writer.process(track.process_uuid, track.pid, track.process)
-        declared.add(track.process_uuid)
+    else:
+        writer.group(track.process_uuid, titles.get(track.process, track.process))
 
 
-def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: Told = lambda count: None) -> int:
+def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: Told = lambda count: None,
+                 titles: Mapping[str, str] = AS_NAMED) -> int:
     """Write the tables' events and values as Chrome trace JSON; returns how many slices and values there are.
 
     Times are in us with three decimals, so no ns is lost in the text.
@@ -70,7 +78,7 @@ def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: 
     count, named = 0, set[tuple[int, int]]()
     file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
     separator = b""
-    for lines in _chrome_lines(tables, named):
+    for lines in _chrome_lines(tables, named, titles):
         if lines:
             file.write(separator + ",\n".join(lines).encode())
             separator = b",\n"
@@ -80,19 +88,20 @@ def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: 
     return count
 
 
-def _chrome_lines(tables: Mapping[str, pa.Table], named: set[tuple[int, int]]) -> Iterator[list[str]]:
+def _chrome_lines(tables: Mapping[str, pa.Table], named: set[tuple[int, int]],
+                  titles: Mapping[str, str]) -> Iterator[list[str]]:
     for track_events in events(tables):
-        yield [line for track in track_events.tracks for line in _chrome_names(track, named)]
+        yield [line for track in track_events.tracks for line in _chrome_names(track, named, titles)]
         for rows in np.array_split(np.arange(len(track_events.start)), len(track_events.start) // 50_000 + 1):
             yield _chrome_slices(track_events, rows)
     for series in values(tables):
-        yield _chrome_names(series.track, named)
+        yield _chrome_names(series.track, named, titles)
         yield _chrome_values(series)
 
 
-def _chrome_names(track: Track, named: set[tuple[int, int]]) -> list[str]:
+def _chrome_names(track: Track, named: set[tuple[int, int]], titles: Mapping[str, str]) -> list[str]:
     lines = []
-    for key, what, name in (((track.pid, -1), "process_name", track.process),
+    for key, what, name in (((track.pid, -1), "process_name", titles.get(track.process, track.process)),
                             ((track.pid, track.tid), "thread_name", track.name)):
         if key not in named:
             named.add(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +20,25 @@ from numpy.typing import NDArray
 from aaco.core.arrays import Ints
 
 INFERENCES = "Inferences"
+HOST = "Host process"  # viewers write its number behind it
 CRITICAL_PATH = "Critical path"
 PATH_PID = 2**31 - 1  # likewise no process
 DEVICE_PIDS = 1 << 22  # above Linux's largest process id (pid_max), so that a device is never taken for a process
 MARKER_TIDS = 1 << 22  # likewise: a thread's markers have a line of their own beside its operating-system events
 UNITS = {"_pct": "%", "_c": "°C", "_w": "W", "_mhz": "MHz", "_bytes": "bytes", "_j": "J"}
+VALUES = {  # what is sampled, by the column or kind that holds it
+    "gpu_util_pct": "GPU utilisation", "mem_util_pct": "Memory utilisation", "temp_c": "Temperature",
+    "power_w": "Power", "hotspot_c": "Hotspot temperature", "power_cap_w": "Power limit", "energy_j": "Energy",
+    "sclk_mhz": "Core clock", "sclk_max_mhz": "Core clock, highest", "mclk_mhz": "Memory clock",
+    "vram_used_bytes": "GPU memory used", "vram_total_bytes": "GPU memory", "pcie_rx_bytes": "PCIe received", "pcie_tx_bytes": "PCIe sent",
+    "cpu_time": "CPU time", "cpu_time_system": "CPU time in the kernel", "run_queue_wait": "Waiting for a CPU",
+    "switch_voluntary": "Context switches, voluntary", "switch_involuntary": "Context switches, involuntary",
+    "migration": "Moves to another CPU", "fault_minor": "Page faults, minor", "fault_major": "Page faults, major",
+    "rss": "Memory used (RSS)", "rss_peak": "Memory used (RSS), highest", "io_read": "Bytes read", "io_write":
+    "Bytes written", "swap_in": "Pages swapped in", "swap_out": "Pages swapped out", "steal": "CPU time stolen",
+    "load": "Load average", "runnable": "Runnable tasks", "psi_cpu": "CPU pressure (PSI)",
+    "psi_io": "I/O pressure (PSI)", "psi_memory": "Memory pressure (PSI)"}
+GPU_ARCHITECTURES = ("sm_", "gfx")
 LAUNCHED = 4  # launches of one operation that get an arrow from it
 
 
@@ -35,6 +50,11 @@ class Track:
     pid: int
     name: str
     tid: int
+
+    @property
+    def is_of_process(self) -> bool:
+        """Whether it is shown under a process of the host, whose number means something to the reader."""
+        return self.process.startswith(HOST)
 
     @property
     def process_uuid(self) -> int:
@@ -100,7 +120,7 @@ def _inferences(table: pa.Table) -> Events:
     labels = [f"{phase} {number}" for phase, number in zip(phases, table["iteration"].to_pylist(), strict=True)]
     process = _whole(table, "process")
     numbers = np.unique(process)
-    tracks = [Track(INFERENCES, 0, f"process {number}", int(number)) for number in numbers]
+    tracks = [Track(INFERENCES, 0, f"Run {number}", int(number)) for number in numbers]
     names, name = np.unique(labels, return_inverse=True)
     return Events("inference", tracks, np.searchsorted(numbers, process), _whole(table, "t_start_ns"),
                   _whole(table, "t_end_ns"), names.tolist(), name)
@@ -111,7 +131,7 @@ def _critical(table: pa.Table) -> Events:
     path = _whole(table, "path")
     numbers = np.unique(path)
     several = len(numbers) > 1
-    tracks = [Track(CRITICAL_PATH, PATH_PID, f"path {number}" if several else "path", int(number))
+    tracks = [Track(CRITICAL_PATH, PATH_PID, f"Path {number}" if several else "What bounded the time", int(number))
               for number in numbers]
     kinds, kind = _names(table, "kind")
     inferred = np.asarray(pc.equal(pc.fill_null(table["basis"].cast(pa.string()), ""), "inferred"), bool)
@@ -154,7 +174,7 @@ def _asked(table: pa.Table, flow: Ints) -> list[Ints]:
 
 def _kernels(table: pa.Table) -> Events:
     track, keys = _grouped(table, "capture", "rank", "device_id", "queue_id", "stream_id", "process_id", "thread_id")
-    tracks = [_queue("", *key) for key in keys]
+    tracks = [_queue("Kernels", *key) for key in keys]
     names, name = _names(table, "kernel_name")
     shape = (f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
     shown = _notes(table, "correlation_id", "dispatch_id", *shape)
@@ -164,7 +184,7 @@ def _kernels(table: pa.Table) -> Events:
 
 def _copies(table: pa.Table) -> Events:
     track, keys = _grouped(table, "capture", "rank", "device_id", "queue_id", "stream_id", "process_id", "thread_id")
-    tracks = [_queue("copies: ", *key) for key in keys]
+    tracks = [_queue("Copies", *key) for key in keys]
     names, name = _names(table, "kind")
     return Events("copy", tracks, track, _whole(table, "t_start_ns"), _whole(table, "t_end_ns"), names, name,
                   flow_end=_flow(table), notes=_notes(table, "correlation_id", "bytes"))
@@ -177,8 +197,9 @@ def _system(table: pa.Table) -> Events:
     table = table.filter(pc.and_(pc.is_valid(table["dur_ns"]), pc.not_equal(kind, "watched")))
     marked = pc.equal(pc.fill_null(table["kind"].cast(pa.string()), ""), "marker").cast(pa.int64())
     track, keys = _grouped(table.append_column("marked", marked), "process_id", "thread_id", "marked")
-    tracks = [Track(_process(None, None, pid), max(pid, 0), ("markers" if is_own else "operating system")
-                    + (f", thread {tid}" if tid >= 0 else ""), tid + is_own * MARKER_TIDS) for pid, tid, is_own in keys]
+    tracks = [Track(_process(None, None, pid), max(pid, 0), ("Markers" if is_own else "Operating system")
+                    + (f" of {_thread_name(pid, tid)}" if tid >= 0 else ""), tid + is_own * MARKER_TIDS)
+              for pid, tid, is_own in keys]
     kinds, kind = _names(table, "kind")
     details, detail = _names(table, "detail")
     of_both, name = np.unique(kind * len(details) + detail, return_inverse=True)
@@ -205,7 +226,7 @@ def _gpu_values(table: pa.Table) -> Iterator[Values]:
         for name in rows.column_names:
             unit = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), None)
             if unit and rows[name].null_count < len(rows):
-                yield _series(rows, name, Track(*_device(None, None, device), name, device), unit)
+                yield _series(rows, name, Track(*_device(None, None, device), VALUES.get(name, name), device), unit)
 
 
 def _sampled(table: pa.Table, label: str, device: str | None) -> Iterator[Values]:
@@ -218,7 +239,7 @@ def _sampled(table: pa.Table, label: str, device: str | None) -> Iterator[Values
         *on, pid = keys[place]
         head = _device(None, None, on[0]) if on and on[0] >= 0 else (_process(None, None, pid), max(pid, 0))
         unit = rows["unit"].cast(pa.string())[0].as_py() or ""
-        yield _series(rows, "value", Track(head[0], head[1], names[code], code), unit)
+        yield _series(rows, "value", Track(head[0], head[1], VALUES.get(names[code], names[code]), code), unit)
 
 
 def _samples(table: pa.Table) -> pa.Table:
@@ -234,24 +255,46 @@ def _series(rows: pa.Table, name: str, track: Track, unit: str) -> Values:
 
 
 def _thread(capture: int, rank: int, pid: int, tid: int) -> Track:
-    return Track(_process(capture, rank, pid), max(pid, 0), f"thread {tid}" if tid >= 0 else "calls", tid)
+    name = _thread_name(pid, tid).capitalize() if tid >= 0 else "Annotations"
+    return Track(_process(capture, rank, pid), max(pid, 0), name, tid)
 
 
-def _queue(prefix: str, capture: int, rank: int, device: int, queue: int, stream: int, pid: int, tid: int) -> Track:
+def _thread_name(pid: int, tid: int) -> str:
+    """Return what a thread is called: on Linux the first one has the number of its process."""
+    return f"{'main thread' if tid == pid else 'thread'} {tid}"
+
+
+def _queue(what: str, capture: int, rank: int, device: int, queue: int, stream: int, pid: int, tid: int) -> Track:
     """A queue of a device; what ran on no device ran on its thread."""
     if device < 0:
-        return Track(_process(capture, rank, pid), max(pid, 0), f"{prefix}executed nodes, thread {tid}", tid)
-    place = ", ".join(f"{what} {number}" for what, number in (("queue", queue), ("stream", stream)) if number >= 0)
-    return Track(*_device(capture, rank, device), prefix + (place or "kernels"), (queue + 1) * 100_003 + stream + 1)
+        name = "Executed nodes" if what == "Kernels" else what
+        of_thread = f", {_thread_name(pid, tid)}" if tid >= 0 else ""
+        return Track(_process(capture, rank, pid), max(pid, 0), name + of_thread, tid)
+    place = ", ".join(f"{kind} {number}" for kind, number in (("queue", queue), ("stream", stream)) if number >= 0)
+    name = f"{what}, {place}" if place else what
+    return Track(*_device(capture, rank, device), name, (queue + 1) * 100_003 + stream + 1)
+
+
+def device_titles(captures: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return how the devices that captures describe are shown, by the name of their tracks' process."""
+    titles = {}
+    for capture in captures:
+        rank = capture.get("rank")
+        for device in capture.get("devices") or []:
+            process = _device(capture["index"], rank, device["id"])[0]
+            is_gpu = (device.get("arch") or "").startswith(GPU_ARCHITECTURES)
+            number = process.removeprefix("Device ")
+            titles[process] = f"{'GPU' if is_gpu else 'Device'} {number}: {device.get('name') or device.get('arch')}"
+    return {process: title for process, title in titles.items() if not title.endswith(": None")}
 
 
 def _device(capture: int | None, rank: int | None, device: int) -> tuple[str, int]:
     origin = max(capture or 0, 0)
-    return f"device {device}" + _origin(capture, rank), DEVICE_PIDS + origin * 1000 + max(device, 0)
+    return f"Device {device}" + _origin(capture, rank), DEVICE_PIDS + origin * 1000 + max(device, 0)
 
 
 def _process(capture: int | None, rank: int | None, pid: int) -> str:
-    return (f"process {pid}" if pid >= 0 else "host") + _origin(capture, rank)
+    return (HOST if pid >= 0 else "Host") + _origin(capture, rank)
 
 
 def _origin(capture: int | None, rank: int | None) -> str:

@@ -56,6 +56,10 @@ class Writer:
         """Declare a process: the head of a group of tracks."""
         self._track(uuid, _message(3, _field(1, pid) + _text(6, name)))
 
+    def group(self, uuid: int, name: str) -> None:
+        """Declare a head of a group of tracks that is no process."""
+        self._track(uuid, _text(2, name))
+
     def track(self, uuid: int, parent: int, name: str) -> None:
         """Declare a track below another."""
         self._track(uuid, _text(2, name) + _field(5, parent))

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, UsageError, first_problem
+from aaco.core.session import LATEST
 from aaco.core.show import SILENT
 from aaco.tracelake.share import packing
 from aaco.tracelake.share.packing import PIECE
@@ -79,6 +80,8 @@ class Contents(_Listed):
     def _is_a_session(self) -> Contents:
         if "session.json" not in {file.name for file in self.files}:
             raise ValueError("it lists no session.json")
+        if self.session_id == LATEST:
+            raise ValueError(f"{LATEST} names the newest session, none of its own")
         return self
 
     @property

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from aaco.core import files
 from aaco.core.errors import AacoError
 from aaco.core.redaction import redact
-from aaco.core.redaction.columns import redact_column
+from aaco.core.redaction.columns import is_text, redact_table
 from aaco.core.redaction.pieces import shows_credential
 from aaco.core.session import RECORD, Session
 from aaco.tracelake import manifest, raw
@@ -93,37 +93,20 @@ def _redact_table(path: Path, copy: Path) -> tuple[bool, str]:
     """Redact the texts of a table, group by group, if any of them has to be."""
     try:
         with files.storage(path), path.open("rb") as source, pq.ParquetFile(source) as file:
-            names = [field.name for field in file.schema_arrow if _is_text(field.type)]
+            names = [field.name for field in file.schema_arrow if is_text(field.type)]
             groups = range(file.num_row_groups)
             if not any(_shows_credential(file.read_row_group(group, columns=names)) for group in groups if names):
                 return False, ""
             with pq.ParquetWriter(copy, file.schema_arrow, compression="zstd") as writer:
                 for group in groups:
-                    writer.write_table(_redact_columns(file.read_row_group(group)))
+                    writer.write_table(redact_table(file.read_row_group(group)))
     except (pa.ArrowException, UnicodeDecodeError, AacoError) as error:
         return False, f"its text cannot be searched: {type(error).__name__}"
     return True, ""
 
 
-def _is_text(kind: Any) -> bool:
-    inner = kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_list(kind) else kind
-    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
-
-
-def _plain(column: Any) -> Any:
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
-
-
 def _shows_credential(table: pa.Table) -> bool:
-    return any(not redact_column(_plain(column)).equals(_plain(column)) for column in table.columns)
-
-
-def _redact_columns(table: pa.Table) -> pa.Table:
-    for place, field in enumerate(table.schema):
-        if _is_text(field.type):
-            clean = redact_column(_plain(table.column(place)))
-            table = table.set_column(place, field, clean.cast(field.type) if clean.type != field.type else clean)
-    return table
+    return not redact_table(table).equals(table)
 
 
 def _redact_record(session: Session, copy: Path) -> RedactedFile:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
-from aaco.analytics.advice.least import PRODUCTS, without
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.least import PRODUCTS, own_time, without
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import REACH, roofs_now
 from aaco.analytics.advice.work import StepWork
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -41,5 +44,20 @@ def _least_ns(work: StepWork) -> Reals:
     return without(work, taken)
 
 
+def _one_attention(work: StepWork, least: Reals) -> Response:
+    """Return the step with written-out attention as its products alone, at the share of the roof that they reach."""
+    taken = least < work.sure_ns
+    products = np.minimum(own_time(work), roofs_now(work) / REACH)
+    kept = np.where(work.of_families(*PRODUCTS), products, 0.0)
+    return Response(np.where(taken, kept, own_time(work)), np.where(taken, 0.0, 1.0))
+
+
 ATTENTION_FUSION = Mechanism("attention_fusion", "Compute attention in one kernel", "D - the whole attention, its "
-                             "products too", _least_ns)
+                             "products too", _least_ns, respond=_one_attention)
+ACTIONS = (Action(
+    "fuse_attention", "Fuse attention that is written out", of_targets("attention_fusion", "memory_limited_pct"),
+    "kernels compute attention that is written out", "low",
+    (Step("F.scaled_dot_product_attention in place of products and softmax", (PYTORCH, OWN_CODE)),),
+    "memory_limited_pct", applies_if=(PYTORCH, fact_is("attention", "written_out")),
+    already_done_if=(fact_is("attention", "fused"),), accuracy="sums in another order: last digits differ",
+    mechanism="attention_fusion"),)

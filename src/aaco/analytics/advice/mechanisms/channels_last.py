@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import (
     LOCAL_COPIES,
     is_convolution,
@@ -18,12 +18,17 @@ from aaco.analytics.advice.least import (
     product_names,
     product_roofs,
 )
+from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.work import StepWork
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
 CONVERSIONS = ("transpose", "copy")
 READERS = ("norm", "pooling", "elementwise", "reduction", "softmax")
+CHANNELWISE = ("norm", "pooling")
+GROUP_NORM = "group_norm"  # ATen's takes images as NCHW only, and converts others (native/group_norm.cpp: contiguous)
+REACH_MEMORY = 0.3  # norms of images in this order: .14 to .30 of their least time's rate; they pass more than once
 VECTORISED = "vectorized_elementwise_kernel"
 
 
@@ -38,5 +43,25 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(gone, 0.0, np.minimum(roofs, own_time(work)))
 
 
+def _reordered(work: StepWork, least: Reals) -> Response:
+    """Return the step without conversions between orders of images, norms and pooling at the rate that they reach.
+
+    Convolutions keep their time. Between group norms images are converted in either order.
+    """
+    if work.operated(lambda operator: GROUP_NORM in operator.name).any():
+        return Response(own_time(work), np.ones(len(least)))
+    gone = work.of_families(*CONVERSIONS) | work.copies(*LOCAL_COPIES)
+    channelwise = work.of_families(*CHANNELWISE) & (least > 0)
+    device = np.where(channelwise, np.minimum(own_time(work), least / REACH_MEMORY), own_time(work))
+    return Response(np.where(gone, 0.0, device), np.where(gone, 0.0, 1.0))
+
+
 CHANNELS_LAST = Mechanism("channels_last", "Keep images in channels_last order", "D - conversions and copies, with "
-                          "convolutions, norms, pooling and pointwise kernels at their roof", _least_ns)
+                          "convolutions, norms, pooling and pointwise kernels at their roof", _least_ns,
+                          respond=_reordered)
+ACTIONS = (Action(
+    "channels_last", "Keep images in channels_last order", of_targets("channels_last"),
+    "kernels convert images or read them in NCHW order", "low",
+    (Step("model.to(memory_format=torch.channels_last), and the inputs too", (PYTORCH, OWN_CODE)),),
+    "memory_limited_pct", applies_if=(PYTORCH, fact_is("layout", "nchw")),
+    already_done_if=(fact_is("layout", "nhwc"),), mechanism="channels_last"),)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.least import without
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import without_phase
 from aaco.analytics.advice.work import StepWork
+from aaco.core.advice import Step
 from aaco.core.arrays import Reals
+
+RECOMPUTE = "recompute"  # the phase of operators that checkpointing calls again
 
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.operated(lambda operator: operator.phase == "recompute"))
+    return without(work, work.operated(lambda operator: operator.phase == RECOMPUTE))
 
 
 CHECKPOINTING_OFF = Mechanism("checkpointing_off", "Keep activations instead of computing them again",
-                              "D - kernels of recomputed operators", _least_ns)
+                              "D - kernels of recomputed operators", _least_ns, respond=without_phase(RECOMPUTE))
+ACTIONS = (Action(
+    "keep_activations", "Keep activations instead of computing them again", of_targets("checkpointing_off"),
+    "kernels compute activations again", "low",
+    (Step("no torch.utils.checkpoint where memory allows; else every second layer", (PYTORCH, OWN_CODE)),),
+    "compute_limited_pct", applies_if=(PYTORCH, TRAINING), memory="activations of all layers stay until the way back",
+    mechanism="checkpointing_off"),)

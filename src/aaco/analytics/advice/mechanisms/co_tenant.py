@@ -6,10 +6,12 @@ least. Processes that compute at the same time slow all kernels down, and nothin
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import AMD, NVIDIA, Action, of_metric
 from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import COLLECTIVE, COPY, StepWork
 from aaco.analytics.timeline.preempted import LONGER_NS
+from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -26,3 +28,9 @@ def _least_ns(work: StepWork) -> Reals:
 
 CO_TENANT = Mechanism("co_tenant", "Keep other processes off the device", "D with preempted kernels at their usual "
                       "time", _least_ns, _long, gone_ns=lambda work: work.preempted_ns)
+ACTIONS = (Action(
+    "have_the_device", "Have the device to yourself", of_metric("shared_device_limited_pct"),
+    "the device does another process's work", "medium", (
+        Step("nvidia-smi pmon -c 5 says who else computes on it; another device, MIG, or MPS", (NVIDIA,)),
+        Step("amd-smi process says who else computes on it; another device, or a partition", (AMD,))),
+    "shared_device_limited_pct", mechanism="co_tenant"),)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
-from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, own_rate, product_roofs
-from aaco.analytics.advice.work import COLLECTIVE, COPY, StepOperator, StepWork, WorkName
+from aaco.analytics.advice.action import NVIDIA, ORT, OWN_CODE, PYTORCH, Action, of_metric
+from aaco.analytics.advice.least import LOCAL_COPIES, POINTWISE, PRODUCTS, own_rate, product_roofs
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import in_one_pass
+from aaco.analytics.advice.work import COLLECTIVE, COPY, OPTIMIZER, StepOperator, StepWork, WorkName
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 
 KEPT = (*PRODUCTS, COLLECTIVE, COPY)
@@ -24,5 +27,19 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(kept, product_roofs(work, own_rate(work), is_meant=_is_compiled), 0.0)
 
 
+def _compiled(work: StepWork, least: Reals) -> Response:
+    """Return the step with its model compiled: the optimizer is not part of it."""
+    optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    return in_one_pass(work, (work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)) & ~optimizer)
+
+
 COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fused attention + collectives + copies "
-                    "from and to the host", _least_ns)
+                    "from and to the host", _least_ns, respond=_compiled)
+ACTIONS = (Action(
+    "fusion", "Fuse kernels that only pass over memory", of_metric("memory_limited_pct"),
+    "kernels are limited by memory bandwidth", "low", (
+        Step("torch.compile(model)", (PYTORCH, OWN_CODE), (fact_is("execution", "compiled"),)),
+        Step("ONNX Runtime: onnxruntime.transformers.optimizer", (ORT,)),
+        Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),
+        Step("the CUDA provider's prefer_nhwc=1", (ORT, NVIDIA, fact_is("layout", "nchw")))),
+    "memory_limited_pct", accuracy="sums in another order: last digits differ", mechanism="compile"),)

@@ -5,7 +5,6 @@ What an algorithm needs around it, such as conversions of its operands, is part 
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
 from aaco.analytics.advice.least import (
     is_convolution,
     own_rate,
@@ -14,6 +13,7 @@ from aaco.analytics.advice.least import (
     product_roofs,
     tf32_too,
 )
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import StepWork
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent

@@ -2,7 +2,49 @@
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
-from aaco.analytics.advice.least import own_time
+import numpy as np
 
-GRAPH = Mechanism("graph", "Launch once for many kernels: a device graph", "D", own_time)
+from aaco.analytics.advice.action import (
+    ACTS_ON,
+    AMD,
+    NO_FRAMEWORK,
+    NVIDIA,
+    ORT,
+    OWN_CODE,
+    PYTORCH,
+    SGLANG,
+    VLLM,
+    Action,
+    Values,
+)
+from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.work import StepWork
+from aaco.core.advice import Step, fact_is
+from aaco.core.arrays import Reals
+
+
+def _replayed(work: StepWork, least: Reals) -> Response:
+    return Response(own_time(work), np.zeros(len(least)), replayed=True)
+
+
+GRAPH = Mechanism("graph", "Launch once for many kernels: a device graph", "D", own_time,
+                  respond=_replayed)
+def _launching_between_waits(values: Values) -> float:
+    """Return the time that launches take. A graph holds no wait: raise KeyError where more time goes to those."""
+    if values.get("sync_limited_pct", 0.0) > values["launch_tax_pct"]:
+        raise KeyError("sync_limited_pct")
+    return values.get(ACTS_ON + "graph", values["launch_tax_pct"])
+
+
+ACTIONS = (Action(
+    "device_graph", "Launch once for many kernels", _launching_between_waits, "the device waits for launches", "low", (
+        Step('torch.compile(model, mode="reduce-overhead"), torch.cuda.CUDAGraph', (PYTORCH, OWN_CODE)),
+        Step("ONNX Runtime: enable_cuda_graph=1", (ORT, NVIDIA)),
+        Step("vLLM: without --enforce-eager", (VLLM,)),
+        Step("SGLang: without --disable-cuda-graph", (SGLANG,)),
+        Step("hipStreamBeginCapture, then hipGraphLaunch", (AMD, NO_FRAMEWORK)),
+        Step("cudaStreamBeginCapture, then cudaGraphLaunch", (NVIDIA, NO_FRAMEWORK))),
+    "launch_tax_pct", applies_if=(fact_is("graph_capture", "possible"),),
+    already_done_if=(fact_is("device_graph", "replayed", "captured"),),
+    memory="a graph keeps its own buffers, for each shape", mechanism="graph"),)

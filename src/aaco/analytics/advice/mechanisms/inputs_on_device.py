@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import without
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import without_rows
 from aaco.analytics.advice.work import StepWork
-from aaco.core.arrays import Reals
+from aaco.core.advice import Step, fact_is
+from aaco.core.arrays import Flags, Reals
+
+
+def _from_host(work: StepWork) -> Flags:
+    return work.copies("h2d")
 
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.copies("h2d"))
+    return without(work, _from_host(work))
 
 
-INPUTS_ON_DEVICE = Mechanism("inputs_on_device", "Have the inputs on the device", "D - copies from the host", _least_ns)
+def _inputs_there(work: StepWork, least: Reals) -> Response:
+    copied = _from_host(work)
+    return without_rows(work, copied, float(work.ns[copied].sum()) / work.steps)
+
+
+INPUTS_ON_DEVICE = Mechanism("inputs_on_device", "Have the inputs on the device", "D - copies from the host", _least_ns,
+                             respond=_inputs_there)
+ACTIONS = (Action(
+    "inputs_on_device", "Keep inputs on the device", of_targets("inputs_on_device"), "the step copies from the host",
+    "medium", (Step("make or load the inputs on the device, once for many steps: torch.empty(..., device='cuda')",
+                    (PYTORCH, OWN_CODE)),
+               Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,))),
+    "transfer_limited_pct", applies_if=(NOT_SERVING,), already_done_if=(fact_is("copies", "none"),),
+    memory="the inputs stay on the device", mechanism="inputs_on_device"),)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, Action, Values
 from aaco.analytics.advice.least import PRODUCTS, memory_roofs, own_rate, product_roofs
-from aaco.analytics.advice.mechanisms.fused_optimizer import OPTIMIZER
-from aaco.analytics.advice.work import COPY, StepWork
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import unchanged
+from aaco.analytics.advice.work import COPY, OPTIMIZER, StepWork
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 
 
@@ -23,4 +25,23 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 LARGER_BATCH = Mechanism("larger_batch", "Raise the batch",
-                         "per sample: FLOPs of products / peak + bytes of the rest / bandwidth", _least_ns)
+                         "per sample: FLOPs of products / peak + bytes of the rest / bandwidth", _least_ns,
+                         respond=lambda work, least: unchanged(work), samples=2.0)
+def _waiting(values: Values) -> float:
+    """Return the time that the device waits for the host; only a step without a profiler shows it.
+
+    More samples are copied as long each: raise KeyError where more time goes to copies.
+    """
+    if values.get("transfer_limited_pct", 0.0) > values["host_limited_pct"]:
+        raise KeyError("transfer_limited_pct")
+    return values[ACTS_ON + "graph"]
+
+
+ACTIONS = (Action(
+    "larger_device_batch", "Raise the batch", _waiting,
+    "the device waits for the host", "low",
+    (Step("batch_size of the DataLoader", (fact_is("data_loader", "single_process", "workers"),)),
+     Step("more samples in a step", (PYTORCH, OWN_CODE))),
+    "gpu_active_ratio", "up", applies_if=(PYTORCH, NOT_SERVING),
+    accuracy="training: the learning rate follows the batch", memory="activations grow with the batch",
+    mechanism="larger_batch"),)

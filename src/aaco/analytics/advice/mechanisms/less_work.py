@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import kept_at_least
 from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.analytics.costs.terms import TensorType
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import call, product
+from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
@@ -59,4 +62,10 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 LESS_WORK = Mechanism("less_work", "Compute logits of the last position only",
-                      "D - the product with the vocabulary and what follows of it + its weights / bandwidth", _least_ns)
+                      "D - the product with the vocabulary and what follows of it + its weights / bandwidth", _least_ns,
+                      respond=kept_at_least)
+ACTIONS = (Action(
+    "last_logits", "Compute logits of the last position only", of_targets("less_work"),
+    "kernels compute logits of every position", "low",
+    (Step("logits_to_keep=1 of Hugging Face models; hidden[:, -1:] before the head", (PYTORCH, OWN_CODE)),),
+    "compute_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="less_work"),)

@@ -7,10 +7,11 @@ A loop over time is another matter: each call needs the one before, and no rate 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import (
     LOCAL_COPIES,
     MOST_UNKNOWN,
@@ -22,11 +23,17 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
-from aaco.analytics.advice.work import StepWork
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import FIXED_NS
+from aaco.analytics.advice.work import StepWork, call_shares
+from aaco.analytics.costs.tiles import ProductShape
+from aaco.analytics.costs.torch import product
+from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 LOOP = 8  # calls of one operator in a step
+SELDOM = 2  # times in a step that a group has one number of rows
 STACKING = ("copy", "fill", "transpose")
 
 
@@ -54,6 +61,58 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(looped, batched, np.where(stacked, 0.0, own_time(work)))
 
 
+def _batched(work: StepWork, least: Reals) -> Response:
+    """Return the step with operators that were called in a loop called once: their work stays, but not its fixed part.
+
+    What stacks their results is gone.
+    """
+    own, calls = own_time(work), Counter[str]()
+    for number, rows in work.rows_by_operator.items():
+        calls[work.operators[number].name] += round(len(rows) / work.operators[number].kernels)
+    looped = work.operated(lambda operator: calls[operator.name] >= LOOP * work.steps)
+    once = np.array([*(work.steps / max(calls[operator.name], work.steps) for operator in work.operators), 1.0])
+    stacking = ~looped & (work.of_families("copy", "fill", "transpose") | work.copies(*LOCAL_COPIES))
+    left = np.where(looped, once[work.operator], np.where(stacking, 0.0, 1.0))
+    fixed = np.minimum(own, FIXED_NS)
+    return Response(np.where(looped, own - fixed + fixed * left, own * left), left)
+
+
+def _is_loop(work: StepWork) -> bool:
+    """Return whether a program loops over tables or groups, not over the layers of a model: one operator is called LOOP
+    times in a row, or products with weights of one shape take LOOP different numbers of rows in a step.
+    """
+    return _longest_row(work) >= LOOP or _most_groups(work) >= LOOP
+
+
+def _longest_row(work: StepWork) -> int:
+    """Return how often an operator is called in a row at most, with kernels of its own alone."""
+    names = {name: number for number, name in enumerate({operator.name for operator in work.operators})}
+    named = np.array([*(names[operator.name] for operator in work.operators), -1])[work.operator]
+    calls = np.cumsum(call_shares(work))
+    edges = np.flatnonzero(np.diff(named, prepend=-2, append=-2))
+    lengths = np.diff(np.r_[0.0, calls][edges])
+    return round(float(lengths[named[edges[:-1]] >= 0].max(initial=0.0)))
+
+
+def _most_groups(work: StepWork) -> int:
+    """Return how many numbers of rows the products with weights of one shape take at most, each seldom in a step."""
+    calls = Counter[tuple[str, ProductShape]]()
+    for number, rows in work.rows_by_operator.items():
+        operator = work.operators[number]
+        if shape := product(operator.name, operator.arguments):
+            calls[operator.name, shape] += round(len(rows) / operator.kernels)
+    groups = Counter((name, replace(shape, rows=0)) for (name, shape), count in calls.items()
+                     if count <= SELDOM * work.steps)
+    return max(groups.values(), default=0)
+
+
 LOOP_TO_BATCHED_OP = Mechanism("loop_to_batched_op", "One batched operator for a loop of small ones",
                                "D with repeated operators at FLOPs / peak, or a block for each row that they gather",
-                               _least_ns)
+                               _least_ns, respond=_batched, shown=_is_loop)
+ACTIONS = (Action(
+    "batch_the_loop", "Call one batched operator for a loop of small ones", of_targets("loop_to_batched_op"),
+    "small kernels of a loop run", "medium",
+    (Step("one table with offsets for many; torch.bmm over groups sorted by size; torch._foreach_* for lists",
+          (PYTORCH, OWN_CODE)),),
+    "launch_tax_pct", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
+    mechanism="loop_to_batched_op"),)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import ENGINE, NO_FRAMEWORK, ORT, OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.action import NARROW as IS_NARROW
 from aaco.analytics.advice.least import (
     PRODUCTS,
     block_ns,
@@ -18,13 +19,15 @@ from aaco.analytics.advice.least import (
     row_gathers,
     widest_rate,
 )
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import HALF, retyped
 from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 WIDE = frozenset(("f64", "f32", "tf32"))
 NARROW = frozenset(("f16", "bf16", "f8", "f6f4", "i8"))
-HALF = 0.5
 
 
 def _is_narrow_name(name: WorkName) -> bool:
@@ -65,4 +68,14 @@ def _least_ns(work: StepWork) -> Reals:
 
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
                            "FLOPs of products / peak of 16 bits + half of the rest, at the rate of the cache where "
-                           "only the halves fit it", _least_ns)
+                           "only the halves fit it", _least_ns, respond=retyped)
+ACTIONS = (Action(
+    "narrower_types", "Compute in a narrower type", of_targets("narrower_types", "compute_limited_pct"),
+    "kernels compute or move 32 bits and more", "medium", (
+        Step("torch.autocast(dtype=torch.bfloat16) for fp32", (PYTORCH, OWN_CODE)),
+        Step("--dtype bfloat16", (ENGINE,)),
+        Step("ONNX Runtime: onnxconverter_common.float16.convert_float_to_float16", (ORT,)),
+        Step("fp16 or bf16 operands for the matrix units", (NO_FRAMEWORK,))),
+    "compute_limited_pct", applies_if=(fact_is("product_type", "fp64", "fp32", "tf32"),),
+    already_done_if=(IS_NARROW,), accuracy="8 (bf16) or 11 (fp16) bits of mantissa: check the outputs",
+    mechanism="narrower_types"),)

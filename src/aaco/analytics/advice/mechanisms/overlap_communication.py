@@ -5,9 +5,11 @@ A collective beside other work may hide its wait for a late rank, so each counts
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import AMD, NVIDIA, PYTORCH, TRAINING, Action, of_metric
 from aaco.analytics.advice.least import collective_least
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import COLLECTIVE, StepWork
+from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -25,3 +27,9 @@ def _least_ns(work: StepWork) -> Reals:
 OVERLAP_COMMUNICATION = Mechanism("overlap_communication", "Communicate while other work runs",
                                   "the longer of D without collectives and their least times", _least_ns,
                                   beside=_collectives)
+ACTIONS = (Action(
+    "overlap_communication", "Communicate while computing", of_metric("exposed_communication_pct"),
+    "the step waits for communication", "medium", (
+        Step("DDP bucket_cap_mb, FSDP backward_prefetch", (PYTORCH, TRAINING)),
+        Step("NCCL on a stream of its own", (NVIDIA,)), Step("RCCL on a stream of its own", (AMD,))),
+    "exposed_communication_pct", mechanism="overlap_communication"),)

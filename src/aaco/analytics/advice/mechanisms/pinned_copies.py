@@ -5,9 +5,12 @@ Of those copies D has no more in it than that, for the host feeds them: what is 
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, of_metric
 from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import unchanged
 from aaco.analytics.advice.work import HOST_COPIES, StepWork
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -24,5 +27,20 @@ def _least_ns(work: StepWork) -> Reals:
     return own_time(work)
 
 
+def _pinned(work: StepWork, least: Reals) -> Response:
+    """Return the step whose host does not copy from pageable memory itself, as long as it was traced to."""
+    return unchanged(work, float(work.ns[_pageable(work)].sum()) / work.steps)
+
+
 PINNED_COPIES = Mechanism("pinned_copies", "Page-lock the host's memory", "D: pageable copies at their bytes / link",
-                          _least_ns, _pageable)
+                          _least_ns, _pageable, respond=_pinned)
+ACTIONS = (Action(
+    "pin_memory", "Page-lock the host's memory", of_metric("pageable_copy_pct"), "pageable copies run", "low", (
+        Step("DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),)),
+        Step("tensor.pin_memory(), .to(device, non_blocking=True)", (PYTORCH,)),
+        Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,)),
+        Step("OrtValue.ortvalue_from_numpy(x, 'cuda', 0)", (ORT, NVIDIA)),
+        Step("hipHostMalloc for the host's side", (AMD, NO_FRAMEWORK)),
+        Step("cudaMallocHost for the host's side", (NVIDIA, NO_FRAMEWORK))),
+    "pageable_copy_pct", already_done_if=(fact_is("copies", "pinned", "none"),),
+    memory="the host cannot swap out what is page-locked", mechanism="pinned_copies"),)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
 from aaco.analytics.advice.least import LOCAL_COPIES, POINTWISE, without
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import in_one_pass
 from aaco.analytics.advice.work import StepWork
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Flags, Reals
+
+
+def _fusible(work: StepWork) -> Flags:
+    return work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)
 
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES))
+    return without(work, _fusible(work))
+
+
+def _fused(work: StepWork, least: Reals) -> Response:
+    return in_one_pass(work, _fusible(work))
 
 
 POINTWISE_FUSION = Mechanism("pointwise_fusion", "Fuse kernels that only pass over memory",
-                             "D - pointwise kernels, norms, reductions and copies on the device", _least_ns)
+                             "D - pointwise kernels, norms, reductions and copies on the device", _least_ns,
+                             respond=_fused)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import ORT, PYTORCH, Action, of_metric
 from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import StepWork
+from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -28,3 +30,11 @@ def _least_ns(work: StepWork) -> Reals:
 PREFETCHING = Mechanism("prefetching", "Copy the next step's inputs while this one computes",
                         "the longer of D without copies from the host and their bytes / link", _least_ns,
                         beside=_from_host)
+ACTIONS = (Action(
+    "overlap_transfers", "Copy while computing", of_metric("transfer_limited_pct"), "the step waits for copies",
+    "medium", (
+        Step("a copy stream of its own, the next batch during this step"),
+        Step("non_blocking=True", (PYTORCH,)),
+        Step("ONNX Runtime: fill the OrtValue of the next inference during this one, and bind outputs on the device "
+             "(io_binding)", (ORT,))),
+    "transfer_limited_pct", memory="the inputs of two steps on the device", mechanism="prefetching"),)

@@ -5,7 +5,29 @@ A change that also regroups the kernels (a loop over experts that becomes one pr
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, of_metric
+from aaco.analytics.advice.floor import device_chain_ns
 from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import unchanged
+from aaco.analytics.advice.work import StepWork
+from aaco.core.advice import Step, fact_is
+from aaco.core.arrays import Reals
 
-REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D", own_time)
+
+def _unwatched(work: StepWork, least: Reals) -> Response:
+    """Return the step of a host that waits no longer: it works while the device does."""
+    return unchanged(work, device_chain_ns(work))
+
+
+REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D", own_time,
+                         respond=_unwatched)
+ACTIONS = (Action(
+    "remove_waits", "Take the host's waits out of the loop", of_metric("removable_wait_pct"),
+    "the device is idle because the host waited for it", "medium", (
+        Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH,)),
+        Step("outputs bound to the device: session.io_binding()", (ORT,)),
+        Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
+        Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
+        Step("read results once per step")),
+    "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),), mechanism="remove_syncs"),)

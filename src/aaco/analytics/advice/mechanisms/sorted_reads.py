@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import Action, of_metric
 from aaco.analytics.advice.least import MOST_UNKNOWN, block_ns, own_time, row_gathers
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import kept_at_least
 from aaco.analytics.advice.work import StepWork
+from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
@@ -25,4 +28,9 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 SORTED_READS = Mechanism("sorted_reads", "Sort the indices", "D with reads by index at the time that launching their "
-                         "blocks takes", _least_ns)
+                         "blocks takes", _least_ns, respond=kept_at_least)
+ACTIONS = (Action(
+    "more_in_flight", "Give the device more independent reads at once", of_metric("memory_latency_limited_pct"),
+    "kernels are bound by memory latency", "high",
+    (Step("larger batches, several queries per launch, more blocks; sort indices"),),
+    "memory_latency_limited_pct", mechanism="sorted_reads"),)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import Action, of_metric
 from aaco.analytics.advice.least import collective_least
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import COLLECTIVE, StepWork
+from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
@@ -26,3 +28,9 @@ def _least_ns(work: StepWork) -> Reals:
 
 STRAGGLER = Mechanism("straggler", "Make the late rank as fast as the others", "least collective times + each kernel "
                       "of the late rank at what it takes in the others", _least_ns, first=True)
+ACTIONS = (Action(
+    "help_the_late_rank", "Make the late rank as fast as the others", of_metric("straggler_wait_pct"),
+    "ranks only wait for the late one", "medium", (
+        Step("compare the late rank's kernels and host work with another's: aaco report --full lists both"),
+        Step("shards of equal size, the same data loading, no logging or saving on one rank alone")),
+    "straggler_wait_pct", mechanism="straggler"),)

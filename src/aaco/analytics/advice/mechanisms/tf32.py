@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from aaco.analytics.advice.floor import Mechanism
+from aaco.analytics.advice.action import NARROW, NVIDIA, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import product_names, product_operators, product_roofs
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import retyped
 from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
@@ -26,4 +29,11 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 TF32 = Mechanism("tf32", "Let float32 products use TF32", "D with float32 products at their FLOPs / peak of TF32",
-                 _least_ns)
+                 _least_ns, respond=retyped)
+ACTIONS = (Action(
+    "allow_tf32", "Let fp32 products use TF32", of_targets("tf32", "compute_limited_pct"),
+    "kernels compute products in fp32", "low",
+    (Step('torch.set_float32_matmul_precision("high")', (PYTORCH, NVIDIA, OWN_CODE)),),
+    "compute_limited_pct", applies_if=(PYTORCH, NVIDIA, fact_is("product_type", "fp32")),
+    already_done_if=(fact_is("product_type", "tf32"), NARROW), accuracy="10 bits of mantissa in place of 23",
+    mechanism="tf32"),)

@@ -28,14 +28,15 @@ def stacked(kind: str, parameters: int = 2) -> Form:
     return made
 
 
-def packed(mode: int, layers: int, both: int) -> Form:
-    """_cudnn_rnn, miopen_rnn (input, weights, weights of a layer and direction, ...), other arguments at these
-    positions. Modes are those of cuDNN: RNN with ReLU or tanh, LSTM, GRU."""
+def packed(mode: int, layers: int, both: int, mask: int | None = None) -> Form:
+    """_cudnn_rnn, miopen_rnn (input, weights, weights of a layer and direction, ...) and their gradients, other
+    arguments at these positions. Modes are those of cuDNN: RNN with ReLU or tanh, LSTM, GRU. mask: of a gradient, which
+    results are needed, that of the input first."""
     def made(args: OperatorArguments) -> OperatorCall:
         operand, kind = args.tensor(0), ("rnn", "rnn", "lstm", "gru")[args.integer(mode)]
         weights = [TensorType(operand.dtype, tensor.shape) for tensor in args.tensors(1)]
         return form((operand, *weights), kind=kind, biased=args.integer(2) == 4, layers=args.integer(layers),
-                    ways=1 + args.flag(both))
+                    ways=1 + args.flag(both), to_input=mask is None or bool(args.numbers(mask)[0]))
 
     return made
 
@@ -52,6 +53,14 @@ def stacked_flops(call: OperatorCall) -> int:
                   biased]
         total += _FORMULAS[kind](OperatorCall({}, [TensorType("", shape) for shape in shapes], []))
     return total
+
+
+def gradient_flops(call: OperatorCall) -> int:
+    """The gradients of inputs, states and weights: two products for each of the forward pass, but for that of the first
+    layer's input where nobody needs its gradient. What the library recomputes is not counted.
+    """
+    unneeded = 2 * call.count() * call.shape(1)[0] * call.attributes["ways"]
+    return 2 * stacked_flops(call) - unneeded * (not call.attributes["to_input"])
 
 
 def stacked_traffic(call: OperatorCall) -> int:

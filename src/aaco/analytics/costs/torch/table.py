@@ -47,7 +47,7 @@ EXPERTS = "which experts the tokens go to, and their weights, are not recorded"
 RANKS = "how many ranks take part is not among the recorded arguments"
 FUSED = "what a fused kernel computes is not recorded"
 VALUES = "how much it finds depends on values that are not recorded"
-BACKWARD_OF_LAYERS = "what the gradient of a recurrent layer recomputes is up to the library"
+BACKWARD_OF_LAYERS = "what the gradient of a recurrent layer reads again is up to the library"
 RANDOM = "how a generator makes its numbers is its own affair"
 COMPILED = "triton_*"  # kernels that PyTorch's compiler fused: each is an operator of its own, by its own name
 
@@ -290,8 +290,9 @@ _ROWS: tuple[Row, ...] = (
     *((Model("recurrent layer", "recurrent", form, recurrent.stacked_flops, recurrent.stacked_traffic), name)
       for form, name in ((recurrent.packed(6, 9, 13), "aten::_cudnn_rnn"),
                          (recurrent.packed(5, 7, 11), "aten::miopen_rnn"))),
-    (Model("recurrent layer backward", "recurrent", movement.nothing, None, None, BACKWARD_OF_LAYERS),
-     "aten::_cudnn_rnn_backward aten::miopen_rnn_backward"),
+    *((Model("recurrent layer backward", "recurrent", form, recurrent.gradient_flops, None, BACKWARD_OF_LAYERS), name)
+      for form, name in ((recurrent.packed(10, 13, 17, 21), "aten::_cudnn_rnn_backward"),
+                         (recurrent.packed(10, 12, 16, 20), "aten::miopen_rnn_backward"))),
     # Between devices
     (Model("collective", "collective", movement.message(0), None, everything, RANKS),
      "c10d::allreduce c10d::broadcast _c10d_functional::all_reduce symm_mem::multimem_all_reduce c10d::reduce"),

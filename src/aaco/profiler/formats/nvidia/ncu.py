@@ -1,6 +1,8 @@
 """Nsight Compute's raw page as CSV (`ncu --csv --page raw`): a row per kernel, a column per metric, units in row two.
 
-Messages of the profiler and output of the program precede the table, and numbers are grouped by commas. Without
+Messages of the profiler and output of the program precede the table. Numbers are grouped by commas, or in the way of
+another locale: 1.234,56. Then its commas are decimal in all of the file, which one number that can mean nothing else
+proves. Without
 `--print-units base` each column has its own unit; values are kept in the base unit (bytes, ns, Hz). Every kernel
 was replayed, once per pass, with its clock fixed unless `--clock-control none` was given: its duration is one under the
 profiler, and its start is unknown.
@@ -53,6 +55,16 @@ _PREFIXES = {"K": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T":
 _SECONDS = {"s": 10**9, "second": 10**9, "ms": 10**6, "msecond": 10**6, "us": 10**3, "usecond": 10**3, "ns": 1,
             "nsecond": 1}
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+# Whole cells of numbers, which ncu puts in quotes, that can be read in one way only. A group has three digits.
+_COMMA_IS_DECIMAL = re.compile(rb"""
+    "-?(?:\d{1,3}(?:(?:\.|\ |'|\xc2\xa0|\xe2\x80\xaf|\xe2\x80\x99)\d{3})+|\d+),\d+"(?<!,\d\d\d")
+    | "-?\d{1,3}(?:(?:\.|\ |\xc2\xa0|\xe2\x80\xaf)\d{3})+,\d+" | "-?\d{1,3}(?:\.\d{3}){2,}" | "-?0,\d+"
+    """, re.VERBOSE)
+_POINT_IS_DECIMAL = re.compile(rb'"-?\d{1,3}(?:,\d{3})+\.\d+"|"-?\d{1,3}(?:,\d{3}){2,}"|"-?\d+\.(?:\d\d|\d{4,})"'
+                               rb'|"-?0\.\d\d+"')
+_GROUPED_OR_NOT = re.compile(rb'"-?[1-9]\d{0,2}[.]\d{3}"')  # 1.234: a thousand, or one and a bit
+_COMMA_NUMBER = re.compile(r"-?(?:\d{1,3}(?:[. '\u2019\xa0\u202f]\d{3})+|\d{1,40})(?:,\d{1,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_GROUPS = str.maketrans(dict.fromkeys(". '’\xa0\u202f") | {",": "."})
 _SIZES = re.compile(r"\((\d{1,10}), (\d{1,10}), (\d{1,10})\)", re.ASCII)
 _SCALED = re.compile(r"([KMGT])(?:i?byte|hz|cycle|inst|sector|request)", re.IGNORECASE | re.ASCII)
 
@@ -68,7 +80,7 @@ def recognises(path: Path) -> bool:
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     """Yield kernels, counters and device_facts, and the facts. Raise BadCapture."""
-    report = _NcuReport()
+    report = _NcuReport(*_read_locale(path))
     with jsonstream.opened(path) as file:
         for line in _read_lines(file):
             yield from report.read(line)
@@ -77,6 +89,23 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
         raise BadCapture(f"{path}: not the raw page of Nsight Compute as CSV", FIX)
     yield report.device_facts()
     yield report.facts()
+
+
+def _read_locale(path: Path) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the commas of the numbers are decimal, and a problem if no number tells. Raise BadCapture."""
+    by_comma = by_point = unclear = None
+    with jsonstream.opened(path) as file:
+        for line in file:
+            by_comma = by_comma or _COMMA_IS_DECIMAL.search(line)
+            by_point = by_point or _POINT_IS_DECIMAL.search(line)
+            unclear = unclear or _GROUPED_OR_NOT.search(line)
+    if by_comma and by_point:
+        raise BadCapture(f"{path}: {by_comma[0].decode()} has a decimal comma, {by_point[0].decode()} a decimal point: "
+                         "its numbers are ambiguous", f"{FIX}, with LC_ALL=C")
+    if by_comma or by_point or not unclear:
+        return by_comma is not None, ()
+    return False, (f"{unclear[0].decode()} may be a thousand times as much: no number of the file tells whether its "
+                   "points are decimal; they were read as that (to be sure, export it with LC_ALL=C)",)
 
 
 def _read_lines(file: BinaryIO) -> Iterator[str]:
@@ -100,7 +129,8 @@ def _split_fields(line: str) -> list[str] | None:
 class _NcuReport:
     """Reads rows under the last header, and keeps the account."""
 
-    def __init__(self) -> None:
+    def __init__(self, comma_is_decimal: bool, problems: tuple[str, ...]) -> None:
+        self.comma_is_decimal, self.problems = comma_is_decimal, problems
         self.header: list[str] = []
         self.units: list[str] = []
         self.rows: list[dict[str, str]] = []
@@ -137,6 +167,9 @@ class _NcuReport:
         if fields is None or not len(fields) == len(self.header) == len(self.units):
             self.account.leave_out(KERNEL, BROKEN, 1)
             return
+        if self.comma_is_decimal:
+            fields = [_with_point(text) if "__" in name else text
+                      for name, text in zip(self.header, fields, strict=True)]
         based = [_to_base_unit(text, unit) if unit else text for text, unit in zip(fields, self.units, strict=True)]
         self.rows.append(dict(zip(self.header, based, strict=True)))
 
@@ -155,7 +188,12 @@ class _NcuReport:
         durations = [next((ns for name in DURATIONS if (ns := _nearest_integer(row.get(name, ""))) is not None), None)
                      for row in rows]
         self.account.kernel_ns += sum(ns or 0 for ns in durations)
-        self.account.trouble("kernels have no duration: gpu__time_duration was not collected", durations.count(None))
+        texts = [next(filter(None, (row.get(name) for name in DURATIONS)), "") for row in rows]
+        unread = [text for text, ns in zip(texts, durations, strict=True) if text and ns is None]
+        self.account.trouble("kernels have no duration: gpu__time_duration was not collected",
+                             durations.count(None) - len(unread))
+        if unread:
+            self.account.trouble(f"kernels have no duration: {unread[0][:40]!r} is no number", len(unread))
         blocks, grids = _parse_sizes(rows, "Block Size"), _parse_sizes(rows, "Grid Size")
         columns: dict[str, Any] = {
             name: integers([_nearest_integer(row.get(title, "")) for row in rows])
@@ -212,7 +250,12 @@ class _NcuReport:
 
     def facts(self) -> CaptureFacts:
         """Return the facts of the capture."""
-        return self.account.facts(FORMAT, tool=TOOL, devices=tuple(self.devices.values()), host=self.host)
+        return self.account.facts(FORMAT, self.problems, tool=TOOL, devices=tuple(self.devices.values()), host=self.host)
+
+
+def _with_point(text: str) -> str:
+    """Return a number of a locale with a decimal comma as others write it; other text unchanged."""
+    return text.translate(_GROUPS) if _COMMA_NUMBER.fullmatch(text) else text
 
 
 def _to_base_unit(text: str, unit: str) -> str:

@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALLOCATIONS, API_CALLS, COPIES, KERNELS, SAMPLES
+from aaco.core.untimed import NOT_TIMED, UNREAD
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
 from aaco.profiler.formats.nvidia.cupti_kinds import COPY_KINDS, KINDS
 from aaco.profiler.io import names, sqlite
 from aaco.profiler.io.columns import coded, constant, titled
 from aaco.profiler.io.lookup import ProcessScopedIds, Reference
-from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, NOT_TIMED, RecordAccount, integers
+from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, LATEST_NS, RecordAccount, integers
 from aaco.profiler.io.sqlite import LONGEST_NAME, ColumnBatch, Database, quoted
 
 FORMAT = "nsys"
@@ -47,14 +48,14 @@ RANGES, MARK = (59, 60), 34  # NvtxPushPopRange, NvtxStartEndRange; NvtxMark
 OPERATIONS = {0: "allocate", 1: "free"}
 # cudaLaunchKernel_v7000: the runtime's version of the function, which no other tool writes.
 VERSION = re.compile(r"_v\d{4,5}$")
+VERSIONED = re.compile(r"_V\d+$")  # newer exports may append a version to a table's name
 FIRST_METADATA = 1000
 
 
 def recognises(path: Path) -> bool:
     """Return whether the file is a SQLite database with the tables that every export has."""
     table_names = sqlite.table_names(path)
-    return "StringIds" in table_names and (any(name.startswith((CUPTI, "TARGET_INFO_")) for name in table_names)
-                                           or NVTX in table_names)
+    return "StringIds" in table_names and any(name.startswith((CUPTI, "TARGET_INFO_", NVTX)) for name in table_names)
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
@@ -77,7 +78,10 @@ class _NsysExport:
     """An open export and the account of its records."""
 
     def __init__(self, database: Database) -> None:
-        self.database, self.account, self.scoped_ids = database, RecordAccount("kernel"), ProcessScopedIds()
+        database.refuse_unreadable(name for name in database.unreadable if VERSIONED.sub("", name) in READ)
+        _read_versions(database)
+        self.database, self.scoped_ids = database, ProcessScopedIds()
+        self.account = RecordAccount("kernel", from_zero=True)
         if "StringIds" not in database.tables:
             raise BadCapture(f"{database.path}: no table StringIds", RECORD)
         self.strings = names.read(database, database.tables["StringIds"], ["value"])
@@ -214,11 +218,16 @@ class _NsysExport:
 
     def facts(self) -> CaptureFacts:
         """Return the facts of the export, and count the tables in it that are not read."""
+        read = READ | {table.name for name, table in self.database.tables.items() if name in READ}
         for name, table in self.database.tables.items():
-            if name not in READ and ("start" in table or "timestamp" in table) and not name.startswith("TARGET_INFO"):
+            if name not in read and ("start" in table or "timestamp" in table) and not name.startswith("TARGET_INFO"):
                 count = int(self.database.value(f"SELECT sum(1) FROM {quoted(name)} NOT INDEXED") or 0)
                 self.account.saw(name, count)
-                self.account.leave_out(name, "records of this table are not read", count)
+                self.account.leave_out(name, UNREAD, count)
+                if DEVICE_WORK.search(name):
+                    self.account.unread(name, count)
+                elif name.startswith(NVTX):
+                    self.account.trouble(f"ranges of {name} are not read", count)
         exported = self._read_values("META_DATA_EXPORT") | self._read_values("META_DATA_CAPTURE")
         host = self._read_values("TARGET_INFO_SYSTEM_ENV", "Hostname").get("Hostname")
         metadata = {"schema_version": exported["EXPORT_SCHEMA_VERSION"]} if "EXPORT_SCHEMA_VERSION" in exported else {}
@@ -324,6 +333,14 @@ class _NsysExport:
         where = f"WHERE name = '{only_name}'" if only_name else ""
         query = f"SELECT name, substr(value, 1, 256) FROM {quoted(name)} {where} LIMIT {FIRST_METADATA}"
         return {key: str(value) for key, value in self.database.rows(query) if isinstance(key, str)}
+
+
+def _read_versions(database: Database) -> None:
+    """Let the tables whose names bear a version be read under their plain names, where those are not there."""
+    for name in sorted(database.tables, key=len):
+        plain = VERSIONED.sub("", name)
+        if plain in READ:
+            database.tables.setdefault(plain, database.tables[name])
 
 
 def _copy_kinds(rows: ColumnBatch) -> np.ndarray:

@@ -134,7 +134,7 @@ class _PftraceReader:
     def __init__(self) -> None:
         self.packets = 0
         self.count: Counter[str] = Counter()
-        self.account = RecordAccount(None)
+        self.account = RecordAccount("kernel", from_zero=True)
         self.sequences: dict[int, PacketSequence] = {}
         self.tracks, self.clocks, self.agents = PerfettoTracks(), PerfettoClocks(), RocmAgents()
         self.open: dict[int, list[_OpenSlice]] = {}  # by track; no list is empty
@@ -194,17 +194,31 @@ class _PftraceReader:
 
     def pieces(self) -> Iterator[pa.Table]:
         """Yield the rows since the last call as tables."""
+        for kind, rows, details in (("kernel", self.kernels, self.counters), ("copy", self.copies, None),
+                                    ("call", self.calls, self.arguments)):
+            if rows.rows:
+                self._place(kind, rows, details)
         table_rows = (self.kernels, self.counters, self.copies, self.calls, self.arguments, self.samples)
         yield from (table for rows in table_rows if (table := rows.table()) is not None)
 
     def facts(self, problems: list[str]) -> CaptureFacts:
         """Return the facts of the trace."""
-        if self.account.records["kernel"]:
-            self.account.kernel = "kernel"
+        if not self.account.records["kernel"]:
+            self.account.kernel = None
         for what, count in (self.clocks.troubles + self.lost).items():
             self.account.trouble(what, count)
         return self.account.facts(FORMAT, tuple(problems), tool="rocprofv3" if self.is_rocm else None,
                                   clock=self.clocks.name)
+
+    def _place(self, kind: str, rows: _TableRows, details: _TableRows | None) -> None:
+        """Leave out the rows that cannot be placed in time, and what is known of them."""
+        edges = (integers([row[column] for row in rows.rows]) for column in (-4, -3))  # in WHERE
+        fit = self.account.timed(kind, *edges).tolist()
+        if not all(fit):
+            left = {row[0] for row, good in zip(rows.rows, fit, strict=True) if not good}
+            for part in (rows, details):
+                if part:
+                    part.rows = [row for row in part.rows if row[0] not in left]
 
     def _read_event(self, event: Any, sequence: PacketSequence, time: int | None) -> None:
         kind, track = event.type, event.track_uuid or sequence.track
@@ -271,13 +285,10 @@ class _PftraceReader:
 
     def _add_slice(self, ended_slice: _OpenSlice, end: int | None) -> None:
         """Add the slice's row."""
-        self.account.saw(ended_slice.kind, 1)
         if ended_slice.start is None or end is None:
-            self.account.leave_out(ended_slice.kind, NO_TIME, 1)
+            self._leave_out(ended_slice.kind, NO_TIME)
             return
         start, end = self._stated_times(ended_slice.known_notes, ended_slice.start, end)
-        if end < start:
-            self.account.trouble("slices end before they begin", 1)
         process, thread = self.tracks.place(ended_slice.track)
         where = (process, ended_slice.known_notes.get("tid", thread), start, end, end - start,
                  self._correlation(ended_slice, process))
@@ -294,7 +305,6 @@ class _PftraceReader:
 
     def _add_kernel(self, kernel: _OpenSlice, where: tuple[Any, ...]) -> None:
         notes, start, end = kernel.known_notes.get, where[2], where[3]
-        self.account.kernel_ns += end - start
         self.lost[TOUCHES] += self.last_end.get(kernel.track) == start
         if len(self.last_end) < MOST_OPEN:
             self.last_end[kernel.track] = end

@@ -7,7 +7,8 @@ processes that the file names instead of numbering get numbers below -1000000, l
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
@@ -22,23 +23,25 @@ from msgspec import UNSET, UnsetType
 
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, SAMPLES
 from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.formats.onnxruntime.ort import begins_profile
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import encoded, integers
 from aaco.profiler.io.digits import Times, nanoseconds
-from aaco.profiler.io.record_accounting import RecordAccount
+from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, RecordAccount
 
 FORMAT = "chrome"
 KINETO_MARKS = (b'"External id"', b'"external id"', b'"Ev Idx"', b'"Python id"', b'"cbid"', b'"deviceProperties"',
                 b'"baseTimeNanoseconds"')
-OTHERS = (b'"BeginNs"', b'"model_loading', b'"rocprofiler-sdk-tool"')  # rocprof, ONNX Runtime, rocprofv3
+OTHERS = (b'"BeginNs"', b'"rocprofiler-sdk-tool"')  # rocprof, rocprofv3
+# What tools call the rows of a device's work: Ascend, XLA and TensorFlow, and by number.
+DEVICE_ROW = re.compile(r"ascend hardware|device:(?!cpu)|^gpu ?\d|^npu ?\d|^stream ?#?\d", re.IGNORECASE)
 NAMED_IDS = -1_000_001  # the first number given to a process or thread that has a name instead
 MOST_NAMES = 100_000
 MOST_KINDS = 1_000
 DEEPEST = 10_000
+SPANS = ("X", "B", "b")  # phases of events that last
 FLOWS = "an arrow: calls and work are linked by correlation id"
 NAMES = "it names or orders processes and threads, and is kept as metadata"
-NO_TIME = "no start or no duration"
-NEGATIVE = "a negative duration"
 FINER = "times are finer than 1 ns; they were rounded to it"
 UNREADABLE = "events have arguments of other types than their kind has; what could be read of them was kept"
 
@@ -95,7 +98,7 @@ def recognises(path: Path) -> bool:
     """Return whether the file begins as trace events do, and neither as PyTorch's nor as those of a tool with a parser.
     """
     text = jsonstream.head(path)
-    return is_trace(text) and not any(mark in text for mark in (*KINETO_MARKS, *OTHERS))
+    return is_trace(text) and not any(mark in text for mark in (*KINETO_MARKS, *OTHERS)) and not begins_profile(text)
 
 
 def is_trace(text: bytes) -> bool:
@@ -107,11 +110,12 @@ def is_trace(text: bytes) -> bool:
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     """Yield pieces of api_calls, call_arguments and samples, then the facts. Raise BadCapture."""
-    document, reader = jsonstream.JsonDocument(path, ChromeEvent,
-                                               expected=[PhasedEvent]), ChromeReader(RecordAccount(None))
+    document = jsonstream.JsonDocument(path, ChromeEvent, expected=[PhasedEvent])
+    reader = ChromeReader(RecordAccount(None, from_zero=True))
     for events in document.batches():
         yield from reader.pieces(events)
     reader.close()
+    reader.name_device_rows()
     yield reader.account.facts(FORMAT, tuple(document.problems), metadata=document.fields | reader.metadata())
 
 
@@ -120,10 +124,11 @@ class ChromeReader:
     """The state after some of a file's events: the account of them, the open ranges, the assigned ids."""
 
     account: RecordAccount
-    base_ns: int = 0
     calls: int = 0
     latest_ns: int = 0
     _named: dict[str, int] = field(default_factory=dict)
+    tells_devices = True  # whether a row of the picture is only told to be a device's by its name
+    _by_row: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     _open: dict[tuple[Any, ...], list[ChromeEvent]] = field(default_factory=lambda: defaultdict(list))
     _names: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -148,6 +153,9 @@ class ChromeReader:
         """Return the domain of the calls of a category, or of those of them with this name."""
         return category
 
+    def note_ids(self, categories: Sequence[str | None], events: list[ChromeEvent], ids: list[Any]) -> None:
+        """Take notice of the ids of calls, all of one category or each of its own."""
+
     def canonical(self, category: str | None) -> str | None:
         """Return the category's present name."""
         return category
@@ -170,18 +178,23 @@ class ChromeReader:
 
     def timed(self, events: list[ChromeEvent], event_durations: Times) -> tuple[list[ChromeEvent], np.ndarray,
                                                                                 np.ndarray]:
-        """Return the events that have times, their starts and their durations (ns); the others are left out."""
+        """Return those of some events of one kind that have times, their starts and durations (ns); the others are left
+        out.
+        """
         starts = nanoseconds([event.ts for event in events])
         self.account.trouble(FINER, starts.rounded + event_durations.rounded)
         self.latest_ns = max(self.latest_ns, int(starts.ns.max(initial=0)))
-        is_timed, negative = starts.is_known & event_durations.is_known, event_durations.ns < 0
-        good = is_timed & ~negative
-        if good.all():
-            return events, starts.ns + self.base_ns, event_durations.ns
-        for index in np.flatnonzero(~good):
-            event, reason = events[index], NEGATIVE if is_timed[index] else NO_TIME
-            self.account.leave_out(self.kind(event.ph, event.cat), reason, 1, int(event_durations.ns[index]))
-        return list(compress(events, good)), starts.ns[good] + self.base_ns, event_durations.ns[good]
+        begin = starts.ns + self.account.zero_ns
+        if not events:
+            return events, begin, begin
+        is_known = starts.is_known & event_durations.is_known
+        fit = self._placed(events[0], begin, begin + event_durations.ns, is_known)
+        return (events if fit.all() else list(compress(events, fit))), begin[fit], event_durations.ns[fit]
+
+    def _placed(self, event: ChromeEvent, begin: np.ndarray, end: np.ndarray, is_known: np.ndarray) -> np.ndarray:
+        """Return the mask of the events like this one that can be placed in time; account for the others."""
+        begin, end = (np.where(is_known, edge, ABSENT) for edge in (begin, end))
+        return self.account.placed(self.kind(event.ph, event.cat), begin, end, instants=event.ph not in SPANS)
 
     def numbers(self, values: list[Any]) -> pa.Array:
         """Return processes or threads as numbers; those that have only a name get one."""
@@ -195,8 +208,25 @@ class ChromeReader:
                     ) -> Iterator[pa.Table]:
         """Yield api_calls and call_arguments of a category. On a device, process and thread are device and stream."""
         timed, start, took = self.timed(events, event_durations)
+        if timed and not on_device:
+            self._note_device_work(category, timed)
         if timed:
             yield from self._calls(timed, [category], start, took, on_device)
+
+    def _note_device_work(self, category: str | None, events: list[ChromeEvent]) -> None:
+        """Note events that look like work of a device, by their category or by the row of the picture they are in."""
+        if category and DEVICE_WORK.search(category):
+            self.account.unread(category, len(events))
+        elif self.tells_devices:
+            self._by_row.update((event.pid, event.tid) for event in events)
+
+    def name_device_rows(self) -> None:
+        """Name the rows of the picture that look like those of a device: their events were read as calls."""
+        for (process, thread), count in self._by_row.items():
+            names = (str(self._names.get(kind, {}).get(key, "")) for kind, key in (
+                ("processes", f"{process}"), ("threads", f"{process}/{thread}")))
+            if name := next(filter(DEVICE_ROW.search, names), None):
+                self.account.unread(name, count)
 
     def arguments(self, events: Sequence[ChromeEvent], decoder: Any, kind: Any) -> list[Any]:
         """Return the events' arguments, typed; if some are of other types than their kind has, what can be read of
@@ -241,6 +271,7 @@ class ChromeReader:
         """Yield rows of calls, all of one category or each of its own."""
         names = encoded([event.name for event in events])
         ids, kept = self._ids(events)
+        self.note_ids(categories, events, ids)
         keys = np.arange(self.calls, self.calls + len(events))
         self.calls += len(events)
         first, second = (self.numbers([event.pid for event in events]), self.numbers([event.tid for event in events]))
@@ -298,15 +329,16 @@ class ChromeReader:
     def _pair_ranges(self, pairs: list[tuple[ChromeEvent, ChromeEvent]]) -> Iterator[pa.Table]:
         starts, ends = (nanoseconds([pair[side].ts for pair in pairs]) for side in (0, 1))
         self.account.trouble(FINER, starts.rounded + ends.rounded)
-        range_durations, is_timed = ends.ns - starts.ns, starts.is_known & ends.is_known
-        good = is_timed & (range_durations >= 0)
-        for index in np.flatnonzero(~good):
-            begin = pairs[index][0]
-            self.account.leave_out(self.kind(begin.ph, begin.cat), NEGATIVE if is_timed[index] else NO_TIME, 1)
-        begins = [begin for (begin, _), fine in zip(pairs, good, strict=True) if fine]
+        zero_ns, fit = self.account.zero_ns, np.zeros(len(pairs), bool)
+        edges = starts.ns + zero_ns, ends.ns + zero_ns, starts.is_known & ends.is_known
+        kinds = encoded([f"{begin.ph}{begin.cat}" for begin, _ in pairs]).indices.to_numpy()
+        for first in np.unique(kinds, return_index=True)[1]:
+            rows = kinds == kinds[first]
+            fit[rows] = self._placed(pairs[first][0], *(edge[rows] for edge in edges))
+        begins = [begin for (begin, _), good in zip(pairs, fit, strict=True) if good]
         if begins:
-            yield from self._calls(begins, [begin.cat for begin in begins], starts.ns[good] + self.base_ns,
-                                   range_durations[good])
+            yield from self._calls(begins, [begin.cat for begin in begins], starts.ns[fit] + zero_ns,
+                                   (ends.ns - starts.ns)[fit])
 
     def _rest(self, groups: Groups) -> Iterator[pa.Table]:
         for (phase, category), events in groups.items():

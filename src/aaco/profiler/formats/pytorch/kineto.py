@@ -2,21 +2,21 @@
 host-side call, with correlation ids, streams and arguments.
 
 Work is linked to the call that launched it by correlation id; flow arrows, whose names changed over the years, are not
-needed. A replayed graph gives one id to many kernels. Kineto writes one process per file; in a file merged from several
-processes, ids may collide, which the problems state. Ranges that belong to a device (gpu_user_annotation, cuda_sync)
-become api_calls with a device and a stream instead of a process and a thread, and never kernels. What Kineto derives
-from a kernel's geometry (blocks and warps per SM) is not kept. A grid counts workgroups, but that of a kernel launched
-by hipExtModuleLaunchKernel, which takes a global work size, counts work-items: the launch precedes its kernel.
-The arguments of the kernel describe a collective on CUDA, else those of the operation that launched it. Times
-with an epoch (baseTimeNanoseconds) are on the realtime clock.
+needed. A replayed graph gives one id to many kernels. Kineto writes one process per file; of a file merged from several
+ranks each rank becomes a capture of its own (merged_ranks.py). Ranges that belong to a device (gpu_user_annotation,
+cuda_sync) become api_calls with a device and a stream instead of a process and a thread, and never kernels. What Kineto
+derives from a kernel's geometry (blocks and warps per SM) is not kept. A grid counts workgroups, but that of a kernel
+launched by hipExtModuleLaunchKernel, which takes a global work size, counts work-items: the launch precedes its kernel.
+The arguments of the kernel describe a collective on CUDA, else those of the operation that launched it. Times with an
+epoch (baseTimeNanoseconds) are on the realtime clock.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.tables import ALLOCATIONS, COLLECTIVES, COPIES, KERNELS
-from aaco.profiler.capture import CapturedDevice, CaptureFacts
+from aaco.profiler.capture import CapturedDevice, CaptureFacts, of_part
+from aaco.profiler.formats.onnxruntime.ort import begins_profile
+from aaco.profiler.formats.pytorch import merged_ranks
 from aaco.profiler.formats.pytorch.chrome import (
     KINETO_MARKS,
     OTHERS,
@@ -39,7 +41,7 @@ from aaco.profiler.formats.pytorch.kineto_events import (
     ALLOCATED,
     EXPECTED,
     LAUNCHES,
-    RUNTIMES,
+    RUNTIME,
     TRANSFERS,
     AllocationArgs,
     KernelArgs,
@@ -58,7 +60,7 @@ CATEGORIES = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset"
               "Operator": "cpu_op"}  # PyTorch before 1.12
 DOMAINS = {"user_annotation": "marker", "gpu_user_annotation": "gpu_marker", "python_function": "python",
            "cpu_instant_event": "marker"}
-ON_DEVICE = ("gpu_user_annotation", "cuda_sync")
+ON_DEVICE = re.compile(r"gpu_user_annotation|\w+_sync")
 PROFILER_ROWS = ("Spans", "Traces", "")  # rows of the profiler's own activity
 MEMORY = "[memory]"
 COMMS = "record_param_comms"
@@ -82,7 +84,7 @@ def recognises(path: Path) -> bool:
     text = jsonstream.head(path)
     marked = is_trace(text) and any(mark in text for mark in KINETO_MARKS)
     headed = text[:1] == b"{" and b'"schemaVersion"' in text and b'"deviceProperties"' in text
-    return (marked or headed) and not any(mark in text for mark in OTHERS)
+    return (marked or headed) and not any(mark in text for mark in OTHERS) and not begins_profile(text)
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
@@ -90,36 +92,48 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
 
     Raise BadCapture.
     """
-    document, reader = jsonstream.JsonDocument(path, ChromeEvent,
-                                               expected=EXPECTED), _KinetoReader(RecordAccount(KERNEL))
-    base_is_set = False
+    document, readers = jsonstream.JsonDocument(path, ChromeEvent, expected=EXPECTED), dict[str | None, _KinetoReader]()
+    base_ns, fused = None, False
     for events in document.batches():
-        if not base_is_set:
-            has_base, base_is_set = _BASE in document.fields, True
-            reader.base_ns = _base_time(document.fields[_BASE] if has_base else jsonstream.number_behind(path, _BASE))
-        yield from reader.pieces(events)
+        if base_ns is None:
+            has_base, fused = _BASE in document.fields, merged_ranks.is_fused(events)
+            base_ns = _base_time(document.fields[_BASE] if has_base else jsonstream.number_behind(path, _BASE))
+        by_label = merged_ranks.split_ranks(events, fused)
         events = []  # before the next are made, so that their memory is reused
-    reader.close()
-    yield from reader.collectives()
-    yield reader.facts(document)
+        for label in list(by_label):
+            reader = readers.setdefault(label, _reader(base_ns))
+            yield from (of_part(piece, label) for piece in reader.pieces(by_label.pop(label)))
+    for label, reader in (readers or {None: _reader(0)}).items():
+        reader.close()
+        yield from (of_part(piece, label) for piece in reader.collectives())
+        yield reader.facts(document, label, is_first=label == next(iter(readers), None))
+
+
+def _reader(base_ns: int) -> _KinetoReader:
+    """Return a reader of times that count from base_ns, an epoch months before the recording; 0: from its begin."""
+    account = RecordAccount(KERNEL, from_zero=not base_ns)
+    account.zero_ns = base_ns
+    return _KinetoReader(account)
 
 
 @dataclass
 class _KinetoReader(ChromeReader):
+    tells_devices = False  # a category tells it
     kernel_rows: int = 0
     copy_rows: int = 0
     _comms: dict[int, KernelArgs] = field(default_factory=dict)  # of operations of collectives, by their id
     _undescribed: list[tuple[int, int]] = field(default_factory=list)  # kernels of collectives without a description
     _in_items: set[int] = field(default_factory=set)  # launches with sizes in work-items, until their kernel comes
-    processes: set[Any] = field(default_factory=set)
+    _launch_ids: dict[Any, tuple[int, int]] = field(default_factory=dict)  # of each process the least and the greatest
 
     def canonical(self, category: str | None) -> str | None:
-        return CATEGORIES.get(category or "", category)
+        plain = (category or "").strip("\0 ")
+        return CATEGORIES.get(plain, plain or category)
 
     def device_pieces(self, groups: Groups) -> Iterator[pa.Table]:
         """Yield tables of device work; remove its events from the groups, and note others."""
         for key in list(groups):
-            if key[0] == "X" and self.canonical(key[1]) in RUNTIMES:
+            if key[0] == "X" and _is_runtime(self.canonical(key[1])):
                 self._note_sizes([event for event in groups[key] if event.name in GLOBAL_SIZE])
         for key in list(groups):
             category = self.canonical(key[1])
@@ -127,43 +141,58 @@ class _KinetoReader(ChromeReader):
                 yield from self._kernels(groups.pop(key))
             elif key[0] == "X" and category in ("gpu_memcpy", "gpu_memset"):
                 yield from self._copies(groups.pop(key), category)
-            elif key[0] == "X" and category in ON_DEVICE:
+            elif key[0] == "X" and ON_DEVICE.fullmatch(category or ""):
                 events = groups.pop(key)
                 yield from self.call_pieces(category, events, durations(events), on_device=True)
             elif key[0] == "X" and category == "cpu_op":
                 self._note_comms([event for event in groups[key] if event.name == COMMS])
-            elif key[0] == "X" and category in RUNTIMES:
-                self.processes.update(event.pid for event in groups[key][:1000])
             elif key[0] in ("X", "i", "I") and category in ("Trace", "cpu_instant_event", None):
                 yield from self._take_own_and_memory(groups, key)
 
+    def note_ids(self, categories: Sequence[str | None], events: list[ChromeEvent], ids: list[Any]) -> None:
+        if len(categories) > 1 or not _is_runtime(self.canonical(categories[0])):
+            return
+        for process in {event.pid for event in events}:
+            used = [call.correlation for event, call in zip(events, ids, strict=True)
+                    if event.pid == process and call.correlation]
+            if used:
+                least, greatest = self._launch_ids.get(process, (used[0], used[0]))
+                self._launch_ids[process] = min(least, *used), max(greatest, *used)
+
+    def _ids_collide(self) -> bool:
+        """Return whether two processes use ids of one range; 0 is none."""
+        ranges = sorted(self._launch_ids.values())
+        return any(later[0] <= earlier[1] for earlier, later in pairwise(ranges))
+
     def domain(self, category: str | None, name: str | None) -> str | None:
         category = self.canonical(category)
-        if category in RUNTIMES and name:
+        if _is_runtime(category) and name:
             return "hip" if name.startswith("hip") else "hsa" if name.startswith("hsa_") else category
         return DOMAINS.get(category or "", category)
 
-    def facts(self, document: jsonstream.JsonDocument[ChromeEvent]) -> CaptureFacts:
-        """Return the facts of the capture, after all of it was read."""
+    def facts(self, document: jsonstream.JsonDocument[ChromeEvent], label: str | None, is_first: bool) -> CaptureFacts:
+        """Return the facts of the capture, after all of it was read; of a merged file, those of the rank `label`."""
         fields, names = document.fields, self.metadata()
-        if _BASE in fields and _base_time(fields[_BASE]) != self.base_ns:
+        if _BASE in fields and _base_time(fields[_BASE]) != self.account.zero_ns:
             raise document.bad(f"{_BASE} stands behind the events, too far from the end of the file")
         world = fields.get("distributedInfo")
         world = world if isinstance(world, dict) else {}
-        merged = [f"calls of {len(self.processes)} processes in one file: correlation ids may be used twice"
-                  ] if len(self.processes) > 1 else []
+        ambiguous = self._ids_collide()
+        merged = [f"{len(self._launch_ids)} processes in this file use the same correlation ids, and no label says of "
+                  "which a kernel is: no work is linked to its launch; import the file of each process instead"
+                  ] if ambiguous else []
         return self.account.facts(
-            FORMAT, (*document.problems, *merged), tool=TOOL,
-            clock="realtime" if self.base_ns or self.latest_ns > _EPOCH else "unknown",
+            FORMAT, (*(document.problems if is_first else ()), *merged), tool=TOOL, part=label, ambiguous_ids=ambiguous,
+            clock="realtime" if self.account.zero_ns or self.latest_ns > _EPOCH else "unknown",
             tool_version=_torch_version(fields), devices=_read_devices(fields.get("deviceProperties")),
-            rank=_integer_or_none(world.get("rank")), world_size=_integer_or_none(world.get("world_size")),
+            rank=merged_ranks.rank_number(label) if label else _integer_or_none(world.get("rank")),
+            world_size=_integer_or_none(world.get("world_size")),
             metadata=fields | names,
             streams=_streams(names.get("threads", {})))
 
     def _kernels(self, events: list[ChromeEvent]) -> Iterator[pa.Table]:
-        written = Microseconds([event.dur for event in events])
-        self.account.kernel_ns += written.total_ns()
-        events, start, kernel_durations = self.timed(events, written.ns())
+        events, start, kernel_durations = self.timed(events, durations(events))
+        self.account.kernel_ns += Microseconds([event.dur for event in events]).total_ns()
         launches = self.arguments(events, LAUNCHES, KernelArgs)
         keys = np.arange(self.kernel_rows, self.kernel_rows + len(events))
         self.kernel_rows += len(events)
@@ -233,7 +262,8 @@ class _KinetoReader(ChromeReader):
     def _where(self, events: list[ChromeEvent], works: list[Any]) -> dict[str, Any]:
         """Return device and stream by the arguments, else by the event's process and thread, which mean them here."""
         devices = [event.pid if work.device is None else work.device for event, work in zip(events, works, strict=True)]
-        streams = [event.tid if work.stream is None else work.stream for event, work in zip(events, works, strict=True)]
+        streams = [next((stream for stream in (work.stream, work.queue) if stream is not None), event.tid)
+                   for event, work in zip(events, works, strict=True)]
         return {"device_id": self.numbers(devices), "stream_id": self.numbers(streams),
                 "correlation_id": integers([work.correlation for work in works]),
                 "graph_id": integers([work.graph for work in works]),
@@ -264,6 +294,10 @@ class _KinetoReader(ChromeReader):
                                 else allocation.device for allocation in allocations]),
             process_id=self.numbers([event.pid for event in events]),
             thread_id=self.numbers([event.tid for event in events]))
+
+
+def _is_runtime(category: str | None) -> bool:
+    return RUNTIME.fullmatch(category or "") is not None
 
 
 def _collectives(keys: np.ndarray, launches: list[KernelArgs]) -> pa.Table:
@@ -328,8 +362,8 @@ def _external_ids(works: list[Any]) -> pa.Array:
 def _read_devices(device_maps: Any) -> tuple[CapturedDevice, ...]:
     if not isinstance(device_maps, list):
         return ()
-    return tuple(_read_device(device_map) for device_map in device_maps if isinstance(device_map, dict)
-                 and _integer_or_none(device_map.get("id")) is not None)
+    return tuple({device_map["id"]: _read_device(device_map) for device_map in device_maps
+                  if isinstance(device_map, dict) and _integer_or_none(device_map.get("id")) is not None}.values())
 
 
 def _streams(threads: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:

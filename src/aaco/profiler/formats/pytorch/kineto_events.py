@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
 
 from aaco.profiler.formats.pytorch.chrome import PhasedEvent
 
-RUNTIMES = ("cuda_runtime", "cuda_driver", "hip_runtime")
+RUNTIME = re.compile(r"\w+_(runtime|driver)|hpu_op")  # of any kind of device: xpu_runtime, privateuse1_driver
 
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 _Triple = tuple[_Size, _Size, _Size]
@@ -29,6 +30,7 @@ class DeviceWorkArgs(msgspec.Struct, gc=False):
 
     device: int | None = None
     stream: int | None = None
+    queue: int | str | None = msgspec.field(name="sycl queue", default=None)
     correlation: int | None = None
     external_id: int | None = msgspec.field(name="External id", default=None)
     external_id_1: int | None = msgspec.field(name="external id", default=None)

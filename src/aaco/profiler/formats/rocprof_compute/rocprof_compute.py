@@ -195,21 +195,16 @@ class _Workload:
 
     def kernel_table(self, block: pa.Table, ids: Ints, times_by_name: dict[str, Ints]) -> pa.Table:
         """Return a row per dispatch."""
-        start, end = times_by_name["t_start_ns"], times_by_name["t_end_ns"]
-        is_timed = (start != ABSENT) & (end != ABSENT) & (end >= start)
-        duration = np.where(is_timed, end - np.where(is_timed, start, 0), ABSENT)
         self.account.saw(KERNEL, len(ids))
-        self.account.kernel_ns += total(duration[is_timed])
-        self.account.trouble("dispatches have no time", int((~is_timed).sum()))
+        edges = (pa.array(times_by_name[name]) for name in ("t_start_ns", "t_end_ns"))
+        when = self.account.times(KERNEL, *edges)
         columns: dict[str, Any] = {name: block[name] for name in COPIED_COLUMNS if name in block.column_names}
         self.devices |= set(_texts(block, "device_id")) - {None}
-        columns |= {name: _nullable(np.where(is_timed, times_by_name[name], ABSENT))
-                    for name in ("t_start_ns", "t_end_ns")}
         columns |= {name: _nullable(times_by_name[name]) for name in ("process_id", "thread_id", "queue_id")
                     if name in times_by_name}
         return KERNELS.build(
             kernel_id=ids, kernel_name=encoded([bare(name or "") for name in block["kernel_name"].to_pylist()]),
-            dur_ns=_nullable(duration), source=constant(FORMAT, len(ids)), **columns)
+            source=constant(FORMAT, len(ids)), **columns, **when)
 
     def count(self, block: pa.Table, source: DispatchFile, ids: Ints, shift: int) -> pa.Table:
         """Return a row per counter of each dispatch that has a kernel; `shift` is added to the pass of the column."""

@@ -159,21 +159,21 @@ class _RocprofRun:
         barrier = pc.equal(table["kernel_name"].cast(TEXT), BARRIER)
         count = pc.sum(barrier).as_py() or 0
         if count:
-            times = _time_columns(table.filter(barrier))
             self.account.saw("barrier", count)
-            self.account.leave_out("barrier", NO_KERNEL, count, total(integers(times["dur_ns"])) if times else 0)
+            self.account.leave_out("barrier", NO_KERNEL, count, self._timed_ns(table.filter(barrier)))
             table = table.filter(pc.invert(barrier))
         return table
 
     def _pieces(self, table: pa.Table, counters: dict[str, str]) -> Iterator[pa.Table]:
+        self.account.saw("kernel", table.num_rows)
+        if _has_times(table) and not counters:
+            start, end = map(integers, _edges(table))
+            table = table.filter(pa.array(self.account.placed("kernel", start, end)))
         if not table.num_rows:
             return
         ids = np.arange(self.count, self.count + table.num_rows)
         self.count += table.num_rows
-        self.account.saw("kernel", table.num_rows)
-        times = _time_columns(table)
-        if times:
-            self._check_times(table, times)
+        times = self._times(table) if _has_times(table) else {}
         columns = {name: table[name] for name in NUMBERS if name in KERNELS.columns and name in table.column_names}
         yield KERNELS.build(**{
             **columns, **times, "kernel_id": ids, "kernel_name": renamed(table["kernel_name"].combine_chunks(), bare),
@@ -181,16 +181,21 @@ class _RocprofRun:
         if counters:
             yield _counter_rows(table, ids, counters)
 
-    def _check_times(self, table: pa.Table, times: dict[str, pa.Array]) -> None:
-        """Count the kernels' times, and report impossible ones."""
-        start, end, durations = (integers(times[name]) for name in ("t_start_ns", "t_end_ns", "dur_ns"))
-        self.account.kernel_ns += total(durations)
-        self.account.trouble("kernels end before they start", int((end < start).sum()))
-        self.account.trouble("kernels start or end at time 0", int(((start == 0) | (end == 0)).sum()))
+    def _timed_ns(self, table: pa.Table) -> int:
+        """Return the sum of the durations of barriers that were timed."""
+        if not _has_times(table):
+            return 0
+        fit = self.account.placeable("barrier", *_edges(table))
+        return total((integers(_edges(table)[1]) - integers(_edges(table)[0]))[fit])
+
+    def _times(self, table: pa.Table) -> dict[str, pa.Array]:
+        """Return the columns of the kernels' times, and report durations that contradict them."""
+        times = self.account.times("kernel", *_edges(table))
         if "duration_ns" in table.column_names:
             is_different = pc.not_equal(table["duration_ns"], times["dur_ns"])
             self.account.trouble("kernels have another duration than from their start to their end",
                                  pc.sum(is_different).as_py() or 0)
+        return times
 
     def _collect_problems(self, source: _RocprofCsvFile, tally: CsvTally) -> None:
         self.problems += [f"{source.path.name}: {problem}" for problem in tally.problems(source.head)]
@@ -205,9 +210,9 @@ def _counter_rows(table: pa.Table, ids: np.ndarray, counters: dict[str, str]) ->
                           counter=coded(codes[kept], pa.array(list(counters.values()))))
 
 
-def _time_columns(table: pa.Table) -> dict[str, pa.Array]:
-    """Return start, end and duration of the rows, as far as the file has them."""
-    if not TIMES.issubset(table.column_names):
-        return {}
-    start, end = (table[name].combine_chunks() for name in ("t_start_ns", "t_end_ns"))
-    return {"t_start_ns": start, "t_end_ns": end, "dur_ns": pc.subtract(end, start)}
+def _has_times(table: pa.Table) -> bool:
+    return TIMES.issubset(table.column_names)
+
+
+def _edges(table: pa.Table) -> tuple[pa.Array, pa.Array]:
+    return table["t_start_ns"].combine_chunks(), table["t_end_ns"].combine_chunks()

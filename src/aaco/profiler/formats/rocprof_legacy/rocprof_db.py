@@ -24,7 +24,7 @@ from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import sqlite
 from aaco.profiler.io.columns import bare, coded, constant
 from aaco.profiler.io.lookup import ProcessScopedIds
-from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, placeable, total
+from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, total
 from aaco.profiler.io.sqlite import LONGEST_NAME, ColumnBatch, Database, SqliteTable, quoted
 
 FORMAT = "rocprof_db"
@@ -59,6 +59,7 @@ class _RocprofDbReader:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        database.refuse_unreadable(["KERN", "OPS", "COPY", *CALLS])
         if "KERN" not in database.tables:
             raise BadCapture(f"{database.path}: no table KERN", RECORD)
         counts = {name: self._kernel_count(name) for name in ("KERN", "OPS")}
@@ -127,7 +128,7 @@ class _RocprofDbReader:
         return rows.filter(self.account.timed(KERNEL, rows["start"], rows["end"]))
 
     def _leave_out(self, kind: str, reason: str, rows: ColumnBatch) -> None:
-        fit = placeable(rows["start"], rows["end"])
+        fit = self.account.placeable(kind, rows["start"], rows["end"])
         ns = total((integers(rows["end"]) - integers(rows["start"]))[fit])
         self.account.saw(kind, rows.count)
         self.account.leave_out(kind, reason, rows.count, ns)

@@ -32,13 +32,12 @@ from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import bare, constant, encoded
 from aaco.profiler.io.csvstream import GREATEST, whole_number
-from aaco.profiler.io.record_accounting import RecordAccount, total
+from aaco.profiler.io.record_accounting import RecordAccount, integers
 
 FORMAT = "rocprof_json"
 FIX = "record it again: rocprof --hip-trace PROGRAM; or with rocprofv3, which AMD still keeps up"
 START = re.compile(rb'\{\s*"traceEvents"\s*:\s*\[\s*\{\s*\}')
 MARK = b'"BeginNs"'
-NO_TIME = "its start or end in ns is missing or no time"
 ARROW = "an arrow: it links a call and its work"
 REASONS = {
     "barrier": "it orders the queue and is no kernel", "again": "the same execution stands in the file twice",
@@ -216,7 +215,6 @@ class _RocprofJsonReader:
         events, places, when = self._timed("kernel", events, places[fuller])
         if not events:
             return
-        self.account.kernel_ns += total(when["dur_ns"])
         args = [event.args for event in events]
         yield KERNELS.build(
             kernel_id=self._ids("kernel", len(events)), kernel_name=encoded([bare(event.name) for event in events]),
@@ -270,20 +268,16 @@ class _RocprofJsonReader:
     def _timed(self, kind: str, events: list[RocprofEvent], places: Ints) -> tuple[list[RocprofEvent], Ints,
                                                                                    dict[str, Any]]:
         """Return the events with start and end, their places and their times; the others are left out."""
-        self.account.saw(kind, len(events))
-        times = [(_parse_time(event.args.begin), _parse_time(event.args.end)) for event in events]
-        good = np.array([begin is not None and end is not None for begin, end in times], bool)
-        self.account.leave_out(kind, NO_TIME, int((~good).sum()))
-        start, end = np.array([time for time, fine in zip(times, good, strict=True) if fine], np.int64).reshape(-1, 2).T
-        self.account.trouble(f"{kind} records end before they start", int((end < start).sum()))
-        self.account.trouble(f"{kind} records start or end at time 0", int(((start == 0) | (end == 0)).sum()))
-        kept = [event for event, fine in zip(events, good, strict=True) if fine]
-        return kept, places[good], {"t_start_ns": start, "t_end_ns": end, "dur_ns": end - start}
+        edges = (_int_column([event.args.begin for event in events]), _int_column([event.args.end for event in events]))
+        fit = self.account.timed(kind, *edges)
+        start, end = (integers(edge)[fit] for edge in edges)
+        kept = [event for event, fine in zip(events, fit, strict=True) if fine]
+        return kept, places[fit], {"t_start_ns": start, "t_end_ns": end, "dur_ns": end - start}
 
     def _leave_out(self, kind: str, events: list[RocprofEvent]) -> None:
         kind = kind if kind in REASONS else "other"
         times = [(_parse_time(event.args.begin), _parse_time(event.args.end)) for event in events]
-        ns = sum(end - begin for begin, end in times if begin is not None and end is not None)
+        ns = sum(end - begin for begin, end in times if begin and end and end > begin)
         self.account.saw(kind, len(events))
         self.account.leave_out(kind, REASONS[kind], len(events), ns)
 

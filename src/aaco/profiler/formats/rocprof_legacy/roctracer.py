@@ -19,6 +19,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ HEAD_BYTES = 1 << 18
 PIECE_ROWS = 1 << 16
 MOST_OPEN = 1_000_000
 PER_PROCESS = 1 << 48
-LATEST_NS = 1 << 62
+LARGEST = (1 << 63) - 1
 N = rb"(\d{1,19})"
 # The end may be missing: an old tool stopped writing the line where an argument was no text.
 CALL = re.compile(rb"%b:%b %b:%b ([A-Za-z_]\w*)\((.*?)(?:\)(?: = (\S+))?(?: kernel=(.*?))?(?: ?:%b)?)?"
@@ -109,7 +110,7 @@ class _RoctracerText:
     """The records read so far."""
 
     def __init__(self) -> None:
-        self.account = RecordAccount(None)
+        self.account = RecordAccount("kernel")
         self.count: Counter[str] = Counter()
         self.rows: dict[str, list[tuple[Any, ...]]] = {"kernel": [], "copy": [], "call": [], "argument": []}
         self.processes: dict[int, int] = {}
@@ -143,7 +144,9 @@ class _RoctracerText:
 
     def pieces(self) -> Iterator[pa.Table]:
         """Yield the rows since the last call as tables."""
-        kernels, copies, calls, argument_rows = (self.rows[name] for name in ("kernel", "copy", "call", "argument"))
+        kernels, copies, calls = (self._placed(kind) for kind in ("kernel", "copy", "call"))
+        kept_calls = {row[0] for row in calls}
+        argument_rows = [row for row in self.rows["argument"] if row[0] in kept_calls]
         if kernels:
             (ids, names, device, queue), when = _columns(kernels, 4)
             yield KERNELS.build(kernel_id=ids, kernel_name=encoded(names), device_id=integers(device),
@@ -168,8 +171,8 @@ class _RoctracerText:
 
     def facts(self) -> CaptureFacts:
         """Return the facts of the text."""
-        if self.count["kernel"]:
-            self.account.kernel = "kernel"
+        if not self.count["kernel"]:
+            self.account.kernel = None
         return self.account.facts(FORMAT, tool="roctracer")
 
     def _call(self, match: re.Match[bytes]) -> None:
@@ -222,43 +225,36 @@ class _RoctracerText:
 
     def _make_call(self, when: tuple[Any, ...], name: str, correlation: int | None, arguments: dict[str, str],
                    domain: str | None = None) -> None:
-        if self._count_record("call", when):
-            number = self._next_id("call")
-            domain = domain or ("hsa" if name.startswith("hsa") else "hip")
-            self.rows["call"].append((number, name, domain, *self._time_fields(when, correlation)))
-            if arguments:
-                self.rows["argument"].append((number, json.dumps(arguments, ensure_ascii=False)))
+        number = self._next_id("call")
+        domain = domain or ("hsa" if name.startswith("hsa") else "hip")
+        self.rows["call"].append((number, name, domain, *self._time_fields(when, correlation)))
+        if arguments:
+            self.rows["argument"].append((number, json.dumps(arguments, ensure_ascii=False)))
 
     def _make_work(self, when: tuple[Any, ...], name: str, correlation: int | None, place: tuple[Any, ...]) -> None:
         if BARRIER.search(name):
-            self._leave_out("barrier", "it orders the queue and is no kernel", when[1] - when[0])
+            ns = when[1] - when[0] if 0 < when[0] <= when[1] else 0
+            self._leave_out("barrier", "it orders the queue and is no kernel", ns)
             return
         kind = "copy" if name == "async-copy" or direction(name) != "unknown" or "Copy" in name else "kernel"
-        if not self._count_record(kind, when):
-            return
         device, queue, size = place
         if kind == "copy":
             self.rows[kind].append((self._next_id(kind), direction(name), size, device, queue,
                                     *self._time_fields(when, correlation)))
         else:
-            self.account.kernel_ns += when[1] - when[0]
             self.rows[kind].append((self._next_id(kind), bare(name), device, queue,
                                     *self._time_fields(when, correlation)))
 
-    def _count_record(self, kind: str, when: tuple[Any, ...]) -> bool:
-        """Count the record; return whether it can be a row."""
-        begin, end = when[:2]
-        self.account.saw(kind, 1)
-        if max(begin, end) >= LATEST_NS:
-            self.account.leave_out(kind, "its time is no time of any age", 1)
-            return False
-        self.account.trouble("records end before they start", end < begin)
-        self.account.trouble("records start or end at time 0", begin == 0 or end == 0)
-        return True
+    def _placed(self, kind: str) -> list[tuple[Any, ...]]:
+        """Return the rows that can be placed in time; account for the others."""
+        rows = self.rows[kind]
+        edges = (integers([row[column] for row in rows]) for column in (-6, -5))  # in _time_fields
+        return list(compress(rows, self.account.timed(kind, *edges)))
 
     def _time_fields(self, when: tuple[Any, ...], correlation: int | None) -> tuple[Any, ...]:
         """Return start, end, duration, process, thread, correlation id."""
-        begin, end, process, thread = when
+        begin, end = (min(time, LARGEST) for time in when[:2])
+        process, thread = when[2:]
         if correlation is not None:
             index = 0 if process is None else self.processes.setdefault(process, len(self.processes))
             correlation = correlation + index * PER_PROCESS if not index or correlation < PER_PROCESS else None

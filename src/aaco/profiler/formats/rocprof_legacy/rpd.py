@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, KERNELS, SAMPLES
+from aaco.core.untimed import NOT_TIMED
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import names, sqlite
 from aaco.profiler.io.columns import bare, coded, constant, titled
 from aaco.profiler.io.dispatches import GLOBAL_SIZE
-from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, NOT_TIMED, RecordAccount, integers, placeable
+from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, RecordAccount, integers
 from aaco.profiler.io.sqlite import LONGEST_NAME, ColumnBatch, Database, SqliteTable, joined, quoted
 
 FORMAT = "rpd"
@@ -84,6 +85,7 @@ class _RpdReader:
 
     def __init__(self, database: Database) -> None:
         self.database, self.account = database, RecordAccount(KERNEL)
+        database.refuse_unreadable([*TABLES, "rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"])
         missing = TABLES - set(database.tables)
         if missing:
             raise BadCapture(f"{database.path}: no table {min(missing)}", RECORD)
@@ -138,7 +140,8 @@ class _RpdReader:
         kinds = {"op": "int", "name": "int", "value": "real", "start": "int", "end": "int", "type": "int"}
         for batch in self.database.batches(sql, kinds, "rocpd_counter"):
             self.account.saw("counter", batch.count)
-            kernel = self.words.kernel[self.strings.rows(batch["type"])] & placeable(batch["start"], batch["end"])
+            timed = self.account.placeable(KERNEL, batch["start"], batch["end"])
+            kernel = timed & self.words.kernel[self.strings.rows(batch["type"])]
             has_value = ~batch["value"].is_null().to_numpy(zero_copy_only=False)
             self.account.leave_out("counter", "no kernel of the tables is its operation", int((~kernel).sum()))
             self.account.leave_out("counter", "it has no value", int((kernel & ~has_value).sum()))

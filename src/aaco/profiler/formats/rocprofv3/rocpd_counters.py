@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.tables import COUNTERS, SAMPLES
+from aaco.core.untimed import NOT_TIMED
 from aaco.profiler.formats.rocprofv3 import rocpd_schema
 from aaco.profiler.formats.rocprofv3.rocpd_rows import RECORDS, RocpdRows
 from aaco.profiler.io.columns import coded
 from aaco.profiler.io.names import NamesById
-from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, NOT_TIMED, integers
+from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, integers
 from aaco.profiler.io.sqlite import ColumnBatch
 
 KIND = "pmc_event"

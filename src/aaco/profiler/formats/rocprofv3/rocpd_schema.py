@@ -133,6 +133,8 @@ def json_object(text: Any) -> dict[str, Any]:
 def _table_sets(database: Database) -> dict[str, dict[str, SqliteTable]]:
     """Return the tables of each set by kind. A set without any long table holds nothing and is not one."""
     tables_by_suffix: dict[str, dict[str, SqliteTable]] = {}
+    suffixes = [name.removeprefix(f"{PREFIX}string") for name in database.tables if name.startswith(f"{PREFIX}string")]
+    database.refuse_unreadable(f"{PREFIX}{kind}{suffix}" for kind in LONG for suffix in suffixes)
     for name, table in database.tables.items():
         stem = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
         kind = max((kind for kind in KINDS if stem.startswith(kind)), key=len, default=None)

@@ -10,7 +10,7 @@ of the `pass_N` folder that rocprofv3 writes a pass into.
 Correlation ids are those of the file; if one file holds several processes (`rocpd convert`, column Guid), those of the
 n-th process are moved up by n x 2^48. If a file has only the total of a size, grid_x and block_x hold it, and the other
 two are null. A CPU agent is the host: device null; without agent_info.csv CPUs are unknown, and the agent's number is
-the device. Kernels with times that are zero or reversed stay as they are, and are counted in the problems.
+the device. What was never timed is left out and counted; a dispatch with counters stays, without times.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class _Rocprofv3Run:
             "statistic": self._statistic}
         tally = CsvTally()
         for table in csvstream.read(source.path, source.head, source.kind.layout, tally):
+            table = self._placed(source, table)
             if table.num_rows:
                 yield from make[source.kind.record](source, table)
         if source.kind is not files.AGENT:
@@ -153,9 +154,7 @@ class _Rocprofv3Run:
 
     def _kernels(self, table: pa.Table, ids: Ints) -> pa.Table:
         """Return the rows as kernels, counted in the account."""
-        when = self._time_columns(table, "kernels")
-        if when:
-            self.account.kernel_ns += total(integers(when["dur_ns"]))
+        when = self.account.times(files.KERNEL.record, *_edges(table)) if _has_times(table) else {}
         sizes = {f"{size}_x": table[f"{size}_total"] for size in ("grid", "block")
                  if f"{size}_total" in table.column_names}
         return KERNELS.build(**{
@@ -194,7 +193,7 @@ class _Rocprofv3Run:
         src, dst = pc.if_else(from_host, nothing, start), pc.if_else(to_host, nothing, end)
         p2p = pc.and_(pc.equal(kinds, "d2d"), pc.fill_null(pc.not_equal(src, dst), False))
         return [COPIES.build(**{
-            **_columns(table, COPIES), **self._time_columns(table, "copies"), **self._source_columns(table),
+            **_columns(table, COPIES), **_time_columns(table), **self._source_columns(table),
             "copy_id": self._ids(COPIES.name, table.num_rows),
             "kind": pc.if_else(p2p, "p2p", kinds).dictionary_encode(), "src_device": src, "dst_device": dst,
             "device_id": pc.coalesce(pc.if_else(pc.is_in(kinds, pa.array(["d2h", "d2d"])), src, dst), src),
@@ -202,7 +201,7 @@ class _Rocprofv3Run:
 
     def _allocation(self, source: CsvSource, table: pa.Table) -> Sequence[pa.Table]:
         self._trace(source, table)
-        when = self._time_columns(table, "allocations")
+        when = _time_columns(table)
         return [ALLOCATIONS.build(**{
             **_columns(table, ALLOCATIONS), **self._source_columns(table), "t_ns": when["t_start_ns"],
             "dur_ns": when["dur_ns"],
@@ -211,7 +210,7 @@ class _Rocprofv3Run:
     def _call(self, source: CsvSource, table: pa.Table) -> Sequence[pa.Table]:
         self._trace(source, table)
         return [API_CALLS.build(**{
-            **_columns(table, API_CALLS), **self._time_columns(table, "calls"), **self._source_columns(table),
+            **_columns(table, API_CALLS), **_time_columns(table), **self._source_columns(table),
             "call_id": self._ids(API_CALLS.name, table.num_rows), "name": table["function"],
             "domain": renamed(_whole_column(table, "domain"), domain)})]
 
@@ -231,24 +230,21 @@ class _Rocprofv3Run:
                        f"{traced[0]} in {traced[1]} ns")
 
     def _trace(self, source: CsvSource, table: pa.Table) -> None:
-        took = pc.subtract(_whole_column(table, "t_end_ns"), _whole_column(table, "t_start_ns"))
         self.traced[source.subject] += table.num_rows
-        self.traced_ns[source.subject] += total(integers(took))
+        self.traced_ns[source.subject] += total(integers(_time_columns(table)["dur_ns"]))
 
     def _ids(self, table: str, count: int) -> Ints:
         first = self.next_id[table]
         self.next_id[table] += count
         return np.arange(first, first + count)
 
-    def _time_columns(self, table: pa.Table, things: str) -> dict[str, pa.Array]:
-        """Return start, end and duration of the rows, as far as the file has them."""
-        if not set(table.column_names) >= TIMES:
-            return {}
-        start, end = _whole_column(table, "t_start_ns"), _whole_column(table, "t_end_ns")
-        begin, finish = integers(start), integers(end)
-        self.account.trouble(f"{things} end before they start", int((finish < begin).sum()))
-        self.account.trouble(f"{things} start or end at time 0", int(((begin == 0) | (finish == 0)).sum()))
-        return {"t_start_ns": start, "t_end_ns": end, "dur_ns": pc.subtract(end, start)}
+    def _placed(self, source: CsvSource, table: pa.Table) -> pa.Table:
+        """Return the rows that can be placed in time; those of counters all."""
+        if source.kind is files.COUNTER or not _has_times(table):
+            return table
+        start, end = map(integers, _edges(table))
+        fit = self.account.placed(source.kind.record, start, end)
+        return table if fit.all() else table.filter(pa.array(fit))
 
     def _source_columns(self, table: pa.Table) -> dict[str, pa.Array]:
         """Return process and correlation id of the rows."""
@@ -284,6 +280,22 @@ class _Rocprofv3Run:
             return None
         labels = _whole_column(table, column)
         return pa.array(map(self.agents.id, labels.dictionary.to_pylist()), INT).take(labels.indices)
+
+
+def _has_times(table: pa.Table) -> bool:
+    return set(table.column_names) >= TIMES
+
+
+def _edges(table: pa.Table) -> tuple[pa.Array, pa.Array]:
+    return _whole_column(table, "t_start_ns"), _whole_column(table, "t_end_ns")
+
+
+def _time_columns(table: pa.Table) -> dict[str, pa.Array]:
+    """Return start, end and duration of rows that are placed in time, as far as the file has them."""
+    if not _has_times(table):
+        return {}
+    start, end = _edges(table)
+    return {"t_start_ns": start, "t_end_ns": end, "dur_ns": pc.subtract(end, start)}
 
 
 def _whole_column(table: pa.Table, name: str) -> pa.Array:

@@ -29,7 +29,7 @@ from aaco.profiler.formats.rocprofv3.sampling import SampleGroups, word
 from aaco.profiler.io.columns import coded, constant, encoded, titled
 from aaco.profiler.io.jsonwalk import Walk
 from aaco.profiler.io.lookup import PROCESS_IDS, UPPER
-from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, placeable
+from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers
 
 SOURCE = "rocprofv3_json"
 KERNEL, AGAIN = "kernel", "again"
@@ -83,7 +83,8 @@ class ProcessRecords:
             repeated = [record for record, seen in zip(batch, is_repeated.tolist(), strict=True) if seen]
             self.account.saw(AGAIN, len(repeated))
             self.account.leave_out(AGAIN, "the same dispatch stands among the counters", len(repeated), sum(
-                (record.end_timestamp or 0) - (record.start_timestamp or 0) for record in repeated))
+                max(0, record.end_timestamp - record.start_timestamp) for record in repeated
+                if record.start_timestamp and record.end_timestamp))
             batch = [record for record, seen in zip(batch, is_repeated.tolist(), strict=True) if not seen]
         yield from self._kernels(batch)
 
@@ -121,7 +122,7 @@ class ProcessRecords:
             record.dispatch_data.thread_id, record.dispatch_data.stream_id = record.thread_id, record.stream_id
         dispatches = [record.dispatch_data for record in batch]
         self.counted.append(np.unique(numbers([record.dispatch_info.dispatch_id for record in dispatches])))
-        fit = placeable(*_times(dispatches))
+        fit = self.account.placeable(KERNEL, *_times(dispatches))
         keys = np.where(fit, self.next.get(KERNEL, 0) + np.cumsum(fit) - 1, ABSENT)
         yield from self._kernels(dispatches)
         yield from self._counter_table([(key, value) for key, record in zip(keys.tolist(), batch, strict=True)

@@ -5,16 +5,18 @@ the unit: {"card0": {"Average Graphics Package Power (W)": "35.0", "sclk clock s
 static or list, --json) prints for each device nested sections of {"value": 35, "unit": "W"}; before ROCm 7 as a bare
 list, and after its CPU data if it has any.
 Any value may be "N/A". A value is read with its unit or not at all: an unreadable value is a named problem and never 0.
-The tools print no time, so t_ns is null.
+amd-smi prints the time of a sample in seconds (--watch, --file), the other tool none: then t_ns is null. A watched tool
+prints document after document, and text before them: each is read, and the text is named.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,9 +26,12 @@ from aaco.profiler.capture import CapturedDevice, CaptureFacts, Subtotal
 from aaco.profiler.io import jsonfile
 
 FORMAT = "smi"
-MOST_BYTES = 16 << 20
+MOST_BYTES = 64 << 20
 FIX = "record it again: rocm-smi -a --json, or amd-smi metric --json"
 STATIC = "device: described without telemetry"
+AGAIN = "device: printed again, word for word"
+BANNER = "'CTRL' + 'C' to stop watching output:"
+LONGEST, MOST_TOLD = 120, 20
 # Units as the tools spell them, with the factor to ours. amd-smi's MB and KB are 2^20 and 2^10.
 UNITS: dict[str, dict[str, float]] = {
     "pct": {"%": 1}, "c": {"c": 1, "\N{DEGREE SIGN}c": 1}, "w": {"w": 1, "mw": 1e-3, "uw": 1e-6},
@@ -70,7 +75,9 @@ _KEY_UNIT = re.compile(r"\(([^()]{1,4})\)\Z")
 _CARD = re.compile(r"card(\d{1,6})", re.ASCII)
 _LINE = re.compile(r"GPU\[(\d{1,6})\]\s*: (.{1,200}?):\s+(.*?)\s*", re.ASCII)
 _LINK = re.compile(r"\(Topology\) (Link type|Weight|Hops) between DRM devices (\d{1,6}) and (\d{1,6})", re.ASCII)
-_JSON = re.compile(rb'\s*(\{\s*"(card\d+|system|(?:cpu|core|gpu)_data)"\s*:|\[\s*\{\s*"gpu"\s*:)')
+_JSON = re.compile(rb'^\s*(\{\s*"(card\d+|system|(?:cpu|core|gpu)_data)"\s*:|'
+                   rb'\[\s*\{\s*("timestamp"\s*:\s*[^,{}]{1,40},\s*)?"gpu"\s*:)', re.MULTILINE)
+_DOCUMENT = re.compile(r"\A\s*(?=[\[{])|^(?=[\[{])", re.MULTILINE)  # where one may begin
 _TITLE = b"ROCm System Management Interface"
 
 
@@ -83,12 +90,13 @@ class _SmiReadings:
     links: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    repeated: int = 0
 
 
 def recognises(path: Path) -> bool:
     """Return whether the file begins as one of the two tools prints."""
-    head = jsonfile.head(path, 4096)
-    return _JSON.match(head) is not None or (_TITLE in head and b"\nGPU[" in head)
+    head = jsonfile.head(path, 4096).removeprefix(b"\xef\xbb\xbf")
+    return _JSON.search(head) is not None or (_TITLE in head and b"\nGPU[" in head)
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
@@ -101,6 +109,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     measured = [device_row for device_row in rows if any(reading is not None for reading in device_row[2].values())]
     with jsonfile.sound(path, FIX):
         yield GPU_EVENTS.build(
+            t_ns=[_time_ns(values) for _, values, _ in measured],
             device_id=[device for device, _, _ in measured], source=[readings.tool] * len(measured),
             throttle_reasons=[_throttle_reasons(values) for _, values, _ in measured],
             **{name: [row[name] for _, _, row in measured] for name, _, _ in columns})
@@ -108,10 +117,12 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     static_count = len(rows) - len(measured)
     described = {device: _build_device(device, values, row, readings.problems) for device, values,
                  row in reversed(rows)}
+    left_out = {STATIC: static_count, AGAIN: readings.repeated}
     yield CaptureFacts(
         format=FORMAT, tool=readings.tool, metadata=readings.metadata,
-        records={"device": len(rows), "link": len(readings.links)},
-        left_out={STATIC: Subtotal(static_count, 0)} if static_count else {},
+        clock="realtime" if any(_time_ns(values) is not None for _, values, _ in measured) else "unknown",
+        records={"device": len(rows) + readings.repeated, "link": len(readings.links)},
+        left_out={reason: Subtotal(count, 0) for reason, count in left_out.items() if count},
         devices=tuple(described[device] for device in sorted(described)), problems=tuple(readings.problems))
 
 
@@ -139,6 +150,12 @@ def quantity(value: Any, unit: str, key: str = "") -> float | None:
     if spelling not in UNITS[unit]:
         raise ValueError(f"{str(text)[:60]!r} is in {spelling or 'no unit'}, not {unit}")
     return (float(match[1]) if "." in match[1] else int(match[1])) * UNITS[unit][spelling]
+
+
+def _time_ns(values: Mapping[str, Any]) -> int | None:
+    """Return when a sample was taken, ns since 1970; None if the tool does not say it in seconds."""
+    seconds = values.get("timestamp")
+    return round(seconds * 1_000_000_000) if type(seconds) in (int, float) and 0 < seconds < 1 << 33 else None
 
 
 def _build_row(device: int, values: Mapping[str, Any], columns: tuple[tuple[str, str, tuple[str, ...]], ...],
@@ -204,14 +221,46 @@ def _throttle_reasons(values: Mapping[str, Any]) -> list[str] | None:
 def _read_file(path: Path) -> _SmiReadings:
     if _TITLE in jsonfile.head(path, 4096):
         return _read_text(path)
-    document = jsonfile.decode(path, cast("type[Any]", dict[str, Any] | list[Any]), MOST_BYTES, FIX)
-    if isinstance(document, list) or "gpu_data" in document:
-        return _read_amd_smi(path, document)
-    return _read_rocm_smi(path, document)
+    documents, problems = _read_documents(path)
+    is_amd_smi = isinstance(documents[0], list) or "gpu_data" in documents[0]
+    readings = _SmiReadings("amd-smi" if is_amd_smi else "rocm-smi", problems=problems)
+    for number, document in enumerate(documents):
+        before = len(readings.values)
+        (_read_amd_smi if is_amd_smi else _read_rocm_smi)(path, document, readings)
+        if number and document == documents[number - 1]:  # a later sample would tell another time, or other values
+            readings.repeated += len(readings.values) - before
+            del readings.values[before:]
+    return readings
 
 
-def _read_rocm_smi(path: Path, document: Mapping[str, Any]) -> _SmiReadings:
-    readings = _SmiReadings("rocm-smi")
+def _read_documents(path: Path) -> tuple[list[Any], list[str]]:
+    """Return the documents of a file, at least one, and what stands beside them. Raise BadCapture."""
+    text, at, problems = jsonfile.text(path, MOST_BYTES, FIX), 0, list[str]()
+    documents, failed = list[Any](), ""
+    while begin := _DOCUMENT.search(text, at):
+        problems += _beside(text[at:begin.start()])
+        try:
+            document, at = json.JSONDecoder().raw_decode(text, begin.end())
+            documents.append(document)
+        except (ValueError, RecursionError) as error:
+            failed, at = str(error), text.find("\n", begin.end()) + 1 or len(text)
+            problems.append(f"what stands at byte {begin.end()} is no JSON, or cut short: {error}")
+        if text[at:at + 1] in ("[", "{"):
+            text = f"{text[:at]}\n{text[at:]}"
+    if not documents:
+        raise BadCapture(f"{path}: not the JSON that belongs there, or cut short: {failed}", FIX)
+    problems += _beside(text[at:])
+    more = [f"{len(problems) - MOST_TOLD} more lines beside the JSON"] if len(problems) > MOST_TOLD else []
+    return documents, problems[:MOST_TOLD] + more
+
+
+def _beside(text: str) -> list[str]:
+    """Return a problem for each line of a text beside the documents, but for what the tool tells a person."""
+    lines = (line.strip() for line in text.splitlines())
+    return [f"text beside the JSON: {line[:LONGEST]}" for line in lines if line and line != BANNER]
+
+
+def _read_rocm_smi(path: Path, document: Mapping[str, Any], readings: _SmiReadings) -> None:
     for key, values in document.items():
         card = _CARD.fullmatch(key)
         if not isinstance(values, Mapping):
@@ -219,7 +268,6 @@ def _read_rocm_smi(path: Path, document: Mapping[str, Any]) -> _SmiReadings:
         if card:
             readings.values.append((int(card[1]), values))
     _read_system(document.get("system", {}), readings)
-    return readings
 
 
 def _read_system(values: Mapping[str, Any], readings: _SmiReadings) -> None:
@@ -245,14 +293,12 @@ def _build_links(links: list[tuple[int, int, dict[str, str]]]) -> pa.Table:
         weight=numbers["Weight"], hops=numbers["Hops"])
 
 
-def _read_amd_smi(path: Path, document: Any) -> _SmiReadings:
-    readings = _SmiReadings("amd-smi")
+def _read_amd_smi(path: Path, document: Any, readings: _SmiReadings) -> None:
     devices = document["gpu_data"] if isinstance(document, Mapping) else document
     for device in devices if isinstance(devices, list) else [None]:
         if not isinstance(device, Mapping) or type(device.get("gpu")) is not int:
             raise BadCapture(f"{path}: a device without its number", FIX)
         readings.values.append((device["gpu"], device))
-    return readings
 
 
 def _read_text(path: Path) -> _SmiReadings:

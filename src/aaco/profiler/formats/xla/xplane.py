@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from aaco.profiler.capture import CapturedDevice, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.formats.xla import xspace
 from aaco.profiler.formats.xla.xspace import XspaceFile, XspaceLine, XspacePlane
-from aaco.profiler.io import jsonfile
+from aaco.profiler.io import jsonfile, record_accounting
 from aaco.profiler.io.columns import bare, constant, encoded, integers
 from aaco.profiler.io.record_accounting import LATEST_NS, RecordAccount
 
@@ -34,7 +35,6 @@ KERNEL, COPY, CALL, EVENT = "kernel", "copy", "call", "event"
 GROUPED = "on a line that groups the events of the streams"
 NO_GPU = "of a device that is no GPU"
 SUMMED = "it stands for several, without a time of its own"
-NO_TIME = "its time is no time of any age"
 MOST_REGISTERS = 1024  # of a work-item, on any GPU
 PS = 1000
 ENVIRONMENT = "Task Environment"
@@ -75,7 +75,7 @@ class _XplaneReader:
     """The account of a profile, and the origin of its times."""
 
     def __init__(self) -> None:
-        self.account = RecordAccount(KERNEL)
+        self.account = RecordAccount(KERNEL, from_zero=True)
         self.devices: list[CapturedDevice] = []
         self.origin_ns = 0
         self.next = dict.fromkeys((KERNEL, COPY, CALL), 0)
@@ -142,17 +142,16 @@ class _XplaneReader:
         self.account.saw(kind, len(events))
         single = [event_and_stats for event_and_stats in events if not event_and_stats[0].HasField("num_occurrences")]
         self.account.leave_out(kind, SUMMED, len(events) - len(single))
-        kept, times = [], []
-        for event, stats in single:
-            start = self.origin_ns * PS + line.timestamp_ns * PS + event.offset_ps
-            end = start + event.duration_ps
-            if start < 0 or event.duration_ps < 0 or end > LATEST_NS * PS:
-                continue
-            self.fractions += bool(start % PS or end % PS)
-            kept.append((event, stats))
-            times.append((start // PS, end // PS))
-        self.account.leave_out(kind, NO_TIME, len(single) - len(kept))
-        start_ns, end_ns = np.array(times, np.int64).reshape(-1, 2).T
+        line_ps = (self.origin_ns + line.timestamp_ns) * PS
+        starts_ps = [line_ps + event.offset_ps for event, _ in single]
+        ends_ps = [start + event.duration_ps for start, (event, _) in zip(starts_ps, single, strict=True)]
+        start_ns, end_ns = (record_accounting.integers(integers([time // PS for time in times]))
+                            for times in (starts_ps, ends_ps))
+        fit = self.account.placed(kind, start_ns, end_ns)
+        start_ns, end_ns = start_ns[fit], end_ns[fit]
+        kept = list(compress(single, fit))
+        self.fractions += sum(bool(start % PS or end % PS) for start, end in compress(
+            zip(starts_ps, ends_ps, strict=True), fit))
         if kind == KERNEL:
             self.account.kernel_ns += int((end_ns - start_ns).sum())
         first = self.next[kind]

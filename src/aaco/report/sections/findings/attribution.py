@@ -8,6 +8,7 @@ from typing import Any
 from aaco.analytics.attribution.rollup import NO_MODULE, OperatorSummary, RollupPart, UnattributedKernels, of
 from aaco.report import format
 from aaco.report.finding_view import finding_view
+from aaco.report.names import shorten
 from aaco.report.rows import Row
 
 TITLE = "Kernel time by module"
@@ -35,10 +36,12 @@ def _rows(found: OperatorSummary) -> Iterator[Row]:
 
 
 def _parts(title: str, parts: Sequence[RollupPart], total: int) -> Iterator[Row]:
-    for place, part in enumerate([part for part in parts if part.total_ns][:SHOWN]):
+    listed = [part for part in parts if part.total_ns][:SHOWN]
+    names = shorten((part.name for part in listed), NAME, format.cut)
+    for place, part in enumerate(listed):
         own = f", {format.duration(part.device_ns)} of it its own" if part.inside_ns else ""
         kernels = f", {format.plural(part.kernels, 'kernel')}" if part.kernels else ""
-        yield Row("" if place else title, f"{format.cut(part.name, NAME)}: {format.duration(part.total_ns)}"
+        yield Row("" if place else title, f"{names[part.name]}: {format.duration(part.total_ns)}"
                                           f"{_share(part.total_ns, total)}{own}{kernels}")
 
 
@@ -54,9 +57,10 @@ def loose(one: UnattributedKernels) -> str:
 def listing(parts: Sequence[RollupPart], total: int) -> Iterator[str]:
     """A table of parts: share and device time with what is inside, its own time, host time, kernels, calls."""
     yield f"{'':<{NAME}}{'share':>8}{'device':>11}{'own':>11}{'host':>11}{'kernels':>10}{'calls':>10}"
+    names = shorten((part.name for part in parts), NAME - 1, format.cut)
     for part in parts:
         times = [None if ns is None else format.duration(ns) for ns in (part.total_ns, part.device_ns, part.host_ns)]
         counts = [None if count is None else f"{count:,}" for count in (part.kernels, part.calls)]
-        yield (format.pad(format.cut(part.name, NAME - 1), NAME)
+        yield (format.pad(names[part.name], NAME)
                + f"{format.percent(part.total_ns / total) if total else '':>8}"
                + "".join(f"{time or '':>11}" for time in times) + "".join(f"{count or '':>10}" for count in counts))

@@ -35,7 +35,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
     for node in document["largest"][:LARGEST]:
         roof = f", {format.percent(node['ideal_ns'] / node['work_ns'])} of its roof" \
             if node["ideal_ns"] and node["work_ns"] else ""
-        yield Row(format.name(node["name"], 40),
+        yield Row(format.name(node["name"], 80),
                   f"{format.duration(node['work_ns'])} in the profile, {node['side']}{roof}")
     yield Row("Evidence", f"{document['told_by']}; {format.plural(document['nodes'], 'node')}, "
                          f"{format.plural(count, 'inference')}")

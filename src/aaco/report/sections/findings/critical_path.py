@@ -10,6 +10,7 @@ from aaco.analytics.kernels.priority import priority
 from aaco.analytics.timeline.activity import NO_HOST
 from aaco.report import format
 from aaco.report.finding_view import finding_view
+from aaco.report.names import shorten
 from aaco.report.rows import Row
 
 TITLE = "Critical path"
@@ -49,9 +50,9 @@ def _course(course: PathSummary, several: bool) -> Iterator[Row]:
                                " no slack")
     if not any(course.edges["launch"]):
         yield Row("Launches", f"n/a: {NO_HOST}; what passed between kernels is not known")
-    for one in course.contributions[:MOST_KERNELS]:
-        if one.path_ns:
-            yield Row(format.symbol(one.kernel_name, 40), _contribution(one))
+    on_path = [kernel for kernel in course.contributions[:MOST_KERNELS] if kernel.path_ns]
+    names = shorten((kernel.kernel_name for kernel in on_path), 40, format.symbol)
+    yield from (Row(names[kernel.kernel_name], _contribution(kernel)) for kernel in on_path)
     if course.inferred_ns:
         yield Row("Inferred", f"{format.duration(course.inferred_ns)} of the path passed in waits that its times imply "
                               "and the capture does not record")

@@ -7,6 +7,7 @@ from typing import Any
 
 from aaco.report import format
 from aaco.report.finding_view import finding_view
+from aaco.report.names import shorten
 from aaco.report.rows import Row
 
 TITLE = "What limits the longest kernels"
@@ -25,8 +26,9 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     """The one section: kernel names by time, with their class and what decided it."""
     listed = document["kernels"]
     total = document.get("kernel_ns") or sum(one["total_ns"] for one in listed) or 1  # the list may not be of all
+    names = shorten((one["kernel_name"] for one in listed[:SHOWN]), NAME)
     yield TITLE, [Row(words(one["class"]).capitalize(),
-                      f"{format.kernel(one['kernel_name'], NAME)}: {format.percent(one['total_ns'] / total)}; "
+                      f"{names[one['kernel_name']]}: {format.percent(one['total_ns'] / total)}; "
                       f"{_because(one)}") for one in listed[:SHOWN]]
 
 

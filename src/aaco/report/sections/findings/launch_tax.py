@@ -8,6 +8,7 @@ from typing import Any
 from aaco.analytics.timeline.launch_tax import Bucket, LaunchTax
 from aaco.report import format
 from aaco.report.finding_view import finding_view
+from aaco.report.names import shorten
 from aaco.report.rows import Row
 from aaco.report.sections.trace import CAUSES
 
@@ -31,9 +32,10 @@ def _rows(found: LaunchTax) -> Iterator[Row]:
     limit = format.duration(found.below_ns)
     yield Row(f"Below {limit}", f"{_of(found.short, found.kernels)}, {format.duration(found.short_ns)} "
                                 f"({_share(found.short_ns, found.kernel_ns)} of the kernel time)", "microkernel_pct")
+    names = shorten((one.kernel_name for one in found.top[:MOST]), 40, format.symbol)
     for one in found.top[:MOST]:
-        yield Row(format.symbol(one.kernel_name, 40), f"{one.count:,} of {format.plural(one.calls, 'execution')} below "
-                                                      f"{limit}, {format.duration(one.ns)} in all")
+        yield Row(names[one.kernel_name], f"{one.count:,} of {format.plural(one.calls, 'execution')} below "
+                                          f"{limit}, {format.duration(one.ns)} in all")
     if found.score is not None:
         rate = format.number(1e9 * found.kernels / (found.wall_ns or found.span_ns))
         yield Row("Score", f"{format.number(found.score)} = {_share(found.short, found.kernels)} short x {rate} "

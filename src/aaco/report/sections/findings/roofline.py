@@ -9,6 +9,7 @@ from typing import Any
 from aaco.analytics.roofline.summary import Envelope, envelopes
 from aaco.report import format
 from aaco.report.finding_view import finding_view
+from aaco.report.names import shorten
 from aaco.report.rows import Row
 from aaco.report.sections.findings.kernel_classes import words
 from aaco.report.svg import Drawing, Scale
@@ -39,10 +40,11 @@ def _rows(document: Shown) -> Iterator[Row]:
         yield from _reached(document, found, why)
     for device in document["devices"][:FEW]:
         yield from _device(device)
-    for kernel in [one for one in document["symbols"] if one["bound"]][:FEW]:
-        yield Row(format.kernel(kernel["kernel_name"], 20), _place(kernel))
+    kernels = [kernel for kernel in document["symbols"] if kernel["bound"]][:FEW]
+    names = shorten((kernel["kernel_name"] for kernel in kernels), 20)
+    yield from (Row(names[kernel["kernel_name"]], _place(kernel)) for kernel in kernels)
     for one in [one for one in document.get("operators", []) if one["bound"] or one["error"]][:FEW]:
-        yield Row(format.name(one["operator"] or "an operator", 20), _operator(one))
+        yield Row(format.name(one["operator"] or "an operator", 40), _operator(one))
     for why_none, part in sorted(document["not_placed"].items(), key=lambda item: -item[1]["ns"])[:FEW]:
         count = format.plural(part["count"], "kernel")
         yield Row("No place", f"{count}, {format.duration(part['ns'])}: {why_none}")
@@ -66,7 +68,7 @@ def _operator(one: Shown) -> str:
     """An operator's place, by its modelled work."""
     if one["error"]:
         return f"IMPOSSIBLE: {one['error']}"
-    where = f" ({rate(one['rate'])})" if one["rate"] else ""
+    where = f" ({rate(one['rate'])})" if one["rate"] and one["bound"] == "compute" else ""
     return (f"{format.plural(one['calls'], 'call')}, {format.duration(one['device_ns'])}: "
             f"{tera(one['flops_per_s'] or 0)} TFLOP/s modelled; {_limit(one)}"
             f"{format.percent(one['roof_share'] or 0)} of the theoretical {BOUND[one['bound']]} roof{where}")
@@ -93,7 +95,7 @@ def ceilings(device: Shown) -> str:
     """A device's theoretical ceilings in a line, and the measured ones next to them."""
     found = []
     for name, flops in device["theoretical"]["flops_per_s"].items():
-        if name in ("vector_f32", "matrix_f16", "matrix_bf16", "matrix_f8"):
+        if name in ("vector_f32", "matrix_tf32", "matrix_f16", "matrix_bf16", "matrix_f8"):
             reached = device["measured"]["flops_per_s"].get(name)
             found.append(f"{rate(name)} {tera(flops)}{f' (measured {tera(reached)})' if reached else ''} TFLOP/s")
     for level, bandwidth in device["theoretical"]["bytes_per_s"].items():
@@ -156,8 +158,10 @@ def _operators(operators: Sequence[Shown], top: int) -> Iterator[str]:
     yield ""
     yield (f"{'operator, modelled work':<{NAME}}{'calls':>7}{'total':>10}{'FLOP/B':>9}{'TFLOP/s':>9}{'TB/s':>8}  "
            f"{'limit':<19}{'nearest':<13}{'roof':>7}")
-    for one in operators[:top]:
-        name = format.pad(format.name(f"{one['operator']} {one['shapes'] or ''}", NAME - 1), NAME)
+    calls = [f"{one['operator']} {one['shapes'] or ''}" for one in operators[:top]]
+    names = shorten(calls, NAME - 1, format.name)
+    for one, call in zip(operators, calls, strict=False):
+        name = format.pad(names[call], NAME)
         yield (f"{name}{one['calls']:>7,}{format.duration(one['device_ns']):>10}{_cell(one['intensity'], 9)}"
                f"{_cell(one['flops_per_s'], 9, 1e12)}{_cell(one['bytes_per_s'], 8, 1e12)}  "
                f"{words(one.get('limit')):<19}{BOUND.get(one['bound'] or '', ''):<13}"
@@ -171,8 +175,9 @@ def _kernels(document: Shown, top: int) -> Iterator[str]:
     yield ""
     yield (f"{'kernel':<{NAME}}{'calls':>7}{'total':>10}{'FLOP/B':>9}{'TFLOP/s':>9}{'TB/s':>8}  {'limit':<19}"
            f"{'nearest':<13}{'roof':>7}{'measured':>9}{'waves':>8}")
+    names = shorten((kernel["kernel_name"] for kernel in document["symbols"][:top]), NAME - 1)
     for kernel in document["symbols"][:top]:
-        yield _line(kernel)
+        yield format.pad(names[kernel["kernel_name"]], NAME) + _line(kernel)
     if len(document["symbols"]) > top:
         yield f"{len(document['symbols']) - top:,} more; --top shows more of them"
     for why, part in sorted(document["not_placed"].items(), key=lambda item: -item[1]["ns"]):
@@ -181,8 +186,8 @@ def _kernels(document: Shown, top: int) -> Iterator[str]:
 
 
 def _line(kernel: Shown) -> str:
-    name, held = format.pad(format.kernel(kernel["kernel_name"], NAME - 1), NAME), kernel["occupancy_limit_pct"]
-    return (f"{name}{kernel['calls']:>7,}{format.duration(kernel['total_ns']):>10}{_cell(kernel['intensity'], 9)}"
+    held = kernel["occupancy_limit_pct"]
+    return (f"{kernel['calls']:>7,}{format.duration(kernel['total_ns']):>10}{_cell(kernel['intensity'], 9)}"
             f"{_cell(kernel['flops_per_s'], 9, 1e12)}{_cell(kernel['dram_bytes_per_s'], 8, 1e12)}  "
             f"{words(kernel.get('limit')):<19}{BOUND.get(kernel['bound'] or '', ''):<13}"
             f"{_share(kernel['roof_share'], 7)}{_share(kernel['measured_roof_share'], 9)}"

@@ -1,0 +1,84 @@
+"""An action that advice can offer: what it acts on, where it applies, what to try, what it costs, what confirms it.
+
+An action of a device has a mechanism (mechanism.py), whose floor bounds it. Parts of a run on CPUs sum to its time
+exactly, so there the share that an action can remove is its bound (Amdahl 1967).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aaco.core.advice import FactCondition, FactValues, Step, fact_is, fact_is_not, offered, why_not
+
+EFFORTS = ("low", "medium", "high")
+ACTS_ON = "acts_on_pct of "  # a mechanism: the share of a step that its targets take, among the values of readings
+HOST_BOUND = 0.9  # a step with less device work than this share of its time waits for the host
+BUSY = "device_busy_pct of a step"
+Values = Mapping[str, float]
+ALL = "all of it: a bound"
+
+PYTORCH, ORT = fact_is("framework", "pytorch"), fact_is("framework", "onnxruntime")
+VLLM, SGLANG = fact_is("framework", "vllm"), fact_is("framework", "sglang")
+ENGINE = fact_is("framework", "vllm", "sglang")
+OWN_CODE = fact_is_not("framework", "vllm", "sglang", "tensorrt_llm")  # a program that its user can edit
+NO_FRAMEWORK = fact_is_not("framework", "pytorch", "onnxruntime", "vllm", "sglang", "jax", "tensorflow", "migraphx",
+                           "tensorrt", "tensorrt_llm")
+AMD, NVIDIA = fact_is("vendor", "amd"), fact_is("vendor", "nvidia")
+TRAINING, INFERENCE = fact_is("phase", "training"), fact_is("phase", "inference")
+NOT_SERVING = fact_is_not("phase", "serving")
+NARROW = fact_is("product_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4")
+
+
+def everything(values: Values) -> float:
+    """Return that all of the share can go."""
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action that helps against a limit.
+
+    share: the limit's share of the wall, per cent, from readings and floors. feasible: the part of it that the action
+    can remove, for the reason in why_feasible. Both raise KeyError if a value that they need is absent. evidence: what
+    happens in that share of the time, in words. attempts: what to try, for each framework and device. applies_if,
+    already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
+    where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs.
+    """
+
+    name: str
+    title: str
+    share: Callable[[Values], float]
+    evidence: str
+    effort: str
+    attempts: tuple[Step, ...]
+    confirm: str
+    direction: str = "down"
+    applies_if: tuple[FactCondition, ...] = ()
+    already_done_if: tuple[FactCondition, ...] = ()
+    feasible: Callable[[Values], float] = everything
+    why_feasible: str = ALL
+    accuracy: str = ""
+    memory: str = ""
+    mechanism: str = ""
+
+    def why_not(self, facts: FactValues | None) -> str:
+        """Return why the action is not offered in a workload with these facts; empty if it is."""
+        if reason := why_not(facts, self.applies_if, self.already_done_if):
+            return reason
+        if offered(self.attempts, facts):
+            return ""
+        return next(step.why_not(facts) for step in self.attempts)
+
+
+def of_metric(name: str) -> Callable[[Values], float]:
+    """Return the share that a reading says."""
+    return lambda values: values[name]
+
+
+def of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]:
+    """Return the share of what a mechanism acts on; where that is not known, of the reading that is named, and nothing
+    of a step that waits for the host: shorter kernels do not shorten that.
+    """
+    return lambda values: (values[ACTS_ON + mechanism] if ACTS_ON + mechanism in values
+                           else values[otherwise] * (values.get(BUSY, 100.0) >= 100 * HOST_BOUND))

@@ -1,0 +1,44 @@
+"""One kind of change to a workload: what must stay of a step after it, and what such changes usually leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aaco.analytics.advice.work import StepWork
+from aaco.core.arrays import Flags, Reals
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a change usually does to the rows of a step's work. device_ns: the time of each row after it. left: the part
+    of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
+    longer does. replayed: whether the host launches once for all.
+    """
+
+    device_ns: Reals
+    left: Reals
+    waits_ns: float = 0.0
+    replayed: bool = False
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One kind of change. formula: its floor in words. least_ns: the least time of each row of the work after it, never
+    more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do.
+    respond: what such changes usually leave, by the work and its least times; None where the device's work does not
+    show that. samples: times as many in a step as before, where it is advised. shown: whether the work shows that there
+    is something to change; without it the change is not advised.
+    """
+
+    name: str
+    title: str
+    formula: str
+    least_ns: Callable[[StepWork], Reals]
+    acts_on: Callable[[StepWork], Flags] | None = None  # by default the rows that are left with less time
+    beside: Callable[[StepWork], Flags] | None = None  # the rows that can run beside all others after the change
+    gone_ns: Callable[[StepWork], float] | None = None  # time of all steps that goes, in no known row
+    first: bool = False  # whether other changes act on what it leaves: half of that, where they halve
+    respond: Callable[[StepWork, Reals], Response] | None = None
+    samples: float = 1.0
+    shown: Callable[[StepWork], bool] | None = None

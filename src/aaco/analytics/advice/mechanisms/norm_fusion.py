@@ -1,0 +1,48 @@
+"""Norms that are written out of several operators, in one kernel each: at best nothing of them is left.
+
+A norm is part of a run of kernels that only pass over memory: one that holds an operator which norms are written of. A
+way back holds none of those, and there all such kernels may be a norm's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.least import LOCAL_COPIES, POINTWISE, without
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import fusible_runs, in_one_pass
+from aaco.analytics.advice.work import StepWork
+from aaco.analytics.workload.program import NORM_OPERATORS
+from aaco.core.advice import Step, fact_is
+from aaco.core.arrays import Flags, Reals
+
+
+def _of_norms(work: StepWork) -> Flags:
+    """Return which rows written-out norms may take."""
+    fusible = work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)
+    if work.operated(lambda operator: operator.phase == "backward").any():
+        return fusible
+    signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(fusible), bool)
+    for rows in fusible_runs(work.lane, fusible):
+        taken[rows] = signs[rows].any()
+    return taken
+
+
+def _least_ns(work: StepWork) -> Reals:
+    return without(work, _of_norms(work))
+
+
+def _fused(work: StepWork, least: Reals) -> Response:
+    return in_one_pass(work, _of_norms(work))
+
+
+NORM_FUSION = Mechanism("norm_fusion", "Fuse norms that are written out", "D - runs of memory passes that hold a norm",
+                        _least_ns, respond=_fused)
+ACTIONS = (Action(
+    "fuse_norms", "Fuse norms that are written out", of_targets("norm_fusion"),
+    "kernels compute norms that are written out", "low",
+    (Step("F.layer_norm, F.group_norm or F.rms_norm in place of their formulas", (PYTORCH, OWN_CODE)),),
+    "memory_limited_pct", applies_if=(PYTORCH, fact_is("norms", "written_out")),
+    already_done_if=(fact_is("norms", "fused"),), accuracy="sums in another order: last digits differ",
+    mechanism="norm_fusion"),)

@@ -1,0 +1,247 @@
+"""Recommend actions: how much of the time each acts on, and how much faster a step can become by it at most.
+
+The ceiling of an action on a device is that of its mechanism: the step's time over what must stay of it. Where no floor
+is known there is no ceiling, and the reason is told. Actions are ranked as all changes are (expected.py). One that
+cannot gain LEAST_GAIN, or is expected to gain less, is not offered. `confirm` names the reading that shows the effect,
+and its direction.
+
+What is already so, what the framework or the device does not have, and what cannot work here is not offered: each
+action, and each thing to try, declares on which facts of the workload it depends (analytics/workload).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, Action
+from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, ranked
+from aaco.analytics.advice.floor import ceiling
+from aaco.analytics.advice.floors import NO_FLOORS, Floors
+from aaco.analytics.advice.mechanisms import ACTIONS
+from aaco.core.advice import FactValues, offered
+from aaco.core.readings import Reading
+from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended
+
+USUALLY = "what such changes usually take off the device's work"
+LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
+NOTHING = frozenset({"none"})  # the value of a fact that is about something that the workload does not have
+MOST_TARGETS = 5
+MOST_TOGETHER = 3
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """An action that could gain something by the readings and is not offered, and why.
+
+    by_gain: whether its ceiling, or what is expected of it, speaks against it; else a fact of the workload does.
+    """
+
+    name: str
+    title: str
+    gain_pct: float
+    why: str
+    by_gain: bool = False
+
+    def entry(self) -> NotOffered:
+        """Return the entry of not_offered in bottleneck.json."""
+        return NotOffered(action=self.name, title=self.title, gain_pct=self.gain_pct, because=self.why)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """An action with its possible gain in this session.
+
+    share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
+    that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling: as in `Recommended`.
+    """
+
+    action: Action
+    share_pct: float
+    feasible_ratio: float
+    tries: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    ceiling: float | None = None
+    ceiling_of: str = ""
+    floor_ms: float | None = None
+    why_no_ceiling: str = ""
+    expected: Expected | None = None
+
+    @property
+    def name(self) -> str:
+        """The action's name."""
+        return self.action.name
+
+    @property
+    def mechanism(self) -> str:
+        """The kind of change; empty of actions on runs on CPUs."""
+        return self.action.mechanism
+
+    @property
+    def attempt(self) -> str:
+        """What to try, in one line."""
+        return "; ".join(self.tries)
+
+    @property
+    def change(self) -> RankedChange:
+        """The action as ranking sees it."""
+        return RankedChange(self.name, self.ceiling, self.expected, EFFORTS.index(self.action.effort),
+                            self.share_pct * self.feasible_ratio)
+
+    @property
+    def gain_pct(self) -> float:
+        """The share of the wall that it removes: as recorded changes make likely, else the share that it acts on, under
+        the ceiling; of a run on CPUs the bound."""
+        gain = self.change.gain
+        return 100.0 if gain is None else 100 * (1 - 1 / gain)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster the session can become, at most; None if that is not known."""
+        if self.mechanism:
+            return self.ceiling
+        return None if self.gain_pct >= 100 else self.change.gain
+
+    def entry(self) -> Recommended:
+        """Return the entry of optimization_priority in bottleneck.json."""
+        action = self.action
+        return Recommended(
+            action=action.name, title=action.title, share_pct=self.share_pct, feasible_ratio=self.feasible_ratio,
+            why_feasible=action.why_feasible, gain_pct=self.gain_pct, speedup_at_most=self.speedup,
+            effort=action.effort, attempt=self.attempt, evidence=self.evidence, accuracy=action.accuracy or None,
+            memory=action.memory or None, mechanism=action.mechanism or None,
+            confirm=Confirmation(metric=action.confirm, direction=action.direction),
+            targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
+            why_no_ceiling=self.why_no_ceiling or None,
+            expected=ExpectedGain(**asdict(self.expected)) if self.expected else None)
+
+    @property
+    def evidence(self) -> str:
+        """What of this session speaks for the action, in a sentence."""
+        return f"{self.share_pct:.0f} % of the time {self.action.evidence}"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Several actions done together: how many times faster a step can become at most, and what must stay of it."""
+
+    actions: tuple[str, ...]
+    ceiling: float
+    floor_ms: float
+
+
+# Actions on nodes of a run on CPUs, by the side of the nodes.
+NODES_OF = {"int8_nodes": "compute", "fuse_nodes": "memory"}
+
+
+def with_targets(recommendations: tuple[Recommendation, ...], cpu_budget: Mapping[str, Any]
+                 ) -> tuple[Recommendation, ...]:
+    """Return the recommendations with the nodes that they act on. cpu_budget: content of cpu_budget.json."""
+    by_side: dict[str, list[str]] = {}
+    for node in cpu_budget["largest"]:
+        by_side.setdefault(node["side"], []).append(node["name"])
+    return tuple(replace(advice, targets=tuple(by_side.get(NODES_OF.get(advice.name, ""), ())[:MOST_TARGETS]))
+                 for advice in recommendations)
+
+
+def gaining(readings: Mapping[str, Reading], facts: FactValues | None = None, floors: Floors | None = None
+            ) -> tuple[Recommendation, ...]:
+    """Return the actions that gain something in this session, best first, without ceilings.
+
+    facts: of the workload; None if nobody looked for them, and then nothing is left out for them. floors: of the
+    session; the kernels that a mechanism acts on are known by it.
+    """
+    return in_order(advice for action in ACTIONS
+                    if not action.why_not(facts) and (advice := _gaining(action, readings, facts, floors)))
+
+
+def in_order(recommendations: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the recommendations as changes are ranked; those that gain nothing are left out."""
+    by_name = {advice.name: advice for advice in recommendations}
+    return tuple(by_name[change.name] for change in ranked((advice.change for advice in by_name.values()), 1.0))
+
+
+def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
+            ) -> tuple[tuple[Recommendation, ...], tuple[Withheld, ...]]:
+    """Return the recommendations with their ceilings, in their order, and those that have nothing to gain.
+
+    floors: of the session; None if nobody looked for them.
+    """
+    under = [advice if not advice.mechanism else _under_floor(advice, floors) for advice in recommendations]
+    useful = [advice for advice in under if not _why_useless(advice)]
+    spent = [Withheld(advice.name, advice.action.title, advice.gain_pct, reason, by_gain=True) for advice in under
+             if (reason := _why_useless(advice))]
+    return in_order(useful), tuple(spent)
+
+
+def together(recommendations: Sequence[Recommendation], floors: Floors | None) -> Combination | None:
+    """Return the most of the first recommendations that have a floor done together; None where there is none."""
+    for count in range(min(MOST_TOGETHER, len(recommendations)), 1, -1):
+        first = recommendations[:count]
+        floor = floors.done_together([advice.mechanism for advice in first]) if floors else None
+        if floors and floor and floor.floor_ns:
+            return Combination(tuple(advice.name for advice in first), ceiling(floors.step, floor) or 1.0,
+                               floor.floor_ns / 1e6)
+    return None
+
+
+def _why_useless(advice: Recommendation) -> str:
+    """Return why an action is not worth a try; empty if it is, or if nothing says what it can gain."""
+    if advice.ceiling is not None and advice.ceiling < LEAST_GAIN:
+        return (f"nothing to gain: {advice.floor_ms:.3f} ms of {advice.ceiling_of} must stay, at most "
+                f"{advice.ceiling:.2f} x faster")
+    if advice.expected and advice.expected.factor < LEAST_GAIN:
+        return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
+                f"{advice.expected.pairs} recorded changes)")
+    if advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
+        return f"too little to gain: {advice.evidence}"
+    return ""
+
+
+def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendation:
+    if floors is None:
+        return replace(advice, why_no_ceiling=NO_FLOORS)
+    floor, most = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
+    likely = replace(advice, expected=floors.expected.get(advice.mechanism),
+                     targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
+    if most is None or floor.floor_ns is None:
+        return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
+    return replace(likely, ceiling=most, ceiling_of=floors.step.of, floor_ms=floor.floor_ns / 1e6)
+
+
+def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None = None
+             ) -> tuple[Withheld, ...]:
+    """Return the actions that gain something by the readings and that a fact speaks against, the largest first.
+
+    An action on what the workload does not have, such as attention, is none of them.
+    """
+    found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
+             if (reason := action.why_not(facts)) and not _has_nothing_to_act_on(action, facts)
+             and (advice := _gaining(action, readings, facts, floors))]
+    return tuple(sorted(found, key=lambda entry: (-entry.gain_pct, entry.name)))
+
+
+def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
+    known: FactValues = facts or {}
+    return any(known.get(condition.fact) == NOTHING and not condition.holds(known) for condition in action.applies_if)
+
+
+def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None
+             ) -> Recommendation | None:
+    """Return the action's gain in this session; None if its limit was not measured, or the gain is not worth a line."""
+    values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
+    if floors:
+        values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
+        values |= {BUSY: floors.busy_pct}
+    try:
+        share, feasible = action.share(values), action.feasible(values)
+    except KeyError:
+        return None
+    saved_pct = floors.saved_pct(action.mechanism) if floors else None
+    if saved_pct is not None and share:
+        action = replace(action, why_feasible=USUALLY)
+        feasible = saved_pct / share
+    advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
+                            offered(action.attempts, facts))
+    return advice if advice.gain_pct >= LEAST_PCT else None

@@ -1,0 +1,127 @@
+"""What several kinds of change leave of a step alike: rows gone, fused into one pass, or computed in another type.
+
+Rates are those that such work reaches, not those of data sheets: products keep the share of their roof that they reach
+now, up to REACH; what is fused is one pass over the longest of what it was; the first FIXED_NS of a kernel stay
+whatever is done to its work. The constants are rates that were seen in traces of an H100, not gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aaco.analytics.advice.least import (
+    FAST_CONVOLUTION,
+    is_convolution,
+    own_rate,
+    own_time,
+    product_names,
+    product_operators,
+    product_roofs,
+)
+from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.advice.mechanism import Response
+from aaco.analytics.advice.work import StepWork
+from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.readings import Absent
+
+# Shares of the roof at the highest clock that products of an H100 reach in recorded traces: matrices .50 to .75 where a
+# step is bound by them, convolutions in 16 bits .17 to .36.
+REACH, REACH_CONVOLUTION = 0.6, 0.3
+FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest of those traces take 1 to 3 us
+HALF = 0.5
+WHOLE = ("softmax", "norm")
+
+
+def unchanged(work: StepWork, waits_ns: float = 0.0) -> Response:
+    """Return the response of a change that leaves the device's work and the host's calls as they are."""
+    return Response(own_time(work), np.ones(len(work.ns)), waits_ns)
+
+
+def kept_at_least(work: StepWork, least: Reals) -> Response:
+    """Return the floor's own times, with all calls: of mechanisms whose least is what is usually left."""
+    return Response(least, np.ones(len(least)))
+
+
+def without_rows(work: StepWork, gone: Flags, waits_ns: float = 0.0) -> Response:
+    """Return the response of a change that takes out these rows."""
+    return Response(np.where(gone, 0.0, own_time(work)), np.where(gone, 0.0, 1.0), waits_ns)
+
+
+def without_phase(phase: str) -> Callable[[StepWork, Reals], Response]:
+    """Return the response of a change that takes out the operators of a phase."""
+    return lambda work, least: without_rows(work, work.operated(lambda operator: operator.phase == phase))
+
+
+def in_one_pass(work: StepWork, fusible: Flags) -> Response:
+    """Return the step in which of fusible rows that follow each other in a stream only the longest is left.
+
+    All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows.
+    """
+    device, left, whole = own_time(work), np.ones(len(fusible)), work.of_families(*WHOLE)
+    for rows in fusible_runs(work.lane, fusible):
+        kept = rows[whole[rows]] if whole[rows].any() else rows[np.argmax(device[rows])]
+        others = np.setdiff1d(rows, kept)
+        device[others] = left[others] = 0.0
+    return Response(device, left)
+
+
+def fusible_runs(lane: Ints, fusible: Flags) -> list[Ints]:
+    """Return the rows of each run of fusible rows that follow each other in a lane."""
+    runs: list[Ints] = []
+    for number in np.unique(lane).tolist():
+        rows = np.flatnonzero(lane == number)
+        edges = np.flatnonzero(np.diff(fusible[rows])) + 1
+        runs += [run for run in np.split(rows, edges) if fusible[run[0]]]
+    return runs
+
+
+def roofs_now(work: StepWork) -> Reals:
+    """Return the products at the roof of their own type; their own time where most are not known."""
+    try:
+        return product_roofs(work, own_rate(work))
+    except Absent:
+        return own_time(work)
+
+
+def retyped(work: StepWork, least: Reals) -> Response:
+    """Return the step in another type: products keep their share of the roof, up to REACH.
+
+    Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Fused
+    attention is another kernel then, at REACH. Reads by index take as long: lines of memory, not widths.
+    """
+    own, now, products = own_time(work), roofs_now(work), np.zeros(len(least), bool)
+    reach = np.full(len(least), REACH)
+    for number, rows in product_operators(work).items():
+        products[rows] = True
+        if is_convolution(work.operators[number], product_names(work, rows)):
+            reach[rows] = REACH_CONVOLUTION / FAST_CONVOLUTION
+    ratio = np.divide(least, now, out=np.full(len(least), HALF), where=(now > 0) & (least > 0))
+    same_share = np.where(work.of_families("attention") & (least > 0), 0.0, own * ratio)
+    fixed = np.minimum(own, FIXED_NS)
+    changed = (least < own) & ~work.of_families("embedding", "sort")
+    others = np.where(changed, own - HALF * streamed_ns(work, ~products), own)
+    achieved = np.where(products, np.maximum(same_share, least / reach), others)
+    return Response(np.minimum(own, np.maximum(achieved, fixed)), np.ones(len(least)))
+
+
+def streamed_ns(work: StepWork, rows: Flags) -> Reals:
+    """Return the time that the modelled bytes of these rows need, of the memory where no cache holds them all.
+
+    At most what a row took; 0 where its bytes are not known.
+    """
+    own, streamed = own_time(work), np.zeros(len(rows))
+    for number, mine in work.rows_by_operator.items():
+        meant, operator = mine[rows[mine]], work.operators[number]
+        took = own[meant].sum()
+        if took and operator.bytes:
+            needed = _stream_ns(work.limits, operator.bytes) * len(meant) / operator.kernels
+            streamed[meant] = own[meant] * min(1.0, needed / took)
+    return streamed
+
+
+def _stream_ns(limits: DeviceLimits, moved_bytes: float) -> float:
+    held = limits.cache_bytes is not None and moved_bytes <= limits.cache_bytes
+    rate = limits.cache_bytes_per_s if held else limits.dram_bytes_per_s
+    return 1e9 * moved_bytes / rate if rate else 0.0

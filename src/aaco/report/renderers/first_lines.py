@@ -1,0 +1,94 @@
+"""The first screen for a terminal: at most 25 lines at 80 columns, whatever the session holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from aaco.report import format
+from aaco.report.sections.first_screen import OTHER, FirstScreen, TimePart
+
+LINES = 25
+GLYPHS = "█▓▒░▚"  # of the parts of the bar, largest first
+OTHERS = "╌"  # of what is not named
+
+
+@dataclass
+class Paragraph:
+    """Lines of one text; room: how many of them are shown. gap: whether an empty line precedes them."""
+
+    lines: list[str]
+    room: int
+    gap: bool = False
+    whole: bool = False  # whether it must not lose a line
+
+    def shown(self) -> list[str]:
+        """Return the lines that have room; text that has none ends with its last whole sentence, or with "…"."""
+        if self.room >= len(self.lines):
+            return self.lines
+        kept = self.lines[:self.room]
+        sentence = kept[-1].rfind(". ") + 1
+        return [*kept[:-1], kept[-1][:sentence] if sentence > 1 else kept[-1].rpartition(" ")[0] + " …"]
+
+
+def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
+    """Return the lines of the screen, none wider than `columns`."""
+    paragraphs = [paragraph for paragraph in _paragraphs(screen, columns) if paragraph.lines]
+    while sum(paragraph.room + paragraph.gap for paragraph in paragraphs) > LINES:
+        max(paragraphs, key=lambda paragraph: paragraph.room * (not paragraph.whole)).room -= 1
+    return [line for paragraph in paragraphs for line in ([""] * paragraph.gap + paragraph.shown())]
+
+
+def _paragraphs(screen: FirstScreen, columns: int) -> Iterator[Paragraph]:
+    yield _text("", screen.what, columns, 2)
+    yield _text("Change: ", screen.change, columns, 3)
+    yield _text("Note: ", " ".join(f"{note.rstrip('.')}." for note in screen.notes), columns, 2)
+    yield _text("  ", screen.facts, columns, 2)
+    yield _text("", screen.trust, columns, 3)
+    yield _text("Disturbed: ", screen.disturbed, columns, 3)
+    yield _text("", screen.limit, columns, 3, gap=True)
+    yield _text("  ", screen.basis, columns, 2)
+    yield Paragraph(_bar(screen.parts, columns), 1, gap=True)
+    legend = _legend(screen, columns)
+    yield Paragraph(legend, len(legend), gap=not screen.parts, whole=True)
+    for number, text in enumerate(screen.advice, 1):
+        yield _text(f"{number}. ", text, columns, 4, gap=number == 1)
+    for index, (what, command) in enumerate(screen.commands):
+        label, aside = "Next: " if not index else "      ", f"  # {what}"
+        fits = format.cells(label + command + aside) <= columns
+        yield _text(label, command + aside * fits, columns, 2, gap=not index)
+
+
+def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> Paragraph:
+    wrapped = format.hung(label, text, columns) if text else []
+    return Paragraph(wrapped, min(most, len(wrapped)), gap)
+
+
+def _bar(parts: Sequence[TimePart], columns: int) -> list[str]:
+    """Return a bar whose cells are shared by the parts; the largest remainders get what rounding leaves."""
+    if not parts:
+        return []
+    total = sum(part.share for part in parts)
+    exact = [columns * part.share / total for part in parts]
+    cells = [int(width) for width in exact]
+    for index in sorted(range(len(parts)), key=lambda index: cells[index] - exact[index])[:columns - sum(cells)]:
+        cells[index] += 1
+    return ["".join(glyph * count for glyph, count in zip(_glyphs(parts), cells, strict=True))]
+
+
+def _glyphs(parts: Sequence[TimePart]) -> Iterator[str]:
+    named = iter(GLYPHS)
+    yield from (OTHERS if part.name == OTHER else next(named) for part in parts)
+
+
+def _legend(screen: FirstScreen, columns: int) -> list[str]:
+    """Return the parts with their shares, in whole words: a part is not broken over two lines."""
+    if not screen.parts:
+        return format.wrap(screen.whole, columns)
+    named = [f"{glyph} {part.name} {format.percent(part.share)}" 
+             for glyph, part in zip(_glyphs(screen.parts), screen.parts, strict=True)]
+    lines = [""]
+    for words in (*named, screen.whole):
+        together = f"{lines[-1]}  {words}" if lines[-1] else words
+        lines[-1:] = [together] if format.cells(together) <= columns else [lines[-1], words]
+    return [piece for line in lines for piece in format.wrap(line, columns)]

@@ -1,0 +1,242 @@
+"""The first screen of a session: what it is, whether it can be trusted, what limits it, where the time went, what to
+try, and where to go on. The terminal, Markdown, PDF and HTML show it before anything else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from aaco.analytics.explanation import Explanation
+from aaco.core import registry
+from aaco.core.readings import Verdict
+from aaco.report import format
+from aaco.report.rows import Row
+from aaco.report.sections import breakdown, budget, capture, content, quality, windows
+
+ADVICE = 3  # pieces of it on the screen
+PARTS = 5  # of the time that are named; the rest is one part
+OTHER = "other"
+TRUSTED = ("Quality score", "Clean")
+FIGURES = ("Median latency", "P99 latency", "Throughput (samples)")
+# What limits a session, by class: the first metric that the verdict rests on is told, as a share of the time.
+SENTENCES: Mapping[str, Mapping[str, str]] = {
+    "launch_bound": {"launch_tax_pct": "the GPU waits for kernel launches {} of the time",
+                     "dispatch_overhead_pct": "{} of the time passes outside every kernel, and many are too short"},
+    "cpu_bound": {"host_pause_pct": "the GPU waits {} of the time while the host does something else than launch"},
+    "sync_bound": {"sync_limited_pct": "the GPU is idle {} of the time because the host waits for it before it "
+                                       "launches more"},
+    "compute_bound": {"compute_limited_pct": "the GPU spends {} of the time in kernels that arithmetic limits",
+                      "node_compute_pct": "nodes that arithmetic limits take {} of the time",
+                      "compute_side_pct": "{} of the kernel time is limited by arithmetic",
+                      "counted_compute_pct": "{} of the counted kernel time is limited by arithmetic"},
+    "memory_bound": {"memory_limited_pct": "the GPU spends {} of the time in kernels that memory bandwidth limits",
+                     "node_memory_pct": "nodes that memory bandwidth limits take {} of the time",
+                     "memory_side_pct": "{} of the kernel time is limited by memory bandwidth",
+                     "counted_memory_pct": "{} of the counted kernel time is limited by memory bandwidth"},
+    "memory_latency_bound": {"memory_latency_limited_pct": "the GPU spends {} of the time in kernels that wait for "
+                                                           "scattered or dependent reads",
+                             "counted_latency_pct": "{} of the counted kernel time is waiting for memory"},
+    "transfer_bound": {"transfer_limited_pct": "{} of the time only copies between host and device run"},
+    "shared_device_bound": {"shared_device_limited_pct": "launched work waits {} of the time while another process "
+                                                         "has the GPU"},
+    "overhead_bound": {"runtime_overhead_pct": "the runtime takes {} of the time to run the nodes"},
+    "threads_bound": {"thread_wait_pct": "the run's own threads wait for each other {} of the time"},
+    "contended": {"quota_pct": "a CPU quota holds the run {} of the time",
+                  "contended_pct": "other load takes the CPUs {} of the time"},
+    "throttled": {"device_throttled_pct": "the driver holds the clock down in {} of the samples",
+                  "device_clock_below_max_pct": "the clock is {} below its highest"}}
+
+
+@dataclass(frozen=True)
+class TimePart:
+    """A part of the time in words, with its share of 1."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """The texts of the screen. Empty is what a session does not have.
+
+    what, facts: the session. notes: what a reader must know before any number. change: against the baseline.
+    disturbed: what disturbed the recording. limit, basis: the diagnosis, and what it rests on. parts: of the time of
+    `whole`, which sum to 1; without any, `whole` says why. commands: where to go on, with what for.
+    """
+
+    what: str
+    facts: str
+    trust: str
+    notes: tuple[str, ...]
+    change: str
+    disturbed: str
+    limit: str
+    basis: str
+    parts: tuple[TimePart, ...]
+    whole: str
+    advice: tuple[str, ...]
+    commands: tuple[tuple[str, str], ...]
+
+    @property
+    def label(self) -> str:
+        """Return the class alone."""
+        return self.limit.partition(": ")[0]
+
+    @property
+    def sentence(self) -> str:
+        """Return what the class says of this session."""
+        text = self.limit.partition(": ")[2] or self.limit
+        return text[0].upper() + text[1:]
+
+    @property
+    def placed(self) -> tuple[tuple[TimePart, str, float], ...]:
+        """Return each part of the time with its look and its start in thousandths of the whole, for a stacked bar."""
+        starts = accumulate((1000 * part.share for part in self.parts), initial=0.0)
+        return tuple((part, breakdown.IDLE if part.name == OTHER else f"c{rank}", start)
+                     for (rank, part), start in zip(enumerate(self.parts), starts, strict=False))
+
+    @property
+    def time(self) -> str:
+        """Return the parts of the time in words."""
+        listed = ", ".join(f"{part.name} {format.percent(part.share)}" for part in self.parts)
+        return f"{listed} ({self.whole})" if listed else self.whole
+
+
+def first_screen(explanation: Explanation) -> FirstScreen:
+    """Return the first screen of a session."""
+    parts, whole = _time(explanation)
+    steps = [f"{text[0].upper()}{text[1:]}" for _, text in content.next_steps(explanation, brief=True)]
+    return FirstScreen(
+        *_subject(explanation), _trust(explanation), _notes(explanation), _change(explanation),
+        " ".join(row.text.rstrip(".") + "." for row in _disturbed(explanation)), limit(explanation),
+        _basis(explanation), parts, whole, tuple(steps[:ADVICE]), tuple(_commands(explanation)))
+
+
+def rows(explanation: Explanation) -> list[Row]:
+    """Return the first screen as rows, for a report that lays nothing out."""
+    screen = first_screen(explanation)
+    labelled = (("Can it be trusted", screen.trust), ("Did it get slower", screen.change),
+                ("What disturbed it", screen.disturbed), ("What limits it", screen.limit), ("By", screen.basis),
+                ("Where the time went", screen.time), *(("What to try", text) for text in screen.advice))
+    return [Row(label, text) for label, text in labelled if text]
+
+
+def _subject(explanation: Explanation) -> tuple[str, str]:
+    """Return what was recorded, in a line; and its figures."""
+    (model, backend), session = content.heading(explanation), f"session {explanation.session_id}"
+    if explanation.captures:
+        facts = {row.label: row.text for row in capture.rows(explanation)}
+        first = next((text for label, text in facts.items() if label.startswith("Capture")), "nothing was read")
+        more = len(explanation.captures["captures"]) - 1
+        what = first + (f" and {format.plural(more, 'more capture')}" if more > 0 else "")
+        shown = [facts[label] for label in ("Devices",) if label in facts]
+        shown += [f"{label.lower()} {facts[label]}" for label in capture.NOUNS.values() if label in facts]
+        return what, "; ".join((*shown[:3], session))
+    figures = [f"{row.label[0].lower()}{row.label[1:]} {row.text}" for row in content.summary(explanation)
+               if row.label in FIGURES and not row.text.startswith("absent")]
+    return f"{model} on {backend} ({explanation.status})", "; ".join((*figures, session))
+
+
+def _trust(explanation: Explanation) -> str:
+    """Return what the trace check says, and how good a measurement of our own is."""
+    measured = [f"{row.label.lower()} {row.text.replace('absent: ', 'n/a, ')}"
+                for row in quality.rows(explanation) if row.label in TRUSTED]
+    checked = [f"Trace check: {explanation.trust.line}"] if explanation.trust.line else []
+    return ". ".join(checked + ([f"Measurement: {'; '.join(measured)}"] if measured else [])) or "nothing was checked"
+
+
+def _notes(explanation: Explanation) -> tuple[str, ...]:
+    """Return the banners, without the one that repeats the trace check."""
+    return tuple(text for text in content.banners(explanation) if text != explanation.trust.line)
+
+
+def _change(explanation: Explanation) -> str:
+    """Return the verdict against the baseline, with the suspected cause; empty if nothing was compared."""
+    verdict = explanation.verdict
+    if not verdict:
+        return ""
+    effect = "" if verdict["effect_pct"] is None else f" {format.change(verdict['effect_pct'], *(verdict['ci'] or ()))}"
+    cause = f". Suspected cause: {verdict['suspected_cause']}" if verdict["suspected_cause"] else ""
+    return f"{verdict['status']}{effect}: {verdict['why']}{cause}"
+
+
+def _disturbed(explanation: Explanation) -> Iterator[Row]:
+    """Yield what precedes a class: a disturbance, and a rank that the others wait for."""
+    yield from content.disturbed(explanation)
+    yield from (row for row in windows.first_rows(explanation) if row.label == "Straggler")
+
+
+def limit(explanation: Explanation) -> str:
+    """Return what limits the session, in a sentence."""
+    verdict, kernels = explanation.diagnosis.bottleneck, content.kernel_headline(explanation)
+    if kernels and content.tells_kernels_only(explanation):
+        name = f"{_name(verdict)} by its kernels" if verdict else "No diagnosis of the program"
+        return f"{name}: {kernels}."
+    if verdict is None:
+        return f"No diagnosis: {explanation.diagnosis.abstained_because}."
+    if verdict.label == "balanced" and (parts := _time(explanation)[0]):
+        largest = max(parts, key=lambda part: part.share)
+        return (f"Balanced: no class of limit stands out; the largest part of the time is {largest.name}, "
+                f"{format.percent(largest.share)}.")
+    return f"{_name(verdict)}: {_sentence(verdict)}."
+
+
+def _name(verdict: Verdict) -> str:
+    return verdict.label.replace("_", "-").capitalize()
+
+
+def _sentence(verdict: Verdict) -> str:
+    told = {item.reading.metric: item.reading.value for item in verdict.evidence if item.reading.value is not None}
+    sentences = SENTENCES.get(verdict.label, {})
+    for metric in sentences:
+        if metric in told:
+            return sentences[metric].format(format.percent(told[metric] / 100))
+    meaning = registry.RULES[verdict.label].meaning.rstrip(".")
+    return meaning[0].lower() + meaning[1:]
+
+
+def _basis(explanation: Explanation) -> str:
+    """Return what the diagnosis rests on: its confidence, its signals, the judged window, and other conditions."""
+    found = explanation.diagnosis
+    said = []
+    if found.bottleneck:
+        sure = "" if found.confidence is None else f"Confidence {found.confidence:.2f}, "
+        said.append(sure + found.bottleneck.tally.replace(" hold", " signals hold"))
+    said += [f"Judged: {row.text}" for row in windows.first_rows(explanation) if row.label == "Judged"]
+    others = [content.condition(explanation, verdict) for verdict in found.conditions
+              if verdict.label not in content.DISTURBANCES]
+    said += [f"Also: {', '.join(others)}"] if others else []
+    return ". ".join(said) + "." if said else ""
+
+
+def _time(explanation: Explanation) -> tuple[tuple[TimePart, ...], str]:
+    """Return the parts of the time and of what: by the budget, else by kernels, else why there are none."""
+    if alarm := explanation.trust.harm("times"):
+        return (), f"where it went is unknown: no share of the time is valid: {alarm.text}"
+    if wall := next(budget.budgets(explanation), None):
+        return _largest([TimePart(words, share) for _, words, share in wall.named]), wall.whole
+    for parted in breakdown.every(explanation):
+        return _largest([TimePart(part.name, parted.share(part)) for part in parted.parts]), f"of {parted.whole}"
+    return (), "where it went is not measured: no kernel has a time"
+
+
+def _largest(parts: list[TimePart]) -> tuple[TimePart, ...]:
+    """Return the largest parts, and all others as one; their shares, as printed, sum to 100 %."""
+    largest = sorted(parts, key=lambda part: -part.share)[:PARTS]
+    left = 1 - sum(round(part.share, 3) for part in largest)
+    return (*largest, TimePart(OTHER, left)) if left >= 0.0005 else tuple(largest)
+
+
+def _commands(explanation: Explanation) -> Iterator[tuple[str, str]]:
+    """Yield the command that looks closer at what stands out, and that of the whole report."""
+    closer = content.commands(explanation)
+    distrust = [] if explanation.trust.trusted else ["what the trace says against itself"]
+    purposes = ["why it is slower", *distrust, "the kernels that took the most time"]
+    yield from [(what, command) for what in purposes for named, command in closer if named == what][:1]
+    if content.kind(explanation) == "Command" and not explanation.captures:
+        argv = (explanation.record.get("plan") or {})["command"]["argv"]
+        yield "where the time of a GPU program goes", f"aaco trace -- {shlex.join(argv)}"
+    yield "all figures", f"aaco report {explanation.session_id}"

@@ -1,0 +1,36 @@
+"""How much faster a session's step can become by changes that are asked for: the floor that advice has, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, floor, scaled
+from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.core.readings import Absent
+from aaco.core.session import Session
+from aaco.steps.findings import step_work
+from aaco.steps.readings import unprofiled
+
+
+@dataclass(frozen=True)
+class AskedFloor:
+    """The floor of changes done together, and the step that its ceiling is of; None for the reason in the floor."""
+
+    step: StepTime | None
+    floor: MechanismFloor
+
+    @property
+    def ceiling(self) -> float | None:
+        """How many times faster the step can become at most; None without a floor."""
+        return ceiling(self.step, self.floor) if self.step and self.floor.floor_ns is not None else None
+
+
+def floor_of(session: Session, mechanisms: Sequence[str], factors: Mapping[str, float]) -> AskedFloor:
+    """Return the floor of these kinds of changes, and of kernels at these factors. Raise BadBundle."""
+    changes = [*(MECHANISMS[name] for name in mechanisms), *([scaled(factors)] if factors else [])]
+    try:
+        work, step = step_work.find(session, unprofiled(session))
+    except Absent as reason:
+        return AskedFloor(None, MechanismFloor(" + ".join(change.name for change in changes), None, (), str(reason)))
+    return AskedFloor(step, floor(work, changes))

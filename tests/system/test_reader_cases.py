@@ -1,0 +1,173 @@
+"""Files as other people's tools write them, through the whole program: the right value, and nothing lost unsaid.
+
+The values are those of the cases' README files, computed there by other means.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import third_party
+from tests.system.conftest import Aaco
+
+
+def imported(aaco: Aaco, case: str | Path, *options: object) -> str:
+    """Import a case, or a file made of one, and return what was said."""
+    path = third_party.cases() / case if isinstance(case, str) else case
+    done = aaco.inside("import", path, *options)
+    return " ".join((done.stderr + done.stdout.replace("║", " ")).split())
+
+
+def rows(aaco: Aaco, query: str) -> list[dict[str, Any]]:
+    """Return the rows that a query over the latest session gives."""
+    answer = json.loads(aaco.inside("sql", query, "--json").stdout)
+    return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+
+
+def operator_ns(aaco: Aaco) -> dict[str | None, int]:
+    """Return the device's time of each operator that has some, under None that of no operator."""
+    table = json.loads(aaco.inside("ops", "--json").stdout)
+    return {row["operator"]: row["device_ns"] for row in table["rows"] if row["device_ns"]}
+
+
+def merged() -> dict[str, Any]:
+    """Two ranks in one file, as SGLang merges them."""
+    document: dict[str, Any] = json.loads((third_party.cases() / "merged-two-ranks" / "trace.json").read_text())
+    return document
+
+
+def written(tmp_path: Path, document: dict[str, Any]) -> Path:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize(("case", "stream"), [("xpu-runtime", 64), ("mtia-runtime", 7)])
+def test_calls_of_any_devices_runtime_launch_its_kernels(aaco: Aaco, case: str, stream: int):
+    """Mutation: only the runtimes of CUDA and HIP count as runtimes."""
+    imported(aaco, f"{case}/trace.json")
+    assert operator_ns(aaco) == {"aten::linear": 500_000}
+    assert rows(aaco, "SELECT DISTINCT stream_id s FROM kernels") == [{"s": stream}]
+    checked = aaco.inside("check").stdout
+    assert "linked to their launch                    10               500,000" in checked
+    summary = aaco.inside("summary").stdout
+    assert "no launch call" not in summary + checked and "Launch tax" in summary
+
+
+def test_ranks_of_one_file_are_captures_of_their_own(aaco: Aaco):
+    """Mutation: the label of the rank is no part of an id."""
+    said = imported(aaco, "merged-two-ranks/trace.json")
+    assert operator_ns(aaco) == {"aten::mm": 600_000, "aten::add": 400_000}
+    assert rows(aaco, "SELECT rank r, count(*) n, sum(dur_ns)::BIGINT ns, count(DISTINCT kernel_name) k FROM kernels "
+                "GROUP BY capture, rank ORDER BY capture") == [
+        {"r": 0, "n": 10, "ns": 600_000, "k": 1}, {"r": 1, "n": 10, "ns": 400_000, "k": 1}]
+    assert "TP00" in said and "TP01" in said and "NOT TO BE TRUSTED" not in said
+
+
+def test_labels_of_several_axes_in_any_order_of_the_events(aaco: Aaco, tmp_path: Path):
+    """A rank that only a label tells is none: TP00 is a rank of two groups. Reading it again finds the same captures.
+    """
+    document = merged()
+    both = [event | {"pid": event["pid"].replace("]", f"-DP{group:02}]"), "ts": event["ts"] + 7 * group}
+            for event in document["traceEvents"] for group in (0, 1)]
+    document["traceEvents"] = sorted(both, key=lambda event: event["ts"])
+    said = imported(aaco, written(tmp_path, document), "--keep")
+    assert all(f"{tensor}-{group}" in said for tensor in ("TP00", "TP01") for group in ("DP00", "DP01"))
+    for _ in range(2):
+        assert operator_ns(aaco) == {"aten::mm": 1_200_000, "aten::add": 800_000}
+        assert rows(aaco, "SELECT count(DISTINCT capture) c, count(rank) r FROM kernels") == [{"c": 4, "r": 0}]
+        aaco.inside("analyze")
+    captures = json.loads((aaco.latest / "profiler" / "captures.json").read_text())["captures"]
+    assert len({capture["files"][0]["kept"] for capture in captures}) == 1
+
+
+def test_ranks_that_trace_fusion_merged(aaco: Aaco, tmp_path: Path):
+    """It adds to the process and keeps rank and process in the arguments. Mutation: the mark is not looked for."""
+    events = []
+    for event in merged()["traceEvents"]:
+        label, process = event["pid"].split("] ")
+        rank, number = int(label[-1]), int(process) if process.isdecimal() else process
+        args = event.get("args", {}) | {"rank": rank, "pid_raw": number}
+        events.append(event | {"pid": number + 100_000 * rank if isinstance(number, int) else number, "args": args})
+    imported(aaco, written(tmp_path, {"traceEvents": events}))
+    assert operator_ns(aaco) == {"aten::mm": 600_000, "aten::add": 400_000}
+    assert rows(aaco, "SELECT DISTINCT rank r, device_id d, stream_id s FROM kernels ORDER BY 1") == [
+        {"r": 0, "d": 0, "s": 3}, {"r": 1, "d": 0, "s": 3}]
+
+
+def test_processes_that_use_the_same_ids_are_attributed_to_nobody(aaco: Aaco, tmp_path: Path):
+    """Without a label nothing says of which process a kernel is. Mutation: their ids are taken for unique."""
+    document = merged()
+    for event in document["traceEvents"]:
+        label, process = event["pid"].split("] ")
+        event["pid"] = int(process) + int(label[-1]) if process.isdecimal() else process
+    said = imported(aaco, written(tmp_path, document))
+    assert "2 processes in this file use the same correlation ids" in said
+    assert operator_ns(aaco) == {None: 1_000_000}
+    assert rows(aaco, "SELECT count(correlation_id) n FROM kernels") == [{"n": 0}]
+
+
+def ort_profile(name: str = "ort-gpu-kernel-events") -> list[dict[str, Any]]:
+    """Return the events of a profile of ONNX Runtime."""
+    events: list[dict[str, Any]] = json.loads((third_party.cases() / name / "profile.json").read_text())
+    return events
+
+
+def profile_of(tmp_path: Path, events: list[dict[str, Any]]) -> Path:
+    path = tmp_path / "profile.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
+    return path
+
+
+def test_kernels_that_onnx_runtime_traced_on_the_gpu(aaco: Aaco):
+    """Mutation: events of the category Kernel are left out."""
+    said = imported(aaco, "ort-gpu-kernel-events/profile.json") + aaco.inside("check").stdout
+    assert rows(aaco, "SELECT device_id d, timed t, count(*) n, sum(dur_ns)::BIGINT ns FROM kernels GROUP BY 1, 2") == [
+        {"d": 0, "t": "execution", "n": 9, "ns": 8_850_000}]
+    assert rows(aaco, "SELECT count(*) n, sum(dur_ns)::BIGINT ns FROM api_calls WHERE domain = 'cpu_op'") == [
+        {"n": 9, "ns": 270_000}]
+    assert rows(aaco, "SELECT DISTINCT grid_x g, block_x b, stream_id s FROM kernels") == [
+        {"g": 64 * 256, "b": 256, "s": 0}]
+    assert "host CPU" not in said and "-9" not in said
+
+
+def test_nodes_of_a_gpus_provider_ran_on_no_host(aaco: Aaco, tmp_path: Path):
+    """Without the GPU's kernels a node is the host's dispatch. Mutation: without a device means on the host."""
+    said = imported(aaco, profile_of(tmp_path, [event for event in ort_profile() if event["cat"] != "Kernel"]))
+    assert rows(aaco, "SELECT timed t, count(*) n FROM kernels GROUP BY 1") == [{"t": "dispatch", "n": 9}]
+    assert "host CPU" not in said and "no kernel ran on a device" not in said
+    assert "the profile times the host's dispatch" in said
+
+
+def test_the_profile_of_one_run(aaco: Aaco):
+    """Mutation: only a profile that begins with the loading of its model is one."""
+    imported(aaco, "ort-run-profile/profile.json")
+    assert rows(aaco, "SELECT source s, kernel_name k, iteration i, dur_ns ns FROM kernels ORDER BY 4 DESC") == [
+        {"s": "ort", "k": name, "i": 0, "ns": ns}
+        for name, ns in (("Conv", 1_200_000), ("Gemm", 700_000), ("Relu", 100_000))]
+    assert rows(aaco, "SELECT count(*) n FROM api_calls WHERE name = 'model_run'") == [{"n": 1}]
+
+
+def test_several_sessions_and_a_run_that_is_unfinished(aaco: Aaco, tmp_path: Path):
+    """Two sessions run at once on threads of their own, and one is in a run when the profile ends."""
+    events = [event | {"tid": event["tid"] + session, "ts": event["ts"] + 7 * session, "args": event["args"]}
+              for event in ort_profile("ort-run-profile") for session in (0, 1)]
+    cut = [event | {"ts": event["ts"] + 10_000} for event in ort_profile("ort-run-profile") if event["cat"] == "Node"]
+    said = imported(aaco, profile_of(tmp_path, events + cut))
+    assert rows(aaco, "SELECT iteration i, count(*) n, sum(dur_ns)::BIGINT ns FROM kernels GROUP BY 1 ORDER BY 1") == [
+        {"i": 0, "n": 3, "ns": 2_000_000}, {"i": 1, "n": 3, "ns": 2_000_000}, {"i": None, "n": 3, "ns": 2_000_000}]
+    assert "3 executions of nodes are in no whole run" in said
+
+
+def test_a_node_around_nodes_of_its_subgraph_is_counted_once(aaco: Aaco, tmp_path: Path):
+    """Whatever its name: it is written after the nodes that it is around."""
+    *nodes, execute, run = ort_profile("ort-run-profile")
+    around = nodes[0] | {"name": "body_kernel_time", "ts": 15, "dur": 2035} | {
+        "args": nodes[0]["args"] | {"op_name": "My"}}
+    imported(aaco, profile_of(tmp_path, [*nodes, around, execute, run]))
+    assert rows(aaco, "SELECT count(*) n, sum(dur_ns)::BIGINT ns FROM kernels") == [{"n": 3, "ns": 2_000_000}]
+    assert rows(aaco, "SELECT name FROM api_calls WHERE domain = 'cpu_op'") == [{"name": "body_kernel_time"}]

@@ -1,0 +1,100 @@
+"""The first screen: its length and width, its order, its bar, and a sentence for every class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from aaco.analytics import rules
+from aaco.core import registry
+from aaco.report import format
+from aaco.report.renderers import first_lines, html, terminal
+from aaco.report.sections.first_screen import OTHER, SENTENCES, FirstScreen, TimePart, first_screen
+from tests import explained
+from tests.explained import Sample, regressed
+
+SESSIONS = {"usual": Sample().explain, "hostile": explained.hostile, "nothing": explained.nothing,
+            "gpu": Sample(device=0).explain, "not profiled": Sample(profiled=False).explain,
+            "killed": Sample(status="incomplete", failure="killed").explain,
+            "slower": lambda: Sample(verdict=regressed()).explain()}
+LONG = "one sentence of it. " * 40
+
+
+def screen(**texts: object) -> FirstScreen:
+    usual = FirstScreen("a session", "", "", (), "", "", "Compute-bound: it computes.", "", (), "not measured", (), ())
+    return replace(usual, **texts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("name", SESSIONS)
+def test_it_has_at_most_25_lines_as_wide_as_the_terminal(name, columns):
+    lines = terminal.first(SESSIONS[name](), columns=columns).splitlines()
+    assert len(lines) <= 25 and max(map(cell_len, lines)) <= columns
+    assert all(line.isprintable() for line in lines)
+
+
+def test_it_has_at_most_25_lines_however_long_its_texts_are():
+    """Mutation: no limit on the lines of all paragraphs."""
+    names = [*(f"a part with a long name {number}" for number in range(5)), OTHER]
+    parts = tuple(TimePart(name, 1 / 6) for name in names)
+    full = screen(what=LONG, facts=LONG, trust=LONG, notes=(LONG,) * 3, change=LONG, disturbed=LONG, limit=LONG,
+                  basis=LONG, parts=parts, whole="of the profiled trace", advice=(LONG,) * 3,
+                  commands=(("all", "aaco report"),) * 2)
+    lines = first_lines.lines(full)
+    assert len(lines) == 25 and max(map(len, lines)) <= 80
+    assert [line[:3] for line in lines if line[:3] in ("1. ", "2. ", "3. ")] == ["1. ", "2. ", "3. "]
+    assert any("of the profiled trace" in line for line in lines)
+
+
+def test_text_without_room_ends_with_a_sentence():
+    lines = first_lines.lines(screen(basis="Short. " + "word " * 100, advice=(LONG,) * 3))
+    shown = " ".join(lines)
+    assert "word …" in shown and not shown.rstrip().endswith("of")
+
+
+def test_the_bar_is_as_wide_as_the_terminal_and_its_parts_sum_to_all_of_it():
+    """Mutation: the rest of the rounding dropped."""
+    shares = [1 / 3, 1 / 3, 1 / 6, 1 / 6]
+    for columns in (80, 83, 97):
+        bar = first_lines.lines(screen(parts=tuple(TimePart(str(share), share) for share in shares)), columns)[4]
+        assert len(bar) == columns
+        assert all(abs(bar.count(glyph) - columns * share) < 1 for glyph, share in zip("█▓▒░", shares, strict=True))
+    for name in ("usual", "gpu"):
+        parts = first_screen(SESSIONS[name]()).parts
+        assert sum(round(100 * part.share, 1) for part in parts) == pytest.approx(100, abs=0.11)
+
+
+def test_what_takes_the_numbers_back_precedes_them():
+    """Mutations: the note after the figures; the change at the end."""
+    lines = terminal.first(SESSIONS["killed"]()).splitlines()
+    assert lines[1].startswith("Note: INCOMPLETE RUN (incomplete): killed") and "latency" not in " ".join(lines[:2])
+    assert terminal.first(SESSIONS["slower"]()).splitlines()[1].startswith("Change: regressed +7.2 % [+5.5, +9.0]")
+
+
+def test_every_class_has_a_sentence_of_a_reading_that_it_rests_on():
+    """Mutation: a metric renamed in the rule only."""
+    registry.load(rules, "aaco.rules")
+    classes = {label: rule for label, rule in registry.RULES.items() if rule.kind == "class" and label != "balanced"}
+    assert set(SENTENCES) == set(classes)
+    for label, sentences in SENTENCES.items():
+        assert set(sentences) <= set(classes[label].inputs)
+        assert all(sentence.count("{}") == 1 for sentence in sentences.values())
+
+
+def test_the_sentence_names_the_class_and_its_share():
+    found = Sample().explain()
+    share = format.percent(found.readings["node_compute_pct"].value / 100)
+    assert first_screen(found).limit == f"Compute-bound: nodes that arithmetic limits take {share} of the time."
+    assert first_screen(SESSIONS["not profiled"]()).limit.startswith("No diagnosis: ")
+
+
+def test_the_page_and_the_report_open_with_it():
+    found = Sample(verdict=regressed()).explain()
+    text, page = terminal.render(found), html.render(found)
+    assert text.startswith(terminal.first(found))
+    first = page[page.index('<section id="verdict"'):page.index("<nav")]
+    for words in ("nodes that arithmetic limits take", "regressed +7.2 %", 'class="stack"', "What to try"):
+        assert words.lower() in first.lower()
+    assert page.index("<nav") < page.index('<section id="evidence"')
