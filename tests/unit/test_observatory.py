@@ -133,7 +133,7 @@ def test_reports_lie_where_they_are_asked_for(obs):
     session = imported(obs, "trace", LAYERS)
     sealed = sorted(session.folder.rglob("*"))
     for form, suffix, begin in (("html", "html", "<!"), ("json", "json", "{"), ("markdown", "md", "#"),
-                                ("terminal", "txt", "╔")):
+                                ("terminal", "txt", "trace.json")):
         path = obs.report(session, format=form)
         assert path == Path(f"{session.id}.{suffix}") and path.read_text().lstrip().startswith(begin)
     assert obs.report(output="deep/down.html") == Path("deep/down.html") and Path("deep/down.html").is_file()
