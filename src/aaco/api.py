@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,7 +16,7 @@ from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.truth.trust import Trust
-from aaco.core import files
+from aaco.core import files, notebook
 from aaco.core.config import Config, Settings, resolve, taken
 from aaco.core.errors import UsageError
 from aaco.core.presets import Layer
@@ -23,6 +24,7 @@ from aaco.core.readings import Reading
 from aaco.core.session import LATEST, Session, find
 from aaco.governance.tracediff import TraceChange
 from aaco.governance.verdict import RegressionVerdict
+from aaco.report.format import reading as reading_text
 from aaco.report.renderers import output_formats, terminal
 from aaco.report.renderers.output_formats import Form
 from aaco.report.sections import tracediff, verdict
@@ -30,6 +32,8 @@ from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import judge
 from aaco.workflows.compare_runs import DiffRequest
 
+# The readings that a notebook shows of an analysis, where they have a value.
+SHOWN = ("latency_p50_ms", "gpu_active_ratio", "launch_tax_pct")
 Reference = Session | str | Path  # a session, its folder, its id or the beginning of one, a tag, or "latest"
 
 
@@ -79,6 +83,15 @@ class Analysis:
         """`bottleneck`, under the mission's name."""
         return self.bottleneck
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the class, whether to trust it, the first advice and the main figures."""
+        diagnosis = self.bottleneck
+        figures = [(name, reading_text(self.metrics[name])) for name in SHOWN if self.metrics[name].value is not None]
+        advised = diagnosis.recommendations[0].action.title if diagnosis.recommendations else ""
+        return notebook.table((("session", self.session.id), ("trace check", self.trust.line),
+                               ("limit", diagnosis.label.replace("_", "-")), ("why", diagnosis.abstained_because),
+                               *figures, ("try first", advised)))
+
     def summary(self) -> str:
         """The report as text, 80 columns wide."""
         return terminal.render(self.explanation)
@@ -93,6 +106,10 @@ class Comparison:
     session: QueryableSession
     verdict: RegressionVerdict | None = field(default=None, repr=False)
     change: TraceChange | None = field(default=None, repr=False)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what `aaco diff` prints."""
+        return f"<pre>{escape(self.summary())}</pre>"
 
     @property
     def status(self) -> str:

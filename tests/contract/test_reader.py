@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+import aaco
 from tests.contract.test_commands import VERBS, said
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src/aaco"
+SOURCE = Path(aaco.__file__).parent
 TRACES = ROOT / "tests/captures/torch_h200"
 # What was written before, as a reader met it. `<withheld>` is the mark in redacted data, `abstained_because` a key.
 OLD_WORDS = re.compile(r"""(?ix)
@@ -69,7 +70,7 @@ def test_marks_of_data_are_no_words():
 
 
 def test_no_message_of_the_source_has_an_old_word():
-    found = [f"{path.relative_to(ROOT)}:{line}: {words!r}" for path in sorted(SOURCE.rglob("*.py"))
+    found = [f"{path.relative_to(SOURCE)}:{line}: {words!r}" for path in sorted(SOURCE.rglob("*.py"))
              for line, text in strings(path) for words in offences(text)]
     assert not found, "\n".join(found)
 
@@ -85,7 +86,7 @@ def shown(path: Path) -> str:
 def test_no_page_has_an_old_word():
     paths = [path for suffix in ("html", "js") for path in SOURCE.rglob(f"*.{suffix}") if "vendor" not in path.parts]
     assert len(paths) > 20
-    found = [f"{path.relative_to(ROOT)}: {words!r}" for path in paths for words in offences(shown(path))]
+    found = [f"{path.relative_to(SOURCE)}: {words!r}" for path in paths for words in offences(shown(path))]
     assert not found, "\n".join(found)
 
 

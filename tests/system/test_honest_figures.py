@@ -65,7 +65,7 @@ def test_the_ceilings_are_shown_as_they_were_measured(eight_bit):
     for form in ("terminal", "markdown", "html"):
         assert "fp32" in eight_bit.inside("report", "--format", form).stdout
     reading = report(eight_bit)["readings"]["hardware_envelope_utilization"]
-    assert reading["caveat"] == "roofs with a warning: fp32_flops not converged"
+    assert reading["caveat"] == "unsure roofs: fp32_flops not converged"
 
 
 def test_a_fixed_batch_is_the_batch_that_is_reported(aaco):

@@ -69,6 +69,25 @@ def test_counters_are_of_further_runs_and_stand_at_the_kernels_of_the_first(aaco
     assert answer(aaco, "select count(*) from counters") == [[4]]
 
 
+def test_an_import_keeps_counter_passes_out_of_the_totals(aaco, planted, tmp_path):
+    """Mutation: each execution that counted as kernels of its own: three times the kernel time."""
+    for name, content in (("trace", "kernel_trace"), ("counted", "counter_collection"),
+                          ("counted_2", "counter_collection")):
+        (tmp_path / "run" / name).mkdir(parents=True)
+        shutil.copy(planted[name], tmp_path / "run" / name / f"1_{content}.csv")
+    aaco.inside("import", tmp_path / "run", "--keep")
+    assert answer(aaco, "select count(*), sum(dur_ns)::int from kernels") == [[2, 110]]
+    assert answer(aaco, "select counter, sum(value)::int from counters group by all order by 1") == [
+        ["SQ_WAVES", 12], ["TA_A", 3]]
+    kept = json.loads((aaco.latest / "profiler/captures.json").read_text())["counted"]
+    assert all((aaco.latest / file["kept"]).is_file() for run in kept for file in run["captures"][0]["files"])
+    aaco.inside("analyze")
+    assert answer(aaco, "select count(*), sum(dur_ns)::int from kernels") == [[2, 110]]
+    shutil.rmtree(tmp_path / "run/trace")
+    aaco.inside("import", tmp_path / "run/counted")
+    assert answer(aaco, "select count(*) from kernels") == [[2]]  # without a trace its times are all there are
+
+
 def test_what_the_program_prints_is_passed_through_once(aaco, planted):
     """To standard error, as it comes; standard output is the result. Mutation: printed by every execution."""
     files = {"trace": [{"kernel_trace.csv": planted["trace"]}],

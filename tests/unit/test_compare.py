@@ -261,6 +261,7 @@ def judged(factor, before, after, tolerance=5.0):
 
 def test_the_verdict_names_the_family_and_the_missions_deltas():
     found = judged(1.45, profile_with(100, 80, 2000), profile_with(170, 76, 2000))
+    assert f"<td style='text-align:left'>{found.status}</td>" in found._repr_html_()
     assert (found.regression, found.severity, found.status) == (True, "high", "regressed")
     assert found.suspected_cause == "conv: more executions per inference"
     assert found.evidence["kernel_launch_count_delta"] == "+70.0%"

@@ -218,7 +218,7 @@ def test_only_a_ceiling_that_nodes_are_held_against_puts_them_in_doubt():
                  "converged": name == "fp32_flops", "threads": 1, "conditions": conditions}
                 for name in ("fp32_flops", "fp64_flops")]
     environment = {"machine": {"ceilings": ROOFS, "card": {"machine_id": "a", "ceilings": ceilings}}}
-    for dtype, doubts in (("float32", {}), ("float64", {"machine": "roofs with a warning: fp64_flops not converged"})):
+    for dtype, doubts in (("float32", {}), ("float64", {"machine": "unsure roofs: fp64_flops not converged"})):
         found = roofline_tables(5 * 10**8, 1000, 1000, dtypes=(dtype,))
         assert caveats(environment, found) == doubts
     assert caveats(environment, {}) == doubts  # nothing tells what its nodes compute in
@@ -227,11 +227,11 @@ def test_only_a_ceiling_that_nodes_are_held_against_puts_them_in_doubt():
 def test_what_rests_on_a_doubtful_ceiling_says_so():
     """Mutation: a caveat that stays with its input."""
     found = roofline_tables(flops=5 * 10**8, moved=1000, time_us=1000)
-    readings = measuring.measure(found, ROOFS, Analysis(), caveats={"machine": "roofs with a warning: others"})
+    readings = measuring.measure(found, ROOFS, Analysis(), caveats={"machine": "unsure roofs: others"})
     doubtful = {name for name, reading in readings.items() if reading.caveat}
     assert doubtful == {"hardware_envelope_utilization", "roofline_coverage_pct", "compute_side_pct",
                         "memory_side_pct"}
-    assert diagnose(readings).document()["top_evidence"][0]["caveat"] == "roofs with a warning: others"
+    assert diagnose(readings).document()["top_evidence"][0]["caveat"] == "unsure roofs: others"
 
 
 def test_few_flops_per_byte_is_memory_bound():

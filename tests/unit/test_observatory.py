@@ -116,12 +116,24 @@ def test_nothing_was_timed_in_a_trace(obs):
     assert repr(analysis) == f"Analysis(session={analysis.session!r})"
 
 
+def test_a_notebook_shows_a_session_its_analysis_and_a_comparison(obs):
+    """Mutations: text that is not escaped; a session that is made by being shown."""
+    session = imported(obs, "trace", LAYERS, tag="<b>")
+    shown, analysis = session._repr_html_(), obs.analyze(session)
+    assert shown.startswith("<table>") and session.id in shown and "&lt;b&gt;" in shown and "<b>" not in shown
+    page = analysis._repr_html_()
+    assert analysis.trust.line in page and "gpu_active_ratio" in page and "latency_p50_ms" not in page
+    assert "TRACE DIFFERENCE" in obs.compare(imported(obs, "after", FUSED), session)._repr_html_()
+    unwritten = aaco.core.session.SessionManager.create_session(Path("later"))
+    assert "UnwrittenSession" in unwritten._repr_html_() and not Path("later").exists()
+
+
 def test_reports_lie_where_they_are_asked_for(obs):
     """Mutation: every report under the suffix of HTML; a report written into the sealed bundle."""
     session = imported(obs, "trace", LAYERS)
     sealed = sorted(session.folder.rglob("*"))
     for form, suffix, begin in (("html", "html", "<!"), ("json", "json", "{"), ("markdown", "md", "#"),
-                                ("terminal", "txt", "╔")):
+                                ("terminal", "txt", "trace.json")):
         path = obs.report(session, format=form)
         assert path == Path(f"{session.id}.{suffix}") and path.read_text().lstrip().startswith(begin)
     assert obs.report(output="deep/down.html") == Path("deep/down.html") and Path("deep/down.html").is_file()

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from aaco.core import registry
-from aaco.core.readings import Reading, Verdict
+from aaco.core.readings import Absent, Reading, Verdict
 from aaco.core.registry import Band
 
 LOW, HIGH, NONE = Reading("a", "1", 1.0), Reading("b", "1", 9.0), Reading("c", "1", None, "not recorded")
@@ -77,3 +77,10 @@ def test_what_is_declared_is_in_the_order_of_files_whatever_was_imported_first()
     orders = [subprocess.run([sys.executable, "-c", text.format(first)], capture_output=True, text=True, check=True)
               for first in ("bottleneck", "system")]
     assert orders[0].stdout == orders[1].stdout
+
+
+def test_a_reading_is_a_number_where_it_has_one():
+    """Mutation: absent as zero or as not a number."""
+    assert float(HIGH) == 9.0
+    with pytest.raises(Absent, match="c: not recorded"):
+        float(NONE)

@@ -90,8 +90,8 @@ def test_the_ceilings_stand_beside_what_is_derived_from_them():
     assert "20.0 GB/s, converged" in quiet and "in doubt" not in quiet and "Reservation" not in quiet
     busy = " ".join(terminal.render(Sample(others_cpu_pct=34.0, converged=False).explain()).split())
     for part in ("did NOT converge, others used 34.0 % of the CPUs",
-                 "Reservation: roofs with a warning: fp32_flops, dram_bytes_per_s not",
-                 "of roof: roofs with a warning"):
+                 "Reservation: unsure roofs: fp32_flops, dram_bytes_per_s not",
+                 "of roof: unsure roofs"):
         assert part in busy, part
     evidence = busy[busy.index("EVIDENCE"):]
     assert "node_compute_pct" in evidence and "others used 34 % of the CPUs; asked" in evidence

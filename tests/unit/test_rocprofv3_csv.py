@@ -98,7 +98,7 @@ def test_counters_of_another_run_keep_their_own_kernels(tmp_path):
     path = csvs.write(tmp_path / "1_counter_collection.csv", [COUNTER, counted(1, "A", 1, thread=2)])
     tables, facts = parse(path)
     assert tables["kernels"].num_rows == 2
-    assert "of another run" in facts.problems[0]
+    assert "from another run" in facts.problems[0]
 
 
 def test_replay_passes_are_executions_of_their_own_and_say_so(tmp_path):

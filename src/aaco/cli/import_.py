@@ -66,3 +66,16 @@ def say_what_was_left(captures: Mapping[str, Any]) -> None:
         say.aside(f"not imported: {clean(file['path'])}: {clean(file['why'])}", "warning")
     if count > LISTED:
         say.aside(f"not imported: {plural(count - LISTED, 'more file')}", "warning")
+    for execution in captures["counted"]:
+        _say_what_was_not_joined(execution)
+
+
+def _say_what_was_not_joined(execution: Mapping[str, Any]) -> None:
+    """Warn of the counters of an execution that are not the trace's kernels, and why."""
+    missing = execution["dispatches"] - execution["joined"]
+    if execution["why_not"]:
+        say.aside(f"counters of execution {execution['pass']} are left out: {execution['why_not']}; import "
+                  "its file alone to see them", "warning")
+    elif missing:
+        say.aside(f"{missing} of the {execution['dispatches']} dispatches counted in execution {execution['pass']} are "
+                  "not in the trace: their counters are left out", "warning")

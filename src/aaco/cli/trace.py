@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aaco.cli import manual, options, say
+from aaco.cli import manual, options
 from aaco.cli.report import print_report
 from aaco.cli.talk import talk_beside_program
 
@@ -61,14 +61,6 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
         run = trace_command.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), request,
                                   options.settings(config_file, sessions_dir), tool, tag, show, telemetry)
     import_.say_what_was_left(run.explanation.captures)
-    for pass_counted in run.explanation.captures["counted"]:
-        if pass_counted["why_not"]:
-            say.aside(f"counters of execution {pass_counted['pass']} are left out: {pass_counted['why_not']}",
-                      "warning")
-        elif pass_counted["joined"] < pass_counted["dispatches"]:
-            missing = pass_counted["dispatches"] - pass_counted["joined"]
-            say.aside(f"{missing} of the {pass_counted['dispatches']} dispatches counted in execution "
-                      f"{pass_counted['pass']} are not in the trace: their counters are left out", "warning")
     print_report(run.explanation, as_json, full)
 
 

@@ -31,8 +31,14 @@ class Reading:
     high: float | None = None
     band: str = ""
     source: str = ""
-    caveat: str = ""  # what is to be known about the value: it rests on something doubtful
+    caveat: str = ""  # what is to be known about the value: it rests on something uncertain
     method: str = ""  # how it was measured, where there are several ways
+
+    def __float__(self) -> float:
+        """Return the value. Raise Absent with the reason if there is none."""
+        if self.value is None:
+            raise Absent(f"{self.metric}: {self.why_absent}")
+        return self.value
 
     def above(self, threshold: float, because: str, weight: float = 1.0, essential: bool = False) -> Evidence:
         """Evidence that the value is at least `threshold`."""

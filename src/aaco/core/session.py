@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from aaco.core import documents, files
+from aaco.core import documents, files, notebook
 from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
 from aaco.core.near import meant
@@ -138,6 +138,13 @@ class Session:
             files.write_json(unborn / RECORD, record.model_dump())
             unborn.rename(day / name)
         return cls(day / name)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Raise BadBundle."""
+        record = self.record
+        return notebook.table((("session", record.session_id), ("model", record.plan.get("model")),
+                               ("backend", record.backend_ran), ("status", record.status), ("failure", record.failure),
+                               ("tag", record.tag), ("folder", self.folder)))
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -328,6 +335,9 @@ class UnwrittenSession(Session):
 
     def __repr__(self) -> str:
         return f"UnwrittenSession(root={self._root!r}, tag={self._tag!r})"
+
+    def _repr_html_(self) -> str:
+        return notebook.table((("session", self),))  # showing it makes no folder
 
 
 class SessionManager:

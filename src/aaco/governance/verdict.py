@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from aaco.core import notebook
 from aaco.core.documents import document
 from aaco.core.errors import Exit
 from aaco.core.readings import Absent
@@ -122,6 +123,13 @@ class RegressionVerdict(_Document):
     2: p_regression is the calibrated probability of a regression; what it was before is p_tolerance. mde80_pct is
     exact; the approximation that it was before is mde80_normal_pct.
     """
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        effect = "" if self.effect_pct is None else f"{self.effect_pct:+.2f} % (positive is worse)"
+        interval = self.ci and f"[{self.ci[0]:+.2f}, {self.ci[1]:+.2f}] %"
+        return notebook.table((("verdict", self.status), ("why", self.why), (self.metric, effect),
+                               ("interval", interval), ("next", self.recommendation)))
 
     schema_version: Literal[1, 2] = 2
     status: Status

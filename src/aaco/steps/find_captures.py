@@ -11,7 +11,7 @@ from aaco.core import files
 from aaco.core.errors import BadCapture
 from aaco.profiler.capture import Parser, members
 from aaco.profiler.formats import registry
-from aaco.profiler.formats.rocprofv3.rocprofv3_layout import run_of
+from aaco.profiler.formats.rocprofv3.rocprofv3_layout import COUNTER, KERNEL, run_of, source
 
 NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
 # The formats in which rocprofv3 saves one run, the one that says most first.
@@ -50,6 +50,11 @@ class CaptureSelection:
     notes: tuple[str, ...] = ()
 
     @property
+    def counting(self) -> tuple[CaptureFiles, ...]:
+        """Return the captures of the executions that counted."""
+        return tuple(capture for execution in self.counted for capture in execution)
+
+    @property
     def name(self) -> str:
         """Return the default name: the only capture's stem, or the name of its folder."""
         first = self.captures[0].path
@@ -84,7 +89,21 @@ def discover(paths: Sequence[Path], form: str | None = None) -> CaptureSelection
     named = {path.resolve() for path in paths}
     again = {} if form else _saved_again([capture for capture in captures if capture.path.resolve() not in named])
     left += [SkippedFile(capture.path, f"{kept.path.name} holds the same run") for capture, kept in again.items()]
-    return CaptureSelection(tuple(capture for capture in captures if capture not in again), tuple(left), tuple(paths))
+    kept_captures = [capture for capture in captures if capture not in again]
+    counting = _counting(kept_captures)
+    timed = tuple(capture for capture in kept_captures if capture not in counting)
+    return CaptureSelection(timed, tuple(left), tuple(paths), tuple((capture,) for capture in counting))
+
+
+def _counting(captures: Sequence[CaptureFiles]) -> list[CaptureFiles]:
+    """Return the executions of rocprofv3 that counted, where another one was traced without counters: its times are
+    those of the program, and kernels that were run again for counters are no more work.
+    """
+    kinds = {capture: [csv.kind for file in capture.files if (csv := source(file))]
+             for capture in captures if capture.parser.FORMAT == "rocprofv3_csv"}
+    if not any(KERNEL in held and COUNTER not in held for held in kinds.values()):
+        return []
+    return [capture for capture, held in kinds.items() if COUNTER in held]
 
 
 def _saved_again(captures: Sequence[CaptureFiles]) -> dict[CaptureFiles, CaptureFiles]:

@@ -179,7 +179,7 @@ def begin(selection: CaptureSelection, root: Path, name: str | None, tag: str) -
 
 def refuse_binary(selection: CaptureSelection) -> None:
     """Raise UsageError where a file cannot be kept because its credentials could not be found. Raises BadCapture."""
-    for file in (file for capture in selection.captures for file in capture.files):
+    for file in (file for capture in (*selection.captures, *selection.counting) for file in capture.files):
         if not raw.is_text(file):
             raise UsageError(f"--keep: {file} is binary and cannot be redacted",
                              "import it without --keep: it is referenced then, and stays where it is")
@@ -203,7 +203,7 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
         _leave_out_impossible(session, reading.facts, writer)
         document = _document(reading, writer, ranks, rows)
     if keep:
-        _keep(session, reading.sources, document, show)
+        _keep(session, [*reading.sources, *reading.selection.counting], document, show)
     _partition(session)
     session.write_json(layout.CAPTURES, document)
     session.amend(backend_ran=_origin(reading.facts))
@@ -288,11 +288,13 @@ def _identity(file: Path) -> dict[str, Any]:
 
 def _keep(session: Session, sources: Sequence[CaptureFiles], document: dict[str, Any], show: Show) -> None:
     """Copy the captures' files into the session, and say in the document where."""
+    listed = [*document["captures"], *(capture for execution in document["counted"]
+                                       for capture in execution["captures"])]
     for index, capture in enumerate(sources):
         first = sources.index(capture)  # ranks of a merged file have their file in common
         whole = [file.resolve() for file in capture.files]
         top = os.path.commonpath([file.parent for file in whole])
-        for file, facts in zip(whole, document["captures"][index]["files"], strict=True):
+        for file, facts in zip(whole, listed[index]["files"], strict=True):
             facts["kept"] = redact(f"{layout.RAW}/{first:03d}/{file.relative_to(top)}")
             if index == first:
                 show.step(f"keeping {clean(file.name)}")

@@ -148,7 +148,7 @@ def caveats(environment: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> d
         return {}
     measured = card.of(machine.get("card"))
     doubt = measured.doubt(roofs_of(tables)) if measured else "no record of how they were measured"
-    return {"machine": f"roofs with a warning: {doubt}"} if doubt else {}
+    return {"machine": f"unsure roofs: {doubt}"} if doubt else {}
 
 
 def unprofiled(session: Session) -> Unprofiled | None:

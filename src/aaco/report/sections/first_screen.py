@@ -215,7 +215,7 @@ def _basis(explanation: Explanation) -> str:
 def _time(explanation: Explanation) -> tuple[tuple[TimePart, ...], str]:
     """Return the parts of the time and of what: by the budget, else by kernels, else why there are none."""
     if alarm := explanation.trust.harm("times"):
-        return (), f"where it went cannot be told, for no share of the time holds: {alarm.text}"
+        return (), f"where it went is unknown: no share of the time is valid: {alarm.text}"
     if wall := next(budget.budgets(explanation), None):
         return _largest([TimePart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):

@@ -31,6 +31,6 @@ SORTED_READS = Mechanism("sorted_reads", "Sort the indices", "D with reads by in
                          "blocks takes", _least_ns, respond=kept_at_least)
 ACTIONS = (Action(
     "more_in_flight", "Give the device more independent reads at once", of_metric("memory_latency_limited_pct"),
-    "kernels wait for single reads", "high",
+    "kernels are bound by memory latency", "high",
     (Step("larger batches, several queries per launch, more blocks; sort indices"),),
     "memory_latency_limited_pct", mechanism="sorted_reads"),)

@@ -101,7 +101,7 @@ def _read_locale(path: Path) -> tuple[bool, tuple[str, ...]]:
             unclear = unclear or _GROUPED_OR_NOT.search(line)
     if by_comma and by_point:
         raise BadCapture(f"{path}: {by_comma[0].decode()} has a decimal comma, {by_point[0].decode()} a decimal point: "
-                         "its numbers cannot be told", f"{FIX}, with LC_ALL=C")
+                         "its numbers are ambiguous", f"{FIX}, with LC_ALL=C")
     if by_comma or by_point or not unclear:
         return by_comma is not None, ()
     return False, (f"{unclear[0].decode()} may be a thousand times as much: no number of the file tells whether its "

@@ -36,7 +36,9 @@ def of_kernel(one: KernelInstructions, shown: int = SHOWN) -> Iterator[Row]:
              f"{format.plural(one.whole.hits, 'instruction')} by the traced waves")
     yield Row("Executed", whole)
     yield from _cycles(one)
-    yield Row("Mix", _listed(one.mix, one.whole, shown))
+    yield Row("Mix", _mix(one, shown))
+    if one.whole.rank:
+        yield Row("Cycles by kind", _listed(one.mix, one.whole, shown))
     yield from (Row("Waits", _waits(loads, one.whole)) for loads in one.loads[:shown])
     if one.unmatched_waits:
         yield Row("", f"{one.unmatched_waits:,} waits match no execution and are left out")
@@ -49,6 +51,14 @@ def of_kernel(one: KernelInstructions, shown: int = SHOWN) -> Iterator[Row]:
     if one.lines:
         yield Row("Hot lines", _listed(one.lines, one.whole, shown, "; "))
     yield from _waves(one)
+
+
+def _mix(one: KernelInstructions, shown: int) -> str:
+    """Return the kinds of instructions by how often they were executed, or sampled where executions are not counted."""
+    counts = {part.name: part.hits if one.whole.hits else part.samples for part in one.mix}
+    total = sum(counts.values()) or 1
+    kinds = sorted(counts.items(), key=lambda kind: -kind[1])[:shown]
+    return ", ".join(f"{format.clean(name)} {format.percent(count / total)}" for name, count in kinds)
 
 
 def _cycles(one: KernelInstructions) -> Iterator[Row]:
@@ -99,7 +109,7 @@ def render(document: Mapping[str, Any], by: str) -> str:
     """The text of the whole document, with the hottest lines, instructions or categories of each kernel."""
     lines: list[str] = []
     for one in of(document):
-        lines += ["", *(f"{row.label:<13}{row.text}" for row in of_kernel(one) if row.label != "Hot lines")]
+        lines += ["", *(f"{row.label:<15}{row.text}" for row in of_kernel(one) if row.label != "Hot lines")]
         parts = {"line": one.lines, "instruction": one.instructions, "category": one.mix}[by]
         lines += ["", f"  {'share':>7}{'stalled':>14}{'latency':>14}{'idle':>12}{'executed':>12}{'samples':>9}  {by}"]
         lines += [f"  {share(part, one.whole):>7}{_cell(part.stall_cycles):>14}{_cell(part.latency_cycles):>14}"
