@@ -99,7 +99,10 @@ def test_a_regressed_session_opens_with_its_verdict(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_takes_one_line(tmp_path: Path) -> None:
-    page = text(client(tmp_path).get(f"/sessions/{made(tmp_path).id}"))
+    """Mutation: figures without a value keep their place."""
+    answer = client(tmp_path).get(f"/sessions/{made(tmp_path).id}")
+    page = text(answer)
+    assert 'class="tile"' not in answer.text
     assert re.search(r"Not measured: Median latency ?, 99th percentile ?, Throughput, samples ?, GPU active", page)
     assert "absent" not in page
 
