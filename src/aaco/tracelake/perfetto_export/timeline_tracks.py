@@ -132,7 +132,7 @@ def _critical(table: pa.Table) -> Events:
     path = _whole(table, "path")
     numbers = np.unique(path)
     several = len(numbers) > 1
-    tracks = [Track(CRITICAL_PATH, PATH_PID, f"Path {number}" if several else "What bounded the time", int(number))
+    tracks = [Track(CRITICAL_PATH, PATH_PID, f"path {number}" if several else "path", int(number))
               for number in numbers]
     kinds, kind = _names(table, "kind")
     inferred = np.asarray(pc.equal(pc.fill_null(table["basis"].cast(pa.string()), ""), "inferred"), bool)
