@@ -22,6 +22,8 @@ from aaco.core import config
 from aaco.core.session import Session
 from aaco.report.sections import kernels, watch
 
+CAPTURE = Path(__file__).parent.parent / "captures" / "torch_h200" / "resnet50_nchw.json.gz"
+
 
 def drive(app: Top, steps, size=(100, 40)) -> None:
     async def run() -> None:
@@ -70,6 +72,26 @@ def test_a_session_is_shown_searched_sorted_and_left(recorded):
         assert column(app, 5) == sorted(row["kernel_name"] for row in groups)
         await pilot.press("q")
         assert not app.is_running
+
+    drive(app, steps)
+
+
+def test_the_upper_half_of_an_import_says_what_limits_it(aaco):
+    """Mutation: only latencies are drawn; the facts begin with the names of files."""
+    aaco.inside("import", CAPTURE)
+    session = Session.open(aaco.latest)
+    app = Top(session, config.resolve())
+    explained = pipeline.explain(session, config.resolve())
+
+    async def steps(pilot) -> None:
+        assert [label for label, _ in app.view.facts[:2]] == ["Classification", "Wall time"]
+        busiest = max(explained.trace.devices, key=lambda device: device.busy_ns)
+        assert re.fullmatch(r"device 0: at work ([\d.]+) % of 37.1 ms", said(app, "#range"))
+        assert f"{100 * busiest.busy_ns / busiest.span_ns:.1f} %" in said(app, "#range")
+        line = app.query_one(Sparkline)
+        assert len(line.data) == len(busiest.course.compute_ns) and 0 < max(line.data) <= 1.001
+        assert said(app, "#steps").startswith("1. Launch once for many kernels")
+        assert app.query_one("#steps").region.bottom > app.query_one("#range").region.y + 4
 
     drive(app, steps)
 

@@ -181,6 +181,21 @@ def test_an_upload_is_named_in_its_own_folder(tmp_path: Path, name: str) -> None
     assert answer.status_code == 422 and not list(tmp_path.rglob("x*"))
 
 
+def test_head_is_answered_as_get_without_the_body_and_every_answer_has_a_policy(tmp_path: Path) -> None:
+    """Mutation: HEAD reaches the routes, which know only GET; only pages set a policy."""
+    session = Session.create(tmp_path / "sessions", {"model": "m"}, "", "0")
+    session.finish("complete")
+    served = client(tmp_path)
+    for path in ("/", "/api/v1/sessions", "/api/docs", f"/sessions/{session.id}", f"/api/v1/sessions/{session.id}/page",
+                 "/nothing", "/api/v1/nothing", f"/sessions/{session.id}/report", "/perfetto/nothing"):
+        whole, head = served.get(path), served.head(path)
+        assert (head.status_code, head.content) == (whole.status_code, b""), path
+        assert whole.content and head.headers["content-type"] == whole.headers["content-type"]
+        assert head.headers["content-security-policy"] == whole.headers["content-security-policy"] != ""
+    assert served.head(f"/api/v1/sessions/{session.id}/events").status_code == 200
+    assert client(tmp_path, tokens=(READ,)).head("/").status_code == 401
+
+
 def test_a_token_does_not_make_loopback_writable(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--writable"):
         replace(settings(tmp_path, writable=True), tokens=(READ,))

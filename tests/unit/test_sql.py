@@ -55,6 +55,22 @@ def test_tables_of_several_sessions(sessions):
     assert asked(sessions[:1], "select count(*) as n from copies") == [{"n": 0}]
 
 
+@pytest.mark.parametrize("query", [
+    "from duckdb_settings()", "select \"current_setting\"('temp_directory')", "from PG_catalog.pg_settings",
+    "select sql from duckdb_views()", "from sqlite_master", "from query('select 1')", "from information_schema.views",
+    "from json_execute_serialized_sql('{}')", "from which_secret('x', 'y')", "from duckdb_extensions()",
+    "select list_transform([1], lambda x: system.main.current_setting('temp_directory'))",
+    "with t as (from system.main.duckdb_settings) from t", "from kernels where 'x'.current_setting() = ''"])
+def test_a_query_learns_nothing_of_the_engine(sessions, query):
+    """Mutation: every name that is a SELECT's is asked for."""
+    assert "which is no table of a session" in refused(sessions, query)
+
+
+def test_names_of_the_engine_may_be_words_and_columns(sessions):
+    query = "select 'current_setting' as query, '\"function_name\":\"query\"' as pg_x from kernels limit 1"
+    assert asked(sessions, query) == [{"query": "current_setting", "pg_x": '"function_name":"query"'}]
+
+
 def test_events_are_everything_with_a_time(sessions):
     rows = asked(sessions[:1], "select type, name, ts_ns, dur_ns, stream, thread, id, parent, preorder, subtree "
                                "from events order by ts_ns, dur_ns desc")

@@ -32,10 +32,10 @@ class Top(App[None]):
 
     CSS = """
     #title { height: 1; text-style: bold; background: $panel; padding: 0 1; }
-    #upper { height: auto; max-height: 45%; }
+    #upper { height: auto; max-height: 50%; }
     #facts { width: 1fr; height: auto; padding: 0 1; }
     #latencies { width: 1fr; height: auto; padding: 0 1; }
-    Sparkline { height: 4; }
+    Sparkline { height: 3; }
     #progress, #progress Bar { width: 1fr; }
     #search { display: none; height: 3; }
     #search.shown { display: block; }
@@ -62,6 +62,7 @@ class Top(App[None]):
                 yield Static(id="range", markup=False)
                 yield Sparkline([], summary_function=max)
                 yield ProgressBar(id="progress")
+                yield Static(id="steps", markup=False)
         yield Input(placeholder="part of a kernel's name or family", id="search")
         yield Static(id="note", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
@@ -111,8 +112,13 @@ class Top(App[None]):
         for row in view.facts:
             facts.add_row(*map(Text, row))
         self.query_one("#facts", Static).update(facts)
-        self.query_one("#range", Static).update(watch.range_of(view.latencies_ms))
-        self.query_one(Sparkline).data = list(view.latencies_ms)
+        line = self.query_one(Sparkline)
+        line.data = list(view.latencies_ms or view.busy)
+        line.display = bool(line.data)
+        words = view.busy_text if view.busy and not view.latencies_ms else watch.range_of(view.latencies_ms)
+        self.query_one("#range", Static).update(words)
+        steps = (f"{number}. {text}" for number, text in enumerate(view.steps, 1))
+        self.query_one("#steps", Static).update("\n".join(steps))
         bar = self.query_one(ProgressBar)
         bar.display = not view.ended
         bar.update(total=view.planned, progress=view.done or 0)

@@ -276,16 +276,17 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def _latest(root: Path) -> Session:
-    """Return what root/latest points at; the newest session that stands if that one failed, or in a copied folder."""
-    if files.is_folder(root / LATEST) and (pointed := Session.open(root / LATEST)).status in STANDING:
+    """Return what root/latest points at, unless that failed or was cut short; then the newest session that was not.
+
+    Where there is none, a failed one is better than nothing: its screens say so.
+    """
+    pointed = Session.open(root / LATEST) if files.is_folder(root / LATEST) else None
+    if pointed and pointed.status in STANDING:
         return pointed
-    newest = next(sessions(root), None)
+    newest = next(filter(_stands, sessions(root)), pointed or next(sessions(root), None))
     if newest is None:
         raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
-    standing = next(filter(_stands, sessions(root)), None)
-    if standing is None:
-        raise UsageError(f"every session under {root} failed or was cut short", f"aaco ls; aaco info {newest.id}")
-    return Session.open(standing.folder)
+    return Session.open(newest.folder)
 
 
 def _stands(session: Session) -> bool:

@@ -63,10 +63,10 @@ class Lake:
     def entry(self, reference: str) -> Entry:
         """Return the index entry that an id, the beginning of one, a tag or `latest` means. Raise Refusal."""
         if reference == LATEST:
-            newest = next((entry for entry in self.index.entries() if entry.status in STANDING), None)
-            if newest is None:
-                raise missing("no session yet that did not fail", "aaco run --model resnet50 --backend cpu")
-            return newest
+            entries = self.index.entries()
+            if not entries:
+                raise missing("no session yet", "aaco run --model resnet50 --backend cpu")
+            return next((entry for entry in entries if entry.status in STANDING), entries[0])
         return self.index.find(reference) or self._meant(reference)
 
     def _meant(self, reference: str) -> Entry:

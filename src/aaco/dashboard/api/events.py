@@ -35,7 +35,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {STREAM: {"schema": 
             summary="Follow one run until it ends")
 async def follow(lake: TheLake, session: TheSession) -> StreamingResponse:
     """An event whenever the run has come further, within a second, and `ended` with its last state."""
-    return Stream(lake, lambda: session, forever=False)
+    return RunEvents(lake, lambda: session, forever=False)
 
 
 @router.get("/events", responses=EVENTS, response_class=StreamingResponse, summary="Follow the newest run")
@@ -46,10 +46,10 @@ async def newest(lake: TheLake) -> StreamingResponse:
         first = next(iter(lake.index.entries()), None)
         return Session(first.folder) if first else None
 
-    return Stream(lake, latest, forever=True)
+    return RunEvents(lake, latest, forever=True)
 
 
-class Stream(StreamingResponse):
+class RunEvents(StreamingResponse):
     """The events of a run, to a client that has one of the limited places."""
 
     def __init__(self, lake: Lake, which: Callable[[], Session | None], forever: bool) -> None:

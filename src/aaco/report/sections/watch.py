@@ -12,6 +12,8 @@ from aaco.report import format
 from aaco.report.sections import content, kernels, quality
 
 MOST_KERNELS = 2000
+MOST_STEPS = 3
+FIRST = ("Disturbed", "Classification", "Wall time")  # rows of a trace
 ORDERS = ("time", "mean", "calls", "name")
 
 
@@ -29,7 +31,10 @@ class WatchedKernel:
 
 @dataclass(frozen=True)
 class View:
-    """All that is drawn. done, planned: of a run in progress, None of one that ended or where it is not known."""
+    """All that is drawn. done, planned: of a run in progress, None of one that ended or where it is not known.
+
+    busy: of a trace, the share of each stretch of time in which its busiest device worked; busy_text says so in words.
+    """
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -39,18 +44,26 @@ class View:
     done: int | None = None
     planned: int | None = None
     ended: bool = True
+    busy: tuple[float, ...] = ()
+    busy_text: str = ""
+    steps: tuple[str, ...] = ()
 
 
 def of(explanation: Explanation) -> View:
     """The view of a session whose evidence is explained."""
     model, backend = content.heading(explanation)
-    rows = (*content.summary(explanation), *content.bottleneck(explanation), *quality.rows(explanation)[:1])
+    rows = [row for row in (*content.summary(explanation), *content.bottleneck(explanation),
+                            *quality.rows(explanation)[:1]) if not row.text.startswith("absent")]
+    if explanation.captures:  # a trace has no latencies to begin with
+        rows.sort(key=lambda row: row.label not in FIRST)
+    busy_text, busy = _busy(explanation)
     watched = tuple(WatchedKernel(row["kernel_name"], row["family"] or "", row["pct_of_kernel_time"] / 100,
                                   row["total_ns"], row["calls"], row["mean_ns"])
                     for row in kernels.groups(explanation)[:MOST_KERNELS])
     return View(f"{explanation.session_id}  {format.clean(model)} on {format.clean(backend)}  {explanation.status}",
                 tuple((row.label, format.clean(row.text)) for row in rows), _latencies(explanation), watched,
-                "" if watched else kernels.why_none(explanation))
+                "" if watched else kernels.why_none(explanation), busy=busy, busy_text=busy_text,
+                steps=tuple(format.clean(text) for _, text in content.next_steps(explanation)[:MOST_STEPS]))
 
 
 def chosen(rows: Sequence[WatchedKernel], word: str, order: str) -> list[WatchedKernel]:
@@ -63,11 +76,25 @@ def chosen(rows: Sequence[WatchedKernel], word: str, order: str) -> list[Watched
 
 
 def range_of(latencies_ms: Sequence[float]) -> str:
-    """The sparkline in words."""
+    """The latencies in words."""
     if not latencies_ms:
         return "no latencies"
     ends = (format.quantity(each, "ms") for each in (min(latencies_ms), max(latencies_ms)))
     return f"{format.plural(len(latencies_ms), 'inference')}, {' to '.join(ends)}"
+
+
+def _busy(explanation: Explanation) -> tuple[str, tuple[float, ...]]:
+    """Return how busy the busiest device was in words, and by stretches of its time; nothing where that is unknown."""
+    devices = [device for device in (explanation.trace.devices if explanation.trace else ()) if device.course]
+    if not devices:
+        return "", ()
+    device = max(devices, key=lambda device: device.busy_ns)
+    assert device.course
+    kinds = zip(device.course.compute_ns, device.course.exposed_communication_ns, device.course.exposed_copy_ns,
+                device.course.exposed_fill_ns, strict=True)
+    text = f"device {device.device_id}: at work {format.percent(device.busy_ns / max(device.span_ns, 1))} of " \
+           f"{format.duration(device.span_ns)}"
+    return text, tuple(sum(parts) / device.course.bin_ns for parts in kinds)
 
 
 def _latencies(explanation: Explanation) -> tuple[float, ...]:

@@ -30,14 +30,15 @@ VALUES = {  # what is sampled, by the column or kind that holds it
     "gpu_util_pct": "GPU utilisation", "mem_util_pct": "Memory utilisation", "temp_c": "Temperature",
     "power_w": "Power", "hotspot_c": "Hotspot temperature", "power_cap_w": "Power limit", "energy_j": "Energy",
     "sclk_mhz": "Core clock", "sclk_max_mhz": "Core clock, highest", "mclk_mhz": "Memory clock",
-    "vram_used_bytes": "GPU memory used", "vram_total_bytes": "GPU memory", "pcie_rx_bytes": "PCIe received", "pcie_tx_bytes": "PCIe sent",
-    "cpu_time": "CPU time", "cpu_time_system": "CPU time in the kernel", "run_queue_wait": "Waiting for a CPU",
-    "switch_voluntary": "Context switches, voluntary", "switch_involuntary": "Context switches, involuntary",
-    "migration": "Moves to another CPU", "fault_minor": "Page faults, minor", "fault_major": "Page faults, major",
-    "rss": "Memory used (RSS)", "rss_peak": "Memory used (RSS), highest", "io_read": "Bytes read", "io_write":
-    "Bytes written", "swap_in": "Pages swapped in", "swap_out": "Pages swapped out", "steal": "CPU time stolen",
-    "load": "Load average", "runnable": "Runnable tasks", "psi_cpu": "CPU pressure (PSI)",
-    "psi_io": "I/O pressure (PSI)", "psi_memory": "Memory pressure (PSI)"}
+    "vram_used_bytes": "GPU memory used", "vram_total_bytes": "GPU memory", "pcie_rx_bytes": "PCIe received",
+    "pcie_tx_bytes": "PCIe sent", "cpu_time": "CPU time", "cpu_time_system": "CPU time in the kernel",
+    "run_queue_wait": "Waiting for a CPU", "switch_voluntary": "Context switches, voluntary",
+    "switch_involuntary": "Context switches, involuntary", "migration": "Moves to another CPU",
+    "fault_minor": "Page faults, minor", "fault_major": "Page faults, major", "rss": "Memory used (RSS)",
+    "rss_peak": "Memory used (RSS), highest", "io_read": "Bytes read", "io_write": "Bytes written",
+    "swap_in": "Pages swapped in", "swap_out": "Pages swapped out", "steal": "CPU time stolen", "load": "Load average",
+    "runnable": "Runnable tasks", "psi_cpu": "CPU pressure (PSI)", "psi_io": "I/O pressure (PSI)",
+    "psi_memory": "Memory pressure (PSI)"}
 GPU_ARCHITECTURES = ("sm_", "gfx")
 LAUNCHED = 4  # launches of one operation that get an arrow from it
 
@@ -131,7 +132,7 @@ def _critical(table: pa.Table) -> Events:
     path = _whole(table, "path")
     numbers = np.unique(path)
     several = len(numbers) > 1
-    tracks = [Track(CRITICAL_PATH, PATH_PID, f"Path {number}" if several else "What bounded the time", int(number))
+    tracks = [Track(CRITICAL_PATH, PATH_PID, f"path {number}" if several else "path", int(number))
               for number in numbers]
     kinds, kind = _names(table, "kind")
     inferred = np.asarray(pc.equal(pc.fill_null(table["basis"].cast(pa.string()), ""), "inferred"), bool)
