@@ -20,6 +20,10 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("analytics/metrics/kernels.py", "    if len(medians) < 2:\n", "    if True:\n",
+     "tests/unit/test_metrics.py::test_the_cost_of_profiling_has_the_spread_of_processes_in_its_interval"),
+    ("core/statistics.py", "    if values.min() > 0:\n", "    if False:\n",
+     "tests/unit/test_statistics.py::test_the_mean_of_positive_values_has_a_positive_interval"),
     ("calibration/card.py", "                 and ceiling.value == value]", "                 ]",
      "tests/unit/test_calibration_gpu.py::test_a_roof_names_the_unit_that_it_was_measured_on"),
     ("core/extras.py", "if find_spec(\"pip\") else", "if True else",
