@@ -10,6 +10,7 @@ from aaco.report import format
 
 Document = Mapping[str, Any]
 COLUMNS = 80
+GRAVEST = 2  # conditions of a side that precede the answer
 SHOWN = 3  # answers whose sums are laid out
 SPEAKS = 0.05  # a log-likelihood ratio below it says nothing worth a line
 FIRST_LINES = 5
@@ -33,11 +34,12 @@ def _contaminated(document: Document) -> Iterator[str]:
     """How either side's measurement is contaminated, the gravest first."""
     for side in ("baseline", "session"):
         conditions = [condition for condition in document.get("contaminated", ()) if condition["side"] == side]
-        for condition in conditions[:SHOWN]:
+        left = len(conditions) - GRAVEST
+        for place, condition in enumerate(conditions[:GRAVEST], 1):
             name = condition["condition"].replace("_", " ")
-            yield from _wrapped(f"{side} contaminated", f"{condition['session_id']}: {name}: {condition['text']}")
-        if len(conditions) > SHOWN:
-            yield _row("", f"and {len(conditions) - SHOWN} more (--json)")
+            more = f", and {left} more" if left > 0 and place == GRAVEST else ""
+            yield from _wrapped(f"{side} contaminated",
+                                f"{condition['session_id']}: {name}: {condition['text']}{more}")
 
 
 def _nothing(document: Document) -> Iterator[str]:
