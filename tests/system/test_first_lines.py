@@ -41,10 +41,11 @@ def test_two_traces_what_changed(aaco):
     quick = [("aten::linear", [("gemm", 30.0)]), ("aten::gelu", [("gelu", 20.0)])]
     slow = [("aten::linear", [("gemm", 90.0)]), ("aten::gelu", [("gelu", 20.0)])]
     for name, layers in (("before", quick), ("after", slow)):
-        aaco.inside("import", kineto_files.write(aaco.folder / f"{name}.json", layers * 4, steps=6), "--as", name, "--tag",
-                    name, "--quiet")
+        trace = kineto_files.write(aaco.folder / f"{name}.json", layers * 4, steps=6)
+        aaco.inside("import", trace, "--as", name, "--tag", name, "--quiet")
     said = beginning(aaco.inside("diff", "before", "after").stdout)
-    assert "115.5 % more time: 1.25 ms -> 2.69 ms. The largest part is kernels: how long, gemm first (+1.44 ms)." in said
+    assert "115.5 % more time: 1.25 ms -> 2.69 ms. " in said
+    assert "The largest part is kernels: how long, gemm first (+1.44 ms)." in said
 
 
 def test_a_model_what_limits_it(recorded):
@@ -84,6 +85,6 @@ def test_a_terminal_gets_no_page(recorded, tmp_path):
                              stderr=subprocess.PIPE, text=True, timeout=240)
     assert refused.returncode == 2 and "html is not for a terminal" in refused.stderr
     for more in ([], ["-o", "-"]):
-        piped = subprocess.run([*command, *more], cwd=tmp_path, env=recorded.environment(), capture_output=True, text=True,
-                               timeout=240)
+        piped = subprocess.run([*command, *more], cwd=tmp_path, env=recorded.environment(), capture_output=True,
+                               text=True, timeout=240)
         assert piped.stdout.startswith("<!doctype html>") and [*tmp_path.glob("*.html")] == [tmp_path / name]

@@ -10,7 +10,6 @@ from aaco.report import format
 
 Document = Mapping[str, Any]
 COLUMNS = 80
-GRAVEST = 2  # conditions of a side that precede the answer
 SHOWN = 3  # answers whose sums are laid out
 SPEAKS = 0.05  # a log-likelihood ratio below it says nothing worth a line
 FIRST_LINES = 5
@@ -31,13 +30,12 @@ def render(document: Document, level: str) -> str:
 
 
 def _contaminated(document: Document) -> Iterator[str]:
-    """How either side's measurement is contaminated, the gravest first."""
+    """What contaminates either side's measurement most, and how many conditions more."""
     for side in ("baseline", "session"):
         conditions = [condition for condition in document.get("contaminated", ()) if condition["side"] == side]
-        left = len(conditions) - GRAVEST
-        for place, condition in enumerate(conditions[:GRAVEST], 1):
+        for condition in conditions[:1]:
             name = condition["condition"].replace("_", " ")
-            more = f", and {left} more" if left > 0 and place == GRAVEST else ""
+            more = f", and {len(conditions) - 1} more (--json)" if len(conditions) > 1 else ""
             yield from _wrapped(f"{side} contaminated",
                                 f"{condition['session_id']}: {name}: {condition['text']}{more}")
 
