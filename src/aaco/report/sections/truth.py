@@ -59,7 +59,7 @@ def remarks(capture: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    yield from format.hung("TRACE TRUTH: ", headline(document))
+    yield from format.hung("TRACE CHECK: ", headline(document))
     for capture in document["captures"]:
         rank = "" if capture["rank"] is None else f", rank {capture['rank']}"
         yield ""
