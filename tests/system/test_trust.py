@@ -62,7 +62,7 @@ def test_one_line_on_every_screen(aaco: Aaco, tmp_path: Path):
 def test_a_sound_trace_says_so_and_keeps_its_class(aaco: Aaco, tmp_path: Path):
     aaco.inside("import", kineto_files.write(tmp_path / "trace.json", LAYERS, steps=20), "--quiet")
     done = aaco.inside("summary").stdout
-    assert "Trace check        nothing speaks against it" in done and NOT_TRUSTED not in done
+    assert "Trace check: nothing speaks against it" in done and NOT_TRUSTED not in done
     assert NOT_TRUSTED not in aaco.inside("kernels").stderr
 
 
