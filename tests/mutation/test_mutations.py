@@ -20,6 +20,15 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/renderers/terminal.py", 'names = shorten((row["kernel_name"] for row in groups[:TOP]), width)',
+     'names = {row["kernel_name"]: format.kernel(row["kernel_name"], width) for row in groups[:TOP]}',
+     "tests/contract/test_first_screens.py::test_of_the_longest_tables"),
+    ("cli/report.py", "if page and output is None and sys.stdout.isatty():", "if False:",
+     "tests/system/test_first_lines.py::test_a_terminal_gets_no_page"),
+    ("report/sections/tracediff.py", "max(account(document), key=lambda part: abs(part[1]))", "account(document)[0]",
+     "tests/system/test_first_lines.py::test_two_traces_what_changed"),
+    ("report/sections/first_screen.py", 'explanation.trust.harm("times")', "explanation.trust.harm()",
+     "tests/unit/test_first_screen.py::test_records_that_contradict_each_other_have_no_shares"),
     ("analytics/metrics/kernels.py", "    if len(medians) < 2:\n", "    if True:\n",
      "tests/unit/test_metrics.py::test_the_cost_of_profiling_has_the_spread_of_processes_in_its_interval"),
     ("core/statistics.py", "    if values.min() > 0:\n", "    if False:\n",
