@@ -19,7 +19,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_healthy_trace(aaco: Aaco, trace: Path):
-    report = aaco.inside("import", trace, "--quiet").stdout
+    report = aaco.inside("import", trace, "--quiet", "--full").stdout
     assert "TRACE CHECK" in report and "nothing speaks against it" in report
     document = json.loads(aaco.inside("check", "--json", "--strict").stdout)
     assert document["trusted"] and document["captures"][0]["account"]["used"] == {"count": 60, "ns": 1_200_000}

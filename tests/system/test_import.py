@@ -72,7 +72,7 @@ def says(done, *words):
 
 def test_a_capture_becomes_a_session_that_everything_works_on(aaco, tmp_path):
     path = capture(tmp_path / "trace.json")
-    done = aaco("import", path, "--tag", "nightly")
+    done = aaco("import", path, "--tag", "nightly", "--full")
     assert "trace.json (a tool" in done.stdout and "gemm_0" in done.stdout
     (row,) = listed(aaco)
     assert (row["status"], row["model"], row["tag"]) == ("complete", "trace", "nightly")

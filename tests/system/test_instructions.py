@@ -76,7 +76,7 @@ def test_waits_are_laid_to_the_loads_they_waited_for(aaco, tmp_path):
 
 def test_reports_say_it_and_sessions_without_say_why(aaco, tmp_path):
     thread_trace.write(tmp_path / "trace", ROCM7)
-    assert "INSIDE KERNELS" in aaco.inside("import", tmp_path / "trace").stdout
+    assert "INSIDE KERNELS" in aaco.inside("import", tmp_path / "trace", "--full").stdout
     assert "## Inside kernels" in aaco.inside("report", "--format", "markdown").stdout
     aaco.inside("report", "--format", "html", "-o", tmp_path / "r.html")
     assert "Inside kernels" in (tmp_path / "r.html").read_text()

@@ -16,7 +16,7 @@ from aaco.core.config import resolve
 from aaco.report.plots import flame_graph
 from aaco.report.renderers import html
 from aaco.report.sections import outliers
-from tests import explained
+from tests import explained, kineto_files
 from tests.browser.chromium import Browser, Page
 from tests.explained import HOSTILE, Sample, regressed
 
@@ -28,6 +28,18 @@ LIMIT = 1_500_000
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Any:
     settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path_factory.mktemp("imported"))}})
     return pipeline.import_captures([TRACE], settings).explanation
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """20,000 kernels, whose names differ at their ends."""
+    folder = tmp_path_factory.mktemp("long")
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Layout<{}, {}>>(int)"
+    layers = [(f"layer{at}", [(name.format(at % 40, turn % 7), 10.0 + turn % 7) for turn in range(25)])
+              for at in range(40)]
+    trace = kineto_files.write(folder / "long.json", layers, steps=20)
+    settings = resolve(overrides={"storage": {"sessions_dir": str(folder / "sessions")}})
+    return pipeline.import_captures([trace], settings).explanation
 
 
 @pytest.fixture
@@ -62,23 +74,38 @@ def compared() -> Any:
     return replace(session, tables={**session.tables, "inference_iters": table})
 
 
-def test_the_first_screen_answers_the_four_questions(show: Any) -> None:
-    page = show(compared(), width=1280, height=720)
-    inside = """(() => [...document.querySelectorAll("#verdict .label, #verdict .answers dt, #verdict .answers dd")]
-      .filter((one) => one.getBoundingClientRect().bottom <= innerHeight).map((one) => one.innerText))()"""
+def test_the_first_screen_holds_verdict_time_bar_and_advice(show: Any, imported: Any) -> None:
+    """And then the table of contents. Mutation: the tiles above the advice."""
+    page = show(compared(), width=1280, height=900)
+    inside = """(() => [...document.querySelectorAll(
+      "#verdict .label, #verdict .answers dt, #verdict .stack, #verdict .steps, nav")]
+      .filter((one) => one.getBoundingClientRect().bottom <= innerHeight)
+      .map((one) => one.innerText ?? one.tagName))()"""
     seen = page.evaluate(inside)
-    assert seen[0] == "Compute-bound"
-    assert seen[1::2] == ["Where the time went", "Can it be trusted", "Did it get slower", "What to do next"]
-    assert seen[2].startswith("conv 83.5 %, gemm 5.6 %, outside kernels 3.9 % of the wall time")
-    assert seen[6].startswith("regressed +7.2 % [+5.5, +9.0]")
+    assert seen[:4] == ["Compute-bound", "Did it get slower", "Can it be trusted", "svg"] and len(seen) == 6
+    assert page.text("#verdict .answers").startswith("Did it get slower\nregressed +7.2 % [+5.5, +9.0]")
+    assert "Nodes that arithmetic limits take 78." in page.text("#verdict")
+    assert len(show(imported, height=900).evaluate(inside)) == 5  # it was compared with nothing
+
+
+def test_a_long_trace_has_a_short_page(show: Any, long: Any) -> None:
+    """20,000 kernels of 280 names. Mutation: the definitions laid open."""
+    page = show(long, width=1280)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 12_000
+    wide = """[...document.querySelectorAll("main *")].filter((one) => !one.closest(".scroll, .drawing, .static, nav")
+      && one.getBoundingClientRect().right > innerWidth).length"""
+    assert show(long, width=390).evaluate(wide) == 0
+    names = page.texts("#groups tbody th")
+    assert len(names) == 60 == len(set(names))
 
 
 def test_answers_follow_in_the_order_of_the_questions(show: Any) -> None:
     page = show(compared())
     assert page.texts("main > section > h2, #h-verdict") == [
-        "Bottleneck", "Where the time went", "Is the measurement good", "Top kernels", "Distance from the roof",
-        "Iterations, and what made some of them long", "What the devices did", "Change against the baseline",
-        "What to do next", "All metrics", "What is absent, and why", "Environment and bundle", "Definitions"]
+        "What limits it", "What it rests on", "Where the time went", "Is the measurement good", "Top kernels",
+        "Distance from the roof", "Iterations, and what made some of them long", "Change against the baseline",
+        "What to do next", "All metrics", "What is not measured, and why", "Environment and bundle", "Definitions"]
+    assert page.text("#absent .notes") == "Devices: no device was watched (aaco run --telemetry)"
     rows = page.texts("#time .parts tbody tr")
     parts = [int(re.search(r"([\d,]+) ns$", row)[1].replace(",", "")) for row in rows]  # type: ignore[index]
     assert sum(parts[:-1]) == parts[-1]

@@ -16,7 +16,7 @@ RECORDED = Path(__file__).parents[1] / "captures" / "ncu_h200"
 
 
 def test_kernels_of_an_h200(aaco: Aaco, tmp_path: Path, golden):
-    report = aaco.inside("import", RECORDED / "roofline.csv.gz", "--quiet").stdout
+    report = aaco.inside("import", RECORDED / "roofline.csv.gz", "--quiet", "--full").stdout
     assert "KERNELS UNDER THEIR CEILINGS" in report and "ran on the host CPU" not in report
     document = json.loads(aaco.inside("roofline", "--json", "--svg", tmp_path / "roofline.svg").stdout)
     found = document["roofline"]

@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from aaco.analytics import rules
+from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
@@ -88,6 +89,16 @@ def test_the_sentence_names_the_class_and_its_share():
     share = format.percent(found.readings["node_compute_pct"].value / 100)
     assert first_screen(found).limit == f"Compute-bound: nodes that arithmetic limits take {share} of the time."
     assert first_screen(SESSIONS["not profiled"]()).limit.startswith("No diagnosis: ")
+
+
+def test_records_that_contradict_each_other_have_no_shares():
+    """Mutation: the bar drawn all the same."""
+    found = Sample().explain()
+    false = Trust((Alarm("33 kernels overlap", harm="times"),), checked=True)
+    screen_of_false = first_screen(replace(found, diagnosis=replace(found.diagnosis, trust=false)))
+    assert not screen_of_false.parts and "33 kernels overlap" in screen_of_false.whole
+    assert screen_of_false.trust.startswith("Trace check: NOT TO BE TRUSTED")
+    assert screen_of_false.commands[0][1].startswith("aaco kernels") and first_screen(found).parts
 
 
 def test_the_page_and_the_report_open_with_it():

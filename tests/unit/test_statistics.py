@@ -47,8 +47,23 @@ def test_a_quantile_the_sample_cannot_support_is_absent_with_the_reason():
     assert statistics.quantile(np.ones(100), 0.99).value == 1
 
 
+def test_the_mean_of_positive_values_has_a_positive_interval():
+    """Near Student's where the spread is small. Mutation: Student's alone, which begins below 0."""
+    wide = statistics.mean_interval([1.0, 1.0, 50.0])
+    assert 0 < wide.low < wide.value < wide.high
+    sample = RNG.normal(10, 0.1, size=30)
+    low, high = stats.t.interval(0.95, 29, loc=sample.mean(), scale=stats.sem(sample))
+    estimate = statistics.mean_interval(sample)
+    assert (estimate.low, estimate.high) == pytest.approx((low, high), rel=1e-4)
+    hits = 0
+    for _ in range(1000):
+        found = statistics.mean_interval(RNG.lognormal(0, 0.5, size=20))
+        hits += found.low <= math.exp(0.125) <= found.high
+    assert 910 <= hits <= 970
+
+
 def test_mean_interval_is_students():
-    sample = RNG.normal(10, 2, size=12)
+    sample = RNG.normal(0, 2, size=12)
     estimate = statistics.mean_interval(sample)
     low, high = stats.t.interval(0.95, 11, loc=sample.mean(), scale=stats.sem(sample))
     assert (estimate.low, estimate.high) == pytest.approx((low, high))

@@ -54,7 +54,10 @@ def interval_ranks(count: int, q: float, level: float) -> tuple[int, int] | None
 
 
 def mean_interval(sample: Sample, level: float = 0.95) -> Estimate:
-    """The mean with its Student-t interval; the interval is None for one observation."""
+    """The mean with its Student-t interval; the interval is None for one observation.
+
+    Of positive values it is that of the mean's logarithm (delta method), so that both ends are positive.
+    """
     values = np.asarray(sample, dtype=np.float64)
     if not len(values):
         raise Absent("no iterations")
@@ -62,6 +65,8 @@ def mean_interval(sample: Sample, level: float = 0.95) -> Estimate:
     if len(values) < 2:
         return Estimate(mean)
     half = t_quantile(0.5 + level / 2, len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    if values.min() > 0:
+        return Estimate(mean, mean * math.exp(-half / mean), mean * math.exp(half / mean))
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -13,7 +13,7 @@ from aaco.analytics.bottleneck.judged import GpuTime
 from aaco.analytics.timeline.activity import Activity
 from aaco.analytics.timeline.launch_tax import score
 from aaco.core import statistics
-from aaco.core.inputs import KernelsAlone, Window, union_ns
+from aaco.core.inputs import KernelsAlone, Window, process_medians_ms, union_ns
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
@@ -125,35 +125,49 @@ def dispatch_overhead_pct(closure_ratio: float) -> float:
 
 
 @metric(unit="pct", better="lower", formula="100 x (median profiled run / median clean latency - 1); interval: from "
-        "those of both medians (MOVER)", source="two passes in separate processes")
-def profiling_overhead_pct(window: Window, latencies_ms: NDArray[np.float64]) -> Estimate:
+        "those of both medians (MOVER) and, of several clean processes, from how much those differ",
+        source="two passes in separate processes")
+def profiling_overhead_pct(window: Window, latencies_ms: NDArray[np.float64], inference_iters: pa.Table) -> Estimate:
     """How much slower the profiled pass ran than the clean one; run-to-run noise is part of it.
 
-    The interval is that of these very inferences: what another pair of processes would differ by is not in it.
+    With one clean process the interval is that of these very inferences: how much processes differ is not known.
     """
-    ratio = _ratio_of_medians(window.run_ns / 1e6, latencies_ms)
+    ratio = _ratio_of_medians(window.run_ns / 1e6, latencies_ms, _process_spread(inference_iters))
     low, high = (None if end is None else 100 * (end - 1) for end in (ratio.low, ratio.high))
     return Estimate(100 * (ratio.value - 1), low, high)
 
 
-@metric(unit="ratio", better="none", formula="median clean latency / median profiled run; interval: from those of both "
-        "medians (MOVER)", source="two passes in separate processes")
-def profiling_correction_ratio(window: Window, latencies_ms: NDArray[np.float64]) -> Estimate:
+@metric(unit="ratio", better="none", formula="median clean latency / median profiled run; interval: as of "
+        "profiling_overhead_pct", source="two passes in separate processes")
+def profiling_correction_ratio(window: Window, latencies_ms: NDArray[np.float64], inference_iters: pa.Table
+                               ) -> Estimate:
     """What to multiply a profiled node's time by to have its time in the clean run, if profiling slows all nodes alike.
 
     It does so for long nodes; short ones carry more of the profiler's cost than this takes off them.
     """
-    return _ratio_of_medians(latencies_ms, window.run_ns / 1e6)
+    return _ratio_of_medians(latencies_ms, window.run_ns / 1e6, _process_spread(inference_iters))
 
 
-def _ratio_of_medians(above: NDArray[np.float64], below: NDArray[np.float64]) -> Estimate:
-    """Return the ratio with an interval from those of both medians (MOVER on logarithms: Donner and Zou 2012)."""
+def _process_spread(inference_iters: pa.Table) -> float:
+    """Return how far the logarithm of one more process's median may be from the mean of those measured, at 95 %: a
+    prediction interval by Student's t. 0 for one process, of which nothing is known."""
+    medians = np.log(process_medians_ms(inference_iters))
+    if len(medians) < 2:
+        return 0.0
+    return statistics.t_quantile(0.975, len(medians) - 1) * float(medians.std(ddof=1)) * math.sqrt(1 + 1 / len(medians))
+
+
+def _ratio_of_medians(above: NDArray[np.float64], below: NDArray[np.float64], spread: float = 0.0) -> Estimate:
+    """Return the ratio with an interval from those of both medians (MOVER on logarithms: Donner and Zou 2012).
+
+    spread: half an interval of the logarithm that comes from elsewhere.
+    """
     over, under = (statistics.quantile(sample, 0.5) for sample in (above, below))
     value = over.value / under.value
     if not (over.low and over.high and under.low and under.high):
         return Estimate(value)
-    down = math.hypot(math.log(over.value / over.low), math.log(under.high / under.value))
-    up = math.hypot(math.log(over.high / over.value), math.log(under.value / under.low))
+    down = math.hypot(math.log(over.value / over.low), math.log(under.high / under.value), spread)
+    up = math.hypot(math.log(over.high / over.value), math.log(under.value / under.low), spread)
     return Estimate(value, value * math.exp(-down), value * math.exp(up))
 
 

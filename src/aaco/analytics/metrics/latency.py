@@ -17,7 +17,8 @@ QUANTILE = "order statistics, linear interpolation (type 7); interval: exact bin
 METHODS = "METHODS section 1, latency"
 
 
-@metric(unit="ms", better="lower", formula="mean of measured latencies; interval: Student t at 95 %", source=METHODS)
+@metric(unit="ms", better="lower", formula="mean of measured latencies; interval: Student t of the logarithm at 95 %",
+        source=METHODS)
 def latency_mean_ms(latencies_ms: Reals) -> Estimate:
     """Mean time of one inference."""
     return statistics.mean_interval(latencies_ms)

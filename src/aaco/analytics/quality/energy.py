@@ -10,6 +10,7 @@ exactly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,7 +102,8 @@ def measured_energy(power: Power, spans: MeasuredSpans) -> Estimate:
             early, late = early + min(ends), late + max(ends)
             variance += _variance(curve, first, last)
     blur = NORMAL_95 * variance**0.5
-    return Estimate(value, max(0.0, (early - blur) * (1 - ACCURACY)), (late + blur) * (1 + ACCURACY), power.method)
+    least = early * math.exp(-blur / early) if early > 0 else 0.0  # on the logarithm: energy is positive
+    return Estimate(value, least * (1 - ACCURACY), (late + blur) * (1 + ACCURACY), power.method)
 
 
 def trapezoid(at: Ints, watts: Reals, first: float, last: float) -> float:

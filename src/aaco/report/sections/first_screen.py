@@ -142,10 +142,16 @@ def _subject(explanation: Explanation) -> tuple[str, str]:
 
 def _trust(explanation: Explanation) -> str:
     """Return what the trace check says, and how good a measurement of our own is."""
-    measured = [f"{row.label.lower()} {row.text.replace('absent: ', 'n/a, ')}"
-                for row in quality.rows(explanation) if row.label in TRUSTED]
+    measured = [f"{row.label.lower()} {_first_reason(row.text)}" for row in quality.rows(explanation)
+                if row.label in TRUSTED]
     checked = [f"Trace check: {explanation.trust.line}"] if explanation.trust.line else []
     return ". ".join(checked + ([f"Measurement: {'; '.join(measured)}"] if measured else [])) or "nothing was checked"
+
+
+def _first_reason(text: str) -> str:
+    """Return a reading in words; of one that is absent only the first clause of why."""
+    why = text.removeprefix("absent: ")
+    return text if why == text else f"n/a ({why.partition(':')[0].partition(';')[0]})"
 
 
 def _notes(explanation: Explanation) -> tuple[str, ...]:

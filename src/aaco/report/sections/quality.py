@@ -156,7 +156,7 @@ def _roofs(explanation: Explanation) -> Iterator[Row]:
             settled = "converged" if item.converged else "did NOT converge"
             where = item.device or format.plural(item.threads, "thread")
             unit = found.unit_of(item.name)
-            of_unit = "" if unit in item.name else f" of {unit}"
+            of_unit = f" of {unit}" if item.name in card.PEAKS_OF and unit not in item.name else ""
             yield Row(f"Roof {item.name}", f"{format.number(item.value / 1e9)} G{item.unit}{of_unit}, {settled}, "
                       f"{_meanwhile(item)}; {where}, {when}")
 

@@ -30,14 +30,14 @@ def render(document: Document, level: str) -> str:
 
 
 def _contaminated(document: Document) -> Iterator[str]:
-    """How either side's measurement is contaminated, the gravest first."""
+    """What contaminates either side's measurement most, and how many conditions more."""
     for side in ("baseline", "session"):
         conditions = [condition for condition in document.get("contaminated", ()) if condition["side"] == side]
-        for condition in conditions[:SHOWN]:
+        for condition in conditions[:1]:
             name = condition["condition"].replace("_", " ")
-            yield from _wrapped(f"{side} contaminated", f"{condition['session_id']}: {name}: {condition['text']}")
-        if len(conditions) > SHOWN:
-            yield _row("", f"and {len(conditions) - SHOWN} more (--json)")
+            more = f", and {len(conditions) - 1} more (--json)" if len(conditions) > 1 else ""
+            yield from _wrapped(f"{side} contaminated",
+                                f"{condition['session_id']}: {name}: {condition['text']}{more}")
 
 
 def _nothing(document: Document) -> Iterator[str]:
