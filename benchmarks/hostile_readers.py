@@ -68,18 +68,21 @@ def kineto(path: Path) -> Total:
     """Complete events of category kernel."""
     document = _load(path)
     events = document["traceEvents"] if isinstance(document, dict) else document
-    pairs = []
+    kernels = [event for event in events
+               if event.get("ph") == "X" and str(event.get("cat")).strip("\0 ") in ("kernel", "Kernel")]
+    return total(_spans(kernels), from_zero=True)
+
+
+def _spans(events: Iterable[dict[str, Any]]) -> Iterator[Pair]:
     for event in events:
-        if event.get("ph") == "X" and str(event.get("cat")).strip("\0 ") in ("kernel", "Kernel"):
-            begin, took = _ns(event.get("ts")), _ns(event.get("dur"))
-            pairs.append((begin, None if begin is None or took is None else begin + took))
-    return total(pairs, from_zero=True)
+        begin, took = _ns(event.get("ts")), _ns(event.get("dur"))
+        yield begin, None if begin is None or took is None else begin + took
 
 
 def ort(path: Path) -> Total:
     """Executions of nodes."""
     nodes = [event for event in _load(path) if event["cat"] == "Node" and event["name"].endswith("_kernel_time")]
-    return len(nodes), sum(_ns(node["dur"]) or 0 for node in nodes)
+    return total(_spans(nodes), from_zero=True)
 
 
 def rocprofv3_json(path: Path) -> Total:

@@ -7,9 +7,11 @@ node that launched them is in the tables already.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,13 @@ from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import constant, encoded, integers
 from aaco.profiler.io.digits import Microseconds, nanoseconds
+from aaco.profiler.io.record_accounting import ABSENT, RecordAccount
 
 FORMAT = "ort"
 CATEGORIES = ("Session", "Node")
+# What ONNX Runtime begins its events with, in this order.
+BEGINS = re.compile(rb'\[\s*\{\s*"cat"\s*:\s*"(Session|Node|Kernel|Api)"\s*,\s*"pid"')
 SUFFIX = "_kernel_time"
-MARKS = (b'"model_loading', b'_kernel_time"')  # the profile of one run holds no loading
 RUN = "model_run"
 # These nodes span the nodes of their bodies: counted as kernels they would count that time twice.
 CONTAINERS = {"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"}
@@ -97,8 +101,7 @@ class Runs:
 
 def recognises(path: Path) -> bool:
     """Return whether the file begins as ONNX Runtime writes its profile."""
-    text = jsonstream.head(path, 400)
-    return text.startswith(b"[") and b'"cat"' in text and any(mark in text for mark in MARKS)
+    return BEGINS.match(jsonstream.head(path, 400)) is not None
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
@@ -107,7 +110,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     runs, account, kernels, calls = _read_runs(path), _EventAccount(), 0, 0
     document = jsonstream.JsonDocument(path, OrtEvent)
     for events in document.batches():
-        nodes, others = account.split(events)
+        nodes, others = account.split(account.timed(events))
         yield _kernels(path, nodes, runs, 0, 0, first=kernels)
         yield _calls(path, others, 0, first=calls)
         kernels, calls = kernels + len(nodes), calls + len(others)
@@ -136,7 +139,17 @@ class _EventAccount:
     def __init__(self) -> None:
         self.records: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
+        self.clock = RecordAccount(None, from_zero=True)  # what was never timed
         self.kernel_ns = 0
+
+    def timed(self, events: Sequence[OrtEvent]) -> list[OrtEvent]:
+        """Return the events that can be placed in time; the others are left out."""
+        is_node = np.array([event.cat == "Node" and event.name.endswith(SUFFIX) for event in events], bool)
+        fit, edges = np.zeros(len(events), bool), _edges(events)
+        for kind, rows in (("kernel", is_node), ("Session", ~is_node)):
+            fit[rows] = self.clock.placed(kind, *(edge[rows] for edge in edges))
+            self.records[kind] += int((~fit[rows]).sum())
+        return list(compress(events, fit))
 
     def split(self, events: Sequence[OrtEvent]) -> tuple[list[OrtEvent], list[OrtEvent]]:
         """Return the executions of nodes, and the calls: events of the session, and nodes that only span nodes of their
@@ -161,14 +174,16 @@ class _EventAccount:
     def facts(self, problems: tuple[str, ...]) -> CaptureFacts:
         return CaptureFacts(FORMAT, tool="ONNX Runtime", records=dict(self.records), problems=problems,
                             kernels=Subtotal(self.records["kernel"], self.kernel_ns),
-                            left_out={reason: Subtotal(count, 0) for reason, count in self.left.items()})
+                            left_out={reason: Subtotal(count, 0) for reason, count in self.left.items()}
+                            | self.clock.left)
 
 
 def _read_runs(path: Path) -> Runs:
     """Return the runs of the model. A first pass reads them, because ONNX Runtime writes each after its nodes."""
     marks = [mark for batch in jsonstream.JsonDocument(path, OrtMark).batches() for mark in batch
              if mark.name == RUN and mark.cat == "Session"]
-    return _runs_of_marks(path, marks)
+    fit = RecordAccount(None, from_zero=True).placed(RUN, *_edges(marks))
+    return _runs_of_marks(path, list(compress(marks, fit)))
 
 
 def _runs_of_marks(path: Path, marks: Sequence[OrtEvent | OrtMark]) -> Runs:
@@ -188,6 +203,13 @@ def _times(path: Path, events: Sequence[OrtEvent | OrtMark]) -> tuple[np.ndarray
         raise BadCapture(f"{path}: an event without a time, or with a negative duration, as ONNX Runtime writes none",
                          FIX)
     return starts.ns, durations.ns
+
+
+def _edges(events: Sequence[OrtEvent | OrtMark]) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends, ns, ABSENT where the file has none."""
+    starts, durations = nanoseconds([event.ts for event in events]), nanoseconds([event.dur for event in events])
+    is_known = starts.is_known & durations.is_known
+    return np.where(is_known, starts.ns, ABSENT), np.where(is_known, starts.ns + durations.ns, ABSENT)
 
 
 def _kernels(path: Path, events: list[OrtEvent], runs: Runs, origin_ns: int, warmup: int, first: int = 0) -> pa.Table:
