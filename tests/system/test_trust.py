@@ -18,7 +18,7 @@ FALSE = {  # what must be said of each case, in its line
     "impossible_duration/trace.json.gz": "33 kernels start while the one before them",
     "overflow-dur/trace.json": "of 1600000000 ns",  # the record that cannot be, by its duration
     "merged-two-ranks/trace.json": "10 of 20 kernel launches have no record",
-    "attack-negative-duration/kernel_trace.csv": "end before they start"}
+    "attack-negative-duration/kernel_trace.csv": "it ends before it starts"}
 
 
 def in_line(text: str) -> str:
