@@ -100,7 +100,7 @@ class AccountCheck:
                 yield Finding("said_by_the_parser", "doubt", 1, 1, problem)
 
     def _untimed(self) -> Iterator[Finding]:
-        """Records that were left out because they have no time, work of a device apart from all others."""
+        """Yield the records that were left out because they have no time: device work first, then all others."""
         parts = [(*key.split(": ", 1), part["count"]) for key, part in self.facts.get("left_out", {}).items()]
         parts = [(kind, reason, count) for kind, reason, count in parts if reason in UNTIMED]
         for on_device in (True, False):
@@ -110,10 +110,10 @@ class AccountCheck:
             count = sum(part[2] for part in of_it)
             kinds = dict.fromkeys(part[0] for part in of_it)
             total = sum(self.facts["records"].get(kind, 0) for kind in kinds)
-            said = "; ".join(f"{count:,} x {reason}" for _, reason, count in of_it)
+            reasons = "; ".join(f"{count:,} x {reason}" for _, reason, count in of_it)
             yield Finding("untimed", weigh(count, total, "lost") if on_device else "doubt", count, total,
                           f"{count:,} of {total:,} records ({', '.join(kinds)}) have no time and are in no sum "
-                          f"and no window: {said}",
+                          f"and no window: {reasons}",
                           "update the profiler, or record it again")
 
     def _what_it_held(self) -> str:

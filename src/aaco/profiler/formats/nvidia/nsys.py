@@ -336,7 +336,7 @@ class _NsysExport:
 
 
 def _read_versions(database: Database) -> None:
-    """Let the tables whose names bear a version be read under their plain names, where those are not there."""
+    """Add tables that have a version in their name under the plain name, unless that table exists."""
     for name in sorted(database.tables, key=len):
         plain = VERSIONED.sub("", name)
         if plain in READ:

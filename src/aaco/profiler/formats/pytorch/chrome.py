@@ -127,7 +127,7 @@ class ChromeReader:
     calls: int = 0
     latest_ns: int = 0
     _named: dict[str, int] = field(default_factory=dict)
-    tells_devices = True  # whether a row of the picture is only told to be a device's by its name
+    rows_may_be_devices = True  # whether only the name of a row shows that it is a device
     _by_row: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     _open: dict[tuple[Any, ...], list[ChromeEvent]] = field(default_factory=lambda: defaultdict(list))
     _names: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class ChromeReader:
         """Note events that look like work of a device, by their category or by the row of the picture they are in."""
         if category and DEVICE_WORK.search(category):
             self.account.unread(category, len(events))
-        elif self.tells_devices:
+        elif self.rows_may_be_devices:
             self._by_row.update((event.pid, event.tid) for event in events)
 
     def name_device_rows(self) -> None:

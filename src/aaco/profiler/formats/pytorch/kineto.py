@@ -108,7 +108,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
 
 @dataclass
 class _KinetoReader(ChromeReader):
-    tells_devices = False  # a category tells it
+    rows_may_be_devices = False  # the category shows it
     kernel_rows: int = 0
     copy_rows: int = 0
     _comms: dict[int, KernelArgs] = field(default_factory=dict)  # of operations of collectives, by their id
