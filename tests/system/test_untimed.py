@@ -113,6 +113,18 @@ def test_a_kernel_table_of_a_kind_that_nobody_knows_is_named_first(aaco, tmp_pat
     assert any("none of their work" in text for text in texts)
 
 
+@pytest.mark.parametrize("changes", [{"ph": "X\0"}, {"cat": "kernel2"}, {"ph": "i"}, {"cat": "gpu_kernel"}])
+def test_a_kernel_of_an_unknown_kind_is_named_first_and_no_count_is_negative(aaco, tmp_path, changes):
+    """Mutation: every kind with `kernel` in its name among the kernels that were left out."""
+    trace = json.loads((third_party.cases() / "time0-kineto" / "trace.json").read_text())
+    kernels = [event for event in trace["traceEvents"] if event.get("cat") == "kernel" and event["ts"]]
+    kernels[3].update(changes)
+    (tmp_path / "t.trace.json").write_text(json.dumps(trace))
+    count, _, check, _ = read(aaco, tmp_path / "t.trace.json")
+    assert count == 9 and any("1 records of" in text and "look like work of a device" in text for text in alarms(check))
+    assert not any("defect in aaco" in text for text in alarms(check))
+
+
 def test_rows_of_a_device_in_a_picture_of_any_tool_are_named_first(aaco, tmp_path):
     """As Ascend's trace_view has them. Mutation: reading a device's rows as calls without a word."""
     events = [{"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "Ascend Hardware"}},

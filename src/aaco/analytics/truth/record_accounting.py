@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aaco.analytics.truth.finding import Finding, Slice, weigh
-from aaco.core.untimed import NOT_READ, UNREAD, UNTIMED
+from aaco.core.untimed import NOT_READ, UNTIMED
 from aaco.tracelake.document_schemas.answers import CheckedAccount
 from aaco.tracelake.document_schemas.evidence import CapturePart
 
-# In the kinds of records that formats name, these are executions. One that stands in a file twice is `again` there.
-EXECUTIONS = ("kernel", "dispatch")
-DEVICE_WORK = (*EXECUTIONS, "copy", "fill", "memcpy", "memset")
+KERNEL = "kernel"  # the kind of execution that every format counts; one that is in a file twice is `again` there
+DEVICE_WORK = (KERNEL, "dispatch", "copy", "fill", "memcpy", "memset")
 NO_ROWS = "no_rows"
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
 
@@ -122,12 +121,9 @@ class AccountCheck:
 
 
 def executions_left_out(facts: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the executions of a capture that became no row, (count, ns) by reason.
-
-    Of tables that are not read at all no record is among the capture's executions.
-    """
+    """Return the executions of a capture that became no row, (count, ns) by reason."""
     return {reason: (part["count"], part["ns"]) for reason, part in facts.get("left_out", {}).items()
-            if any(word in reason.partition(":")[0].lower() for word in EXECUTIONS) and UNREAD not in reason}
+            if reason.partition(":")[0] == KERNEL}
 
 
 def _part(count: int, ns: int) -> CapturePart:

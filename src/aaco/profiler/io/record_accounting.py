@@ -52,9 +52,9 @@ class RecordAccount:
         if count:
             self.troubles[what] += count
 
-    def unread(self, where: str, count: int) -> None:
-        """Name records that no reader knows though they look like work of a device."""
-        self.trouble(f"records of {where!r} {NOT_READ} and are read as none", count)
+    def unread(self, where: str, count: int, what: str = "work of a device") -> None:
+        """Name records that no reader knows though they look like work of a device, or like `what`."""
+        self.trouble(f"records of {where!r} look like {what} {NOT_READ}", count)
 
     def timed(self, kind: str, start: pa.Array, end: pa.Array) -> np.ndarray:
         """Count a batch of records with start and end, and return the mask of those that can be rows."""

@@ -331,6 +331,7 @@ class ChromeReader:
         for first in np.unique(kinds, return_index=True)[1]:
             rows = kinds == kinds[first]
             fit[rows] = self._placed(pairs[first][0], *(edge[rows] for edge in edges))
+            self._note_device_work(pairs[first][0].cat, [pairs[row][0] for row in np.flatnonzero(rows)])
         begins = [begin for (begin, _), good in zip(pairs, fit, strict=True) if good]
         if begins:
             yield from self._calls(begins, [begin.cat for begin in begins], starts.ns[fit] + zero_ns,
@@ -348,6 +349,7 @@ class ChromeReader:
                 self.account.leave_out(kind, FLOWS, len(events))
             elif phase not in ("B", "E", "b", "e"):
                 self.account.leave_out(kind, "of a phase that no table holds", len(events))
+                self._note_device_work(category, events)
 
     def _counters(self, events: list[ChromeEvent], kind: str) -> Iterator[pa.Table]:
         """Yield one sample per series of a counter event."""
