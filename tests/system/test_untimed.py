@@ -69,6 +69,16 @@ def test_ranges_of_a_newer_table_are_ranges(aaco):
         assert json.loads(aaco.inside("sql", query, "--format", "json").stdout)["rows"] == [[4]]
 
 
+def test_a_kernel_a_year_from_all_others_is_in_no_window(aaco, tmp_path):
+    """Mutation: a stamp that is a time of this age is one of this recording."""
+    trace = json.loads((third_party.cases() / "time0-kineto" / "trace.json").read_text())
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("ts", 1)]
+    next(event for event in trace["traceEvents"] if event.get("cat") == "kernel")["ts"] += 365 * 86_400 * 10**6
+    (tmp_path / "t.trace.json").write_text(json.dumps(trace))
+    kernels, ns, check, _ = read(aaco, tmp_path / "t.trace.json")
+    assert (kernels, ns) == (9, 450_000) and "no time of this age" in alarms(check)[0]
+
+
 def test_no_class_comes_from_the_time_before_the_recording(aaco):
     read(aaco, third_party.cases() / "time0-kineto" / "trace.json")
     query = "select max(t_end_ns) - min(t_start_ns) from kernels"
