@@ -29,8 +29,8 @@ class RecordAccount:
     that a record can start at 0; zero_ns is where it begins. What was never timed has no duration: it counts 0 ns.
     """
 
-    def __init__(self, kernel: str | None, from_zero: bool = False) -> None:
-        self.kernel, self.from_zero, self.zero_ns = kernel, from_zero, 0
+    def __init__(self, kernel: str | None, from_zero: bool = False, zero_ns: int = 0) -> None:
+        self.kernel, self.from_zero, self.zero_ns = kernel, from_zero, zero_ns
         self.records: Counter[str] = Counter()
         self.left: dict[str, Subtotal] = {}
         self.troubles: Counter[str] = Counter()
