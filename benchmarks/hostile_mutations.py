@@ -29,7 +29,8 @@ def mutate(path: Path, chance: Random) -> str:
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         content = path.read_bytes()
         change = _bytes if chance.random() < 0.1 else _sqlite if content.startswith(b"SQLite") else \
-            _json if content[:1] in b"{[" else _csv if path.suffix == ".csv" else _text
+            _json if content[:1] in b"{[" else _csv if path.suffix == ".csv" else \
+            _bytes if b"\0" in content else _text
         try:
             done.append(change(path, content, chance))
         except (ValueError, LookupError, RecursionError, sqlite3.Error, csv.Error):
@@ -40,9 +41,14 @@ def mutate(path: Path, chance: Random) -> str:
 def _bytes(path: Path, content: bytes, chance: Random) -> str:
     if not content:
         return "nothing left"
-    kind = chance.choice((flipped, cut))
+    kind = chance.choice((flipped, cut, _one_bit, _one_bit))
     path.write_bytes(kind(content, chance.randrange(1 << 30)))
     return kind.__name__
+
+
+def _one_bit(content: bytes, seed: int) -> bytes:
+    at = seed % (8 * len(content))
+    return content[:at // 8] + bytes([content[at // 8] ^ 1 << at % 8]) + content[at // 8 + 1:]
 
 
 def _json(path: Path, content: bytes, chance: Random) -> str:
@@ -90,7 +96,7 @@ def _csv(path: Path, content: bytes, chance: Random) -> str:
     else:
         rows = [[cell for index, cell in enumerate(cells) if index != column] for cells in rows]
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    csv.writer(text, quoting=csv.QUOTE_ALL if content.startswith(b'"') else csv.QUOTE_MINIMAL).writerows(rows)
     path.write_text(text.getvalue(), errors="replace")
     return f"{how} row {row} column {column} {value!r:.40}"
 

@@ -1,8 +1,8 @@
 """Plain readers of captures, for benchmarks.hostile: kernels of a file and their ns, with nothing of the product.
 
 A record counts if it has a time: both ends are whole numbers above 0 (or from 0 on, where the clock may begin with the
-recording), in order, no longer than 2^53 ns, and within 10^17 ns of the middle of all of them. A reader returns None
-where the file is not what it was.
+recording), in order, no longer than 2^53 ns, within 10^17 ns of the middle of all of them, and, of three or more,
+within a day of another. A reader returns None where the file is not what it was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def total(pairs: Iterable[Pair], from_zero: bool = False) -> tuple[int, int]:
              and 0 <= begin <= end < 1 << 62 and end - begin <= 1 << 53
              and (0 < end <= DAY_NS if from_zero and not begin else begin and end)]
     middle = sorted(begin for begin, _ in timed)[len(timed) // 2] if timed else 0
-    near = [end - begin for begin, end in timed if abs(begin - middle) <= 10**17]
+    begins = [begin for begin, _ in timed]
+    near = [end - begin for begin, end in timed if abs(begin - middle) <= 10**17 and (
+        len(begins) < 3 or sum(abs(begin - other) <= DAY_NS for other in begins) > 1)]
     return len(near), sum(near)
 
 
@@ -68,18 +70,21 @@ def kineto(path: Path) -> Total:
     """Complete events of category kernel."""
     document = _load(path)
     events = document["traceEvents"] if isinstance(document, dict) else document
-    pairs = []
+    kernels = [event for event in events
+               if event.get("ph") == "X" and str(event.get("cat")).strip("\0 ") in ("kernel", "Kernel")]
+    return total(_spans(kernels), from_zero=True)
+
+
+def _spans(events: Iterable[dict[str, Any]]) -> Iterator[Pair]:
     for event in events:
-        if event.get("ph") == "X" and str(event.get("cat")).strip("\0 ") in ("kernel", "Kernel"):
-            begin, took = _ns(event.get("ts")), _ns(event.get("dur"))
-            pairs.append((begin, None if begin is None or took is None else begin + took))
-    return total(pairs, from_zero=True)
+        begin, took = _ns(event.get("ts")), _ns(event.get("dur"))
+        yield begin, None if begin is None or took is None else begin + took
 
 
 def ort(path: Path) -> Total:
     """Executions of nodes."""
     nodes = [event for event in _load(path) if event["cat"] == "Node" and event["name"].endswith("_kernel_time")]
-    return len(nodes), sum(_ns(node["dur"]) or 0 for node in nodes)
+    return total(_spans(nodes), from_zero=True)
 
 
 def rocprofv3_json(path: Path) -> Total:

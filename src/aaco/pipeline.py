@@ -78,7 +78,7 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
     each. keep: copy the captures into the session without the credentials in them; they are only referenced otherwise.
     latency: how long a step takes without a profiler, ms, or a file of such times (profiler/formats/latencies.py).
     steps: how many of them the capture holds, where no marks say it; needs `latency`.
-    An import that is stopped, by whatever, leaves no session at all; one that is killed, an incomplete one.
+    An import that any exception stops leaves no session at all; one that is killed leaves an incomplete one.
     """
     settings = settings or resolve()
     if steps is not None and latency is None:

@@ -67,11 +67,11 @@ def placed(row):
     """Start and end, and whether they can be a row."""
     start, end = whole(row["start"]), whole(row["end"])
     known = start is not None and end is not None
-    return start, end, known and 0 <= start <= end <= LATEST and (start, end) != (0, 0)
+    return start, end, known and 0 < start <= end < LATEST and end - start <= 1 << 53
 
 
 def spent(rows):
-    return sum(end - start for start, end, _ in map(placed, rows) if start is not None and end is not None)
+    return sum(end - start for start, end, fit in map(placed, rows) if fit)
 
 
 def stored(path, table):

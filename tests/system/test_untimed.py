@@ -69,6 +69,16 @@ def test_ranges_of_a_newer_table_are_ranges(aaco):
         assert json.loads(aaco.inside("sql", query, "--format", "json").stdout)["rows"] == [[4]]
 
 
+def test_a_kernel_a_year_from_all_others_is_in_no_window(aaco, tmp_path):
+    """Mutation: a stamp that is a time of this age is one of this recording."""
+    trace = json.loads((third_party.cases() / "time0-kineto" / "trace.json").read_text())
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("ts", 1)]
+    next(event for event in trace["traceEvents"] if event.get("cat") == "kernel")["ts"] += 365 * 86_400 * 10**6
+    (tmp_path / "t.trace.json").write_text(json.dumps(trace))
+    kernels, ns, check, _ = read(aaco, tmp_path / "t.trace.json")
+    assert (kernels, ns) == (9, 450_000) and "no time of this age" in alarms(check)[0]
+
+
 def test_no_class_comes_from_the_time_before_the_recording(aaco):
     read(aaco, third_party.cases() / "time0-kineto" / "trace.json")
     query = "select max(t_end_ns) - min(t_start_ns) from kernels"
@@ -111,6 +121,18 @@ def test_a_kernel_table_of_a_kind_that_nobody_knows_is_named_first(aaco, tmp_pat
     assert any("40 records of 'CUPTI_ACTIVITY_KIND_KERNEL_EXT' look like work of a device" in text for text in texts)
     assert not any("defect in aaco" in text for text in texts)
     assert any("none of their work" in text for text in texts)
+
+
+@pytest.mark.parametrize("changes", [{"ph": "X\0"}, {"cat": "kernel2"}, {"ph": "i"}, {"cat": "gpu_kernel"}])
+def test_a_kernel_of_an_unknown_kind_is_named_first_and_no_count_is_negative(aaco, tmp_path, changes):
+    """Mutation: every kind with `kernel` in its name among the kernels that were left out."""
+    trace = json.loads((third_party.cases() / "time0-kineto" / "trace.json").read_text())
+    kernels = [event for event in trace["traceEvents"] if event.get("cat") == "kernel" and event["ts"]]
+    kernels[3].update(changes)
+    (tmp_path / "t.trace.json").write_text(json.dumps(trace))
+    count, _, check, _ = read(aaco, tmp_path / "t.trace.json")
+    assert count == 9 and any("1 records of" in text and "look like work of a device" in text for text in alarms(check))
+    assert not any("defect in aaco" in text for text in alarms(check))
 
 
 def test_rows_of_a_device_in_a_picture_of_any_tool_are_named_first(aaco, tmp_path):

@@ -164,6 +164,15 @@ def test_a_kernel_without_a_time_is_left_out_and_counted(tmp_path, bad):
     assert next(iter(facts.left_out)).startswith("kernel: ")
 
 
+def test_an_event_at_the_epoch_of_the_file_was_never_timed(tmp_path):
+    """Such an epoch lies months before the recording; a clock without one may begin with it."""
+    events = [event("kernel", "k", 0, 3, 0, 7, correlation=1), event("kernel", "k", 5, 2, 0, 7, correlation=2)]
+    for epoch, kept in ((0, [3000, 2000]), (1_733_000_000 * 10**9, [2000])):
+        path = written(tmp_path, events, schemaVersion=1, deviceProperties=[], baseTimeNanoseconds=epoch)
+        tables, facts = together(kineto.parse(path))
+        assert tables["kernels"]["dur_ns"].to_pylist() == kept and facts.kernels.count == 2
+
+
 def test_a_report_says_where_a_kernel_below_zero_went(tmp_path):
     """Mutation: coverage without what the parser left out shows two kernels in the file, one used, and no word more."""
     path = written(tmp_path, [event("kernel", "k", 5, -1, 0, 7, correlation=1),

@@ -23,10 +23,10 @@ NEAR = st.integers(AMID - 1000, AMID + 1000)
 def test_every_record_is_a_row_or_left_out_for_a_reason(from_zero, batches):
     """Against plain integers, once a first batch told what time it is. Fails when a difference that leaves 64 bits is
     taken in numpy."""
-    account, kept, whole = RecordAccount("kernel", from_zero), [], [[(AMID, AMID + 1)] * 3, *batches]
+    account, kept, whole = RecordAccount("call", from_zero), [], [[(AMID, AMID + 1)] * 3, *batches]
     for batch in whole:
         start, end = (pa.array([pair[side] for pair in batch], pa.int64()) for side in (0, 1))
-        mask = account.timed("kernel", start, end)
+        mask = account.timed("call", start, end)
         kept += [pair for pair, good in zip(batch, mask.tolist(), strict=True) if good]
     pairs = [pair for batch in whole for pair in batch if ABSENT not in pair and None not in pair]
     assert kept == [(a, b) for a, b in pairs if 0 <= a <= b < LATEST_NS and b - a <= LONGEST_NS
@@ -35,6 +35,16 @@ def test_every_record_is_a_row_or_left_out_for_a_reason(from_zero, batches):
     assert facts.kernels == Subtotal(sum(map(len, whole)), sum(b - a for a, b in kept))
     assert facts.kernels.count == len(kept) + sum(part.count for part in facts.left_out.values())
     assert not any(part.ns for part in facts.left_out.values())
+
+
+@given(st.lists(st.integers(0, 40), max_size=12))
+def test_work_of_a_device_that_is_days_from_all_other_is_left_out(days):
+    """Mutation: the neighbour on one side alone. Two that are near each other may be another node's."""
+    starts = pa.array([1 + day * DAY_NS // 4 for day in days], pa.int64())
+    fit = RecordAccount("kernel").timed("kernel", starts, starts)
+    alone = [sum(abs(day - other) <= 4 for other in days) == 1 for day in days]
+    assert fit.tolist() == [len(days) < 3 or not isolated for isolated in alone]
+    assert RecordAccount("kernel").timed("call", starts, starts).all()
 
 
 def test_each_reason_is_named():

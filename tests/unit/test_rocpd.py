@@ -268,6 +268,7 @@ def test_times_near_the_end_of_an_integer_keep_every_ns(tmp_path):
     """Fails when a time passes through a float: these differ in the last of 56 bits."""
     made = process()
     made.dispatch(3, (1 << 56) + 1, (1 << 56) + 4)
+    made.dispatch(4, (1 << 56) + 5, (1 << 56) + 7)
     tables, _ = together(rocpd.parse(write(tmp_path / "x.db", made)))
     assert tables["kernels"].to_pylist()[2]["t_end_ns"] == (1 << 56) + 4
 

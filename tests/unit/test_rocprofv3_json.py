@@ -152,6 +152,14 @@ def test_records_that_cannot_be_placed_or_whose_references_dangle(tmp_path):
     assert [(row["name"], row["domain"]) for row in tables["api_calls"].to_pylist()] == [(None, "hip"), (None, "hip")]
 
 
+def test_an_array_that_looks_like_work_of_a_device_is_named(tmp_path):
+    """Mutation: passing over every array that has no reader."""
+    made = process(kernel_dispatch=[dispatch(1, 5, 6)], kernel_dispatch_v2=[dispatch(2, 7, 9)])
+    _, facts = together(rocprofv3_json.parse(write(tmp_path / "x.json", made)))
+    assert facts.problems == (
+        "1 records of 'kernel_dispatch_v2' look like work of a device and are missing in its table",)
+
+
 def test_cut_short_inside_an_array_it_says_so(tmp_path):
     path = write(tmp_path / "x.json", process(kernel_dispatch=[dispatch(n, 10 * n, 10 * n + 3) for n in range(1, 40)]))
     text = path.read_text()

@@ -119,6 +119,7 @@ def test_counters(tmp_path):
 def test_what_is_no_kernel_copy_or_fill_is_left_out_by_its_type(tmp_path):
     made = trace()
     made.op(8, "Marker", 400, 401, 11)
+    made.op(18, "KernelExecution2", 402, 403, 11)
     made.op(9, "KernelExecution", 410, 411, None, "orphan")
     made.op(10, "KernelExecution", 412, 411, 11, "gemm")
     made.add("monitor", id=2, deviceId=0, monitorType="sclk", start=96, value="fast")
@@ -128,9 +129,12 @@ def test_what_is_no_kernel_copy_or_fill_is_left_out_by_its_type(tmp_path):
     assert facts.left_out == {
         "kernel: it ends before it starts": Subtotal(1, 0),
         "other operation: Marker is no kernel, copy or fill": Subtotal(1, 0),
+        "other operation: KernelExecution2 is no kernel, copy or fill": Subtotal(1, 0),
         "monitor: its value is no number": Subtotal(1, 0),
         "monitor: its start or end is missing or no integer": Subtotal(1, 0)}
-    assert facts.problems == ("1 kernels have no call that launched them",)
+    assert facts.problems == (
+        "1 kernels have no call that launched them",
+        "1 records of 'KernelExecution2' look like work of a device and are missing in its table")
     assert tables["kernels"].to_pylist()[-1]["correlation_id"] is None
 
 

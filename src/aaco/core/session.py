@@ -192,8 +192,8 @@ class Session:
     def finish(self, status: Status, failure: str | None = None) -> None:
         """Mark the end of the run; after this the status no longer depends on the owner. Raises StorageError.
 
-        root/latest points at the newest session that came to its end: at no other, whatever stops this one. A full
-        disk, which has no room for another file, has that of this one.
+        root/latest points at the newest session that came to its end. A full disk, which has no room for another file,
+        has that of this one.
         """
         ended = self.record.model_copy(update={
             "status": status, "failure": failure, "finished_utc": datetime.now(UTC).isoformat(timespec="milliseconds")})

@@ -161,7 +161,7 @@ def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Sho
 
 @contextmanager
 def new_session(selection: CaptureSelection, root: Path, name: str | None, tag: str) -> Iterator[Session]:
-    """Yield an empty session for captures; take it back whatever stops the import. Raise StorageError."""
+    """Yield an empty session for captures; take it back if any exception stops the import. Raise StorageError."""
     session = begin(selection, root, name, tag)
     try:
         yield session

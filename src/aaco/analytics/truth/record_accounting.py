@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aaco.analytics.truth.finding import Finding, Slice, weigh
-from aaco.core.untimed import NOT_READ, UNREAD, UNTIMED
+from aaco.core.untimed import NOT_READ, UNTIMED
 from aaco.core.words import plural
 from aaco.tracelake.document_schemas.answers import CheckedAccount
 from aaco.tracelake.document_schemas.evidence import CapturePart
 from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
-# In the kinds of records that formats name, these are executions. One that stands in a file twice is `again` there.
-EXECUTIONS = ("kernel", "dispatch")
-DEVICE_WORK = (*EXECUTIONS, "copy", "fill", "memcpy", "memset")
+KERNEL = "kernel"  # the kind of execution that every format counts; one that is in a file twice is `again` there
+DEVICE_WORK = (KERNEL, "dispatch", "copy", "fill", "memcpy", "memset")
 NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
 
@@ -97,7 +96,7 @@ class AccountCheck:
                 yield Finding("said_by_the_parser", "doubt", 1, 1, problem)
 
     def _untimed(self) -> Iterator[Finding]:
-        """Records that were left out because they have no time, work of a device apart from all others."""
+        """Yield the records that were left out because they have no time: device work first, then all others."""
         parts = [(*key.split(": ", 1), part["count"]) for key, part in self.facts.get("left_out", {}).items()]
         parts = [(kind, reason, count) for kind, reason, count in parts if reason in UNTIMED]
         for on_device in (True, False):
@@ -107,10 +106,10 @@ class AccountCheck:
             count = sum(part[2] for part in of_it)
             kinds = dict.fromkeys(part[0] for part in of_it)
             total = sum(self.facts["records"].get(kind, 0) for kind in kinds)
-            said = "; ".join(f"{count:,} x {reason}" for _, reason, count in of_it)
+            reasons = "; ".join(f"{count:,} x {reason}" for _, reason, count in of_it)
             yield Finding("untimed", weigh(count, total, "lost") if on_device else "doubt", count, total,
                           f"{count:,} of {total:,} records ({', '.join(kinds)}) have no time and are in no sum "
-                          f"and no window: {said}",
+                          f"and no window: {reasons}",
                           "update the profiler, or record it again")
 
     def _without_times(self) -> Iterator[Finding]:
@@ -141,12 +140,9 @@ class AccountCheck:
 
 
 def executions_left_out(facts: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the executions of a capture that became no row, (count, ns) by reason.
-
-    Of tables that are not read at all no record is among the capture's executions.
-    """
+    """Return the executions of a capture that became no row, (count, ns) by reason."""
     return {reason: (part["count"], part["ns"]) for reason, part in facts.get("left_out", {}).items()
-            if any(word in reason.partition(":")[0].lower() for word in EXECUTIONS) and UNREAD not in reason}
+            if reason.partition(":")[0] == KERNEL}
 
 
 def _part(count: int, ns: int) -> CapturePart:

@@ -18,7 +18,7 @@ LONGEST_NS = 1 << 53  # 104 days, and what a double holds exactly
 DAY_NS = 86_400 * 10**9
 FAR_NS = 10**17  # 3 years: clocks of different machines are nearer to each other
 # Names of kinds of records, tables and rows of a picture that hold what ran on a device.
-DEVICE_WORK = re.compile(r"kernel|dispatch|memcpy|memset|memory_?copy", re.IGNORECASE)
+DEVICE_WORK = re.compile(r"kernel|dispatch|memset|copy|memcpy|fill", re.IGNORECASE)
 ABSENT = -(1 << 63)  # means null in plain integer columns
 
 
@@ -29,8 +29,8 @@ class RecordAccount:
     that a record can start at 0; zero_ns is where it begins. What was never timed has no duration: it counts 0 ns.
     """
 
-    def __init__(self, kernel: str | None, from_zero: bool = False) -> None:
-        self.kernel, self.from_zero, self.zero_ns = kernel, from_zero, 0
+    def __init__(self, kernel: str | None, from_zero: bool = False, zero_ns: int = 0) -> None:
+        self.kernel, self.from_zero, self.zero_ns = kernel, from_zero, zero_ns
         self.records: Counter[str] = Counter()
         self.left: dict[str, Subtotal] = {}
         self.troubles: Counter[str] = Counter()
@@ -52,9 +52,9 @@ class RecordAccount:
         if count:
             self.troubles[what] += count
 
-    def unread(self, where: str, count: int) -> None:
-        """Name records that no reader knows though they look like work of a device."""
-        self.trouble(f"records of {where!r} {NOT_READ} and are read as none", count)
+    def unread(self, where: str, count: int, what: str = "work of a device") -> None:
+        """Name records that no reader knows though they look like work of a device, or like `what`."""
+        self.trouble(f"records of {where!r} look like {what} {NOT_READ}", count)
 
     def timed(self, kind: str, start: pa.Array, end: pa.Array) -> np.ndarray:
         """Count a batch of records with start and end, and return the mask of those that can be rows."""
@@ -109,6 +109,8 @@ class RecordAccount:
         if kind not in self._amid and open_.any():
             self._amid[kind] = int(np.sort(begin[open_])[int(open_.sum()) // 2])
         far = open_ & (np.abs(begin - self._amid.get(kind, 0)) > FAR_NS)
+        if DEVICE_WORK.search(kind):
+            far[open_] |= _isolated(begin[open_])
         return {NOT_TIMED: missing, NEVER_RAN: never, OUT_OF_RANGE: outside | far, BACKWARDS: backwards,
                 TOO_LONG: too_long}
 
@@ -118,6 +120,16 @@ class RecordAccount:
         if not self.from_zero:
             return at_zero | ends_at_zero
         return ~np.bool_(instants) & ends_at_zero | at_zero & (finish > self.zero_ns + DAY_NS)
+
+
+def _isolated(begin: np.ndarray) -> np.ndarray:
+    """Return the mask of the starts over a day from all others. Nodes merged into one file each have many starts."""
+    gaps = np.full(len(begin) + 1, DAY_NS + 1)
+    order = np.argsort(begin, kind="stable")
+    gaps[1:-1] = np.diff(begin[order])
+    isolated = np.zeros(len(begin), bool)
+    isolated[order] = (gaps[:-1] > DAY_NS) & (gaps[1:] > DAY_NS)
+    return isolated if len(begin) > 2 else np.zeros(len(begin), bool)
 
 
 def integers(column: pa.Array) -> np.ndarray:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALLOCATIONS, API_CALLS, COPIES, KERNELS, SAMPLES
-from aaco.core.untimed import NOT_TIMED, UNREAD
+from aaco.core.untimed import NOT_TIMED
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
 from aaco.profiler.formats.nvidia.cupti_kinds import COPY_KINDS, KINDS
 from aaco.profiler.io import names, sqlite
@@ -223,11 +223,11 @@ class _NsysExport:
             if name not in read and ("start" in table or "timestamp" in table) and not name.startswith("TARGET_INFO"):
                 count = int(self.database.value(f"SELECT sum(1) FROM {quoted(name)} NOT INDEXED") or 0)
                 self.account.saw(name, count)
-                self.account.leave_out(name, UNREAD, count)
+                self.account.leave_out(name, "records of this table are not read", count)
                 if DEVICE_WORK.search(name):
                     self.account.unread(name, count)
-                elif name.startswith(NVTX):
-                    self.account.trouble(f"ranges of {name} are not read", count)
+                elif name.startswith((NVTX, *CALLS)):
+                    self.account.unread(name, count, "calls")
         exported = self._read_values("META_DATA_EXPORT") | self._read_values("META_DATA_CAPTURE")
         host = self._read_values("TARGET_INFO_SYSTEM_ENV", "Hostname").get("Hostname")
         metadata = {"schema_version": exported["EXPORT_SCHEMA_VERSION"]} if "EXPORT_SCHEMA_VERSION" in exported else {}
@@ -336,7 +336,7 @@ class _NsysExport:
 
 
 def _read_versions(database: Database) -> None:
-    """Let the tables whose names bear a version be read under their plain names, where those are not there."""
+    """Add tables that have a version in their name under the plain name, unless that table exists."""
     for name in sorted(database.tables, key=len):
         plain = VERSIONED.sub("", name)
         if plain in READ:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import constant, encoded, integers
 from aaco.profiler.io.digits import Microseconds, nanoseconds
+from aaco.profiler.io.record_accounting import ABSENT, RecordAccount
 
 FORMAT = "ort"
 CATEGORIES = ("Session", "Node")
@@ -143,7 +145,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     runs, account, kernels, calls = _read_runs(path), _EventAccount(), 0, 0
     document = jsonstream.JsonDocument(path, OrtEvent)
     for events in document.batches():
-        nodes, others, on_device = account.split(events, runs.traces_device)
+        nodes, others, on_device = account.split(account.timed(events), runs.traces_device)
         executed = _kernels(path, nodes, runs, 0, 0, first=kernels)
         account.unfinished += executed["iteration"].null_count
         yield executed
@@ -175,8 +177,18 @@ class _EventAccount:
     def __init__(self) -> None:
         self.records: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
+        self.clock = RecordAccount(None, from_zero=True)  # what was never timed
         self.kernel_ns = self.unfinished = 0
         self._latest: dict[tuple[int, int], tuple[int, int]] = {}  # start and end of a thread's latest node
+
+    def timed(self, events: Sequence[OrtEvent]) -> list[OrtEvent]:
+        """Return the events that can be placed in time; the others are left out."""
+        is_node = np.array([event.cat == "Node" and event.name.endswith(SUFFIX) for event in events], bool)
+        fit, edges = np.zeros(len(events), bool), _edges(events)
+        for kind, rows in (("kernel", is_node), ("Session", ~is_node)):
+            fit[rows] = self.clock.placed(kind, *(edge[rows] for edge in edges))
+            self.records[kind] += int((~fit[rows]).sum())
+        return list(compress(events, fit))
 
     def split(self, events: Sequence[OrtEvent], traces_device: bool
               ) -> tuple[list[OrtEvent], list[OrtEvent], list[OrtEvent]]:
@@ -216,7 +228,8 @@ class _EventAccount:
                          "run, or runs overlap; they are in every total and in no iteration",)
         return CaptureFacts(FORMAT, tool="ONNX Runtime", records=dict(self.records), problems=problems,
                             kernels=Subtotal(self.records["kernel"], self.kernel_ns),
-                            left_out={reason: Subtotal(count, 0) for reason, count in self.left.items()})
+                            left_out={reason: Subtotal(count, 0) for reason, count in self.left.items()}
+                            | self.clock.left)
 
 
 def _kind(event: OrtEvent, traces_device: bool) -> str:
@@ -235,7 +248,8 @@ def _read_runs(path: Path) -> Runs:
     for batch in jsonstream.JsonDocument(path, OrtMark).batches():
         marks += [mark for mark in batch if mark.name == RUN and mark.cat == "Session"]
         traces_device = traces_device or any(mark.cat == "Kernel" for mark in batch)
-    return replace(_runs_of_marks(path, marks), traces_device=traces_device)
+    fit = RecordAccount(None, from_zero=True).placed(RUN, *_edges(marks))
+    return replace(_runs_of_marks(path, list(compress(marks, fit))), traces_device=traces_device)
 
 
 def _runs_of_marks(path: Path, marks: Sequence[OrtEvent | OrtMark]) -> Runs:
@@ -265,6 +279,13 @@ def _times(path: Path, events: Sequence[OrtEvent | OrtMark]) -> tuple[np.ndarray
         raise BadCapture(f"{path}: an event without a time, or with a negative duration, as ONNX Runtime writes none",
                          FIX)
     return starts.ns, durations.ns
+
+
+def _edges(events: Sequence[OrtEvent | OrtMark]) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends, ns, ABSENT where the file has none."""
+    starts, durations = nanoseconds([event.ts for event in events]), nanoseconds([event.dur for event in events])
+    is_known = starts.is_known & durations.is_known
+    return np.where(is_known, starts.ns, ABSENT), np.where(is_known, starts.ns + durations.ns, ABSENT)
 
 
 def _kernels(path: Path, events: list[OrtEvent], runs: Runs, origin_ns: int, warmup: int, first: int = 0) -> pa.Table:

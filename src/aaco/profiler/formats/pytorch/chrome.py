@@ -127,7 +127,7 @@ class ChromeReader:
     calls: int = 0
     latest_ns: int = 0
     _named: dict[str, int] = field(default_factory=dict)
-    tells_devices = True  # whether a row of the picture is only told to be a device's by its name
+    rows_may_be_devices = True  # whether only the name of a row shows that it is a device
     _by_row: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     _open: dict[tuple[Any, ...], list[ChromeEvent]] = field(default_factory=lambda: defaultdict(list))
     _names: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -217,7 +217,7 @@ class ChromeReader:
         """Note events that look like work of a device, by their category or by the row of the picture they are in."""
         if category and DEVICE_WORK.search(category):
             self.account.unread(category, len(events))
-        elif self.tells_devices:
+        elif self.rows_may_be_devices:
             self._by_row.update((event.pid, event.tid) for event in events)
 
     def name_device_rows(self) -> None:
@@ -335,6 +335,7 @@ class ChromeReader:
         for first in np.unique(kinds, return_index=True)[1]:
             rows = kinds == kinds[first]
             fit[rows] = self._placed(pairs[first][0], *(edge[rows] for edge in edges))
+            self._note_device_work(pairs[first][0].cat, [pairs[row][0] for row in np.flatnonzero(rows)])
         begins = [begin for (begin, _), good in zip(pairs, fit, strict=True) if good]
         if begins:
             yield from self._calls(begins, [begin.cat for begin in begins], starts.ns[fit] + zero_ns,
@@ -352,6 +353,7 @@ class ChromeReader:
                 self.account.leave_out(kind, FLOWS, len(events))
             elif phase not in ("B", "E", "b", "e"):
                 self.account.leave_out(kind, "of a phase that no table holds", len(events))
+                self._note_device_work(category, events)
 
     def _counters(self, events: list[ChromeEvent], kind: str) -> Iterator[pa.Table]:
         """Yield one sample per series of a counter event."""

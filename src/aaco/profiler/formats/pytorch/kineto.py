@@ -118,7 +118,7 @@ def _reader(base_ns: int) -> _KinetoReader:
 
 @dataclass
 class _KinetoReader(ChromeReader):
-    tells_devices = False  # a category tells it
+    rows_may_be_devices = False  # the category shows it
     kernel_rows: int = 0
     copy_rows: int = 0
     _comms: dict[int, KernelArgs] = field(default_factory=dict)  # of operations of collectives, by their id

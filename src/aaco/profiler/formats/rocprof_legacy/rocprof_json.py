@@ -280,6 +280,8 @@ class _RocprofJsonReader:
         ns = sum(end - begin for begin, end in times if begin and end and end > begin)
         self.account.saw(kind, len(events))
         self.account.leave_out(kind, REASONS[kind], len(events), ns)
+        if kind == "X" and (kernels := sum(event.args.kernel is not None for event in events)):
+            self.account.unread("rows of no known kind", kernels)
 
     def _ids(self, kind: str, count: int) -> Ints:
         first = self.next_id[kind]

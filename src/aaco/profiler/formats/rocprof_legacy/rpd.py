@@ -28,7 +28,7 @@ from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import names, sqlite
 from aaco.profiler.io.columns import bare, coded, constant, titled
 from aaco.profiler.io.dispatches import GLOBAL_SIZE
-from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, RecordAccount, integers
+from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, LATEST_NS, RecordAccount, integers
 from aaco.profiler.io.sqlite import LONGEST_NAME, ColumnBatch, Database, SqliteTable, joined, quoted
 
 FORMAT = "rpd"
@@ -205,8 +205,10 @@ class _RpdReader:
         self.account.saw(OTHER, batch.count)
         rows, counts = np.unique(self.strings.rows(batch["type"]), return_counts=True)
         for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
-            name = self.strings.names[row].as_py() if row >= 0 else None
-            self.account.leave_out(OTHER, f"{(name or 'of no type')[:64]} is no kernel, copy or fill", count)
+            name = ((self.strings.names[row].as_py() if row >= 0 else None) or "of no type")[:64]
+            self.account.leave_out(OTHER, f"{name} is no kernel, copy or fill", count)
+            if DEVICE_WORK.search(name):
+                self.account.unread(name, count)
 
     def _kernel_table(self, batch: ColumnBatch) -> pa.Table:
         text = self.kernels.rows(batch["text"])

@@ -29,7 +29,7 @@ from aaco.profiler.formats.rocprofv3.sampling import SampleGroups, word
 from aaco.profiler.io.columns import coded, constant, encoded, titled
 from aaco.profiler.io.jsonwalk import Walk
 from aaco.profiler.io.lookup import PROCESS_IDS, UPPER
-from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers
+from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, RecordAccount, integers
 
 SOURCE = "rocprofv3_json"
 KERNEL, AGAIN = "kernel", "again"
@@ -231,6 +231,8 @@ class ProcessRecords:
     def _others(self, name: str, batch: list[UnreadRecord]) -> Tables:
         self.account.saw(name[:64], len(batch))
         self.account.leave_out(name[:64], "records of this array are not read", len(batch))
+        if DEVICE_WORK.search(name):
+            self.account.unread(name[:64], len(batch))
         yield from ()
 
     def _timed(self, kind: str, batch: Sequence[Any]) -> list[Any]:
