@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from aaco.core.errors import BadCapture
 
 T = TypeVar("T")
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column can hold
 
 
 def decode(path: Path, kind: type[T], most_bytes: int, fix: str) -> T:
