@@ -25,9 +25,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from aaco.core import tables
 from aaco.core.session import Session
 from aaco.core.session import sessions as sessions_of
-from aaco.tracelake import manifest
+from aaco.tracelake import manifest, queries
 from benchmarks import trace_generators
 from tests import models
 from tests.system.conftest import Aaco
@@ -52,7 +53,7 @@ def killed(aaco: Aaco, words: Sequence[object], moments: int) -> dict[str, Any]:
         begun = time.monotonic()
         aaco(*words)
         lengths_s.append(time.monotonic() - begun)
-    expected = _said(aaco, Session.open(aaco.latest))
+    expected = _said(Session.open(aaco.latest))
     shutil.rmtree(aaco.folder / "sessions")
     statuses, wrong = Counter[str](), list[str]()
     for number in range(moments):
@@ -72,7 +73,7 @@ def killed(aaco: Aaco, words: Sequence[object], moments: int) -> dict[str, Any]:
 def filled(aaco: Aaco, words: Sequence[object], sizes: int) -> dict[str, Any]:
     """Start the command on so many disks, each larger than the one before; what the sessions then looked like."""
     aaco(*words)
-    expected = _said(aaco, Session.open(aaco.latest))
+    expected = _said(Session.open(aaco.latest))
     most_kib = sum(path.stat().st_size for path in (aaco.folder / "sessions").rglob("*") if path.is_file()) >> 10
     shutil.rmtree(aaco.folder / "sessions")
     statuses, wrong = Counter[str](), list[str]()
@@ -105,11 +106,10 @@ def _statuses(folder: Path) -> list[str]:
     return [session.status for session in sessions_of(folder)]
 
 
-def _said(aaco: Aaco, session: Session) -> dict[str, Any]:
+def _said(session: Session) -> dict[str, Any]:
     """What a whole session says: which files it has, and how many rows of its tables."""
-    report = json.loads(aaco.inside("report", session.folder, "--format", "json").stdout)
-    rows = {name: part["rows"] for name, part in report.get("tables", {}).items() if name in COUNTED}
-    return {"files": sorted(manifest.read(session)["files"]), "rows": rows}
+    return {"files": sorted(manifest.read(session)["files"]),
+            "rows": {name: queries.rows(session, tables.ALL[name]) for name in COUNTED}}
 
 
 def _faults(aaco: Aaco, expected: dict[str, Any], ended: bool) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _faults(aaco: Aaco, expected: dict[str, Any], ended: bool) -> Iterator[str]:
         if session.status == "complete":
             if damaged := manifest.check(session):
                 yield f"called complete, damaged: {sorted(damaged)}"
-            elif _said(aaco, session) != expected:
+            elif _said(session) != expected:
                 yield "called complete, says something else"
             continue
         if ended:
