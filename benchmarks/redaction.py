@@ -362,8 +362,9 @@ def innocents() -> tuple[list[str], list[str]]:
     ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(30)]
     git = [digest[:40] for digest in digests]
     symbols = [mangled() for _ in range(40)]
+    named = [*symbols, *NAMES[1:5]]
     commands = [*COMMANDS, *(f"x --revision {digest}" for digest in git), *(f"x --run-id={one}" for one in ids),
-                *(f"x --kernel {symbol}" for symbol in (*symbols, *NAMES[1:5])), *(f"x sha256:{digest}" for digest in digests)]
+                *(f"x --kernel {symbol}" for symbol in named), *(f"x sha256:{digest}" for digest in digests)]
     return commands, [*NAMES, *commands, *symbols, *digests, *ids, *(base64_like() for _ in range(40))]
 
 
