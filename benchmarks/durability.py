@@ -133,16 +133,15 @@ def _faults(aaco: Aaco, expected: dict[str, Any], ended: bool) -> Iterator[str]:
         yield "the command ended well and left nothing"
 
 
-def measure(folder: Path, kills: int, sizes: int, wanted: Sequence[str] = ("import", "run")) -> list[dict[str, Any]]:
-    """Return what was left by each command, killed and on a full disk."""
-    rows = []
+def measure(folder: Path, kills: int, sizes: int, wanted: Sequence[str] = ("import", "run")
+            ) -> Iterator[dict[str, Any]]:
+    """Yield what was left by each command, killed and on a full disk."""
     for name, words in commands(folder).items():
         for how, disturb, count in (("kill -9", killed, kills), ("full disk", filled, sizes)):
             if name in wanted and count:
                 place = folder / f"{name}-{how}"
                 place.mkdir()
-                rows.append({"command": name, "how": how, **disturb(Aaco(place, folder / "cache"), words, count)})
-    return rows
+                yield {"command": name, "how": how, **disturb(Aaco(place, folder / "cache"), words, count)}
 
 
 def main() -> int:
@@ -152,12 +151,13 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     asked = parser.parse_args()
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(Path(folder), asked.kills, asked.sizes)
-    for row in rows:
-        left = ", ".join(f"{count} {status}" for status, count in row["left"].items())
-        print(f"{row['command']:7} {row['how']:10} {row['disturbed']:3} times: left {left}; "
-              f"{len(row['wrong'])} looked whole and were not {row['wrong'] or ''}")
+        for row in measure(Path(folder), asked.kills, asked.sizes):
+            left = ", ".join(f"{count} {status}" for status, count in row["left"].items())
+            print(f"{row['command']:7} {row['how']:10} {row['disturbed']:3} times: left {left}; "
+                  f"{len(row['wrong'])} looked whole and were not {row['wrong'] or ''}", flush=True)
+            rows.append(row)
     record = json.dumps({"rows": rows, "met": not any(row["wrong"] for row in rows)}, indent=2)
     print(record)
     if asked.json:
