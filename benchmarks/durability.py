@@ -2,12 +2,12 @@
 
     python -m benchmarks.durability [--kills 50] [--sizes 10] [--json FILE]
 
-`aaco import` and `aaco run` are killed with SIGKILL at moments spread over their whole length, and started on disks (a
-tmpfs, which needs root) of which the smallest holds nothing and the largest nearly everything. After each, whatever
-lies in the sessions folder is looked at. A session may be called complete only if its command came to its end, its
-manifest matches every file and it says what an undisturbed one says; any other must be told as incomplete or failed, be
-readable, and not be called whole by `aaco info`. Hidden folders may stay after a kill only. A table and JSON are
-printed; the exit code is 1 where anything looked whole that is not. It wants the test environment.
+`aaco import` and `aaco run` are killed with SIGKILL at moments spread from when they begin to write to their end, and
+started on disks (a tmpfs, which needs root) of which the smallest holds nothing and the largest nearly everything.
+After each, whatever lies in the sessions folder is looked at. A session may be called complete only if its command came
+to its end, its manifest matches every file and it says what an undisturbed one says; any other must be told as
+incomplete or failed, be readable, and not be listed as complete. Hidden folders may stay after a kill only. A table and
+JSON are printed; the exit code is 1 where anything looked whole that is not. It wants the test environment.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ def killed(aaco: Aaco, words: Sequence[object], moments: int) -> dict[str, Any]:
     """Kill the command at so many moments of its length; what the sessions then looked like."""
     lengths_s = []
     for _ in range(2):  # the first also reads what later ones find in memory
-        begun = time.monotonic()
-        aaco(*words)
+        shutil.rmtree(aaco.folder / "sessions", ignore_errors=True)
+        process, begun = _begin(aaco, words), time.monotonic()
+        if process.wait():
+            raise AssertionError(f"undisturbed it ends with {process.returncode}: {words}")
         lengths_s.append(time.monotonic() - begun)
     expected = _said(Session.open(aaco.latest))
     shutil.rmtree(aaco.folder / "sessions")
     statuses, wrong = Counter[str](), list[str]()
     for number in range(moments):
-        process = subprocess.Popen(aaco.command(*words), cwd=aaco.folder, env=aaco.environment(),
-                                   start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = _begin(aaco, words)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(min(lengths_s) * (number + 1) / moments)
+            process.wait(min(lengths_s) * number / moments)
         ended = process.poll() == 0
         process.kill()
         process.wait()
@@ -89,6 +90,15 @@ def filled(aaco: Aaco, words: Sequence[object], sizes: int) -> dict[str, Any]:
             faults += [f"exit {process.returncode}"] * (process.returncode not in (0, 1))
             wrong += [f"disk of {kib} KiB: {fault}" for fault in faults]
     return {"disturbed": sizes, "left": dict(statuses), "wrong": wrong}
+
+
+def _begin(aaco: Aaco, words: Sequence[object]) -> subprocess.Popen[bytes]:
+    """Start a command, and wait until it has begun its session."""
+    process = subprocess.Popen(aaco.command(*words), cwd=aaco.folder, env=aaco.environment(),
+                               start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list((aaco.folder / "sessions").glob("2*/*")):
+        time.sleep(0.001)
+    return process
 
 
 @contextmanager
