@@ -23,7 +23,8 @@ PHRASES = ("Authorization: abc123xyz", "bearer abcdefg12", "basic dXNlcjpwYXNz1"
            "http://host/x?sig=abcdef", "x&X-Amz-Signature=abcdef", "curl -u me:hunter2", "curl --user=me:hunter2",
            "token=abcdefgh", "--token abcdefgh", "password\u00a0= hunter2", "db_pass = hunter2", "my_pwd=hunter2",
            "api_key: hunter2", "cookie=abcdef", "webhook: abcdef", "connection_string=abcdef", "secret = hunter2",
-           "credential='hunter2'", "-----BEGIN PRIVATE KEY-----")
+           "credential='hunter2'", "tool -phunter2secret",
+           "tool --pw hunter2", "tool --pass hunter2", "-----BEGIN PRIVATE KEY-----")
 TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.sampled_from(PHRASES), *SHAPES.values()), max_size=9).map("".join)
 
 

@@ -235,6 +235,44 @@ def test_a_file_of_any_size_is_refused_before_it_is_read(tmp_path):
         list(att.parse(listing))
 
 
+ODD = (10**400, -10**20, 2**63, 1e300, "9" * 5000, "x" * 300 + ".json", "\0", "a/" * 3000)
+
+
+def places(document, path=()):
+    """Where a document holds a value, and where a name."""
+    parts = dict(enumerate(document)) if isinstance(document, list) else document if isinstance(document, dict) else {}
+    for name, part in parts.items():
+        yield (*path, name), isinstance(document, dict)
+        yield from places(part, (*path, name))
+
+
+def changed(document, path, as_name, odd):
+    part = document = json.loads(json.dumps(document))
+    for name in path[:-1]:
+        part = part[name]
+    if as_name:
+        part[odd] = part.pop(path[-1])
+    else:
+        part[path[-1]] = odd
+    return document
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: f"{str(odd)[:9]!r}")
+def test_long_names_and_huge_numbers_anywhere_are_read_or_name_the_file(tmp_path, odd):
+    """Mutations: a name that no file system takes is looked for; the end of a wave of any size."""
+    listing = thread_trace.write(tmp_path, waves=1)
+    for file in sorted(tmp_path.glob("*.json")):
+        whole = file.read_text()
+        for path, is_named in places(json.loads(whole)):
+            for as_name in {False, is_named and isinstance(odd, str)}:
+                file.write_text(json.dumps(changed(json.loads(whole), path, as_name, odd)))
+                try:
+                    list(att.parse(listing))
+                except BadCapture as error:
+                    assert file.name in error.what and len(error.what) < 1000
+        file.write_text(whole)
+
+
 def test_names_may_hold_anything(tmp_path):
     listing = thread_trace.write(tmp_path)
     document = thread_trace.listing(ROCM7, 3)

@@ -194,6 +194,7 @@ SECRET = "hunter2hunter2"
 @pytest.mark.parametrize("words", [
     [f"--password={SECRET}"], ["--password", SECRET], [f"API_TOKEN={SECRET}"], ["--api-key", SECRET],
     [f"postgres://me:{SECRET}@db/x"], ["-H", f"Authorization: Bearer {SECRET}"], [f"token: {SECRET}"],
+    [f"-p{SECRET}"], ["--pw", SECRET], [f"--pw={SECRET}"], ["-pw", SECRET], ["--pass", SECRET],
     ["-d", f'{{"api_key":"{SECRET}"}}'], ["-d", f"{{'user': 1, 'password': '{SECRET}'}}"], [f"--token={SECRET}"],
     ["-u", f"me:{SECRET}"], [f"-ume:{SECRET}"], [f"--user=me:{SECRET}"], ["--proxy-user", f"me:{SECRET}"],
     [f"AWS_SECRET_ACCESS_KEY={SECRET}"], ["mysql", f"-p{SECRET}"], ["/usr/bin/mysqldump", "-uroot", f"-p{SECRET}"],

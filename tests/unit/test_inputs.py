@@ -84,6 +84,25 @@ def test_a_batch_that_is_not_run_is_refused(shapes, asked, says):
     assert "--batch" in caught.value.fix
 
 
+@pytest.mark.parametrize(("shape", "asked"), [
+    (("n", 16), {"shapes": {"x": [0, 16]}}), (("n", 16), {"arrays": {"x": np.zeros((0, 16), np.float32)}}),
+    ((0, 16), {}), ((2, "width"), {"shapes": {"x": [2, 0]}})])
+def test_an_input_that_holds_nothing_is_refused(shape, asked):
+    """Mutation: only the batch looked at."""
+    with pytest.raises(UsageError, match=r"holds nothing: dimension \d is 0"):
+        make_inputs([InputSpec("x", "float32", shape)], **asked)
+
+
+def test_an_empty_cache_is_fed():
+    """A decoder begins with one, whatever the exporter calls it. Mutation: every zero refused."""
+    empty = np.zeros((1, 4, 0, 8), np.float32)
+    fed = make_inputs(DECODER, arrays={"past_key_values.0.key": empty, "past_key_values.0.value": empty})
+    assert fed["past_key_values.0.key"].shape == empty.shape
+    for spec in (InputSpec("state", "float32", ("batch", 4, "past_sequence_length", 8)),
+                 InputSpec("past_key_values.0.key", "float32", (1, 4, 0, 8))):
+        assert make_inputs([spec], arrays={spec.name: empty})[spec.name].shape == empty.shape
+
+
 def test_one_symbol_is_one_size():
     found = sizes(BERT, batch=4, shapes={"input_ids": [1, 64]})
     assert found == {"input_ids": (4, 64), "attention_mask": (4, 64)}

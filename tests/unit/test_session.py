@@ -127,3 +127,15 @@ def test_a_session_of_the_missions_name_is_written_at_its_first_use(tmp_path):
     assert [found.folder for found in sessions(tmp_path / "sessions")] == [session.folder]
     assert (session.record.tag, session.record.machine_id, session.status) == ("first", "m", "running")
     assert find("latest", tmp_path / "sessions").read_json("metrics/own.json") == {"n": 1}
+
+
+@pytest.mark.parametrize("broken", ["aaco.core.files.write_json", "aaco.core.session.Session._point_latest"])
+def test_a_session_that_cannot_be_begun_leaves_no_folder(tmp_path, monkeypatch, broken):
+    """Mutation: its folder stays, hidden or not."""
+    def full(*given, **more):
+        raise StorageError("No space left on device", "free some space")
+
+    monkeypatch.setattr(broken, full)
+    with pytest.raises(StorageError):
+        Session.create(tmp_path, {}, "", "0")
+    assert [path.name for path in tmp_path.glob("*/*")] == []

@@ -191,3 +191,17 @@ def test_overflow_is_cleaned_up(tmp_path, monkeypatch):
     assert asked([session], query, memory="60MB") == [{"n": 3_000_000}]
     assert not list((tmp_path / "tmp").iterdir())
     assert COPIES.name in sql.EVENT_SOURCES
+
+
+@pytest.mark.parametrize(("value", "spelt"), [
+    ("'infinity'::timestamp", "infinity"), ("'-infinity'::date", "-infinity"),
+    ("date '290000-01-01'", "290000-01-01"),
+    ("to_timestamp(1e12)", "33658-09-27 01:46:40+00"), ("['infinity'::date]", "[infinity]"),
+    ("time '24:00:00'", "24:00:00"),
+    ("340282366920938463463374607431768211455::uhugeint", "340282366920938463463374607431768211455"),
+    ("'inf'::double", float("inf")), ("1e308 * 10", float("inf")),
+    ("170141183460469231731687303715884105727", 2**127 - 1)])
+def test_what_python_cannot_hold_comes_as_text(tmp_path, value, spelt):
+    """Mutation: the values as they are, of which the first is a traceback and the huge number -1."""
+    rows = asked([made(tmp_path, 1)], f'select {value} as "a ""b""", 7 as n from kernels', spelt=True)
+    assert [list(row.items()) for row in rows] == [[('a "b"', spelt), ("n", 7)]]

@@ -43,9 +43,10 @@ def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: 
     from aaco.tracelake.sql import ask
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    with ask(_sessions(references, every, root), query) as answer:
-        writers = {"table": _table, "csv": _csv, "json": _json, "arrow": _arrow}
-        writers["json" if as_json else form](answer, limit)
+    writers = {"table": _table, "csv": _csv, "json": _json, "arrow": _arrow}
+    form = "json" if as_json else form
+    with ask(_sessions(references, every, root), query, spelt=form != "arrow") as answer:
+        writers[form](answer, limit)
 
 
 def _sessions(references: tuple[str, ...], every: bool, root: Path) -> list[Session]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -131,12 +132,15 @@ class Session:
         day = root / f"{now:%Y-%m-%d}"
         record = Record(session_id=name, created_utc=now.isoformat(timespec="milliseconds"), tag=tag, plan=plan,
                         tool_version=tool_version, owner=Owner.current())
-        with files.storage(root):
-            day.mkdir(parents=True, exist_ok=True)
-            unborn = day / f".{name}"
-            unborn.mkdir()
-            files.write_json(unborn / RECORD, record.model_dump())
-            unborn.rename(day / name)
+        unborn = day / f".{name}"
+        try:
+            with files.storage(root):
+                unborn.mkdir(parents=True)
+                files.write_json(unborn / RECORD, record.model_dump())
+                unborn.rename(day / name)
+        except StorageError:  # a full disk has no room for a folder that says nothing
+            shutil.rmtree(unborn, ignore_errors=True)
+            raise
         return cls(day / name)
 
     def _repr_html_(self) -> str:
@@ -218,8 +222,11 @@ class Session:
             return  # a later one was quicker
         temporary = root / f".latest-{self.id}"
         with files.storage(root):
-            temporary.symlink_to(self.folder.relative_to(root))
-            temporary.replace(root / LATEST)
+            try:
+                temporary.symlink_to(self.folder.relative_to(root))
+                temporary.replace(root / LATEST)
+            finally:
+                temporary.unlink(missing_ok=True)
 
 
 def sessions(root: Path) -> Iterator[Session]:

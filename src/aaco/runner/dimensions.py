@@ -166,6 +166,17 @@ def past_length(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]
     return next((shapes[axis.spec.name][axis.index] for axis in _dynamic_axes(specs) if axis.kind == "past"), 0)
 
 
+def refuse_empty(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise UsageError where an input would hold nothing; only a key-value cache begins empty."""
+    past = {(axis.spec.name, axis.index) for axis in _dynamic_axes(specs) if axis.kind == "past"}
+    for spec in specs:
+        for index, size in enumerate(shapes[spec.name]):
+            if size == 0 and (spec.name, index) not in past and not (spec.is_cache and index == 2):
+                shape = list(shapes[spec.name])
+                raise UsageError(f"{spec} at shape {shape} holds nothing: dimension {index} is 0",
+                                 "give every dimension a size of 1 or more: --shape, --inputs, or export it anew")
+
+
 def _fill_shapes(specs: Sequence[InputSpec], axes: Sequence[_Axis],
                  sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     labels = {(axis.spec.name, axis.index): axis.label for axis in axes}

@@ -66,6 +66,7 @@ def make_inputs(specs: Sequence[InputSpec], *, batch: int | None = None, seed: i
              ShapeRequest("the model's registry entry", defaults or {}, yields=True)]
     samples = dimensions.own_batch(specs, asked) if batch is None else batch
     sizes = dimensions.resolve(specs, samples, asked)
+    dimensions.refuse_empty(specs, sizes)
     past = dimensions.past_length(specs, sizes)
     made = {}
     for spec in specs:

@@ -27,6 +27,8 @@ from aaco.tracelake import manifest, store
 
 T = TypeVar("T")
 
+# Infinity and the year 290,000 are times of DuckDB, and none of Python; Arrow has no such numbers.
+_UNSPELT = re.compile(r"\b(?:DATE|TIME|TIMESTAMP\w*|INTERVAL|UHUGEINT|BIGNUM|VARINT|BIT)\b")
 MEMORY = "400MB"
 OVERFLOW = "8GB"
 ROWS = 1 << 14  # of a batch of the answer
@@ -66,10 +68,12 @@ class Answer:
 
 
 @contextmanager
-def ask(sessions: Sequence[Session], query: str, memory: str = MEMORY, sealed: bool = True) -> Iterator[Answer]:
+def ask(sessions: Sequence[Session], query: str, memory: str = MEMORY, sealed: bool = True, spelt: bool = False
+        ) -> Iterator[Answer]:
     """Ask the sessions' tables. Each is a view with a column session_id; `events` is everything that has a time.
 
-    sealed: whether the tables must match the seal; False while they are rewritten, before the next seal.
+    sealed: whether the tables must match the seal; False while they are rewritten, before the next seal. spelt: times
+    and numbers that Python cannot hold come as text, as DuckDB writes them.
     Raises UsageError for anything but a single SELECT over them, and for one that does not fit the memory limit;
     BadBundle for a table that is not as it was sealed.
     """
@@ -83,13 +87,24 @@ def ask(sessions: Sequence[Session], query: str, memory: str = MEMORY, sealed: b
             _refuse_all_but_select(connection, query)
             _open(connection, sessions, set(re.findall(r"\w+", query.lower())), door, sealed)
             with ThreadPoolExecutor(1) as worker:
-                reader = _stoppable(worker, connection, lambda: connection.sql(query).to_arrow_reader(ROWS))
+                reader = _stoppable(worker, connection,
+                                    lambda: _relation(connection, query, spelt).to_arrow_reader(ROWS))
                 following = partial(_stoppable, worker, connection, lambda: next(reader, None))
                 yield Answer(reader.schema, iter(following, None))
         except duckdb.Error as error:
             raise UsageError(f"the query: {door.named(first_line(error))}", _remedy(error)) from error
         finally:
             connection.close()
+
+
+def _relation(connection: Any, query: str, spelt: bool) -> Any:
+    """Return what the query gives; spelt: what only DuckDB can hold as text."""
+    relation = connection.sql(query)
+    unspelt = {at for at, kind in enumerate(relation.types, 1) if _UNSPELT.search(str(kind))} if spelt else set()
+    names = [name.replace('"', '""') for name in relation.columns]
+    columns = (f"CAST(#{at} AS VARCHAR)" if at in unspelt else f"#{at}" for at in range(1, len(names) + 1))
+    return relation.project(", ".join(f'{column} AS "{name}"' for column, name in zip(columns, names, strict=True))
+                            ) if unspelt else relation
 
 
 def _stoppable(worker: Executor, connection: Any, work: Callable[[], T]) -> T:

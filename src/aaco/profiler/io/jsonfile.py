@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +14,7 @@ from aaco.core.errors import BadCapture
 from aaco.profiler.io import encodings
 
 T = TypeVar("T")
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column can hold
 
 
 def decode(path: Path, kind: type[T], most_bytes: int, fix: str) -> T:

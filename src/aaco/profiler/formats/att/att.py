@@ -20,10 +20,12 @@ from aaco.core.errors import BadCapture
 from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.formats.att import att_code, att_shaders, att_stats, att_waves
 from aaco.profiler.io import jsonfile
+from aaco.profiler.io.jsonfile import Int64
 
 FORMAT = "att"
 MOST_BYTES = 128 << 20
 FIX = "decode the trace again: rocprofv3 --att -d FOLDER -- PROGRAM"
+LONGEST_NAME = 255
 LABELS = "label: it names a kernel and is no instruction"
 SUMMARY = "summary row: the listing says the same"
 UNREAD = "file: of a kind this version does not read"
@@ -33,13 +35,13 @@ _MEMBER = re.compile(r"(code|filenames|occupancy|realtime|snapshots|live|graph_o
                      r"|source_\d+_.+", re.ASCII)
 _UNREAD = re.compile(r"se\d+_(perfcounter|other_simd|shaderdata).*\.json", re.ASCII)
 _INDEX = (b'"wave_filenames"', b'"gfxv"', b'"counter_names"')
-_Places = dict[str, dict[str, dict[str, dict[str, tuple[str, int, int]]]]]
+_Places = dict[str, dict[str, dict[str, dict[str, tuple[str, Int64, Int64]]]]]
 
 
 class _WaveIndex(msgspec.Struct):
     wave_filenames: _Places | None = None
     counter_names: list[str] | None = None
-    gfxip: int | None = None
+    gfxip: Int64 | None = None
     gfxv: str | None = None
     thread_trace: bool | None = None
     pc_sampling: bool | None = None
@@ -111,12 +113,17 @@ def _list_waves(folder: Path, index: _WaveIndex, files: Sequence[Path]) -> list[
             for slot, waves in slots.items():
                 for wave, (file, begin, end) in waves.items():
                     position = (engine, simd, slot, wave)
-                    if not all(part.isdecimal() and len(part) < 10 for part in position) or Path(file).name != file:
-                        raise BadCapture(f"{folder}/filenames.json: no wave is {position} with the file {file[:99]!r}",
-                                         FIX)
+                    if not all(part.isdecimal() and len(part) < 10 for part in position) or not _is_name(file):
+                        raise BadCapture(f"{folder}/filenames.json: no wave is {str(position)[:99]} with the file "
+                                         f"{file[:99]!r}", FIX)
                     places.append(att_waves.WavePlace(file, begin, end, *map(int, position)))
     unlisted = [place for place in map(att_waves.place, _find_unlisted(files, places)) if place]
     return unlisted if index.wave_filenames is None else places
+
+
+def _is_name(text: str) -> bool:
+    """Return whether a text can be the name of a file: no path, and no longer than any file system takes."""
+    return Path(text).name == text and len(text.encode()) <= LONGEST_NAME
 
 
 def _find_unlisted(files: Sequence[Path], places: Sequence[att_waves.WavePlace]) -> list[str]:

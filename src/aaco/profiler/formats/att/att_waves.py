@@ -19,6 +19,7 @@ from aaco.core.arrays import Ints
 from aaco.core.tables import WAVE_STATES, WAVE_TRACE, WAVE_WAITS, WAVES
 from aaco.profiler.capture import Subtotal
 from aaco.profiler.io import jsonfile, jsonints
+from aaco.profiler.io.jsonfile import Int64
 
 MOST_BYTES = 256 << 20
 NAME = re.compile(r"se(\d{1,9})_sm(\d{1,9})_sl(\d{1,9})_wv(\d{1,9})\.json", re.ASCII)
@@ -31,11 +32,11 @@ NONE = msgspec.Raw(b"null")
 
 
 class _Wave(msgspec.Struct):
-    begin: int
-    end: int
-    cu: int | None = None
-    simd: int | None = None
-    slot: int | None = None
+    begin: Int64
+    end: Int64
+    cu: Int64 | None = None
+    simd: Int64 | None = None
+    slot: Int64 | None = None
     instructions: msgspec.Raw = NONE
     timeline: msgspec.Raw = NONE
     waitcnt: msgspec.Raw = NONE
