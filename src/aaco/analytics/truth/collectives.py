@@ -46,7 +46,7 @@ class CollectiveCheck:
             column.append(values)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield a note for each device with a first collective far longer than any later one, and one for the rest."""
+        """Yield a note per device with a first collective far longer than any later one, and one for other waits."""
         number, start, end, device, *kind = (column.all for column in self._columns)
         if not len(number):
             return
