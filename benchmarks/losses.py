@@ -1,7 +1,7 @@
 """How often trace checks find what was done to a trace, and how often they alarm where nothing was.
 
-Takes real captures, damages a copy of each in one way at a time (records or whole tables dropped, ranks merged, times or
-ids altered), reads it with the same parser and asks the checks. PyTorch traces are damaged as files; of captures of
+Takes real captures, damages a copy of each in one way at a time (records or whole tables dropped, ranks merged, times
+or ids altered), reads it with the same parser and asks the checks. PyTorch traces are damaged as files; of captures of
 other tools kernels are taken out of what the parser read. `python -m benchmarks.losses [--seeds 3] [--json FILE]
 [--most N]`; captures come from AACO_CAPTURES (default ../shared/data). A loss is found if the trace check alarms; what
 misleads as a whole without a false record is found if the line of the trace check names it. Ranks in one file are also
@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aaco import pipeline
 from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.streaming.communication import communicates
 from aaco.analytics.timeline.steady_state import MARKER
@@ -36,10 +37,13 @@ from aaco.analytics.truth import trust
 from aaco.analytics.truth.check import CaptureTruth, of_tables
 from aaco.analytics.truth.finding import Records
 from aaco.core import tables
+from aaco.core.config import resolve
 from aaco.core.documents import encode
 from aaco.core.statistics import exact_share
 from aaco.profiler.capture import CaptureFacts, members
 from aaco.profiler.formats import registry
+from aaco.steps.findings import truth as findings
+from aaco.tracelake.document_schemas.answers import TraceCheck
 from aaco.tracelake.ingest.calltree import NONE, Calls, Forest
 
 Events = list[dict[str, Any]]
@@ -277,6 +281,8 @@ def outlast(events: Events, rng: random.Random) -> Events | None:
     return [event | {"dur": took} if index == rows[place] else event for index, event in enumerate(events)]
 
 
+MERGED = "another rank merged into the file"
+IN_THE_LAKE = "one duration over ten successors"  # found while the tables are written
 LOSS, MISLEADING, OTHER = "loss", "misleading", "other"
 # What is done, and what it is: a loss (records that are missing), a trace that misleads as a whole, another falsehood.
 DAMAGES: dict[str, tuple[str, Damage]] = {
@@ -293,12 +299,12 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "1 % of kernels with start 0": (LOSS, untimed(0.01, ts=0)),
     "all kernels dropped": (LOSS, drop(_is("kernel"), 1.0)),
     "all launch calls dropped": (LOSS, drop(_launches, 1.0)),
-    "another rank merged into the file": (LOSS, merge),
+    MERGED: (LOSS, merge),
     "90 % of graph launches without kernels": (LOSS, drop_graph_work(0.9)),
     "first collective waits 17 s": (MISLEADING, wait(None)),
     "10 % of collectives wait": (MISLEADING, wait(0.1)),
     "all work in one burst after the steps": (MISLEADING, burst),
-    "one duration over ten successors": (MISLEADING, outlast),
+    IN_THE_LAKE: (MISLEADING, outlast),
     "correlation id 0 on 1 %": (OTHER, alter(0.01, correlation=lambda _: 0)),
     "one correlation id on 1 %": (OTHER, same_id(0.01)),
     "duration 0 on 1 %": (OTHER, alter(0.01, dur=lambda _: 0)),
@@ -312,12 +318,16 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
 }
 
 
-def is_found(name: str, checked: CaptureTruth) -> bool:
-    """Return whether the checks name this damage: an alarm, or a line that is not that nothing speaks against it."""
-    trusted = trust.of({"captures": [encode(checked.entry("", None))]})
-    if not trusted.trusted or trusted.misleading:
-        return True
-    return name == "another rank merged into the file" and checked.account.linked == checked.account.in_tables
+def is_found(name: str, path: Path) -> bool:
+    """Return whether the checks of this capture alarm, or name what misleads."""
+    if name == IN_THE_LAKE:
+        settings = resolve(overrides={"storage": {"sessions_dir": str(path.parent / "sessions")}}, environment={})
+        session = pipeline.import_captures([path], settings).session
+        return not findings.trusted(session).trusted
+    checked = truth(path)
+    trusted = trust.of(encode(TraceCheck(captures=[checked.entry("", None)])))
+    is_read_right = name == MERGED and checked.account.linked == checked.account.in_tables
+    return not trusted.trusted or bool(trusted.misleading) or is_read_right
 
 
 # Of captures of other tools: (share of the kernels, whether they follow each other).
@@ -380,7 +390,8 @@ def measure_others(seeds: int, most: int | None) -> tuple[list[Outcome], list[st
                 damaged = lose(found, share, together, random.Random(f"{path.name} {seed}"))
                 seen = not of_tables(damaged, facts | {"kernels": None}).trusted
                 results[name + KINDS[not carries(found)]].append((path.name, seen))
-    outcomes = [Outcome(f"others: {name}", OTHER if name.endswith(KINDS[1]) else LOSS, len(rows), sum(seen for _, seen in rows),
+    outcomes = [Outcome(f"others: {name}", OTHER if name.endswith(KINDS[1]) else LOSS, len(rows),
+                        sum(seen for _, seen in rows),
                         tuple(dict.fromkeys(capture for capture, seen in rows if not seen)))
                 for name, rows in results.items()]
     return outcomes, false_alarms, count
@@ -407,7 +418,7 @@ def measure(seeds: int, most: int | None) -> tuple[list[Outcome], list[str], int
                 if damaged is not None:
                     copy = Path(folder) / "damaged.json"
                     copy.write_text(json.dumps(document | {"traceEvents": damaged}))
-                    results[name].append((path.name, is_found(name, truth(copy))))
+                    results[name].append((path.name, is_found(name, copy)))
     outcomes = [Outcome(name, DAMAGES[name][0], len(rows), sum(found for _, found in rows),
                         tuple(dict.fromkeys(capture for capture, found in rows if not found)))
                 for name, rows in results.items()]
@@ -433,7 +444,8 @@ class Share:
 
     def __str__(self) -> str:
         low, high = exact_share(self.found, self.of)
-        return f"{self.found} of {self.of}, {100 * self.value:.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f})"
+        interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}"
+        return f"{self.found} of {self.of}, {100 * self.value:.1f} % ({interval})"
 
 
 def main() -> None:

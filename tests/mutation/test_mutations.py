@@ -165,6 +165,9 @@ MUTATIONS = [
      "tests/system/test_trust.py::test_a_burst_after_all_steps_has_no_class_and_no_times_of_steps"),
     ("analytics/truth/steps.py", "self._late_launches < self._launches", "True",
      "tests/unit/test_truth.py::test_kernels_that_all_start_after_the_last_step_were_not_recorded_when_they_ran"),
+    ("analytics/truth/launches.py", "or self.called.of(self.loose_ids.all).any())", "or False)",
+     "tests/unit/test_truth.py::"
+     "test_no_launch_at_all_is_a_loss_only_where_calls_with_other_ids_were_recorded"),
     ("analytics/truth/queues.py", "if total > last - first:", "if False:",
      "tests/unit/test_truth.py::test_two_streams_may_overlap_and_their_sum_is_more_than_the_time"),
     ("analytics/truth/trust.py", "for kind in MISLEADING if kind in texts", "for kind in ()",

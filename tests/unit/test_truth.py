@@ -83,6 +83,16 @@ def test_calls_that_were_lost_leave_kernels_without_a_launch():
     assert found(check(columns))["work_without_launch"] == ("lost", 2)
 
 
+def test_no_launch_at_all_is_a_loss_only_where_calls_with_other_ids_were_recorded():
+    """Mutations: no kind of call but launches asked; the calls of a runtime that is not known here taken for losses."""
+    columns = healthy()
+    names, ids = columns["api_calls"]["name"], columns["api_calls"]["correlation_id"]
+    columns["api_calls"]["name"] = names[:200] + ["mtEnqueue"] * 200
+    assert found(check(columns)) == {"launches_recorded": ("note", 200)}
+    columns["api_calls"]["correlation_id"] = ids[:200] + [number + 1 for number in ids[200:]]
+    assert found(check(columns))["work_without_launch"][0] == "lost"
+
+
 def test_operations_that_were_lost_leave_numbers_and_calls():
     columns = healthy()
     columns["api_calls"] = without(columns["api_calls"], [7, 53])

@@ -1,9 +1,9 @@
-"""Waiting inside collectives of which no other participant was recorded, told from their durations alone.
+"""Waiting inside collectives without another recorded participant, from their durations.
 
 A collective occupies the device from the arrival of its own rank to the end. If it takes FAR times as long as is usual
 for its kind (one kernel name, grid and message size on one device), what exceeds the usual time is waiting for another
 rank, not work. The first collective of a device may wait for a rank with a profiler that started later; it is compared
-with the longest that follows. Steady waits do not show here: captures of all ranks tell them (arrivals.py).
+with the longest that follows. Steady waits do not show here: captures of all ranks show them (arrivals.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_start_skew(first_ns: int, later: int, longest_later_ns: int) -> bool:
 
 
 def find(kernel_id: Ints, start: Ints, end: Ints, device: Ints, kind: Sequence[Ints]) -> LoneWaits:
-    """Return the waits of the collectives in these columns. kind: columns that tell kinds apart."""
+    """Return the waits of the collectives in these columns. kind: columns that distinguish kinds."""
     took, usual = end - start, np.full(len(start), np.iinfo(np.int64).max // FAR)
     kinds, _ = distinct.coded(device, *kind)
     for number in range(int(kinds.max(initial=-1)) + 1):

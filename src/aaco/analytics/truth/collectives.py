@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.roofline.limiters import COMMUNICATION_FAMILIES
+from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.launch_links import GrowingColumn
-from aaco.analytics.streaming.stream_ids import NameIds
+from aaco.analytics.streaming.stream_ids import NONE, NameIds
 from aaco.analytics.timeline import lone_waits
 from aaco.analytics.truth.finding import Finding, Slice
 
@@ -23,6 +24,7 @@ class CollectiveCheck:
 
     def __init__(self) -> None:
         self._names = NameIds()
+        self._communicates: list[bool] = []  # by number of the name
         self._columns = [GrowingColumn() for _ in range(6)]  # kernel id, start, end, device, name, grid
         self._kernel_ns, self._count = 0, 0
 
@@ -31,9 +33,11 @@ class CollectiveCheck:
         kernels = piece.kernels
         timed = kernels.known("t_start_ns") & kernels.known("dur_ns")
         self._kernel_ns += int(kernels["dur_ns"][timed].sum())
-        families = kernels.table["family"].cast("string")
-        rows = np.flatnonzero(np.asarray(pc.is_in(families, FAMILIES), bool) & timed)
+        families = np.asarray(pc.is_in(kernels.table["family"].cast("string"), FAMILIES), bool)
         names = self._names.numbers(kernels.table["kernel_name"])
+        self._communicates += communication.flags(self._names.known[len(self._communicates):]).tolist()
+        by_name = np.array([*self._communicates, False])[np.where(names == NONE, -1, names)]
+        rows = np.flatnonzero((families | by_name) & timed)
         start, took = kernels["t_start_ns"][rows], kernels["dur_ns"][rows]
         number = self._count + np.arange(len(rows))
         self._count += len(rows)
@@ -42,7 +46,7 @@ class CollectiveCheck:
             column.append(values)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield a note for each device with a first collective far longer than any later one, and one for the rest."""
+        """Yield a note per device with a first collective far longer than any later one, and one for other waits."""
         number, start, end, device, *kind = (column.all for column in self._columns)
         if not len(number):
             return

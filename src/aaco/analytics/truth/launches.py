@@ -148,6 +148,7 @@ class LaunchCheck:
         self.no_id, self.no_id_ns = 0, 0
         self.loose_ids, self.loose_ns = GrowingColumn(), GrowingColumn()
         self.by_graph, self.by_graph_ns = 0, 0
+        self.called = IdBitmap()  # ids of calls of any kind: those of a runtime not known here launch, too
         self.first_id, self.last_id = np.iinfo(np.int64).max, -1
         self.copies, self.named_copies = 0, 0
         self.launch_calls = 0  # with or without a correlation id
@@ -169,13 +170,14 @@ class LaunchCheck:
         self.loose_ns.append(took[loose])
         called = piece.calls["correlation_id"]
         if (called > 0).any():
+            self.called.mark(called[called > 0], 1)
             self.first_id = min(self.first_id, int(called[called > 0].min()))
             self.last_id = max(self.last_id, int(called.max()))
 
     def findings(self) -> Iterator[Finding]:
         """Yield what does not pair up, and what cannot be told."""
         tally = self.pairs.close()
-        if not tally.launches:
+        if not tally.launches and (self.last_id < 0 or self.called.of(self.loose_ids.all).any()):
             if self.launch_calls and not self.kernels:
                 yield Finding("work_not_recorded", "lost", self.launch_calls, self.launch_calls,
                               f"{self.launch_calls} launches were recorded, but no kernel", TRACE_DEVICE)

@@ -2,7 +2,7 @@
 
 What runs before a and after b must be as usual, too: other kernels follow the last layer of a model than the inner
 layers. Kernels with a recorded launch each are left to the check of launches (launches.py), which sees a missing one;
-this check is for kernels of graph launches and for traces of kernels alone. On 36 real traces of six GPU types it finds
+this check is for kernels of graph launches and for traces of only kernels. On 36 real traces of six GPU types it finds
 nothing; of 1 % of the kernels taken out at random it finds most places in every trace with a sequence that repeats.
 """
 
@@ -49,7 +49,7 @@ class SequenceCheck:
             self._tail[key] = run[1 - SPAN:]
 
     def _count(self, names: Ints, launched: Flags, before: int) -> None:
-        """Count the rows of four and five that end behind the first `before`: the others were counted already."""
+        """Count the rows of four and five that end after the first `before`: the others were counted already."""
         whole, four = _rows(names, SPAN), _rows(names, SPAN - 1)
         self._whole.update(distinct.counts(whole[max(0, before - SPAN + 1):]))
         by_itself = np.logical_and.reduce([launched[at:len(launched) - SPAN + 2 + at] for at in (1, 2)])
