@@ -54,7 +54,7 @@ class Track:
 
     @property
     def is_of_process(self) -> bool:
-        """Whether it is shown under a process of the host, whose number means something to the reader."""
+        """Return whether it is shown under a process of the host, with the number of that process."""
         return self.process.startswith(HOST)
 
     @property
