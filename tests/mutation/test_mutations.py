@@ -20,6 +20,22 @@ ROOT = Path(__file__).parents[2]
 
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("profiler/formats/system/smi.py", "    while begin :=", "    if begin :=",
+     "tests/system/test_reader_cases.py::test_amd_smi_watches"),
+    ("profiler/formats/system/smi.py", "if number and document == documents[number - 1]:", "if False:",
+     "tests/system/test_reader_cases.py::test_amd_smi_printed_an_array_twice"),
+    ("profiler/formats/nvidia/ncu.py", "        if self.comma_is_decimal:", "        if False:",
+     "tests/system/test_reader_cases.py::test_counters_of_a_locale_with_decimal_commas"),
+    ("profiler/formats/nvidia/ncu.py", "    if by_comma and by_point:", "    if False:",
+     "tests/system/test_reader_cases.py::test_numbers_that_can_be_two_things_are_doubted_and_mixed_ones_refused"),
+    ("profiler/io/encodings.py", "return BufferedReader(_Utf16Reader(file))", "return file",
+     "tests/system/test_reader_cases.py::test_what_powershell_redirected"),
+    ("profiler/io/jsonstream.py", "_position(error), LEAVE_OUT)", "_position(error))",
+     "tests/system/test_reader_cases.py::test_one_malformed_event"),
+    ("core/plan.py", "skip_bad: bool = Field(default=False,", "skip_bad: bool = Field(default=False, alias='x',",
+     "tests/system/test_reader_cases.py::test_one_malformed_event"),
+    ("profiler/io/jsonstream.py", 'return getattr(self._event(text), "ph", "X") != ""', "return True",
+     "tests/unit/test_malformed.py::test_the_others_are_read_at_any_size_of_chunk"),
     ("profiler/formats/onnxruntime/ort.py", 'any(mark.cat == "Kernel" for mark in batch)', "False",
      "tests/system/test_reader_cases.py::test_kernels_that_onnx_runtime_traced_on_the_gpu"),
     ("steps/import_captures.py", "[HOST] * (without_device > dispatched)", "[HOST] * (without_device > 0)",

@@ -92,3 +92,4 @@ class Planned(Plan):
 
     model: str = ""
     imports: list[str] = Field(default=[], description="captures of other tools, in place of a run")
+    skip_bad: bool = Field(default=False, description="malformed events of the captures were left out")

@@ -31,6 +31,7 @@ from aaco.profiler.capture import CaptureFacts, part_of
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.formats.nvidia import ncu
+from aaco.profiler.io import jsonstream
 from aaco.report.format import clean
 from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
@@ -239,8 +240,9 @@ def again(session: Session, show: Show = SILENT) -> None:
         left = tuple(SkippedFile(Path(capture["path"]), capture["why"]) for capture in document["unrecognised_files"])
         notes = tuple(document.get("notes", []))
     kept = (session.folder / layout.RAW).is_dir()
-    fill(session, CaptureReading(CaptureSelection(captures, left, counted=tuple(counted), notes=notes), show), show,
-         keep=kept)
+    with jsonstream.skipping_bad(session.record.planned.skip_bad):
+        fill(session, CaptureReading(CaptureSelection(captures, left, counted=tuple(counted), notes=notes), show), show,
+             keep=kept)
 
 
 def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:

@@ -63,8 +63,9 @@ _COMMA_IS_DECIMAL = re.compile(rb"""
 _POINT_IS_DECIMAL = re.compile(rb'"-?\d{1,3}(?:,\d{3})+\.\d+"|"-?\d{1,3}(?:,\d{3}){2,}"|"-?\d+\.(?:\d\d|\d{4,})"'
                                rb'|"-?0\.\d\d+"')
 _GROUPED_OR_NOT = re.compile(rb'"-?[1-9]\d{0,2}[.]\d{3}"')  # 1.234: a thousand, or one and a bit
-_COMMA_NUMBER = re.compile(r"-?(?:\d{1,3}(?:[. '\u2019\xa0\u202f]\d{3})+|\d{1,40})(?:,\d{1,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_GROUPS = str.maketrans({sign: None for sign in ". '\u2019\xa0\u202f"} | {",": "."})
+_COMMA_NUMBER = re.compile(r"-?(?:\d{1,3}(?:[. '\u2019\xa0\u202f]\d{3})+|\d{1,40})(?:,\d{1,40})?(?:[eE][+-]?\d{1,3})?",
+                           re.ASCII)
+_GROUPS = str.maketrans(",", ".", ". '\u2019\xa0\u202f")
 _SIZES = re.compile(r"\((\d{1,10}), (\d{1,10}), (\d{1,10})\)", re.ASCII)
 _SCALED = re.compile(r"([KMGT])(?:i?byte|hz|cycle|inst|sector|request)", re.IGNORECASE | re.ASCII)
 
@@ -250,7 +251,8 @@ class _NcuReport:
 
     def facts(self) -> CaptureFacts:
         """Return the facts of the capture."""
-        return self.account.facts(FORMAT, self.problems, tool=TOOL, devices=tuple(self.devices.values()), host=self.host)
+        return self.account.facts(FORMAT, self.problems, tool=TOOL, devices=tuple(self.devices.values()),
+                                  host=self.host)
 
 
 def _with_point(text: str) -> str:
