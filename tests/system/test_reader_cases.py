@@ -241,3 +241,31 @@ def test_one_malformed_event(aaco: Aaco, case: str):
             {"n": 10, "ns": 500_000, "l": 10}]
         assert "linked to their launch                    10" in aaco.inside("check").stdout
         aaco.inside("analyze")
+
+
+def test_a_difference_of_ranges_that_emit_nvtx_numbered(aaco: Aaco):
+    """Names carry numbers that differ in every execution. Mutation: they stay in the names."""
+    ids = []
+    for side in ("before", "after"):
+        imported(aaco, f"nsys-emit-nvtx-diff/{side}.sqlite")
+        ids.append(aaco.latest.name)
+        if side == "before":
+            assert operator_ns(aaco) == {"aten::mm": 1_000_000, "aten::relu": 1_000_000}
+    changed = json.loads(aaco.inside("diff", *ids, "--json").stdout)
+    groups = {group["context"][-1]: (group["count_before"], group["count_after"], group["delta_ns"])
+              for group in changed["groups"]}
+    assert groups == {
+        "aten::mm": (20, 20, 200_000), "aten::relu": (20, 20, 0)}
+    assert rows(aaco, "SELECT count(*) n FROM call_arguments WHERE arguments LIKE '%op_id%'") == [{"n": 40}]
+
+
+def test_spans_of_devices_are_told_one_by_one(aaco: Aaco):
+    """Two ranks worked at once: a sum of their spans is no time. Mutation: one span, the sum of both."""
+    imported(aaco, "merged-two-ranks/trace.json")
+    first = aaco.latest.name
+    imported(aaco, "merged-two-ranks/trace.json")
+    said = aaco.inside("diff", first, aaco.latest.name).stdout
+    changed = json.loads((aaco.latest / "regress" / "diff.json").read_text())
+    assert [(span["before_ns"], span["after_ns"]) for span in changed["spans"]] == [(960_000,) * 2, (940_000,) * 2]
+    assert changed["span_before_ns"] is None and "1,900,000" not in said
+    assert "device 0: first to last kernel 960,000" in said and "device 1: first to last kernel 940,000" in said

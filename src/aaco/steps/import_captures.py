@@ -31,7 +31,7 @@ from aaco.profiler.capture import CaptureFacts, part_of
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.formats.nvidia import ncu
-from aaco.profiler.io import jsonstream
+from aaco.profiler.io import emitted_ranges, jsonstream
 from aaco.report.format import clean
 from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
@@ -117,7 +117,7 @@ class CaptureReading:
                 if isinstance(item, CaptureFacts):
                     facts[part] = item
                 else:
-                    yield number, item
+                    yield from ((number, piece) for piece in emitted_ranges.name_operators(item))
             self._position.done(capture)
             if parts.keys() != facts.keys():
                 raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with Facts")

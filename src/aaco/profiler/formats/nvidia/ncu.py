@@ -96,7 +96,7 @@ def _read_locale(path: Path) -> tuple[bool, tuple[str, ...]]:
     """Return whether the commas of the numbers are decimal, and a problem if no number tells. Raise BadCapture."""
     by_comma = by_point = unclear = None
     with jsonstream.opened(path) as file:
-        for line in file:
+        while line := file.readline(LONGEST_LINE):
             by_comma = by_comma or _COMMA_IS_DECIMAL.search(line)
             by_point = by_point or _POINT_IS_DECIMAL.search(line)
             unclear = unclear or _GROUPED_OR_NOT.search(line)
