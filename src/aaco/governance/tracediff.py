@@ -165,7 +165,8 @@ class TraceChange:
         return encode(SessionDifference(
             warnings=list(self.warnings),
             steps=self.steps, steps_before=self.steps_before, steps_after=self.steps_after,
-            span_before_ns=only and only.before_ns, span_after_ns=only and only.after_ns, delta_ns=self.delta_ns,
+            span_before_ns=only.before_ns if only else None, span_after_ns=only.after_ns if only else None,
+            delta_ns=self.delta_ns,
             spans=[ChangedSpan(**vars(span)) for span in self.spans],
             kernels_before=self.kernels_before, kernels_after=self.kernels_after, delta_gaps_ns=self.delta_gaps_ns,
             delta_overlap_ns=self.delta_overlap_ns,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 _NEXT = re.compile(r",\s*(?=\{)")
 _END = re.compile(r"\](?=\s*(?:\}\s*\Z|,\s*\"|\Z))")
 _BETWEEN = re.compile(r"[\s,]*")
-_SCAN = json.JSONDecoder(parse_constant=str).scan_once
+_DECODER = json.JSONDecoder()
 
 
 class EventSplit(NamedTuple):
@@ -59,8 +59,8 @@ def _matched_end(pattern: re.Pattern[str], text: str, at: int) -> int:
 def _object_end(text: str, at: int) -> int | None:
     """Return where the object that begins here ends; None if it is malformed, or not whole."""
     try:
-        return _SCAN(text, at)[1] if text[at] == "{" else None
-    except (StopIteration, ValueError, RecursionError):
+        return _DECODER.raw_decode(text, at)[1] if text[at] == "{" else None
+    except (ValueError, RecursionError):
         return None
 
 

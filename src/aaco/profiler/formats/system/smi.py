@@ -155,7 +155,9 @@ def quantity(value: Any, unit: str, key: str = "") -> float | None:
 def _time_ns(values: Mapping[str, Any]) -> int | None:
     """Return when a sample was taken, ns since 1970; None if the tool does not say it in seconds."""
     seconds = values.get("timestamp")
-    return round(seconds * 1_000_000_000) if type(seconds) in (int, float) and 0 < seconds < 1 << 33 else None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < 1 << 33:
+        return None
+    return round(seconds * 1_000_000_000)
 
 
 def _build_row(device: int, values: Mapping[str, Any], columns: tuple[tuple[str, str, tuple[str, ...]], ...],
