@@ -3,7 +3,7 @@
 The account: the span of each device's work is kernel time + gaps - overlap, on each side; kernel time is a sum over
 (context, kernel) groups, where the context is the path of host calls that launched it. Each group's difference splits
 into delta(count) x mean + count x delta(mean), and everything together sums to the differences of the devices' spans in
-whole ns. The spans themselves are told device by device: devices work at once, and a sum of spans is no time.
+whole ns. The spans are listed per device: devices work at the same time, and a sum of spans is not a time.
 Where the traces hold different numbers of steps, both sides are scaled to the least common multiple of them.
 
 The stretches: the kernels of matching streams, in order, aligned as sequences of integers. What is not the same on both

@@ -51,7 +51,7 @@ def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str,
 
 
 def _custom(unmodelled: Mapping[str, int]) -> str:
-    """Return the operators, of those whose work is not modelled, that neither ONNX nor ONNX Runtime defines."""
+    """Return the operators without a work model that ONNX and ONNX Runtime do not define."""
     names = (f"{name} ({format.plural(count, 'node')})" for name, count in unmodelled.items()
              if ":" in name and not name.startswith(("ai.onnx", "com.microsoft")))
     return ", ".join(names)

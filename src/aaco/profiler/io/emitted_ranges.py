@@ -1,7 +1,7 @@
 """Operators of PyTorch that its profiler wrote as ranges of NVTX or roctx (torch.autograd.profiler.emit_nvtx).
 
-Such a range is named `aten::mm, seq = 7, op_id = 12, sizes = [[2, 3]]`: no two names are the same. Whatever tool
-recorded it, it becomes a call of the operator, under its name; what stood behind is kept as the call's arguments.
+Such a range is named `aten::mm, seq = 7, op_id = 12, sizes = [[2, 3]]`: no two names are the same. From any
+format it becomes a call of the operator, under its name; the rest of the text is kept as the call's arguments.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BO
 
 
 def as_utf8(file: BinaryIO) -> BinaryIO:
-    """Return a file that stands at its beginning as UTF-8. Reading one that is no UTF-16 raises UnicodeError then."""
+    """Return a file, read from its beginning, as UTF-8. Reading one that is no UTF-16 raises UnicodeError then."""
     mark = file.read(4)
     file.seek(0)
     if mark[:2] not in UTF_16 or name_of(mark) != "UTF-16":

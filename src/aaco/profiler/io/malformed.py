@@ -1,6 +1,6 @@
 """Where the events of a JSON array begin and end, though some are malformed: a break or a quote in a name, `inf`.
 
-A malformed event ends where the next sound one begins: at a brace behind a comma from which a whole object can be read
+A malformed event ends where the next sound one begins: at a brace after a comma from which a whole object can be read
 that is an event. The objects inside of an event are none, so what an event is the caller must know.
 """
 

@@ -93,7 +93,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
 
 
 def _read_locale(path: Path) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the commas of the numbers are decimal, and a problem if no number tells. Raise BadCapture."""
+    """Return whether the commas of the numbers are decimal, and a problem if no number shows it. Raise BadCapture."""
     by_comma = by_point = unclear = None
     with jsonstream.opened(path) as file:
         while line := file.readline(LONGEST_LINE):

@@ -236,7 +236,7 @@ def _read_file(path: Path) -> _SmiReadings:
 
 
 def _read_documents(path: Path) -> tuple[list[Any], list[str]]:
-    """Return the documents of a file, at least one, and what stands beside them. Raise BadCapture."""
+    """Return the documents of a file, at least one, and problems for other text in it. Raise BadCapture."""
     text, at, problems = jsonfile.text(path, MOST_BYTES, FIX), 0, list[str]()
     documents, failed = list[Any](), ""
     while begin := _DOCUMENT.search(text, at):
@@ -257,7 +257,7 @@ def _read_documents(path: Path) -> tuple[list[Any], list[str]]:
 
 
 def _beside(text: str) -> list[str]:
-    """Return a problem for each line of a text beside the documents, but for what the tool tells a person."""
+    """Return a problem for each line of a text between the documents, except the banner of the tool."""
     lines = (line.strip() for line in text.splitlines())
     return [f"text beside the JSON: {line[:LONGEST]}" for line in lines if line and line != BANNER]
 
