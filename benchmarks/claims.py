@@ -27,6 +27,10 @@ class Claim:
     measured: str
     met: bool | None
 
+    def __post_init__(self) -> None:
+        """Take a verdict of numpy too, which is no bool: it would be counted nowhere, and no JSON be written."""
+        object.__setattr__(self, "met", None if self.met is None else bool(self.met))
+
 
 @dataclass(frozen=True)
 class Part:

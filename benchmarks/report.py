@@ -6,7 +6,7 @@ The trace is made by trace_generators.py and imported; --folder keeps both for t
 below 1.5 MB, and 1.5 s from opening the file until it is loaded, its plots are drawn and it is painted, the median of
 the runs, each in a fresh profile. Beside it what making each form costs in CPU seconds; making has no bar. A table and
 JSON are printed; the exit code is 1 where a bar is missed. The browser is Debian's Chromium, driven by the tests' own
-driver (npm ci in tests/browser).
+driver: it needs the environment of the tests (scripts/env; npm ci in tests/browser).
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from aaco.core.session import find
 from aaco.report.plots import plots
 from aaco.report.renderers import output_formats, typesetting
 from benchmarks import trace_generators
-from tests.browser.chromium import Browser, missing
+
+try:
+    from tests.browser.chromium import Browser, missing
+except ImportError as lacking:
+    raise SystemExit(f"benchmarks.report needs the environment of the tests, which has {lacking.name}: scripts/env, "
+                     "and npm ci in tests/browser") from lacking
 
 MOST_BYTES, MOST_READY_MS = 1_500_000, 1_500.0
 

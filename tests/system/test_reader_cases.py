@@ -171,3 +171,101 @@ def test_a_node_around_nodes_of_its_subgraph_is_counted_once(aaco: Aaco, tmp_pat
     imported(aaco, profile_of(tmp_path, [*nodes, around, execute, run]))
     assert rows(aaco, "SELECT count(*) n, sum(dur_ns)::BIGINT ns FROM kernels") == [{"n": 3, "ns": 2_000_000}]
     assert rows(aaco, "SELECT name FROM api_calls WHERE domain = 'cpu_op'") == [{"name": "body_kernel_time"}]
+
+
+def test_amd_smi_watches(aaco: Aaco):
+    """A banner, then an array a second. Mutation: only the first document of a file is read."""
+    imported(aaco, "amdsmi-watch/smi.json")
+    found = rows(aaco, "SELECT t_ns t, device_id d, power_w w FROM gpu_events ORDER BY t_ns, device_id")
+    assert found == [{"t": (1769014607 + second) * 10**9, "d": device, "w": 300 + 10 * device + second}
+                     for second in range(5) for device in (0, 1)]
+
+
+@pytest.mark.parametrize(("case", "time_ns", "said"), [
+    ("amdsmi-timestamp-first", 1769014607 * 10**9, ""),
+    ("amdsmi-warning", None, "text beside the JSON: WARNING: User is missing the following required groups")])
+def test_amd_smi_with_a_time_first_or_a_warning_before(aaco: Aaco, case: str, time_ns: int | None, said: str):
+    assert said in imported(aaco, f"{case}/smi.json")
+    assert rows(aaco, "SELECT t_ns t, gpu_util_pct u, power_w w FROM gpu_events") == [
+        {"t": time_ns, "u": 50, "w": 300}]
+
+
+def test_amd_smi_printed_an_array_twice(aaco: Aaco, tmp_path: Path):
+    """Word for word it is the same sample. Cut short in the next one, the samples before it are kept."""
+    text = (third_party.cases() / "amdsmi-timestamp-first" / "smi.json").read_text()
+    path = tmp_path / "smi.json"
+    path.write_text(f"{text}\n{text}\n{text.replace('1769014607', '1769014608')}\n{text[:200]}")
+    assert "is no JSON, or cut short" in imported(aaco, path)
+    assert rows(aaco, "SELECT t_ns t FROM gpu_events") == [{"t": 1769014607 * 10**9}, {"t": 1769014608 * 10**9}]
+
+
+def test_counters_of_a_locale_with_decimal_commas(aaco: Aaco):
+    """1.234 of k2 is a thousand, because 1.234,56 of k0 is. Mutation: a point is always decimal."""
+    imported(aaco, "ncu-decimal-comma/ncu.csv")
+    assert rows(aaco, "SELECT kernel_name k, dur_ns ns FROM kernels") == [
+        {"k": "k0(float*)", "ns": 1_234_560}, {"k": "k1(float*)", "ns": 12_340}, {"k": "k2(float*)", "ns": 1_234_000}]
+    assert rows(aaco, "SELECT value v FROM counters WHERE counter = 'dram__bytes.sum' ORDER BY kernel_id") == [
+        {"v": 12_500_000}, {"v": 500_000}, {"v": 3_000_000_000}]
+
+
+def test_numbers_that_can_be_two_things_are_doubted_and_mixed_ones_refused(aaco: Aaco, tmp_path: Path):
+    lines = (third_party.cases() / "ncu-decimal-comma" / "ncu.csv").read_text().splitlines(keepends=True)
+    path = tmp_path / "ncu.csv"
+    path.write_text("".join([*lines[:3], lines[-1]]))
+    assert "may be a thousand times as much" in imported(aaco, path)
+    path.write_text("".join(lines).replace('"12,34"', '"12.34"'))
+    assert "decimal comma" in aaco.inside("import", path, expect=2).stderr
+
+
+def test_what_powershell_redirected(aaco: Aaco, tmp_path: Path):
+    """UTF-16 with a mark, of CSV and of JSON; of a format that is not read so the encoding is named."""
+    imported(aaco, "utf16-redirect/ncu.csv")
+    assert rows(aaco, "SELECT dur_ns ns FROM kernels") == [{"ns": 1_234_560}]
+    trace, csv = tmp_path / "trace.json", tmp_path / "kernel_trace.csv"
+    trace.write_text((third_party.cases() / "xpu-runtime" / "trace.json").read_text(), encoding="utf-16")
+    imported(aaco, trace)
+    assert operator_ns(aaco) == {"aten::linear": 500_000}
+    csv.write_text((third_party.cases() / "time0-rocprofv3-end" / "56_kernel_trace.csv").read_text(), "utf-16")
+    refused = aaco.inside("import", csv, expect=2).stderr
+    assert "UTF-16" in refused and "iconv" in refused
+
+
+@pytest.mark.parametrize("case", ["json-inf", "json-newline", "json-quote"])
+def test_one_malformed_event(aaco: Aaco, case: str):
+    """Refused with the way on; with --skip-bad the others are read, also again. Mutation: the way on is not said."""
+    path = third_party.cases() / case / "trace.json"
+    assert "--skip-bad" in aaco.inside("import", path, expect=2).stderr
+    assert "malformed events left out: 1, bytes 8761 to" in imported(aaco, path, "--skip-bad")
+    for _ in range(2):
+        assert rows(aaco, "SELECT count(*) n, sum(dur_ns)::BIGINT ns, count(correlation_id) l FROM kernels") == [
+            {"n": 10, "ns": 500_000, "l": 10}]
+        assert "linked to their launch                    10" in aaco.inside("check").stdout
+        aaco.inside("analyze")
+
+
+def test_a_difference_of_ranges_that_emit_nvtx_numbered(aaco: Aaco):
+    """Names carry numbers that differ in every execution. Mutation: they stay in the names."""
+    ids = []
+    for side in ("before", "after"):
+        imported(aaco, f"nsys-emit-nvtx-diff/{side}.sqlite")
+        ids.append(aaco.latest.name)
+        if side == "before":
+            assert operator_ns(aaco) == {"aten::mm": 1_000_000, "aten::relu": 1_000_000}
+    changed = json.loads(aaco.inside("diff", *ids, "--json").stdout)
+    groups = {group["context"][-1]: (group["count_before"], group["count_after"], group["delta_ns"])
+              for group in changed["groups"]}
+    assert groups == {
+        "aten::mm": (20, 20, 200_000), "aten::relu": (20, 20, 0)}
+    assert rows(aaco, "SELECT count(*) n FROM call_arguments WHERE arguments LIKE '%op_id%'") == [{"n": 40}]
+
+
+def test_spans_of_devices_are_told_one_by_one(aaco: Aaco):
+    """Two ranks worked at once: a sum of their spans is no time. Mutation: one span, the sum of both."""
+    imported(aaco, "merged-two-ranks/trace.json")
+    first = aaco.latest.name
+    imported(aaco, "merged-two-ranks/trace.json")
+    said = aaco.inside("diff", first, aaco.latest.name).stdout
+    changed = json.loads((aaco.latest / "regress" / "diff.json").read_text())
+    assert [(span["before_ns"], span["after_ns"]) for span in changed["spans"]] == [(960_000,) * 2, (940_000,) * 2]
+    assert changed["span_before_ns"] is None and "1,900,000" not in said
+    assert "device 0: first to last kernel 960,000" in said and "device 1: first to last kernel 940,000" in said

@@ -3,7 +3,9 @@
 import importlib
 import json
 import sys
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 
 from benchmarks import claims
@@ -63,3 +65,10 @@ def test_a_run_that_is_cut_keeps_what_it_had(package, monkeypatch, tmp_path):
 def test_claims_without_a_missed_one_are_fine(package, monkeypatch, tmp_path):
     asked(monkeypatch, "alone")
     assert claims.main(package) == 0 and not (tmp_path / "results").exists()
+
+
+def test_a_verdict_of_numpy_is_a_plain_one():
+    """Mutation: kept as it is, which no JSON can hold and no count finds."""
+    claim = claims.Claim("a", "", "1", np.float64(1) < 2)
+    assert claim.met is True and json.loads(json.dumps(asdict(claim)))["met"] is True
+    assert claims.Part([claim, claims.Claim("b", "", "1", np.bool_(False))], 0).count(False) == 1

@@ -30,6 +30,7 @@ class _Named(click.Path):
 @click.option("--as", "name", metavar="NAME", help="What to call it.  [default: the file's or folder's name]")
 @click.option("--format", "form", metavar="FORMAT", help="Do not recognise the format: it is this one.")
 @click.option("--keep", is_flag=True, help="Copy the captures into the session, without the credentials in them.")
+@click.option("--skip-bad", is_flag=True, help="Leave out malformed events of a JSON file, count and name them.")
 @click.option("--tag", default="", help="A label to find the session by.")
 @click.option("--latency", metavar="FILE|MS", help="How long a step takes without the profiler: milliseconds, or a "
               "CSV file of single steps. A profiler stretches what the host does; this sets it right.")
@@ -39,9 +40,9 @@ class _Named(click.Path):
 @options.sessions_dir
 @options.as_json
 @options.full
-def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, tag: str, latency: str | None,
-            steps: int | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
-            full: bool) -> None:
+def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, skip_bad: bool, tag: str,
+            latency: str | None, steps: int | None, config_file: Path | None, sessions_dir: Path | None,
+            as_json: bool, full: bool) -> None:
     """Turn captures into one session and print its first screen: what limits it, and what to try.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
@@ -52,7 +53,7 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
     frugal()
     settings = options.settings(config_file, sessions_dir)
     with talk() as show:
-        run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps)
+        run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps, skip_bad)
     say_what_was_left(run.explanation.captures)
     print_report(run.explanation, as_json, full)
 

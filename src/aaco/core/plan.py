@@ -70,6 +70,7 @@ class Plan(BaseModel):
     seed: Whole = 0
     inputs: str | None = Field(default=None, description=".npz with input tensors")
     shapes: dict[str, list[int]] = {}
+    custom_ops: tuple[str, ...] = Field(default=(), description="libraries of custom operators for ONNX Runtime")
     tag: str = ""
     command: Command | None = Field(default=None, description="run this instead; each process is then one run of it")
 
@@ -92,3 +93,4 @@ class Planned(Plan):
 
     model: str = ""
     imports: list[str] = Field(default=[], description="captures of other tools, in place of a run")
+    skip_bad: bool = Field(default=False, description="malformed events of the captures were left out")

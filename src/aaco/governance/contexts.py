@@ -14,13 +14,16 @@ import numpy as np
 from aaco.core.arrays import Ints
 
 NOWHERE = 0  # the context of what no recorded call launched
-# What changes from run to run in a name that means the same: addresses, and the number of a step.
-_VOLATILE = re.compile(r"0x[0-9a-fA-F]+|(?<=#)\d+")
+# What changes from run to run in a name that means the same: addresses, and numbers that only count: of a step, a
+# request, an operation. A layer's number is its name.
+_VOLATILE = re.compile(r"0x[0-9a-fA-F]+|(#|(?<![A-Za-z])(?:steps?|iter(?:ation)?s?|epoch|(?:micro_?)?batch|request|req|"
+                       r"frame|sample|token|seq(?:uence)?|(?:op|trace|request|req|correlation)_?id)[ _:=#]{0,3})"
+                       r"-?\d+(?![A-Za-z\d])", re.IGNORECASE)
 
 
 def plain(name: str) -> str:
     """Return the name without what changes from run to run."""
-    return _VOLATILE.sub("*", name)
+    return _VOLATILE.sub(lambda match: f"{match[1] or ''}*", name)
 
 
 class Contexts:

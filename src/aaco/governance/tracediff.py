@@ -1,8 +1,9 @@
 """Where two traces differ: an exact account of the difference, and the stretches of kernels that changed.
 
-The account: the span of the device work is kernel time + gaps - overlap, on each side; kernel time is a sum over
+The account: the span of each device's work is kernel time + gaps - overlap, on each side; kernel time is a sum over
 (context, kernel) groups, where the context is the path of host calls that launched it. Each group's difference splits
-into delta(count) x mean + count x delta(mean), and everything together sums to the difference of the spans in whole ns.
+into delta(count) x mean + count x delta(mean), and everything together sums to the differences of the devices' spans in
+whole ns. The spans are listed per device: devices work at the same time, and a sum of spans is not a time.
 Where the traces hold different numbers of steps, both sides are scaled to the least common multiple of them.
 
 The stretches: the kernels of matching streams, in order, aligned as sequences of integers. What is not the same on both
@@ -32,6 +33,7 @@ from aaco.tracelake.document_schemas.regressions import (
     ChangedGap,
     ChangedKernel,
     ChangedKernelsLeftOut,
+    ChangedSpan,
     KernelReplacement,
     SessionDifference,
 )
@@ -95,6 +97,15 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class DeviceSpan:
+    """First to last kernel of one device, over `TraceChange.steps` steps on both sides; 0 where it ran none."""
+
+    device: int
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True)
 class Group:
     """The executions of one kernel from one context, over `TraceChange.steps` steps on both sides."""
 
@@ -123,14 +134,13 @@ class Replacement:
 
 @dataclass(frozen=True)
 class TraceChange:
-    """The difference of two traces. span_after_ns - span_before_ns = sum of groups + delta_gaps - delta_overlap, and
+    """The difference of two traces. The spans after less those before = sum of groups + delta_gaps - delta_overlap, and
     the purposes sum to what the groups sum to. warnings: what a reader must know before any figure of it."""
 
     steps: int
     steps_before: int
     steps_after: int
-    span_before_ns: int
-    span_after_ns: int
+    spans: tuple[DeviceSpan, ...]
     kernels_before: int
     kernels_after: int
     groups: tuple[Group, ...]
@@ -145,16 +155,19 @@ class TraceChange:
 
     @property
     def delta_ns(self) -> int:
-        """Span after less span before."""
-        return self.span_after_ns - self.span_before_ns
+        """Spans after less spans before."""
+        return sum(span.after_ns - span.before_ns for span in self.spans)
 
     def document(self, most: int = 1000) -> dict[str, Any]:
         """For diff.json: every total, and the `most` largest groups and replacements with the sum of the rest."""
         shown, rest = self.groups[:most], self.groups[most:]
+        only = self.spans[0] if len(self.spans) == 1 else None
         return encode(SessionDifference(
             warnings=list(self.warnings),
             steps=self.steps, steps_before=self.steps_before, steps_after=self.steps_after,
-            span_before_ns=self.span_before_ns, span_after_ns=self.span_after_ns, delta_ns=self.delta_ns,
+            span_before_ns=only.before_ns if only else None, span_after_ns=only.after_ns if only else None,
+            delta_ns=self.delta_ns,
+            spans=[ChangedSpan(**vars(span)) for span in self.spans],
             kernels_before=self.kernels_before, kernels_after=self.kernels_after, delta_gaps_ns=self.delta_gaps_ns,
             delta_overlap_ns=self.delta_overlap_ns,
             delta_kernels_ns=sum(group.delta_ns for group in self.groups),
@@ -181,12 +194,15 @@ def compare(before: Trace, after: Trace) -> TraceChange:
     """
     steps = lcm(before.steps, after.steps)
     scales = steps // before.steps, steps // after.steps
-    (span_a, gaps_a, overlap_a), (span_b, gaps_b, overlap_b) = _busy(before), _busy(after)
+    (spans_a, gaps_a, overlap_a), (spans_b, gaps_b, overlap_b) = _busy(before), _busy(after)
     same, same_delta, replacements = _replacements(before, after)
-    waits = _waits([_parts(before, span_a, gaps_a), _parts(after, span_b, gaps_b)], scales)
+    waits = _waits([_parts(before, sum(spans_a.values()), gaps_a),
+                    _parts(after, sum(spans_b.values()), gaps_b)], scales)
+    spans = tuple(DeviceSpan(device, scales[0] * spans_a.get(device, 0), scales[1] * spans_b.get(device, 0))
+                  for device in sorted({**spans_a, **spans_b}))
     change = TraceChange(
-        steps, before.steps, after.steps, span_a * scales[0], span_b * scales[1], len(before.kernel),
-        len(after.kernel), _groups(before, after, scales), _purposes(before, after, scales), waits,
+        steps, before.steps, after.steps, spans, len(before.kernel), len(after.kernel),
+        _groups(before, after, scales), _purposes(before, after, scales), waits,
         gaps_b * scales[1] - gaps_a * scales[0], overlap_b * scales[1] - overlap_a * scales[0], same, same_delta,
         replacements)
     beside = change.delta_gaps_ns - change.delta_overlap_ns
@@ -196,14 +212,15 @@ def compare(before: Trace, after: Trace) -> TraceChange:
     return change
 
 
-def _busy(trace: Trace) -> tuple[int, int, int]:
-    """Span, gaps and overlap in ns, summed over devices: span = kernel time + gaps - overlap."""
-    span = gaps = overlap = 0
+def _busy(trace: Trace) -> tuple[dict[int, int], int, int]:
+    """The span of each device, and gaps and overlap of all, in ns: span = kernel time + gaps - overlap."""
+    spans, gaps, overlap = dict[int, int](), 0, 0
     for rows in _places(trace.device):
         start, end = trace.start[rows], trace.end[rows]
         busy, whole = union_ns(start, end), int(end.max() - start.min())
-        span, gaps, overlap = span + whole, gaps + whole - busy, overlap + int((end - start).sum()) - busy
-    return span, gaps, overlap
+        spans[int(trace.device[rows[0]])] = whole
+        gaps, overlap = gaps + whole - busy, overlap + int((end - start).sum()) - busy
+    return spans, gaps, overlap
 
 
 def _groups(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Group, ...]:

@@ -43,7 +43,7 @@ class CaptureFacts:
     streams: (device, stream) of every stream that the capture names, with or without work.
     problems: defects of the capture that did not prevent reading it.
     metadata: facts about the run, as the file has them; the importer keeps only what its allow-list names.
-    part: which rank of a merged file it is: each is a capture of its own, and its pieces bear the same label (of_part).
+    part: which rank of a merged file it is: each is a capture of its own, and its pieces have the same label (of_part).
     ambiguous_ids: whether several processes in it use the same correlation ids: then its work is linked to no launch.
     clock: the clock of its times: "monotonic", "boottime", "realtime", "device" or "unknown".
     """

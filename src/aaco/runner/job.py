@@ -35,6 +35,7 @@ class Job:
     canaries: bool = False  # whether its account has them
     probes: bool = False  # whether it times known work before and after its inferences
     level: str = "all"  # how far the graph is optimised
+    custom_ops: tuple[str, ...] = ()  # libraries of custom operators
     entries: dict[str, str] = field(default_factory=dict)  # of the session's configuration, by ONNX Runtime's names
     install: str = ""  # what a user does to get the provider
     burst_ns: int = 0  # after as much of inferences it sleeps for rest_ns; 0: never

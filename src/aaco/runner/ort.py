@@ -48,6 +48,7 @@ class Workload:
     named: Any = None  # onnx.ModelProto with names for nodes, if a profile needs them
     names_made: int = 0
     resident: bool = False  # inputs and outputs stay in the device's memory
+    custom_ops: tuple[str, ...] = ()  # libraries of custom operators, as whole paths
 
 
 def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, progress: Progress = lambda rows: None,
@@ -140,6 +141,7 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
     return {"burst_ns": around.burst_ns, "rest_ns": around.rest_ns,
             "parent": os.getpid(), "model": str(workload.model.resolve()), "provider": backend.provider,
             "provider_options": backend.provider_options, "session_options": backend.session_options,
+            "custom_ops": workload.custom_ops,
             "resident": workload.resident, "level": backend.graph_optimization, "install": backend.install,
             "inputs": str(scratch / "inputs.npz"), "outcome": str(scratch / "outcome.json")}
 

@@ -211,6 +211,12 @@ def _options(job: Job, level: str, profile_prefix: str, dump: str) -> ort.Sessio
         setattr(options, name, value)
     for name, text in job.entries.items():
         options.add_session_config_entry(name, text)
+    for library in job.custom_ops:
+        try:
+            options.register_custom_ops_library(library)
+        except FAILURES as error:
+            raise UsageError(f"--custom-op {library}: ONNX Runtime {ort.__version__} cannot register it: "
+                             f"{_shorten(error)}", "build it for this ONNX Runtime and this machine") from error
     if job.named:  # read as bytes, so that external data is still searched next to the model itself
         options.add_session_config_entry("session.model_external_initializers_file_folder_path",
                                          str(Path(job.model).parent))
@@ -242,7 +248,9 @@ def _explain(job: Job, error: Exception) -> AacoError:
     blamed = job.provider.removesuffix("ExecutionProvider").lower()
     if isinstance(error, ort_errors.EPFail) or (job.provider != CPU and blamed in text.lower()):
         return Missing(f"{job.provider} failed to start: {text}", _repair_hint(job))
+    unregistered = " is not a registered function/op" in text
     return ModelError(f"{job.model}: ONNX Runtime {ort.__version__} cannot load it: {text}",
+                      "register the library that has the operator: --custom-op LIB" if unregistered else
                       "export it with an opset and operators that this ONNX Runtime supports")
 
 

@@ -182,7 +182,7 @@ def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: 
     if session.record.is_import:
         yield from notes.of_captures(facts.captures)
     else:
-        yield from notes.of_run(session.record, analyzed.tables, facts.runtime)
+        yield from notes.of_run(session.record, analyzed.tables, facts.runtime, analyzed.meta)
     yield from notes.of_devices(session, analyzed.tables)
     yield from notes.beyond_limits(measured, settings)
 

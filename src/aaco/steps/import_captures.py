@@ -31,6 +31,7 @@ from aaco.profiler.capture import CaptureFacts, Subtotal, part_of
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.formats.nvidia import ncu
+from aaco.profiler.io import emitted_ranges, jsonstream
 from aaco.report.format import clean
 from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
@@ -117,7 +118,7 @@ class CaptureReading:
                 if isinstance(item, CaptureFacts):
                     facts[part] = item
                 else:
-                    yield number, item
+                    yield from ((number, piece) for piece in emitted_ranges.name_operators(item))
             self._position.done(capture)
             if parts.keys() != facts.keys():
                 raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with Facts")
@@ -248,8 +249,9 @@ def again(session: Session, show: Show = SILENT) -> None:
         left = tuple(SkippedFile(Path(capture["path"]), capture["why"]) for capture in document["unrecognised_files"])
         notes = tuple(document.get("notes", []))
     kept = (session.folder / layout.RAW).is_dir()
-    fill(session, CaptureReading(CaptureSelection(captures, left, counted=tuple(counted), notes=notes), show), show,
-         keep=kept)
+    with jsonstream.skipping_bad(session.record.planned.skip_bad):
+        fill(session, CaptureReading(CaptureSelection(captures, left, counted=tuple(counted), notes=notes), show), show,
+             keep=kept)
 
 
 def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:

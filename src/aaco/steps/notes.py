@@ -24,7 +24,8 @@ MOST_PROBLEMS = 6  # of captures that a report begins with
 LONGEST_LINE = 300
 
 
-def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str, Any]) -> Iterator[str]:
+def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str, Any],
+           meta: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was run if no model was, what the kernel times are not, and what of the capture is not in them."""
     if not tables and not record.plan:
         yield f"{NOTHING}."
@@ -37,6 +38,8 @@ def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str,
     yield from telemetry.said(run.get("telemetry") for run in runs)
     if record.planned.io == "device":
         yield "inputs and outputs stay in the device's memory: latencies hold no copy from or to the host."
+    if record.planned.custom_ops and (opaque := _custom(meta.get("unmodelled") or {})):
+        yield f"custom operators are opaque: what they compute is in no figure of the model's work: {opaque}."
     kernels = tables.get("kernels")
     if kernels is not None and "dispatch" in pc.unique(kernels["timed"].cast(pa.string())).to_pylist():
         yield ("kernel times are the host's part of each node, as ONNX Runtime's profile has them: a GPU may work on "
@@ -45,6 +48,13 @@ def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str,
     if unused := {name: count for name, count in events.items() if name not in ort.CATEGORIES}:
         counts = ", ".join(f"{count} {name}" for name, count in unused.items())
         yield f"events of the ONNX Runtime profile that are not used: {counts}."
+
+
+def _custom(unmodelled: Mapping[str, int]) -> str:
+    """Return the operators without a work model that ONNX and ONNX Runtime do not define."""
+    names = (f"{name} ({format.plural(count, 'node')})" for name, count in unmodelled.items()
+             if ":" in name and not name.startswith(("ai.onnx", "com.microsoft")))
+    return ", ".join(names)
 
 
 def of_captures(captures: Mapping[str, Any]) -> list[str]:

@@ -23,6 +23,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError, UsageError, first_problem
 from aaco.core.machine import Machine
 from aaco.core.plan import HOST, LONGEST_WARMUP, Command, Plan
+from aaco.core.redaction import redact
 from aaco.core.redaction.command_line import RedactedCommand, redact_command
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
@@ -157,12 +158,19 @@ def _prepare_model(plan: Plan, settings: Settings, show: Show) -> PreparedModel:
     redacted, made = model_file.redact_nodes(model), model_file.name_nodes(model)
     if plan.io == "device" and backend.provider not in MEMORY:
         raise UsageError(f"--io device: {plan.backend} has no memory of a device that data could stay in", "--io host")
-    workload = Workload(resolved.path, backend, fed.arrays, resolved.synthetic,
-                        model if made or redacted else None, made,
-                        plan.io == "device")
+    workload = Workload(resolved.path, backend, fed.arrays, resolved.synthetic, model if made or redacted else None,
+                        made, plan.io == "device", _custom_ops(plan))
     counting = counter_passes.asked(plan, backend.provider, settings.config.storage.sessions_dir)
     return PreparedModel(plan.model_copy(update={"batch": fed.batch}), fed.fixed, workload, model,
                          model_file.identity(resolved.path, model), counting)
+
+
+def _custom_ops(plan: Plan) -> tuple[str, ...]:
+    """Return the whole paths of the plan's libraries of custom operators. Raise UsageError for one that is no file."""
+    for library in plan.custom_ops:
+        if not Path(library).is_file():
+            raise UsageError(f"--custom-op {library}: no such file", "check the path")
+    return tuple(str(Path(library).resolve()) for library in plan.custom_ops)
 
 
 def _files(settings: Settings, key: str) -> list[Path]:
@@ -254,6 +262,8 @@ def _time(session: Session, prepared: PreparedModel, show: Show) -> dict[str, An
         "schema_version": SCHEMA_VERSION, "backend": plan.backend, "provider": workload.backend.provider,
         "provider_options": workload.backend.provider_options, "session_options": workload.backend.session_options,
         "graph_optimization": workload.backend.graph_optimization,
+        "custom_ops": [{"path": redact(library), "sha256": files.sha256(Path(library))}
+                       for library in workload.custom_ops],
         "fed": [{"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "sha256": outputs.digest(array)}
                 for name, array in workload.inputs.items()],
         "batch": plan.batch, "batch_fixed_by_model": prepared.fixed_batch, "produced": None, "passes": []}
@@ -351,7 +361,10 @@ def _config_hash(prepared: PreparedModel) -> str:
     facts = {"provider": backend.provider, "provider_options": backend.provider_options,
              "session_options": backend.session_options, "graph_optimization": backend.graph_optimization,
              "batch": plan.batch, "inputs": fed}
-    return _digest(facts | ({"io": plan.io} if plan.io != "host" else {}))  # older sessions are all of the host
+    libraries = [files.sha256(Path(library)) for library in prepared.workload.custom_ops]
+    # Older sessions are all of the host, and without libraries.
+    return _digest(facts | ({"io": plan.io} if plan.io != "host" else {})
+                   | ({"custom_ops": libraries} if libraries else {}))
 
 
 def _digest(facts: dict[str, Any]) -> str:

@@ -101,7 +101,8 @@ def _traces(before: Session, after: Session) -> dict[str, Any]:
               ("By operation", document["groups"], tracediff.tail),
               ("By kernel", document["groups"], lambda group: group["kernel"]))
     return {"kind": "traces", "before": before.id, "after": after.id, "document": document,
-            "relative_pct": tracediff.relative_pct(document), "account": tracediff.account(document),
+            "spans": [(span, tracediff.relative_pct(span)) for span in tracediff.spans_of(document)],
+            "account": tracediff.account(document),
             "tables": [(title, _rows(parts, key)) for title, parts, key in tables]}
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import codecs
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16",
@@ -12,12 +16,31 @@ MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BO
 
 
 def as_utf8(file: BinaryIO) -> BinaryIO:
-    """Return a file that stands at its beginning as UTF-8. Reading one that is no UTF-16 raises UnicodeError then."""
+    """Return a file, read from its beginning, as UTF-8. Reading one that is no UTF-16 raises UnicodeError then."""
     mark = file.read(4)
     file.seek(0)
     if mark[:2] not in UTF_16 or name_of(mark) != "UTF-16":
         return file
-    return cast(BinaryIO, codecs.EncodedFile(file, "utf-8", "utf-16"))
+    return BufferedReader(_Utf16Reader(file))
+
+
+class _Utf16Reader(RawIOBase):
+    """The bytes of a UTF-16 text as UTF-8."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._decoder, self._pending = file, codecs.getincrementaldecoder("utf-16")(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        room, raw = memoryview(buffer), b"?"
+        while raw and not self._pending:
+            raw = self._file.read(len(room))
+            self._pending = self._decoder.decode(raw, final=not raw).encode()
+        count = min(len(room), len(self._pending))
+        room[:count], self._pending = self._pending[:count], self._pending[count:]
+        return count
 
 
 def name_of(beginning: bytes) -> str:

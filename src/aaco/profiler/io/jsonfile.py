@@ -66,7 +66,7 @@ def beginning(path: Path, most_bytes: int = 1) -> bytes:
         with path.open("rb") as file:
             return encodings.as_utf8(file).read(most_bytes)
     except UnicodeError as error:
-        raise BadCapture(f"{path}: its byte-order mark says UTF-16, and it is not: {error}", "write it again") from error
+        raise BadCapture(f"{path}: marked as UTF-16, which it is not: {error}", "write it again") from error
     except FileNotFoundError as error:
         raise BadCapture(f"{path}: no such file", "check the path") from error
     except OSError as error:

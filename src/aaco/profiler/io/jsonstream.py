@@ -14,8 +14,8 @@ import re
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from aaco.core.errors import BadCapture
-from aaco.profiler.io import encodings
+from aaco.profiler.io import encodings, malformed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,10 +32,14 @@ CHUNK_BYTES = 4 << 20  # measured: smaller ones cost calls, larger ones leave th
 LIMIT_BYTES = 64 << 20  # of one object, and of the text before and after the array
 BLOCK_BYTES = 1 << 20
 GUESSES = 64
+NAMED = 5
 PATIENCE = 3
 FIX = "record it again, and check that it was copied whole"
+# The tool that wrote it would write it so again.
+LEAVE_OUT = "aaco import --skip-bad FILE  # reads the others, and names what it left out"
 ZIPPED = b"\x1f\x8b"
 
+_skips_bad = ContextVar("skips_bad", default=False)
 _SPACE = b" \t\r\n"
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _COMMA = re.compile(rb"\s*,")
@@ -62,6 +66,16 @@ class _JsonCut(Exception):
 
 
 @contextmanager
+def skipping_bad(skips: bool) -> Iterator[None]:
+    """Read on after malformed events inside the block, if `skips`: each document counts and names them."""
+    before = _skips_bad.set(skips)
+    try:
+        yield
+    finally:
+        _skips_bad.reset(before)
+
+
+@contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Yield the file's text, unzipped if it is gzip. Raise BadCapture for errors of reading it inside the block."""
     try:
@@ -71,7 +85,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             text = cast(BinaryIO, gzip.GzipFile(fileobj=plain, mode="rb")) if zipped else plain
             yield encodings.as_utf8(text)
     except UnicodeError as error:
-        raise BadCapture(f"{path}: its byte-order mark says UTF-16, and it is not: {error}", FIX) from error
+        raise BadCapture(f"{path}: marked as UTF-16, which it is not: {error}", FIX) from error
     except FileNotFoundError as error:
         raise BadCapture(f"{path}: no such file", "check the path") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -97,7 +111,7 @@ def number_behind(path: Path, key: str) -> int | None:
     """
     with opened(path) as file:
         text = b""
-        if isinstance(file, BufferedReader):
+        if file.seekable() and not isinstance(file, gzip.GzipFile):
             file.seek(max(0, path.stat().st_size - BLOCK_BYTES))
         while more := file.read(BLOCK_BYTES):
             text = (text + more)[-BLOCK_BYTES:]
@@ -109,7 +123,8 @@ class JsonDocument(Generic[T]):
     """A document and the state of reading it.
 
     fields: the fields next to the array; before the first batch, those before it; after the last batch, all.
-    cut: what is missing at its end. halves: the number of unpaired surrogates that were read as U+FFFD.
+    cut: what is missing at its end. halves: the number of unpaired surrogates that were read as U+FFFD. bad_events:
+    where malformed events that were left out begin and end, in the unzipped document.
     """
 
     def __init__(self, path: Path, kind: type[T], key: str = "traceEvents", expected: Sequence[Any] = ()) -> None:
@@ -118,6 +133,7 @@ class JsonDocument(Generic[T]):
         self.fields: dict[str, Any] = {}
         self.cut: list[str] = []
         self.halves = 0
+        self.bad_events: list[tuple[int, int]] = []
         self._decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
         self._narrower = [_Narrower(msgspec.json.Decoder(list[narrow]))  # type: ignore[valid-type]
                           for narrow in expected]
@@ -130,7 +146,11 @@ class JsonDocument(Generic[T]):
         """Return the defects of the document that did not prevent reading it."""
         halves = [f"{self.halves} halves of surrogate pairs stand alone in its texts, which is no Unicode: each was "
                   "read as U+FFFD"] if self.halves else []
-        return [*halves, *self.cut]
+        places = ", ".join(f"{start} to {end}" for start, end in self.bad_events[:NAMED])
+        more = f" and {len(self.bad_events) - NAMED} more" if len(self.bad_events) > NAMED else ""
+        bad = [f"malformed events left out: {len(self.bad_events)}, bytes {places}{more}; what they recorded is in no "
+               "table"] if self.bad_events else []
+        return [*halves, *bad, *self.cut]
 
     def batches(self) -> Iterator[list[T]]:
         """Yield the objects of the array, in order. Raise BadCapture, naming the byte of the (unzipped) text."""
@@ -212,16 +232,49 @@ class JsonDocument(Generic[T]):
 
     def _take(self, text: bytearray, last: bool) -> tuple[list[T], int, bool]:
         """Return objects at the start of a framed text, where the next may begin, and whether the array ends there."""
+        if not _skips_bad.get():
+            return self._take_sound(text, last)
+        sound, halves = bytes(text), self.halves
+        try:
+            return self._take_sound(text, last)
+        except BadCapture:
+            self.halves = halves
+            return self._take_good(sound, last)
+
+    def _take_good(self, text: bytes, last: bool) -> tuple[list[T], int, bool]:
+        """Return the same of a text with malformed events, without these."""
+        cut = malformed.split(text, last, self._is_event)
+        for start, end in cut.bad:
+            goes_on = bool(self.bad_events) and self.bad_events[-1][1] == self._offset + start
+            first = self.bad_events.pop()[0] if goes_on else self._offset + start
+            self.bad_events.append((first, self._offset + end))
+        if last and not cut.ended:
+            self.cut.append("truncated: the array of events has no end; what was to follow is missing")
+        return [self._event(text[start:end]) for start, end in cut.good], cut.used, cut.ended or last
+
+    def _event(self, text: bytes) -> T:
+        return self._read(bytearray(b"[" + text + b"]"), self._decoder.decode)[0]
+
+    def _is_event(self, text: bytes) -> bool:
+        halves = self.halves
+        try:
+            return getattr(self._event(text), "ph", "X") != ""  # an object of an event's arguments has no phase
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        finally:
+            self.halves = halves
+
+    def _take_sound(self, text: bytearray, last: bool) -> tuple[list[T], int, bool]:
         if not last and (guess := self._guess(text)) is not None:
             return *guess, False
         end, ends = _structure(text)
         if end is not None:
             if text[end] != ord("]"):
-                raise self.bad("a } that nothing opened", end)
+                raise self.bad("a } that nothing opened", end, LEAVE_OUT)
             return self._decode(text, _last_object_end(text, end)), end + 1, True
         remainder = text[ends[-1]:].lstrip(_SPACE)
         if remainder and ends[-1] > 1 and not remainder.startswith(b","):
-            raise self.bad(f"{_quote_text(remainder)} behind an event", ends[-1])
+            raise self.bad(f"{_quote_text(remainder)} behind an event", ends[-1], LEAVE_OUT)
         if last:
             return self._take_cut_array(text, ends[-1])
         for place in reversed(ends):
@@ -249,7 +302,7 @@ class JsonDocument(Generic[T]):
         """Return the last objects of a file without the array's end."""
         if remainder := text[end:].strip(_SPACE + b","):
             raise self.bad(f"the file is cut short inside an event that begins with {_quote_text(remainder)}",
-                           len(text) - 1)
+                           len(text) - 1, LEAVE_OUT)
         self.cut.append("truncated: the array of events has no end; the file stops after byte "
                              f"{self._offset + end}, and what was to follow is missing")
         return self._decode(text, end), len(text) - 1, True
@@ -282,9 +335,9 @@ class JsonDocument(Generic[T]):
         try:
             return self._read(text, self._objects, end + 1)
         except UnicodeDecodeError as error:
-            raise self.bad(f"not UTF-8: {error.reason}", error.start) from error
+            raise self.bad(f"not UTF-8: {error.reason}", error.start, LEAVE_OUT) from error
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self.bad(f"an event is not as it should be: {error}", _position(error)) from error
+            raise self.bad(f"an event is not as it should be: {error}", _position(error), LEAVE_OUT) from error
 
     def _read(self, text: bytearray, decode: Callable[[memoryview], R], end: int | None = None) -> R:
         """Return the text up to a place, decoded; if it has unpaired surrogates, replace them and decode it again."""
@@ -317,9 +370,9 @@ class JsonDocument(Generic[T]):
             raise self.bad(f"no event ends within {LIMIT_BYTES} bytes", 1)
         return 2 * size
 
-    def bad(self, what: str, at: int = 0) -> BadCapture:
+    def bad(self, what: str, at: int = 0, fix: str = FIX) -> BadCapture:
         """Return the error to raise: `at` counts from the start of the text being read."""
-        return BadCapture(f"{self.path}: byte {self._offset + max(at, 0)}: {what}", FIX)
+        return BadCapture(f"{self.path}: byte {self._offset + max(at, 0)}: {what}", fix)
 
 
 def _utf8(text: bytearray, end: int | None) -> memoryview:

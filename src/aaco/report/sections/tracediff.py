@@ -65,9 +65,12 @@ def _account(document: Mapping[str, Any]) -> Iterator[str]:
     if steps > 1:
         yield (f"  {document['steps_before']} and {document['steps_after']} steps; every figure below is for "
                f"{steps} steps on both sides")
-    yield (f"  first to last kernel {document['span_before_ns']:,} -> {document['span_after_ns']:,} ns, "
-           f"{format.change(relative_pct(document))}")
-    yield f"  {'':30s}{'ns':>20s}"
+    spans = spans_of(document)
+    for span in spans:
+        device = f"device {span['device']}: " if len(spans) > 1 else ""
+        yield (f"  {device}first to last kernel {span['before_ns']:,} -> {span['after_ns']:,} ns, "
+               f"{format.change(relative_pct(span))}")
+    yield f"  {'' if len(spans) == 1 else f'differences of {len(spans)} devices':30s}{'ns':>20s}"
     for label, ns in account(document):
         yield f"  {label:30s}{ns:>+20,}"
         if label == GAPS:
@@ -84,9 +87,15 @@ def account(document: Mapping[str, Any]) -> list[tuple[str, int]]:
             ("overlap of kernels", -document["delta_overlap_ns"])]
 
 
-def relative_pct(document: Mapping[str, Any]) -> float:
-    """The whole difference, in per cent of the time before."""
-    return 100 * document["delta_ns"] / document["span_before_ns"] if document["span_before_ns"] else 0.0
+def spans_of(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """First to last kernel, device by device; a document of an older version has one span for all."""
+    before, after = document.get("span_before_ns"), document.get("span_after_ns")
+    return document.get("spans") or [{"device": 0, "before_ns": before, "after_ns": after}]
+
+
+def relative_pct(span: Mapping[str, Any]) -> float:
+    """The difference of a span, in per cent of the time before."""
+    return 100 * (span["after_ns"] - span["before_ns"]) / span["before_ns"] if span["before_ns"] else 0.0
 
 
 def _families(document: Mapping[str, Any]) -> Iterator[str]:

@@ -201,6 +201,13 @@ class ProfilePass(Part):
     names_made: Count | None = None
 
 
+class CustomOpLibrary(Part):
+    """A library of custom operators that was registered with ONNX Runtime."""
+
+    path: str
+    sha256: str
+
+
 @document(layout.ORT_CONFIG)
 class Runtime(Document):
     """ort_config.json: what ran. device, device_calls, device_counters: how a device was traced, and its counters."""
@@ -210,6 +217,7 @@ class Runtime(Document):
     provider_options: Facts | None = None
     session_options: Facts | None = None
     graph_optimization: str | None = None
+    custom_ops: list[CustomOpLibrary] = Field(default=[])
     fed: list[FedTensor] = Field(default=[])
     batch: Count | None = None
     batch_fixed_by_model: bool | None = None

@@ -60,6 +60,14 @@ class ChangedKernelsLeftOut(Part):
     delta_ns: Whole
 
 
+class ChangedSpan(Part):
+    """First to last kernel of one device."""
+
+    device: Whole
+    before_ns: Whole
+    after_ns: Whole
+
+
 class ChangedGap(Part):
     """A part of the gaps between kernels, by its cause."""
 
@@ -95,7 +103,8 @@ class SessionDifference(Document):
     steps_before: Count | None = None
     steps_after: Count | None = None
     span_before_ns: Whole | None = None
-    span_after_ns: Whole | None = None
+    span_after_ns: Whole | None = None  # of several devices it is none: see spans
+    spans: list[ChangedSpan] | None = None
     delta_ns: Whole | None = None
     kernels_before: Count | None = None
     kernels_after: Count | None = None

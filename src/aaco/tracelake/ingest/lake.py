@@ -108,8 +108,8 @@ class Writer:
         """Write every table that has rows; its number of rows by name. Raises StorageError.
 
         ranks: of each capture the rank of its run, for the rows that do not name one themselves. progress: receives the
-        rows written, and how many there are in all. unlinked: captures whose correlation ids are not unique: no row of
-        theirs gets one.
+        rows written, and how many there are in all. unlinked: captures with correlation ids that are not unique:
+        their rows get none.
         """
         self._progress, self._unlinked = progress, unlinked
         first = [name for name in ROW_KEYS if name in self._tables]

@@ -63,8 +63,9 @@ _COMMA_IS_DECIMAL = re.compile(rb"""
 _POINT_IS_DECIMAL = re.compile(rb'"-?\d{1,3}(?:,\d{3})+\.\d+"|"-?\d{1,3}(?:,\d{3}){2,}"|"-?\d+\.(?:\d\d|\d{4,})"'
                                rb'|"-?0\.\d\d+"')
 _GROUPED_OR_NOT = re.compile(rb'"-?[1-9]\d{0,2}[.]\d{3}"')  # 1.234: a thousand, or one and a bit
-_COMMA_NUMBER = re.compile(r"-?(?:\d{1,3}(?:[. '\u2019\xa0\u202f]\d{3})+|\d{1,40})(?:,\d{1,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_GROUPS = str.maketrans(dict.fromkeys(". '’\xa0\u202f") | {",": "."})
+_COMMA_NUMBER = re.compile(r"-?(?:\d{1,3}(?:[. '\u2019\xa0\u202f]\d{3})+|\d{1,40})(?:,\d{1,40})?(?:[eE][+-]?\d{1,3})?",
+                           re.ASCII)
+_GROUPS = str.maketrans(",", ".", ". '\u2019\xa0\u202f")
 _SIZES = re.compile(r"\((\d{1,10}), (\d{1,10}), (\d{1,10})\)", re.ASCII)
 _SCALED = re.compile(r"([KMGT])(?:i?byte|hz|cycle|inst|sector|request)", re.IGNORECASE | re.ASCII)
 
@@ -92,10 +93,10 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
 
 
 def _read_locale(path: Path) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the commas of the numbers are decimal, and a problem if no number tells. Raise BadCapture."""
+    """Return whether the commas of the numbers are decimal, and a problem if no number shows it. Raise BadCapture."""
     by_comma = by_point = unclear = None
     with jsonstream.opened(path) as file:
-        for line in file:
+        while line := file.readline(LONGEST_LINE):
             by_comma = by_comma or _COMMA_IS_DECIMAL.search(line)
             by_point = by_point or _POINT_IS_DECIMAL.search(line)
             unclear = unclear or _GROUPED_OR_NOT.search(line)
@@ -250,7 +251,8 @@ class _NcuReport:
 
     def facts(self) -> CaptureFacts:
         """Return the facts of the capture."""
-        return self.account.facts(FORMAT, self.problems, tool=TOOL, devices=tuple(self.devices.values()), host=self.host)
+        return self.account.facts(FORMAT, self.problems, tool=TOOL, devices=tuple(self.devices.values()),
+                                  host=self.host)
 
 
 def _with_point(text: str) -> str:

@@ -155,7 +155,9 @@ def quantity(value: Any, unit: str, key: str = "") -> float | None:
 def _time_ns(values: Mapping[str, Any]) -> int | None:
     """Return when a sample was taken, ns since 1970; None if the tool does not say it in seconds."""
     seconds = values.get("timestamp")
-    return round(seconds * 1_000_000_000) if type(seconds) in (int, float) and 0 < seconds < 1 << 33 else None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < 1 << 33:
+        return None
+    return round(seconds * 1_000_000_000)
 
 
 def _build_row(device: int, values: Mapping[str, Any], columns: tuple[tuple[str, str, tuple[str, ...]], ...],
@@ -234,7 +236,7 @@ def _read_file(path: Path) -> _SmiReadings:
 
 
 def _read_documents(path: Path) -> tuple[list[Any], list[str]]:
-    """Return the documents of a file, at least one, and what stands beside them. Raise BadCapture."""
+    """Return the documents of a file, at least one, and problems for other text in it. Raise BadCapture."""
     text, at, problems = jsonfile.text(path, MOST_BYTES, FIX), 0, list[str]()
     documents, failed = list[Any](), ""
     while begin := _DOCUMENT.search(text, at):
@@ -255,7 +257,7 @@ def _read_documents(path: Path) -> tuple[list[Any], list[str]]:
 
 
 def _beside(text: str) -> list[str]:
-    """Return a problem for each line of a text beside the documents, but for what the tool tells a person."""
+    """Return a problem for each line of a text between the documents, except the banner of the tool."""
     lines = (line.strip() for line in text.splitlines())
     return [f"text beside the JSON: {line[:LONGEST]}" for line in lines if line and line != BANNER]
 
