@@ -195,27 +195,27 @@ def _name(verdict: Verdict) -> str:
 
 
 def _sentence(verdict: Verdict) -> str:
-    told = {item.reading.metric: item.reading.value for item in verdict.evidence if item.reading.value is not None}
+    shares = {item.reading.metric: item.reading.value for item in verdict.evidence if item.reading.value is not None}
     sentences = SENTENCES.get(verdict.label, {})
     for metric in sentences:
-        if metric in told:
-            return sentences[metric].format(format.percent(told[metric] / 100))
+        if metric in shares:
+            return sentences[metric].format(format.percent(shares[metric] / 100))
     meaning = registry.RULES[verdict.label].meaning.rstrip(".")
     return meaning[0].lower() + meaning[1:]
 
 
 def _basis(explanation: Explanation) -> str:
     """Return what the diagnosis rests on: its confidence, its signals, the judged window, and other conditions."""
-    found = explanation.diagnosis
-    said = []
-    if found.bottleneck:
-        sure = "" if found.confidence is None else f"Confidence {found.confidence:.2f}, "
-        said.append(sure + found.bottleneck.tally.replace(" hold", " signals hold"))
-    said += [f"Judged: {row.text}" for row in windows.first_rows(explanation) if row.label == "Judged"]
-    others = [content.condition(explanation, verdict) for verdict in found.conditions
+    diagnosis = explanation.diagnosis
+    sentences = []
+    if diagnosis.bottleneck:
+        sure = "" if diagnosis.confidence is None else f"Confidence {diagnosis.confidence:.2f}, "
+        sentences.append(sure + diagnosis.bottleneck.tally.replace(" hold", " signals hold"))
+    sentences += [f"Judged: {row.text}" for row in windows.first_rows(explanation) if row.label == "Judged"]
+    others = [content.condition(explanation, verdict) for verdict in diagnosis.conditions
               if verdict.label not in content.DISTURBANCES]
-    said += [f"Also: {', '.join(others)}"] if others else []
-    return ". ".join(said) + "." if said else ""
+    sentences += [f"Also: {', '.join(others)}"] if others else []
+    return ". ".join(sentences) + "." if sentences else ""
 
 
 def _time(explanation: Explanation) -> tuple[tuple[BarPart, ...], str]:
