@@ -12,7 +12,7 @@ from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
-from aaco.report.sections.first_screen import OTHER, SENTENCES, FirstScreen, TimePart, first_screen
+from aaco.report.sections.first_screen import OTHER, SENTENCES, BarPart, FirstScreen, first_screen
 from tests import explained
 from tests.explained import Sample, regressed
 
@@ -39,7 +39,7 @@ def test_it_has_at_most_25_lines_as_wide_as_the_terminal(name, columns):
 def test_it_has_at_most_25_lines_however_long_its_texts_are():
     """Mutation: no limit on the lines of all paragraphs."""
     names = [*(f"a part with a long name {number}" for number in range(5)), OTHER]
-    parts = tuple(TimePart(name, 1 / 6) for name in names)
+    parts = tuple(BarPart(name, 1 / 6) for name in names)
     full = screen(what=LONG, facts=LONG, trust=LONG, notes=(LONG,) * 3, change=LONG, disturbed=LONG, limit=LONG,
                   basis=LONG, parts=parts, whole="of the profiled trace", advice=(LONG,) * 3,
                   commands=(("all", "aaco report"),) * 2)
@@ -59,7 +59,7 @@ def test_the_bar_is_as_wide_as_the_terminal_and_its_parts_sum_to_all_of_it():
     """Mutation: the rest of the rounding dropped."""
     shares = [1 / 3, 1 / 3, 1 / 6, 1 / 6]
     for columns in (80, 83, 97):
-        bar = first_lines.lines(screen(parts=tuple(TimePart(str(share), share) for share in shares)), columns)[4]
+        bar = first_lines.lines(screen(parts=tuple(BarPart(str(share), share) for share in shares)), columns)[4]
         assert len(bar) == columns
         assert all(abs(bar.count(glyph) - columns * share) < 1 for glyph, share in zip("█▓▒░", shares, strict=True))
     for name in ("usual", "gpu"):

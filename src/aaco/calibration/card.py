@@ -99,7 +99,7 @@ class MachineCard(_Record):
         return median(shares) if shares else None
 
     def unit_of(self, peak: str) -> str:
-        """Return the unit and type whose rate a peak is, such as "matrix tf32"; the type alone on CPUs."""
+        """Return the unit and type of a peak, such as "matrix tf32"; only the type on CPUs."""
         value = next((ceiling.value for ceiling in self.ceilings if ceiling.name == peak), None)
         names = [ceiling.name for ceiling in self.ceilings if ceiling.name in PEAKS_OF.get(peak, ())
                  and ceiling.value == value]

@@ -1,4 +1,4 @@
-"""Short forms of the names in one table: no two different names look alike."""
+"""Short forms of the names in one table: no two different names have the same."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Cut = Callable[[str, int], str]
 def shorten(names: Iterable[str], columns: int, cut: Cut = format.kernel) -> dict[str, str]:
     """Return each name in at most `columns` terminal cells, by the whole name. Different names are different.
 
-    cut: shortens a name alone that is too long. Names that it makes alike keep their beginning and the part in which
-    they differ; names that differ in nothing that fits get a number.
+    cut: shortens one name that is too long. Names that it makes equal keep their beginning and the part in which they
+    differ; names that differ in nothing that fits get a number.
     """
     short = {name: cut(name, columns) if name.strip() and format.cells(format.clean(name)) > columns else
              format.name(name, columns) for name in dict.fromkeys(names)}
@@ -34,21 +34,21 @@ def _alike(short: Mapping[str, str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _apart(rests: Mapping[str, str], columns: int) -> dict[str, str]:
-    """Return beginnings and differing parts. rests: by name what is left of it to show."""
-    first = next(iter(rests.values()))
-    shared = _shared(rests.values())
+def _apart(remainders: Mapping[str, str], columns: int) -> dict[str, str]:
+    """Return beginnings and differing parts. remainders: by name what is left of it to show."""
+    first = next(iter(remainders.values()))
+    shared = _shared(remainders.values())
     start = max(0, shared - CONTEXT)
-    left = {name: rest[start:] for name, rest in rests.items()}
+    left = {name: remainder[start:] for name, remainder in remainders.items()}
     free = columns - max(map(format.cells, left.values()))
     head = first[:start]
     if start and format.cells(head) > free:
         head = format.fitting(head, max(columns // 3, free - 1)) + "…"
     room = columns - format.cells(head)
-    short = {name: rest if format.cells(rest) <= room else format.fitting(rest, room - 1) + "…"
-             for name, rest in left.items()}
+    short = {name: remainder if format.cells(remainder) <= room else format.fitting(remainder, room - 1) + "…"
+             for name, remainder in left.items()}
     for branch in _branches(left, shared - start):
-        if room >= LEAST and len(branch) < len(rests) and _alike({name: short[name] for name in branch}):
+        if room >= LEAST and len(branch) < len(remainders) and _alike({name: short[name] for name in branch}):
             short |= _apart({name: left[name] for name in branch}, room)
     return {name: head + text for name, text in short.items()}
 
@@ -56,20 +56,20 @@ def _apart(rests: Mapping[str, str], columns: int) -> dict[str, str]:
 def _shared(texts: Collection[str]) -> int:
     """Return how many letters all texts begin with."""
     first, last = min(texts), max(texts)
-    return next((place for place, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other),
-                min(len(first), len(last)))
+    pairs = enumerate(zip(first, last, strict=False))
+    return next((place for place, letters in pairs if letters[0] != letters[1]), min(len(first), len(last)))
 
 
-def _branches(rests: Mapping[str, str], place: int) -> list[list[str]]:
+def _branches(remainders: Mapping[str, str], place: int) -> list[list[str]]:
     """Return the names by the first letter in which they differ."""
     branches: dict[str, list[str]] = {}
-    for name, rest in rests.items():
-        branches.setdefault(rest[place:place + 1], []).append(name)
+    for name, remainder in remainders.items():
+        branches.setdefault(remainder[place:place + 1], []).append(name)
     return list(branches.values())
 
 
 def _numbered(short: Mapping[str, str], columns: int) -> dict[str, str]:
-    """Return the short forms; those that are alike still end with a number."""
+    """Return the short forms; those that are equal still end with a number."""
     numbered, taken = dict(short), set(short.values())
     for group in _alike(short):
         number = 1

@@ -1,4 +1,4 @@
-"""The first screen for a terminal: at most 25 lines at 80 columns, whatever the session holds."""
+"""The first screen for a terminal: at most 25 lines at 80 columns for any session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aaco.report import format
-from aaco.report.sections.first_screen import OTHER, FirstScreen, TimePart
+from aaco.report.sections.first_screen import OTHER, BarPart, FirstScreen
 
 LINES = 25
 GLYPHS = "█▓▒░▚"  # of the parts of the bar, largest first
@@ -64,8 +64,8 @@ def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> 
     return Paragraph(wrapped, min(most, len(wrapped)), gap)
 
 
-def _bar(parts: Sequence[TimePart], columns: int) -> list[str]:
-    """Return a bar whose cells are shared by the parts; the largest remainders get what rounding leaves."""
+def _bar(parts: Sequence[BarPart], columns: int) -> list[str]:
+    """Return a bar with cells for each part; the largest remainders get what rounding leaves."""
     if not parts:
         return []
     total = sum(part.share for part in parts)
@@ -76,7 +76,7 @@ def _bar(parts: Sequence[TimePart], columns: int) -> list[str]:
     return ["".join(glyph * count for glyph, count in zip(_glyphs(parts), cells, strict=True))]
 
 
-def _glyphs(parts: Sequence[TimePart]) -> Iterator[str]:
+def _glyphs(parts: Sequence[BarPart]) -> Iterator[str]:
     named = iter(GLYPHS)
     yield from (OTHERS if part.name == OTHER else next(named) for part in parts)
 

@@ -33,7 +33,7 @@ LEAST = 0.005  # of the wall
 class WallTime:
     """What limited the wall time: (metric, words, share of 1) of each part, largest first; they sum to 1.
 
-    whole: what it is the time of. metric: the reading that tells it.
+    whole: what it is the time of. metric: the reading of its method.
     """
 
     whole: str

@@ -51,7 +51,7 @@ SENTENCES: Mapping[str, Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class TimePart:
+class BarPart:
     """A part of the time in words, with its share of 1."""
 
     name: str
@@ -75,14 +75,14 @@ class FirstScreen:
     disturbed: str
     limit: str
     basis: str
-    parts: tuple[TimePart, ...]
+    parts: tuple[BarPart, ...]
     whole: str
     advice: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
 
     @property
     def label(self) -> str:
-        """Return the class alone."""
+        """Return the name of the class."""
         return self.limit.partition(": ")[0]
 
     @property
@@ -92,7 +92,7 @@ class FirstScreen:
         return text[0].upper() + text[1:]
 
     @property
-    def placed(self) -> tuple[tuple[TimePart, str, float], ...]:
+    def placed(self) -> tuple[tuple[BarPart, str, float], ...]:
         """Return each part of the time with its look and its start in thousandths of the whole, for a stacked bar."""
         starts = accumulate((1000 * part.share for part in self.parts), initial=0.0)
         return tuple((part, breakdown.IDLE if part.name == OTHER else f"c{rank}", start)
@@ -195,49 +195,49 @@ def _name(verdict: Verdict) -> str:
 
 
 def _sentence(verdict: Verdict) -> str:
-    told = {item.reading.metric: item.reading.value for item in verdict.evidence if item.reading.value is not None}
+    shares = {item.reading.metric: item.reading.value for item in verdict.evidence if item.reading.value is not None}
     sentences = SENTENCES.get(verdict.label, {})
     for metric in sentences:
-        if metric in told:
-            return sentences[metric].format(format.percent(told[metric] / 100))
+        if metric in shares:
+            return sentences[metric].format(format.percent(shares[metric] / 100))
     meaning = registry.RULES[verdict.label].meaning.rstrip(".")
     return meaning[0].lower() + meaning[1:]
 
 
 def _basis(explanation: Explanation) -> str:
     """Return what the diagnosis rests on: its confidence, its signals, the judged window, and other conditions."""
-    found = explanation.diagnosis
-    said = []
-    if found.bottleneck:
-        sure = "" if found.confidence is None else f"Confidence {found.confidence:.2f}, "
-        said.append(sure + found.bottleneck.tally.replace(" hold", " signals hold"))
-    said += [f"Judged: {row.text}" for row in windows.first_rows(explanation) if row.label == "Judged"]
-    others = [content.condition(explanation, verdict) for verdict in found.conditions
+    diagnosis = explanation.diagnosis
+    sentences = []
+    if diagnosis.bottleneck:
+        sure = "" if diagnosis.confidence is None else f"Confidence {diagnosis.confidence:.2f}, "
+        sentences.append(sure + diagnosis.bottleneck.tally.replace(" hold", " signals hold"))
+    sentences += [f"Judged: {row.text}" for row in windows.first_rows(explanation) if row.label == "Judged"]
+    others = [content.condition(explanation, verdict) for verdict in diagnosis.conditions
               if verdict.label not in content.DISTURBANCES]
-    said += [f"Also: {', '.join(others)}"] if others else []
-    return ". ".join(said) + "." if said else ""
+    sentences += [f"Also: {', '.join(others)}"] if others else []
+    return ". ".join(sentences) + "." if sentences else ""
 
 
-def _time(explanation: Explanation) -> tuple[tuple[TimePart, ...], str]:
+def _time(explanation: Explanation) -> tuple[tuple[BarPart, ...], str]:
     """Return the parts of the time and of what: by the budget, else by kernels, else why there are none."""
     if alarm := explanation.trust.harm("times"):
         return (), f"where it went is unknown: no share of the time is valid: {alarm.text}"
     if wall := next(budget.budgets(explanation), None):
-        return _largest([TimePart(words, share) for _, words, share in wall.named]), wall.whole
+        return _largest([BarPart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):
-        return _largest([TimePart(part.name, parted.share(part)) for part in parted.parts]), f"of {parted.whole}"
+        return _largest([BarPart(part.name, parted.share(part)) for part in parted.parts]), f"of {parted.whole}"
     return (), "where it went is not measured: no kernel has a time"
 
 
-def _largest(parts: list[TimePart]) -> tuple[TimePart, ...]:
+def _largest(parts: list[BarPart]) -> tuple[BarPart, ...]:
     """Return the largest parts, and all others as one; their shares, as printed, sum to 100 %."""
     largest = sorted(parts, key=lambda part: -part.share)[:PARTS]
     left = 1 - sum(round(part.share, 3) for part in largest)
-    return (*largest, TimePart(OTHER, left)) if left >= 0.0005 else tuple(largest)
+    return (*largest, BarPart(OTHER, left)) if left >= 0.0005 else tuple(largest)
 
 
 def _commands(explanation: Explanation) -> Iterator[tuple[str, str]]:
-    """Yield the command that looks closer at what stands out, and that of the whole report."""
+    """Yield the command for the most striking part, and that of the whole report."""
     closer = content.commands(explanation)
     distrust = [] if explanation.trust.trusted else ["what the trace says against itself"]
     purposes = ["why it is slower", *distrust, "the kernels that took the most time"]
