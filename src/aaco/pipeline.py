@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from aaco.analytics.explanation import Explanation
 from aaco.core.config import Settings, resolve
-from aaco.core.errors import UsageError
 from aaco.core.plan import Plan
 from aaco.core.readings import Reading
 from aaco.core.session import Session
@@ -72,31 +71,30 @@ def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, sessi
 
 def import_captures(paths: Sequence[Path], settings: Settings | None = None, name: str | None = None,
                     form: str | None = None, tag: str = "", keep: bool = False, show: Show = SILENT,
-                    latency: str | None = None, steps: int | None = None, skip_bad: bool = False) -> Run:
+                    latency: str | None = None, steps: int | None = None, skip_bad: bool = False,
+                    device: str = "") -> Run:
     """Captures of other tools become one session, explained and sealed like any other. Raises AacoError.
 
     paths: files, and folders that are searched for captures. form: the format of every file, instead of recognising
     each. keep: copy the captures into the session without the credentials in them; they are only referenced otherwise.
     latency: how long a step takes without a profiler, ms, or a file of such times (profiler/formats/latencies.py).
     steps: how many of them the capture holds, where no marks say it; needs `latency`. skip_bad: leave out malformed
-    events of JSON, count and name them, instead of refusing the file.
+    events of JSON, count and name them, instead of refusing the file. device: a board by its data sheet, of captures
+    that do not name their device.
     An import that any exception stops leaves no session at all; one that is killed leaves an incomplete one.
     """
     settings = settings or resolve()
-    if steps is not None and latency is None:
-        raise UsageError("--steps counts the steps that --latency times, and no latency is given", "--latency MS|FILE")
-    step_latency = importing.given_latency(latency, steps) if latency is not None else None
+    step_latency = importing.given_latency(latency, steps)
     with jsonstream.skipping_bad(skip_bad):
-        reading, root = importing.open_captures(paths, form, keep, show), settings.config.storage.sessions_dir
-    with importing.new_session(reading.selection, root, name, tag) as session, outcome(session), \
-            jsonstream.skipping_bad(skip_bad):
-        if skip_bad:
-            session.amend(plan=session.record.plan | {"skip_bad": True})
-        importing.fill(session, reading, show, keep)
-        if step_latency:
-            session.write_json(layout.GIVEN_LATENCY, step_latency)
-        show.step("explaining")
-        return Run(session, seal(session, settings, "complete", show))
+        reading, root = importing.open_captures(paths, form, keep, show, device), settings.config.storage.sessions_dir
+        with importing.new_session(reading.selection, root, name, tag) as session, outcome(session):
+            importing.fill(session, reading, show, keep)
+            if asked := {name: value for name, value in (("skip_bad", skip_bad), ("device", device)) if value}:
+                session.amend(plan=session.record.plan | asked)
+            if step_latency:
+                session.write_json(layout.GIVEN_LATENCY, step_latency)
+            show.step("explaining")
+            return Run(session, seal(session, settings, "complete", show))
 
 
 def analyze(session: Session, settings: Settings, show: Show = SILENT) -> Explanation:

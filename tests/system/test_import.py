@@ -93,6 +93,23 @@ def test_a_capture_becomes_a_session_that_everything_works_on(aaco, tmp_path):
     assert "4 kernels the same in the same order" in aaco("diff", "latest").stdout
 
 
+def test_a_capture_that_names_no_device_has_the_one_that_the_user_names(aaco, tmp_path):
+    """Mutation: the device is not kept for the next analysis."""
+    (tmp_path / "x_kernel_trace.csv").write_text(
+        '"Kind","Agent_Id","Queue_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n'
+        '"KERNEL_DISPATCH",4,1,"a",10,20\n')
+    device = {"id": 4, "name": "MI300X", "arch": "gfx942", "compute_units": 304, "vram_bytes": 192 << 30}
+    aaco.inside("import", tmp_path, "--device", "mi300x", "--quiet")
+    for _ in range(2):
+        listed = json.loads((aaco.latest / "profiler" / "captures.json").read_text())["captures"][0]["devices"]
+        assert device in listed
+        aaco.inside("analyze")
+    assert "no board 'mi301x'" in aaco.inside("import", tmp_path, "--device", "mi301x", expect=2).stderr
+    trace = Path(__file__).parents[1] / "captures/torch_changes/vit_training/before.trace.json.gz"
+    refused = aaco.inside("import", trace, "--device", "MI300X", expect=2).stderr
+    assert "the capture has sm_90 as the architecture of device 0" in refused
+
+
 def test_kernels_by_family_and_against_another_recording(aaco, tmp_path):
     """gemm_0 is gone, gemm_2 is new; the fill is a family of its own."""
     aaco("import", capture(tmp_path / "before.json"), "--quiet", "--tag", "before")

@@ -83,7 +83,7 @@ def test_a_session_without_device_work_has_none_of_it():
     assert catalogue.rows_of_part("devices", found) == []
     assert json_report.render(found)["trace"] is None
     page = html.render(found)
-    assert "GPU timeline" not in page and "Devices: no device was watched" in page
+    assert "GPU timeline" not in page and "Devices: no device was recorded" in page
     assert utilisation.draw(None) is None
 
 

@@ -36,12 +36,14 @@ class _Named(click.Path):
               "CSV file of single steps. A profiler stretches what the host does; this sets it right.")
 @click.option("--steps", metavar="N", type=click.IntRange(1), help="How many steps the capture holds, for --latency, "
               "where it has no markers of steps.")
+@click.option("--device", default="", metavar="NAME", help="The device of captures that do not name it: a board by its "
+              "data sheet, such as MI300X; it gives them a roofline and ceilings.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
 @options.full
 def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, skip_bad: bool, tag: str,
-            latency: str | None, steps: int | None, config_file: Path | None, sessions_dir: Path | None,
+            latency: str | None, steps: int | None, device: str, config_file: Path | None, sessions_dir: Path | None,
             as_json: bool, full: bool) -> None:
     """Turn captures into one session and print its first screen: what limits it, and what to try.
 
@@ -53,7 +55,8 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
     frugal()
     settings = options.settings(config_file, sessions_dir)
     with talk() as show:
-        run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps, skip_bad)
+        run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps, skip_bad,
+                                       device)
     say_what_was_left(run.explanation.captures)
     print_report(run.explanation, as_json, full)
 

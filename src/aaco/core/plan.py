@@ -94,3 +94,4 @@ class Planned(Plan):
     model: str = ""
     imports: list[str] = Field(default=[], description="captures of other tools, in place of a run")
     skip_bad: bool = Field(default=False, description="malformed events of the captures were left out")
+    device: str = Field(default="", description="the device of captures that do not name it, as the user says")

@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aaco import __version__
 from aaco.analytics.graph import partition
@@ -37,10 +39,11 @@ from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
 from aaco.steps.device.join_counters import TracedKernels
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile, discover, required
+from aaco.steps.named_device import board_named, with_board
 from aaco.tracelake import documents, layout, raw, store
 from aaco.tracelake.document_schemas.evidence import GivenLatency
 from aaco.tracelake.ingest import impossible
-from aaco.tracelake.ingest.lake import Tally, Writer
+from aaco.tracelake.ingest.lake import Tally, Writer, spec_of
 
 SCHEMA_VERSION = 1
 NAMED = 20  # files that are not recognised are listed up to this many, and counted beyond
@@ -59,11 +62,15 @@ ALLOWED = re.compile(r"""(?:
 RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
 
 
-def given_latency(text: str, steps: int | None = None) -> dict[str, Any]:
-    """Return the document of a latency without a profiler: a number of ms, or a file of them. Raise UsageError.
+def given_latency(text: str | None, steps: int | None = None) -> dict[str, Any] | None:
+    """Return the document of a latency without a profiler: a number of ms, or a file of them; None where none is given.
 
-    steps: how many of them the capture holds, if known.
+    steps: how many of them the capture holds, if known. Raise UsageError.
     """
+    if text is None:
+        if steps is None:
+            return None
+        raise UsageError("--steps counts the steps that --latency times, and no latency is given", "--latency MS|FILE")
     latencies_ms = latencies.read(text)
     source = "given as a number" if len(latencies_ms) == 1 else Path(text).name
     return encode(GivenLatency(count=len(latencies_ms), median_ms=statistics.median(latencies_ms),
@@ -76,10 +83,12 @@ class CaptureReading:
     What is wrong with the first capture shows in `begin`, before anything is written.
     """
 
-    def __init__(self, selection: CaptureSelection, show: Show = SILENT) -> None:
+    def __init__(self, selection: CaptureSelection, show: Show = SILENT, device: str = "") -> None:
         self.selection, self._show = selection, show
+        self._board = board_named(device) if device else None
         self.sources: list[CaptureFiles] = []  # of each capture; the ranks of a merged file have one in common
         self.facts: list[CaptureFacts] = []
+        self._work_on = defaultdict[int, set[int]](set)  # of each capture the devices of its kernels
         self.identities: list[list[dict[str, Any]]] = []
         self.counted: list[dict[str, Any]] = []
         self._position = _Position(selection, show)
@@ -118,15 +127,24 @@ class CaptureReading:
                 if isinstance(item, CaptureFacts):
                     facts[part] = item
                 else:
+                    self._work_on[number] |= _device_ids(item) if self._board else set()
                     yield from ((number, piece) for piece in emitted_ranges.name_operators(item))
             self._position.done(capture)
             if parts.keys() != facts.keys():
                 raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with Facts")
-            self.facts += [facts[part] for part in parts]
+            self.facts += [with_board(facts[part], self._board, self._work_on[number]) if self._board else facts[part]
+                           for part, number in parts.items()]
             self.sources += [capture] * len(parts)
             self.identities += [[_identity(file) for file in capture.files]] * len(parts)
             if before != [_state(file) for file in capture.files]:
                 raise BadCapture(f"{capture.path}: it changed while it was read", "wait until the profiler is done")
+
+
+def _device_ids(piece: pa.Table) -> set[int]:
+    """Return the devices of a piece of kernels; none of other tables."""
+    if spec_of(piece) is not KERNELS:
+        return set()
+    return {number for number in pc.unique(piece["device_id"]).to_pylist() if number is not None}
 
 
 class _Position:
@@ -150,12 +168,14 @@ class _Position:
         self._done += sum(_state(file)[0] for file in capture.files)
 
 
-def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Show = SILENT) -> CaptureReading:
-    """Return the reading of the captures in these paths, up to its first piece. Raise UsageError, BadCapture."""
+def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Show = SILENT, device: str = ""
+                  ) -> CaptureReading:
+    """Return the reading of the captures in these paths, up to its first piece. device: its name, where captures do not
+    say it. Raise UsageError, BadCapture."""
     selection = discover(paths, form)
     if keep:
         refuse_binary(selection)
-    reading = CaptureReading(selection, show)
+    reading = CaptureReading(selection, show, device)
     reading.begin()
     return reading
 
@@ -250,8 +270,8 @@ def again(session: Session, show: Show = SILENT) -> None:
         notes = tuple(document.get("notes", []))
     kept = (session.folder / layout.RAW).is_dir()
     with jsonstream.skipping_bad(session.record.planned.skip_bad):
-        fill(session, CaptureReading(CaptureSelection(captures, left, counted=tuple(counted), notes=notes), show), show,
-             keep=kept)
+        fill(session, CaptureReading(CaptureSelection(captures, left, counted=tuple(counted), notes=notes), show,
+                                     session.record.planned.device), show, keep=kept)
 
 
 def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:

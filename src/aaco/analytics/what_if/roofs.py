@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aaco.analytics.roofline.devices.boards import BOARDS, Board
+from aaco.analytics.roofline.devices.boards import board_of
 from aaco.analytics.roofline.devices.ceilings import DRAM, Identity, theoretical
 from aaco.analytics.roofline.nodes import BANDWIDTH, PEAKS
 from aaco.analytics.roofline.operators import rate_of
 from aaco.analytics.roofline.units import KINDS
-from aaco.core.near import meant
 from aaco.core.readings import Absent
 
 Source = Literal["measured", "data sheet"]
@@ -54,7 +53,7 @@ def of_ceilings(ceilings: Mapping[str, float], name: str = "this machine") -> Ma
 
 def of_board(name: str) -> MachineRoofs:
     """Return the roofs of a board by its data sheet; name: as boards.BOARDS has it or a word of it. Raise Absent."""
-    board = _board(name)
+    board = board_of(name)
     ceilings = theoretical(Identity(board.arch, board.compute_units, board.name, int(board.memory_gib * 2**30)))
     if DRAM not in ceilings.bandwidths or not ceilings.rates:
         raise Absent(f"{board.name}: {next(iter(ceilings.absent.values()), 'its peaks are not known')}")
@@ -62,15 +61,3 @@ def of_board(name: str) -> MachineRoofs:
     return MachineRoofs(board.name, "data sheet", ceilings.bandwidths[DRAM],
                         {rate: ceilings.rates[rate] for rate in kinds},
                         board.memory_gib * 2**30 or None, gpu=True)
-
-
-def _board(name: str) -> Board:
-    """Return the board that is called so, in full or by one of its words. Raise Absent if none or several are."""
-    word = "".join(name.lower().split())
-    exact = [board for board in BOARDS if "".join(board.name.lower().split()) == word]
-    called = exact or [board for board in BOARDS if word in board.words]
-    if len(called) != 1:
-        board_names = [board.name for board in BOARDS]
-        raise Absent(f"no board {name!r} is known{meant(name, board_names)}" if not called else
-                     f"{name!r} may be {' or '.join(board.name for board in called)}")
-    return called[0]

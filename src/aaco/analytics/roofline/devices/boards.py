@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aaco.core.near import meant
+from aaco.core.readings import Absent
+
 MI100 = "AMD Instinct MI100 data sheet"
 MI200 = "AMD Instinct MI200 series data sheet"
 MI300 = "AMD Instinct MI300X and MI300A data sheets; AMD CDNA 3 white paper (Infinity Cache 17.2 TB/s)"
@@ -79,3 +82,15 @@ BOARDS = (
     Board("B300", "sm_103", 148, ("b300",), 1980, 8.0e12, 288, "NVIDIA HGX B300 specifications, an eighth of the board",
           None, 1856),
 )
+
+
+def board_of(name: str) -> Board:
+    """Return the board that is called so, in full or by one of its words. Raise Absent if none or several are."""
+    word = "".join(name.lower().split())
+    exact = [board for board in BOARDS if "".join(board.name.lower().split()) == word]
+    called = exact or [board for board in BOARDS if word in board.words]
+    if len(called) != 1:
+        board_names = [board.name for board in BOARDS]
+        raise Absent(f"no board {name!r} is known{meant(name, board_names)}" if not called else
+                     f"{name!r} may be {' or '.join(board.name for board in called)}")
+    return called[0]
