@@ -267,13 +267,6 @@ def _tag(session: Session) -> str | None:
         return None
 
 
-def _is_complete(session: Session) -> bool:
-    try:
-        return session.record.status == "complete"
-    except (BadBundle, StorageError):
-        return False
-
-
 def _names(root: Path) -> Iterator[str]:
     """What the newest sessions can be called by: ids and tags."""
     for session in islice(sessions(root), REMEMBERED):
