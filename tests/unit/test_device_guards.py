@@ -85,7 +85,7 @@ def test_a_device_is_shared_where_others_compute_on_it():
     """What they had before is not of the measured time. Mutations: the first second counts; the rule from 50 on."""
     assert shared([60] * 40, [90] * 5 + [8] * 35) == (8, ["shared_device"])
     assert shared([60] * 40, [90] * 5 + [0] * 35) == (0, [])
-    with pytest.raises(Absent, match=r"none of the processes .* is seen to be ours"):
+    with pytest.raises(Absent, match=r"none of the processes .* belongs to this run"):
         shared([0] * 40, [30] * 40)
     with pytest.raises(Absent, match="2 shares of others_sm_pct"):
         shared([60] * 7, [30] * 7)

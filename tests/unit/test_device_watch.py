@@ -398,7 +398,7 @@ def test_no_maker_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert device_watch.makers(Host(tmp_path)) == []
     hosts.plant(tmp_path, {"sys/class/drm/card1/device/vendor": "0x1002\n"})
     assert device_watch.makers(Host(tmp_path)) == ["amd"]
-    with pytest.raises(Absent, match="could be watched"):
+    with pytest.raises(Absent, match="could be recorded"):
         device_watch.events(tmp_path, smi.gpu_events)
 
 

@@ -151,7 +151,7 @@ def test_readings_of_a_tagged_session():
     latency = np.where(SOME, 11.0, 10.0)
     table = INFERENCE_ITERS.build(iteration=np.arange(COUNT), phase=["measurement"] * COUNT, latency_ms=latency,
                                   t_start_ns=[0] * COUNT, t_end_ns=[1] * COUNT, process=[0] * COUNT)
-    with pytest.raises(Absent, match="nothing watched"):
+    with pytest.raises(Absent, match="no telemetry of the measured inferences"):
         noise.clean_pct(table)
     tagged = sentinel.tag(table, features(latency, run_queue_wait_ns=wait))
     assert noise.clean_pct(tagged) == pytest.approx(90)

@@ -80,7 +80,7 @@ def test_a_gain_is_distinct_only_where_the_intervals_do_not_overlap():
     assert found.gains[0].is_distinct is False
     assert found.gains[0].pct.low == pytest.approx(100 * (1.2 * 0.9 / 1.1 - 1))
     assert found.gains[0].pct.high == pytest.approx(100 * (1.2 * 1.1 / 0.9 - 1))
-    assert "cannot be told from none" in found.saturation_batch.why_absent
+    assert "indistinguishable from none" in found.saturation_batch.why_absent
     assert planted({1: 1.0, 2: 2.4}, noise=0.01).gains[0].is_distinct is True  # a loss is told from none as well
 
 

@@ -283,7 +283,7 @@ def _latest(root: Path) -> Session:
     pointed = Session.open(root / LATEST) if files.is_folder(root / LATEST) else None
     if pointed and pointed.status in STANDING:
         return pointed
-    newest = next(filter(_stands, sessions(root)), pointed or next(sessions(root), None))
+    newest = next(filter(_stands, sessions(root)), next(sessions(root), None))
     if newest is None:
         raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
     return Session.open(newest.folder)

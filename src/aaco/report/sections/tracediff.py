@@ -41,7 +41,8 @@ def _lines(document: Mapping[str, Any], before: str, after: str) -> Iterator[str
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """Return what changed in a sentence: how much, and the part that took most of it."""
+    """Return what changed in a sentence: how much, on the device that changed most, and the part that took most of it.
+    """
     if not document["delta_ns"]:
         return "Both sides take the same time."
     label, ns = max(account(document), key=lambda part: abs(part[1]))
@@ -50,9 +51,12 @@ def headline(document: Mapping[str, Any]) -> str:
         label += f", {WAITS[wait['cause']][0].lower()}{WAITS[wait['cause']][1:]}"
     elif families := [family for family in document["families"] if family["delta_ns"]]:
         label += f", {max(families, key=lambda family: abs(family['delta_ns']))['family'] or 'unknown'} first"
-    way = "less" if document["delta_ns"] < 0 else "more"
-    return (f"{abs(relative_pct(document)):.1f} % {way} time: {format.duration(document['span_before_ns'])} -> "
-            f"{format.duration(document['span_after_ns'])}. The largest part is {label} "
+    spans = spans_of(document)
+    most = max(spans, key=lambda span: abs(span["after_ns"] - span["before_ns"]))
+    device = f"Device {most['device']}: " if len(spans) > 1 else ""
+    way = "less" if most["after_ns"] < most["before_ns"] else "more"
+    return (f"{device}{abs(relative_pct(most)):.1f} % {way} time: {format.duration(most['before_ns'])} -> "
+            f"{format.duration(most['after_ns'])}. The largest part is {label} "
             f"({'+' if ns > 0 else ''}{format.duration(ns)}).")
 
 

@@ -5,7 +5,7 @@ Of those copies D has no more in it than that, for the host feeds them: what is 
 
 from __future__ import annotations
 
-from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, of_metric
+from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, Values
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
@@ -34,8 +34,16 @@ def _pinned(work: StepWork, least: Reals) -> Response:
 
 PINNED_COPIES = Mechanism("pinned_copies", "Page-lock the host's memory", "D: pageable copies at their bytes / link",
                           _least_ns, _pageable, respond=_pinned)
+
+
+def _pageable_share(values: Values) -> float:
+    """Return the part of the time for copies that pageable ones have, by their bytes."""
+    return values["transfer_limited_pct"] * values["pageable_copy_pct"] / 100
+
+
 ACTIONS = (Action(
-    "pin_memory", "Page-lock the host's memory", of_metric("pageable_copy_pct"), "pageable copies run", "low", (
+    "pin_memory", "Page-lock the host's memory", _pageable_share,
+    "the step waits for copies from or to pageable memory", "low", (
         Step("DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),)),
         Step("tensor.pin_memory(), .to(device, non_blocking=True)", (PYTORCH,)),
         Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,)),
