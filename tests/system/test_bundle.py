@@ -86,7 +86,7 @@ def test_planted_secrets_do_not_leave(copied, other):
     (session / "manifest.json").write_text(json.dumps(_resealed(session)))
     bundle = other.folder / "b.json"
     done = copied.inside("bundle", "export", "-o", bundle)
-    assert "weights.bin: withheld" in done.stderr and "command-000.out: credentials were taken out" in done.stderr
+    assert "weights.bin: left out" in done.stderr and "command-000.out: credentials were taken out" in done.stderr
     other.inside("bundle", "import", bundle)
     imported = next((other.folder / "sessions").glob("2*/2*"))
     assert not any(TOKEN.encode() in raw for raw in content(imported).values())
@@ -94,7 +94,7 @@ def test_planted_secrets_do_not_leave(copied, other):
     assert pq.read_table(imported / "telemetry" / "notes.parquet").to_pydict() == {
         "name": ["<withheld>", "conv", None], "n": [1, 2, 3]}
     assert not (imported / "model" / "weights.bin").exists() and (imported / "runtime" / "blob.bin").exists()
-    assert "withheld" in json.loads((imported / "manifest.json").read_text())["absent"]["model/weights.bin"]
+    assert "left out of the bundle" in json.loads((imported / "manifest.json").read_text())["absent"]["model/weights.bin"]
     page = other.folder / "report.html"
     copied.inside("bundle", "export", "-o", page)
     assert TOKEN not in page.read_text() and "<html" in page.read_text()

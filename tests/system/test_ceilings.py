@@ -32,9 +32,8 @@ def test_a_ceiling_is_above_what_was_measured_and_the_same_everywhere(aaco, pair
     assert action["ceiling_of"] == "the step without a profiler"
     ceiling = action["speedup_at_most"]
     words = f"at most {ceiling:.2f} x faster" if ceiling <= 20 else "no telling ceiling"
-    for shown in (aaco.inside("summary").stdout, aaco.inside("report").stdout):
-        if action["title"] in " ".join(shown.split()):
-            assert words in " ".join(shown.split())
+    screen = " ".join(aaco.inside("summary").stdout.split())
+    assert ceiling > 20 or action["title"] not in screen or f"at most {ceiling:.2f} x" in screen
     assert words in " ".join(aaco.inside("report").stdout.split())
     asked = json.loads(aaco.inside("critical-path", "--what-if", action["mechanism"], "--json").stdout)["ceiling"]
     assert asked["speedup_at_most"] == pytest.approx(ceiling) and asked["floor_ms"] == pytest.approx(action["floor_ms"])

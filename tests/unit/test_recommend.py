@@ -162,8 +162,9 @@ def test_each_action_is_confirmed_by_a_metric_that_exists():
 
 def test_an_action_on_little_of_the_time_is_not_offered():
     """3 % of the time. Mutation: `advice.change.gain < LEAST_GAIN` -> `advice.change.gain < 1`."""
-    ((spent,), offered) = recommend.bounded(recommend.gaining(readings({"transfer_limited_pct": 3.0})), None)[::-1]
-    assert not offered and spent.why == "too little to gain: 3 % of the time the step waits for copies"
+    ((spent,), offered) = recommend.bounded(recommend.gaining(readings({"transfer_limited_pct": 3.0})), floors())[::-1]
+    profiled, _ = recommend.bounded(recommend.gaining(readings({"transfer_limited_pct": 3.0})), None)
+    assert profiled and not offered and spent.why == "too little to gain: 3 % of the time the step waits for copies"
 
 
 def test_what_is_done_together_has_a_ceiling_of_its_own():

@@ -32,7 +32,7 @@ class Floors:
     own work in the order of its streams, which no change of the host shortens. steps: that were judged. expected: by
     mechanism what recorded changes of its kind make likely; why_not_expected: why there is none. why_absent: why there
     is nothing of all this; then the times are 0. together: the floors of the changes that gain most here, done
-    together. saved_ns: what changes of a kind usually take off the device's work in a step.
+    together. saved_ns: what changes of a kind usually take off the device's work in a step, or off the host's waits.
     """
 
     step_ns: float
@@ -110,12 +110,12 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
         try:
             changed = changed_step(work, step, [mechanism], mechanism.samples)
             if floors[mechanism.name].targets and mechanism.samples == 1:
-                saved_ns[mechanism.name] = changed.saved_ns
+                saved_ns[mechanism.name] = max(changed.saved_ns, changed.waits_ns)
             if record is None:
-                raise Absent(why_no_record)
+                raise Absent
             likely[mechanism.name] = expected(step, floors[mechanism.name], changed, [mechanism.name], record)
         except Absent as reason:
-            why[mechanism.name] = str(reason)
+            why[mechanism.name] = why_no_record if record is None else str(reason)
     best = _best(step, floors, likely, facts)
     together = (floor(work, [MECHANISMS[name] for name in best[:count]]) for count in TOGETHER if count <= len(best))
     return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,

@@ -24,7 +24,7 @@ from aaco.core.advice import FactValues, offered
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended
 
-USUALLY = "what such changes usually take off the device's work"
+USUALLY = "what such changes usually take off the device's work, or off the host's waits"
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 NOTHING = frozenset({"none"})  # the value of a fact that is about something that the workload does not have
 MOST_TARGETS = 5
@@ -169,9 +169,10 @@ def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
     floors: of the session; None if nobody looked for them.
     """
     under = [advice if not advice.mechanism else _under_floor(advice, floors) for advice in recommendations]
-    useful = [advice for advice in under if not _why_useless(advice)]
+    timed = floors is not None and floors.unprofiled
+    useful = [advice for advice in under if not _why_useless(advice, timed)]
     spent = [Withheld(advice.name, advice.action.title, advice.gain_pct, reason, by_gain=True) for advice in under
-             if (reason := _why_useless(advice))]
+             if (reason := _why_useless(advice, timed))]
     return in_order(useful), tuple(spent)
 
 
@@ -186,15 +187,18 @@ def together(recommendations: Sequence[Recommendation], floors: Floors | None) -
     return None
 
 
-def _why_useless(advice: Recommendation) -> str:
-    """Return why an action is not worth a try; empty if it is, or if nothing says what it can gain."""
+def _why_useless(advice: Recommendation, timed: bool) -> str:
+    """Return why an action is not worth a try; empty if it is, or if nothing says what it can gain.
+
+    timed: whether the step was timed without a profiler, which stretches what else a step does.
+    """
     if advice.ceiling is not None and advice.ceiling < LEAST_GAIN:
         return (f"nothing to gain: {advice.floor_ms:.3f} ms of {advice.ceiling_of} must stay, at most "
                 f"{advice.ceiling:.2f} x faster")
     if advice.expected and advice.expected.factor < LEAST_GAIN:
         return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
                 f"{advice.expected.pairs} recorded changes)")
-    if advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
+    if timed and advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
         return f"too little to gain: {advice.evidence}"
     return ""
 

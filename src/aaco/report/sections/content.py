@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from aaco.analytics.advice.floor import PROFILED
 from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.explanation import Explanation
@@ -303,7 +304,21 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
 
 def _brief(one: Recommendation) -> str:
     """What to try and what it can gain: what a first screen has room for."""
-    return f"{one.action.title} ({one.action.effort} effort): {_gain(one)}. Try: {one.attempt}."
+    return f"{one.action.title} ({one.action.effort} effort): {_brief_gain(one)}. Try: {one.attempt}."
+
+
+def _brief_gain(one: Recommendation) -> str:
+    """The expected gain and the ceiling in figures alone, then the evidence."""
+    if not one.mechanism:
+        return _gain(one)
+    likely, figures = one.expected, list[str]()
+    if likely:
+        more = f" per sample with {likely.samples:g} times the samples" if likely.samples != 1 else ""
+        figures.append(f"{likely.factor:.2f} x faster expected{more} ({likely.low:.2f} to {likely.high:.2f})")
+    if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
+        profiled = " of the profiled step" * (one.ceiling_of == PROFILED)
+        figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{profiled}")
+    return "; ".join(filter(None, (", ".join(figures), one.evidence)))
 
 
 def _step(one: Recommendation) -> str:
