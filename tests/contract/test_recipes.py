@@ -158,7 +158,7 @@ def test_a_metric_a_finding_and_a_format_are_one_file_each_and_a_view(copy: Copy
 
 def test_a_command_is_a_file_and_a_line(copy: Copy) -> None:
     copy.write("cli/shout.py", COMMAND)
-    copy.edit("cli/__init__.py", "COMMANDS = {\n",
-              'COMMANDS = {\n    "shout": ("aaco.cli.shout:shout", "Print a word."),\n')
+    copy.edit("cli/__init__.py", 'VERBS = {\n    "Record": {\n',
+              'VERBS = {\n    "Record": {\n        "shout": ("aaco.cli.shout:shout", "Print a word."),\n')
     assert len(copy.written) == 2
     assert copy.aaco("shout", "tea") == "TEA\n"

@@ -143,7 +143,7 @@ def test_a_comparison_that_is_stopped_is_incomplete(aaco, how):
         time.sleep(0.02)
     running.send_signal(how)
     _, said = running.communicate(timeout=90)
-    assert running.returncode == (1 if how == signal.SIGINT else -how) and "Traceback" not in said
+    assert running.returncode == (130 if how == signal.SIGINT else -how) and "Traceback" not in said
     session = Session.open(aaco.latest)
     assert session.status == "incomplete" and not (session.folder / "regress/verdict.json").exists()
     assert "incomplete" in aaco("compare", "--session", "latest", expect=2).stderr

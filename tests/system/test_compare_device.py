@@ -75,4 +75,4 @@ def test_without_cupti_the_latency_is_judged_and_one_process_is_enough_to_know(t
     """Mutation: the tracer tried again in every process."""
     found, said = traced(expect=(0, 3), library="/no/libcupti.so")
     assert "in process 1: the process was not traced: /no/libcupti.so" in found["metrics_absent"]["device_time_ms"]
-    assert found["metric"] == "latency_ms" and found["duet"]["traced"] == 1 and "device time absent" in said
+    assert found["metric"] == "latency_ms" and found["duet"]["traced"] == 1 and "device time n/a" in said

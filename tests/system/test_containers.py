@@ -99,7 +99,7 @@ def test_the_image_for_cpus_is_built_and_runs(tmp_path):
     for name in ("work", "cache"):
         (tmp_path / name).mkdir()
     built = images.script(ROOT / "docker/cpu.Dockerfile", tmp_path / "cache", [
-        ["--version"], ["doctor"], ["run", "gpt2-tiny", "--iterations", "5", "--no-profile", "--quiet"],
+        ["--version"], ["doctor", "--full"], ["run", "gpt2-tiny", "--iterations", "5", "--no-profile", "--quiet"],
         ["ls"]])
     done = subprocess.run(["unshare", "--mount", "bash", "-c", built, "build", folder, tmp_path / "work"], text=True,
                           capture_output=True)

@@ -174,7 +174,7 @@ def refuse_empty(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...
             if size == 0 and (spec.name, index) not in past and not (spec.is_cache and index == 2):
                 shape = list(shapes[spec.name])
                 raise UsageError(f"{spec} at shape {shape} holds nothing: dimension {index} is 0",
-                                 "give every dimension a size of 1 or more: --shape, --inputs, or export it anew")
+                                 "give every dimension a size of 1 or more: --shape, --inputs, or export it again")
 
 
 def _fill_shapes(specs: Sequence[InputSpec], axes: Sequence[_Axis],

@@ -107,6 +107,7 @@ LEAST = 12  # letters of a key without a name
 _LONG = re.compile(rf"[A-Za-z0-9+_~.-]{{{LEAST},}}")
 _UNBROKEN = re.compile(r"[A-Za-z0-9]{24,}|[A-Z0-9]{16,}|[a-f0-9]{16,}")
 _MASK = re.compile(r"(0x)?[0f]+|\d+", re.IGNORECASE)
+_TRITON = re.compile(r"(?:^|_)0[cde]{0,2}1[cde]{0,2}(?:\d{1,2}[cde]{0,2})*$")  # how Triton says what its arguments are
 _JUMP = re.compile(r"(?=[a-z][A-Z0-9]|[A-Z]{2}[a-z]|[0-9][A-Za-z]|[A-Z][0-9])")
 
 
@@ -239,4 +240,5 @@ def _is_random(word: str) -> bool:
     """Return whether it changes between lower case, upper case and digits as no word does, or is too long for one."""
     if _MASK.fullmatch(word):
         return False
+    word = _TRITON.sub("", word)
     return len(_JUMP.findall(word)) >= max(4, len(word) / 5) or bool(_UNBROKEN.search(word))

@@ -397,7 +397,8 @@ class Confirmation(Part):
 class ExpectedGain(Part):
     """How many times faster a step becomes, with the ends of a 90 % interval, by recorded changes of this kind.
 
-    own: whether all of these are of this very kind; else of several.
+    own: whether all of these are of this very kind; else of several. samples: times as many in a step as before; then
+    the factor is per sample.
     """
 
     factor: Real
@@ -406,6 +407,7 @@ class ExpectedGain(Part):
     pairs: int
     workloads: int
     own: bool
+    samples: Real = 1.0
 
 
 class Recommended(Part):

@@ -30,9 +30,13 @@ def _replayed(work: StepWork, least: Reals) -> Response:
 
 GRAPH = Mechanism("graph", "Launch once for many kernels: a device graph", "D", own_time,
                   respond=_replayed)
+
+
 def _launching_between_waits(values: Values) -> float:
-    """Return the time that launches take. A graph holds no wait and hastens no copy: raise KeyError where more time goes
-    to those."""
+    """Return the time that launches take.
+
+    A graph holds no wait and hastens no copy: raise KeyError where more time goes to those.
+    """
     if values.get("sync_limited_pct", 0.0) > values["launch_tax_pct"]:
         raise KeyError("sync_limited_pct")
     if values.get("transfer_limited_pct", 0.0) > values.get("host_limited_pct", 100.0):

@@ -11,6 +11,8 @@ from aaco.analytics.advice.mechanism import Mechanism
 from aaco.core.advice import Step, fact_is
 
 HOST_WORK = Mechanism("host_work", "Take the host's own work out of the step", "D", own_time)
+
+
 def _allocating(values: Values) -> float:
     return min(values["host_pause_pct"], values["allocation_call_pct"])
 

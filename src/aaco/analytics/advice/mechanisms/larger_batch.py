@@ -27,6 +27,8 @@ def _least_ns(work: StepWork) -> Reals:
 LARGER_BATCH = Mechanism("larger_batch", "Raise the batch",
                          "per sample: FLOPs of products / peak + bytes of the rest / bandwidth", _least_ns,
                          respond=lambda work, least: unchanged(work), samples=2.0)
+
+
 def _waiting(values: Values) -> float:
     """Return the time that the device waits for the host; only a step without a profiler shows it.
 

@@ -28,6 +28,8 @@ def _least_ns(work: StepWork) -> Reals:
 
 THROTTLING = Mechanism("throttling", "Let the device run at its highest clock", "D with kernels at clock / highest "
                        "clock", _least_ns, first=True)
+
+
 def _held_down(values: Values) -> float:
     """Return how far the clock is below its highest. Raise KeyError unless the driver held it down most of the time."""
     if values["device_throttled_pct"] < MOSTLY_PCT:
