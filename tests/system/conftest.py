@@ -63,7 +63,8 @@ class Aaco:
     @property
     def latest(self) -> Path:
         """The newest session, however it ended."""
-        return max((self.folder / "sessions").glob("2*/[!.]*"), key=lambda folder: folder.name)
+        return max((self.folder / "sessions").glob("2*/[!.]*"), key=lambda folder: folder.name,
+                   default=self.folder / "sessions/latest")
 
 
 @pytest.fixture(scope="session")

@@ -169,7 +169,7 @@ def test_what_a_killed_watchdog_could_not_do_is_done_by_hand(lab: Aaco) -> None:
 
 def test_a_run_in_a_laboratory_keeps_its_manifest_and_says_the_level(lab: Aaco) -> None:
     """Mutations: a worker started without the launcher reports every CPU; a manifest that is not written."""
-    done = lab("run", "gpt2-tiny", "--lab", "basic", "--lab-cpus", CPU, "--iterations", 20,
+    done = lab("run", "gpt2-tiny", "--lab", "basic", "--lab-cpus", CPU, "--iterations", 20, "--full",
                AACO_LAB_DIR=str(lab.folder / "lab"))
     capsule = json.loads((lab.latest / "runtime/capsule.json").read_text())
     assert capsule["level"] == {"asked": "basic", "achieved": "basic"}

@@ -39,7 +39,7 @@ def stack(tmp_path_factory):
 
 
 def run(aaco, model, around, *more, expect=0):
-    return aaco("run", model, "-b", "migraphx", "--warmup", 2, "-n", 6, *more, expect=expect, **around)
+    return aaco("run", model, "-b", "migraphx", "--warmup", 2, "-n", 6, "--full", *more, expect=expect, **around)
 
 
 @pytest.fixture(scope="module")
