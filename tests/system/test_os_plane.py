@@ -38,7 +38,7 @@ def test_the_page_does_what_it_says(page):
         assert words in marked
     trace = json.loads((aaco.folder / "trace.json").read_text())["traceEvents"]
     tracks = {event["args"]["name"] for event in trace if event.get("name") == "thread_name"}
-    assert any(name.startswith("markers, thread") for name in tracks)
+    assert any(name.startswith("Markers") for name in tracks)
     assert {"phase: load", "prefill"} <= {event.get("name") for event in trace}
 
 

@@ -140,6 +140,7 @@ def test_nodes_of_a_gpus_provider_ran_on_no_host(aaco: Aaco, tmp_path: Path):
     said = imported(aaco, profile_of(tmp_path, [event for event in ort_profile() if event["cat"] != "Kernel"]))
     assert rows(aaco, "SELECT timed t, count(*) n FROM kernels GROUP BY 1") == [{"t": "dispatch", "n": 9}]
     assert "host CPU" not in said and "no kernel ran on a device" not in said
+    assert "CPU" not in json.loads((aaco.latest / "profiler/captures.json").read_text())["kernels_ran_on"]
     assert "the profile times the host's dispatch" in said
 
 
