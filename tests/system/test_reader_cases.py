@@ -18,7 +18,7 @@ from tests.system.conftest import Aaco
 def imported(aaco: Aaco, case: str | Path, *options: object) -> str:
     """Import a case, or a file made of one, and return what was said."""
     path = third_party.cases() / case if isinstance(case, str) else case
-    done = aaco.inside("import", path, *options)
+    done = aaco.inside("import", "--full", path, *options)
     return " ".join((done.stderr + done.stdout.replace("║", " ")).split())
 
 
@@ -54,8 +54,8 @@ def test_calls_of_any_devices_runtime_launch_its_kernels(aaco: Aaco, case: str, 
     assert rows(aaco, "SELECT DISTINCT stream_id s FROM kernels") == [{"s": stream}]
     checked = aaco.inside("check").stdout
     assert "linked to their launch                    10               500,000" in checked
-    summary = aaco.inside("summary").stdout
-    assert "no launch call" not in summary + checked and "Launch tax" in summary
+    report = aaco.inside("report").stdout
+    assert "no launch call" not in report + checked and "Launch tax" in report
 
 
 def test_ranks_of_one_file_are_captures_of_their_own(aaco: Aaco):

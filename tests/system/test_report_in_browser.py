@@ -105,7 +105,7 @@ def test_answers_follow_in_the_order_of_the_questions(show: Any) -> None:
         "What limits it", "What it rests on", "Where the time went", "Is the measurement good", "Top kernels",
         "Distance from the roof", "Iterations, and what made some of them long", "Change against the baseline",
         "What to do next", "All metrics", "What is not measured, and why", "Environment and bundle", "Definitions"]
-    assert page.text("#absent .notes") == "Devices: no device was watched (aaco run --telemetry)"
+    assert page.text("#absent .notes") == "Devices: no device was recorded (aaco run --telemetry)"
     rows = page.texts("#time .parts tbody tr")
     parts = [int(re.search(r"([\d,]+) ns$", row)[1].replace(",", "")) for row in rows]  # type: ignore[index]
     assert sum(parts[:-1]) == parts[-1]
