@@ -45,7 +45,8 @@ def model(tmp_path: Path) -> Path:
 def test_a_library_of_custom_operators(aaco: Aaco, model: Path, library: Path):
     """Its nodes are timed, and their work is said to be unknown, once. Mutation: the library is not registered."""
     done = aaco.inside("run", model, "--custom-op", library, "--iterations", 3, "--warmup", 1, "--full")
-    assert " ".join(done.stdout.split()).count("custom operators are opaque") == 1 and "local.ops:Twice (1 node)" in done.stdout
+    text = " ".join(done.stdout.split())
+    assert text.count("custom operators are opaque") == 1 and "local.ops:Twice (1 node)" in text
     query = "SELECT kernel_name k, count(*) > 0 ran, sum(dur_ns) IS NOT NULL timed FROM kernels GROUP BY 1 ORDER BY 1"
     assert json.loads(aaco.inside("sql", query, "--json").stdout)["rows"] == [
         ["MatMul", True, True], ["Twice", True, True]]

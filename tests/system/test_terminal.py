@@ -19,7 +19,8 @@ ONLY_PARSED = {
     "need a file or a capture that a reader has": {
         "import", "lab diff", "ir", "isa", "history import", "instructions", "critical-path", "roofline", "ops"},
     "need a second session, a server or a terminal": {
-        "serve", "dashboard", "top", "analyze", "export otlp", "env diff", "root-cause", "baseline expire", "history accept",
+        "serve", "dashboard", "top", "analyze", "export otlp", "env diff", "root-cause", "baseline expire",
+        "history accept",
         "history branch", "history sessions", "sla check"},
     "need a machine card": {"what-if"},
 }
