@@ -207,8 +207,7 @@ def test_a_run_is_seen_in_the_list_and_followed_to_its_end(recorded: Aaco, tmp_p
 
 def _held_beyond(count: int, aaco: Aaco, run: subprocess.Popen[bytes]) -> tuple[int, int]:
     """Stops the measured process once it has made more inferences than that; how many, and its number."""
-    rows = aaco.folder / "sessions/latest/runtime/iterations-000000.i64"
-    while not rows.is_file() or rows.stat().st_size <= 32 * count:
+    while not (rows := aaco.latest / "runtime/iterations-000000.i64").is_file() or rows.stat().st_size <= 32 * count:
         assert run.poll() is None
         time.sleep(0.001)
     children = " ".join(path.read_text() for path in Path(f"/proc/{run.pid}/task").glob("*/children")).split()

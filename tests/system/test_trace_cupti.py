@@ -30,12 +30,12 @@ def test_the_guide(aaco, library):
                                         "subprocess.run([sys.executable, '-c', sys.argv[1]])\n")
     blocks = re.findall(r"```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     traced, *runs = "".join(blocks).splitlines()
-    for ran, says in zip(runs, ("CUDAExecutionProvider is not in the installed", "ncu is not installed"), strict=True):
+    for ran, says in zip(runs, ("CUDAExecutionProvider is not in the installed",) * 2, strict=True):
         command, _, ends = ran.partition("  # exits with 6 without")
         assert ends
         assert says in aaco.inside(*shlex.split(command)[1:], expect=6).stderr
     done = aaco.inside(*shlex.split(traced)[1:], cupti.WORK + "work(2)", "--token", "tiger", AACO_CUPTI=library)
-    assert "alpha" in done.stdout
+    assert "kernels 6" in " ".join(done.stdout.split())
     assert rows(aaco, "select kernel_name, count(*), sum(dur_ns)::int from kernels group by 1 order by 1") == [
         ["alpha", 3, 300], ["beta", 3, 600]]
     assert rows(aaco, "select count(*) from kernels join api_calls using (capture, correlation_id)") == [[6]]
@@ -61,7 +61,7 @@ def test_what_is_recorded_beside_a_trace_is_on_its_clock(aaco, library, tmp_path
         readings = json.loads((aaco.latest / "metrics/derived_metrics.json").read_text())
         assert readings["device_throttled_pct"]["value"] == 100, readings["device_throttled_pct"]
         assert readings["device_processes_max"]["method"] == "of device 0: what CUDA calls 0 in the run"
-        assert "belongs to this run" in readings["device_others_sm_pct"]["why_absent"]  # the fake knows no child of ours
+        assert "belongs to this run" in readings["device_others_sm_pct"]["why_absent"]
         found = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
         assert "throttled_clock" in [one["label"] for one in found["conditions"]]
         inside = ("select count(*) from {} where t_ns between (select min(t_start_ns) from kernels) "
