@@ -1293,7 +1293,7 @@ MUTATIONS = [
     ("analytics/advice/mechanisms/narrower_types.py", "block_ns(work, work.blocks_x)",
      "0.0",
      "tests/unit/test_floor.py::test_a_gather_keeps_a_block_for_each_row_however_narrow"),
-    ("analytics/advice/mechanisms/pointwise_fusion.py", " | work.copies(*LOCAL_COPIES)",
+    ("analytics/advice/least.py", " | work.copies(*LOCAL_COPIES)",
      "",
      "tests/unit/test_floor.py::test_pointwise_fusion_leaves_the_rest"),
     ("analytics/advice/mechanisms/attention_fusion.py", "taken[before + 1:",

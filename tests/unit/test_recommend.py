@@ -15,6 +15,7 @@ from aaco.analytics.diagnosis import diagnose
 from aaco.core import registry
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
+from aaco.tracelake.document_schemas.answers import Together
 
 USED = ("launch_tax_pct", "host_pause_pct", "allocation_call_pct", "sync_limited_pct", "transfer_limited_pct",
         "pageable_copy_pct", "device_limited_pct", "memory_limited_pct", "compute_limited_pct",
@@ -173,7 +174,8 @@ def test_what_is_done_together_has_a_ceiling_of_its_own():
     both = replace(floors(), floors=(*floors().floors, MechanismFloor("host_work", 1e6)),
                    together=(MechanismFloor("host_work + graph", 500_000.0), MechanismFloor("graph + tf32", 1e6)))
     advised, _ = recommend.bounded(recommend.gaining(found, NO_BATCH), both)
-    assert recommend.together(advised, both) == recommend.Combination(("device_graph", "move_host_work"), 4.0, 0.5)
+    assert recommend.together(advised, both) == Together(
+        actions=["device_graph", "move_host_work"], ceiling=4.0, floor_ms=0.5)
     assert recommend.together(advised[:1], both) is None and recommend.together(advised, None) is None
 
 

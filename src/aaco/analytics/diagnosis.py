@@ -8,15 +8,7 @@ from typing import Any
 
 from aaco.analytics import rules
 from aaco.analytics.advice.floors import Floors
-from aaco.analytics.advice.recommend import (
-    Combination,
-    Recommendation,
-    Withheld,
-    bounded,
-    gaining,
-    together,
-    withheld,
-)
+from aaco.analytics.advice.recommend import Recommendation, Withheld, bounded, gaining, together, withheld
 from aaco.analytics.bottleneck import calibration, stretch
 from aaco.analytics.bottleneck.confidence import margin, probability
 from aaco.analytics.truth import trust as traces
@@ -50,7 +42,7 @@ class Diagnosis:
     recommendations: tuple[Recommendation, ...] = ()
     withheld: tuple[Withheld, ...] = ()  # what facts of the workload speak against
     trust: Trust = UNCHECKED
-    together: Combination | None = None
+    together: Together | None = None
 
     @property
     def label(self) -> str:
@@ -108,7 +100,7 @@ class Diagnosis:
             conditions=[_verdict(verdict) for verdict in self.conditions],
             optimization_priority=[recommendation.entry() for recommendation in self.recommendations] or self._advice,
             not_offered=[action.entry() for action in self.withheld],
-            together=_together(self.together),
+            together=self.together,
             abstained_because=self.abstained_because or None)
         return encode(answer if self.trust.trusted else answer.model_copy(update={"trust": self.trust.entry()}))
 
@@ -172,12 +164,6 @@ def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading], fac
 def _verdict(verdict: Verdict) -> JudgedClass:
     return JudgedClass(label=verdict.label, stands=verdict.stands, support=verdict.tally,
                        evidence=[_evidence(item) for item in verdict.evidence], advice=list(verdict.advice))
-
-
-def _together(combination: Combination | None) -> Together | None:
-    if combination is None:
-        return None
-    return Together(actions=list(combination.actions), ceiling=combination.ceiling, floor_ms=combination.floor_ms)
 
 
 def _evidence(item: Evidence) -> WeighedSignal:

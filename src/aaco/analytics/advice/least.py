@@ -52,6 +52,11 @@ def without(work: StepWork, rows: Flags) -> Reals:
     return np.where(rows, 0.0, own_time(work))
 
 
+def fusible(work: StepWork) -> Flags:
+    """Return which rows only pass over memory, and can be part of another that passes over the same data."""
+    return work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)
+
+
 def own_rate(work: StepWork) -> RateOf:
     """Return the rates of the types that are computed in now: of units that may have done it the fastest."""
 

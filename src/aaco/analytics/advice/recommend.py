@@ -22,7 +22,7 @@ from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core.advice import FactValues, offered
 from aaco.core.readings import Reading
-from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended
+from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
 USUALLY = "what such changes usually take off the device's work, or off the host's waits"
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
@@ -122,15 +122,6 @@ class Recommendation:
         return f"{self.share_pct:.0f} % of the time {self.action.evidence}"
 
 
-@dataclass(frozen=True)
-class Combination:
-    """Several actions done together: how many times faster a step can become at most, and what must stay of it."""
-
-    actions: tuple[str, ...]
-    ceiling: float
-    floor_ms: float
-
-
 # Actions on nodes of a run on CPUs, by the side of the nodes.
 NODES_OF = {"int8_nodes": "compute", "fuse_nodes": "memory"}
 
@@ -176,14 +167,14 @@ def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
     return in_order(useful), tuple(spent)
 
 
-def together(recommendations: Sequence[Recommendation], floors: Floors | None) -> Combination | None:
+def together(recommendations: Sequence[Recommendation], floors: Floors | None) -> Together | None:
     """Return the most of the first recommendations that have a floor done together; None where there is none."""
     for count in range(min(MOST_TOGETHER, len(recommendations)), 1, -1):
         first = recommendations[:count]
         floor = floors.done_together([advice.mechanism for advice in first]) if floors else None
         if floors and floor and floor.floor_ns:
-            return Combination(tuple(advice.name for advice in first), ceiling(floors.step, floor) or 1.0,
-                               floor.floor_ns / 1e6)
+            return Together(actions=[advice.name for advice in first], ceiling=ceiling(floors.step, floor) or 1.0,
+                            floor_ms=floor.floor_ns / 1e6)
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from aaco.analytics.advice.expected import Expected
 from aaco.analytics.advice.floor import PROFILED
 from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.diagnosis import Diagnosis
@@ -313,8 +314,7 @@ def _brief_gain(one: Recommendation) -> str:
         return _gain(one)
     likely, figures = one.expected, list[str]()
     if likely:
-        more = f" per sample with {likely.samples:g} times the samples" if likely.samples != 1 else ""
-        figures.append(f"{likely.factor:.2f} x faster expected{more} ({likely.low:.2f} to {likely.high:.2f})")
+        figures.append(f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f})")
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
         profiled = " of the profiled step" * (one.ceiling_of == PROFILED)
         figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{profiled}")
@@ -351,13 +351,18 @@ def ceiling_text(ceiling: float, floor_ms: float, of: str) -> str:
     return f"at most {ceiling:.2f} x faster: {stays}"
 
 
+def _expected_factor(likely: Expected) -> str:
+    """How many times faster a step is expected to become, and with how many samples where they change."""
+    more = f" per sample with {likely.samples:g} times the samples" if likely.samples != 1 else ""
+    return f"{likely.factor:.2f} x faster expected{more}"
+
+
 def _likely(one: Recommendation) -> str:
     """What recorded changes of its kind make likely; empty without any."""
     if not (likely := one.expected):
         return ""
     kind = "this kind" if likely.own else "several kinds"
-    more = f" per sample with {likely.samples:g} times the samples" if likely.samples != 1 else ""
-    return (f"{likely.factor:.2f} x faster expected{more} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+    return (f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
             f"{format.plural(likely.pairs, 'recorded change')} of {kind}); ")
 
 

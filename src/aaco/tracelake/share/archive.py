@@ -162,7 +162,7 @@ def _read(path: Path, most_bytes: int, folder: Path | None, progress: Progress) 
             if folder:
                 return checked
         file.seek(0)
-        reader = _Reader(checked, most_bytes, folder, progress)
+        reader = _BundleReader(checked, most_bytes, folder, progress)
         try:
             with packing.unpacked(file, max(size, 0), kind) as stream:
                 (reader.tar if container == "tar" else reader.json)(stream)
@@ -171,7 +171,7 @@ def _read(path: Path, most_bytes: int, folder: Path | None, progress: Progress) 
     return checked
 
 
-class _Reader:
+class _BundleReader:
     """Reads one archive; `at` is the file it has come to."""
 
     def __init__(self, checked: Checked, most_bytes: int, folder: Path | None, progress: Progress) -> None:

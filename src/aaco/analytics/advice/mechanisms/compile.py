@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from aaco.analytics.advice.action import NVIDIA, ORT, OWN_CODE, PYTORCH, Action, of_metric
-from aaco.analytics.advice.least import LOCAL_COPIES, POINTWISE, PRODUCTS, own_rate, product_roofs
+from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, own_rate, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import in_one_pass
 from aaco.analytics.advice.work import COLLECTIVE, COPY, OPTIMIZER, StepOperator, StepWork, WorkName
@@ -30,7 +30,7 @@ def _least_ns(work: StepWork) -> Reals:
 def _compiled(work: StepWork, least: Reals) -> Response:
     """Return the step with its model compiled: the optimizer is not part of it."""
     optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
-    return in_one_pass(work, (work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)) & ~optimizer)
+    return in_one_pass(work, fusible(work) & ~optimizer)
 
 
 COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fused attention + collectives + copies "

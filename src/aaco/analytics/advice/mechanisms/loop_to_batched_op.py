@@ -71,7 +71,7 @@ def _batched(work: StepWork, least: Reals) -> Response:
         calls[work.operators[number].name] += round(len(rows) / work.operators[number].kernels)
     looped = work.operated(lambda operator: calls[operator.name] >= LOOP * work.steps)
     once = np.array([*(work.steps / max(calls[operator.name], work.steps) for operator in work.operators), 1.0])
-    stacking = ~looped & (work.of_families("copy", "fill", "transpose") | work.copies(*LOCAL_COPIES))
+    stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
     left = np.where(looped, once[work.operator], np.where(stacking, 0.0, 1.0))
     fixed = np.minimum(own, FIXED_NS)
     return Response(np.where(looped, own - fixed + fixed * left, own * left), left)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
-from aaco.analytics.advice.least import LOCAL_COPIES, POINTWISE, without
+from aaco.analytics.advice.least import fusible, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import fusible_runs, in_one_pass
 from aaco.analytics.advice.work import StepWork
@@ -20,11 +20,11 @@ from aaco.core.arrays import Flags, Reals
 
 def _of_norms(work: StepWork) -> Flags:
     """Return which rows written-out norms may take."""
-    fusible = work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)
+    passes = fusible(work)
     if work.operated(lambda operator: operator.phase == "backward").any():
-        return fusible
-    signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(fusible), bool)
-    for rows in fusible_runs(work.lane, fusible):
+        return passes
+    signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(passes), bool)
+    for rows in fusible_runs(work.lane, passes):
         taken[rows] = signs[rows].any()
     return taken
 

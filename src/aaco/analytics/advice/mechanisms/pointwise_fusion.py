@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from aaco.analytics.advice.least import LOCAL_COPIES, POINTWISE, without
+from aaco.analytics.advice.least import fusible, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import in_one_pass
 from aaco.analytics.advice.work import StepWork
-from aaco.core.arrays import Flags, Reals
-
-
-def _fusible(work: StepWork) -> Flags:
-    return work.of_families(*POINTWISE) | work.copies(*LOCAL_COPIES)
+from aaco.core.arrays import Reals
 
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, _fusible(work))
+    return without(work, fusible(work))
 
 
 def _fused(work: StepWork, least: Reals) -> Response:
-    return in_one_pass(work, _fusible(work))
+    return in_one_pass(work, fusible(work))
 
 
 POINTWISE_FUSION = Mechanism("pointwise_fusion", "Fuse kernels that only pass over memory",
