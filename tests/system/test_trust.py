@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,8 @@ def test_a_sound_trace_says_so_and_keeps_its_class(aaco: Aaco, tmp_path: Path):
     aaco.inside("import", kineto_files.write(tmp_path / "trace.json", LAYERS, steps=20), "--quiet")
     done = aaco.inside("summary").stdout
     assert "Trace check: nothing speaks against it" in done and NOT_TRUSTED not in done
+    whole = aaco.inside("report").stdout
+    assert re.search(r"Trace check: {2,}nothing speaks against it", whole) and NOT_TRUSTED not in whole
     assert NOT_TRUSTED not in aaco.inside("kernels").stderr
 
 

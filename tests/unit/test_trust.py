@@ -74,7 +74,7 @@ def test_a_fault_takes_the_classes_that_rest_on_what_it_makes_false(label, fault
 
 def test_gains_are_not_told_from_shares_that_the_fault_makes_false():
     """Mutation: `gains_stand` always true."""
-    assert [advice.name for advice in judged("cpu_bound").recommendations] == ["move_host_work"]
+    assert [advice.name for advice in judged("cpu_bound").recommendations] == ["move_host_work", "device_graph"]
     assert judged("cpu_bound", LOST).recommendations == ()
     assert judged("compute_bound", FALSE).recommendations == ()
     assert [advice.name for advice in judged("compute_bound", CLOCKS).recommendations] == [
