@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attribution
+from aaco.analytics.attribution.graphs import IN_TRACE
 from aaco.analytics.attribution.operators import REASONS, Why
 from aaco.core import tables
 from aaco.core.config import Analysis
@@ -42,8 +43,8 @@ def attribute(parts, kernels, cuts=()):
     said = {key: name for _, names in parts for key, name in names.items()}
     for place, one in enumerate(calls):
         one["call_id"] = place
-        one["parent_id"] = next((at for at in range(place - 1, -1, -1) if "::" in calls[at]["name"]
-                                 and calls[at]["t_end_ns"] >= one["t_end_ns"]), None)
+        one["parent_id"] = next((at for at in range(place - 1, -1, -1) if ("::" in calls[at]["name"]
+                                 or calls[at]["domain"] == "marker") and calls[at]["t_end_ns"] >= one["t_end_ns"]), None)
     api_calls = timed.calls(*calls)
     arguments = tables.CALL_ARGUMENTS.build(
         call_id=[one["call_id"] for one in calls],
@@ -88,12 +89,65 @@ def test_names_that_do_not_agree_are_refused():
     assert {row["why_unattributed"] for row in rows if row["kernels"]} == {REASONS[Why.UNLIKE]}
 
 
-def test_without_names_one_candidate_is_a_guess_by_position_and_two_are_none():
+def test_without_names_one_candidate_is_matched_by_position():
     found, rows = attribute([captured("ab", named=False), launch(1000, 7)], replay("ab", 1100, 7))
     assert found == [("aten::op0", "sequence"), ("aten::op1", "sequence")]
-    assert {row["method"] for row in rows if row["kernels"]} == {"sequence"}
-    found, _ = attribute([captured("ab", named=False), captured("xy", at=400, named=False), launch(1000, 7)],
-                         replay("ab", 1100, 7))
+    assert {(row["method"], row["source"]) for row in rows if row["kernels"]} == {("sequence", IN_TRACE)}
+
+
+def test_without_names_two_captures_of_the_same_operators_tell_these_but_no_shapes():
+    """Captures of several batch sizes look alike. Mutation: shapes of the latest taken."""
+    found, rows = attribute([captured("ab", named=False), captured("xy", at=400, named=False), launch(1000, 7)],
+                            replay("ab", 1100, 7))
+    assert found == [("aten::op0", "sequence"), ("aten::op1", "sequence")]
+    assert {row["shapes"] for row in rows if row["kernels"]} == {None}
+
+
+def test_without_names_two_captures_of_other_operators_tell_nothing():
+    """Mutation: the latest capture of as many launches taken."""
+    other, names = captured("xy", at=400, named=False)
+    other[1]["name"] = "aten::other"
+    found, _ = attribute([captured("ab", named=False), (other, names), launch(1000, 7)], replay("ab", 1100, 7))
+    assert found == [(None, "unattributed")] * 2
+
+
+def in_range(name, part):
+    """The calls of a part inside a range of this name."""
+    calls, names = part
+    around = timed.at(min(one["t_start_ns"] for one in calls) - 2, max(one["t_end_ns"] for one in calls) + 2, name=name,
+                      domain="marker", correlation_id=None)
+    return [around, *calls], names
+
+
+@pytest.mark.parametrize(("replayed", "shapes"), [
+    ("step[DECODE bs=2]", "small"), ("step[DECODE bs=4]", "large"), ("step[DECODE bs=8]", None), ("my range", None)])
+def test_the_annotation_of_the_launch_tells_which_captured_batch_is_replayed(replayed, shapes):
+    """Mutation: `fits` always true."""
+    found, rows = attribute([in_range("capture_2_DECODE", captured("ab", named=False)),
+                             in_range("capture_4_DECODE", captured("xy", at=400, named=False)),
+                             in_range(replayed, launch(1000, 7))], replay("ab", 1100, 7))
+    assert found == [("aten::op0", "sequence"), ("aten::op1", "sequence")]
+    assert {row["shapes"] for row in rows if row["kernels"]} == {
+        "small": {"[[2]]", "[[4]]"}, "large": {"[[9]]", "[[11]]"}, None: {None}}[shapes]
+
+
+def test_kernels_on_several_streams_are_in_no_order_that_positions_could_tell():
+    """Mutation: in_launch_order ignored."""
+    found, _ = attribute([captured("ab", named=False), launch(1000, 7)], replay("ab", 1100, 7, stream_id=[1, 2]))
+    assert found == [(None, "unattributed")] * 2
+
+
+def test_names_on_several_streams_tell_operators_in_any_order():
+    """Mutation: `_by_name` gives None."""
+    found, _ = attribute([captured("abc"), launch(1000, 7)], replay("bac", 1100, 7, stream_id=[1, 2, 1]))
+    assert found == [("aten::op1", "exact_sequence"), ("aten::op0", "exact_sequence"), ("aten::op2", "exact_sequence")]
+
+
+def test_an_operator_that_launches_no_such_kernel_refutes_the_position():
+    """Mutation: may_launch always true."""
+    calls, names = captured("ab", named=False)
+    calls[1]["name"] = "aten::add_"
+    found, _ = attribute([(calls, names), launch(1000, 7)], replay("ab", 1100, 7, family=["gemm", "copy"]))
     assert found == [(None, "unattributed")] * 2
 
 

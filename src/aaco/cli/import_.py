@@ -38,25 +38,32 @@ class _Named(click.Path):
               "where it has no markers of steps.")
 @click.option("--device", default="", metavar="NAME", help="The device of captures that do not name it: a board by its "
               "data sheet, such as MI300X; it gives them a roofline and ceilings.")
+@click.option("--capture", "graphs", multiple=True, metavar="PATH", type=_Named(path_type=Path),
+              help="A trace of the capture of the device graphs that PATH replays, or a folder of them: it tells the "
+              "operator, module and shapes of each replayed kernel. Repeatable.")
+@click.option("--eager", multiple=True, metavar="PATH", type=_Named(path_type=Path),
+              help="A trace of the same step without device graphs, for what no capture tells. Repeatable.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
 @options.full
 def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, skip_bad: bool, tag: str,
-            latency: str | None, steps: int | None, device: str, config_file: Path | None, sessions_dir: Path | None,
-            as_json: bool, full: bool) -> None:
+            latency: str | None, steps: int | None, device: str, graphs: tuple[Path, ...], eager: tuple[Path, ...],
+            config_file: Path | None, sessions_dir: Path | None, as_json: bool, full: bool) -> None:
     """Turn captures into one session and print its first screen: what limits it, and what to try.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
+    Traces named like capture_32_DECODE or bs_32_rank0 beside others count as given with --capture.
     """
     from aaco import pipeline
+    from aaco.steps.references import ReferenceTraces
     from aaco.tracelake.memory import frugal
 
     frugal()
     settings = options.settings(config_file, sessions_dir)
     with talk() as show:
         run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps, skip_bad,
-                                       device)
+                                       device, ReferenceTraces(graphs, eager))
     say_what_was_left(run.explanation.captures)
     print_report(run.explanation, as_json, full)
 

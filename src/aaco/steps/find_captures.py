@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaco.analytics.serving.annotations import read_capture
 from aaco.core import files
 from aaco.core.errors import BadCapture
 from aaco.profiler.capture import Parser, members
@@ -14,6 +15,7 @@ from aaco.profiler.formats import registry
 from aaco.profiler.formats.rocprofv3.rocprofv3_layout import COUNTER, KERNEL, run_of, source
 
 NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
+GRAPH_FOLDER = "capture_traces"  # where SGLang writes the traces of its captures
 # The formats in which rocprofv3 saves one run, the one that says most first.
 FULLEST_FIRST = ("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace")
 
@@ -40,7 +42,8 @@ class CaptureSelection:
     """What an import reads, in the order of the captures' indices, and what it leaves.
 
     counted: per further execution of the same program its captures, of which only the counters are taken
-    (steps/device/join_counters.py). notes: what a reader must know of how they were recorded.
+    (steps/device/join_counters.py). notes: what a reader must know of how they were recorded. graphs: traces of the
+    capture of device graphs, which tell what the others replay (steps/references.py).
     """
 
     captures: tuple[CaptureFiles, ...]
@@ -48,6 +51,7 @@ class CaptureSelection:
     asked: tuple[Path, ...] = ()
     counted: tuple[tuple[CaptureFiles, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    graphs: tuple[CaptureFiles, ...] = ()
 
     @property
     def counting(self) -> tuple[CaptureFiles, ...]:
@@ -92,7 +96,17 @@ def discover(paths: Sequence[Path], form: str | None = None) -> CaptureSelection
     kept_captures = [capture for capture in captures if capture not in again]
     counting = _counting(kept_captures)
     timed = tuple(capture for capture in kept_captures if capture not in counting)
-    return CaptureSelection(timed, tuple(left), tuple(paths), tuple((capture,) for capture in counting))
+    graphs = _of_graphs(timed)
+    return CaptureSelection(tuple(capture for capture in timed if capture not in graphs), tuple(left), tuple(paths),
+                            tuple((capture,) for capture in counting), graphs=graphs)
+
+
+def _of_graphs(captures: Sequence[CaptureFiles]) -> tuple[CaptureFiles, ...]:
+    """Return the traces of the capture of device graphs, by the names of their files and folders. Where there is
+    nothing else, they are what the user wants to see."""
+    graphs = tuple(capture for capture in captures
+                   if read_capture(capture.path.name) or capture.path.parent.name == GRAPH_FOLDER)
+    return graphs if len(graphs) < len(captures) else ()
 
 
 def _counting(captures: Sequence[CaptureFiles]) -> list[CaptureFiles]:

@@ -12,6 +12,7 @@ from enum import IntEnum
 import numpy as np
 import pyarrow as pa
 
+from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
 from aaco.core.arrays import Flags, Ints
 
@@ -117,6 +118,13 @@ class CallContexts:
         return CallContext(operator, above, at(_last(above), operator), at(path, modules), at(line.name, annotation),
                            np.zeros(len(line), np.int64))
 
+    def ranges_around(self, line: CallLine, place: int) -> list[str]:
+        """Return the names of the calls and ranges around a call of the line, innermost first."""
+        names = list[str]()
+        while (place := int(_positions(line.id, line.parent_id[place:place + 1])[0])) >= 0:
+            names.append(self.names.text(int(line.name[place])))
+        return names
+
     @property
     def open_ids(self) -> Ints:
         """The calls that are kept."""
@@ -138,6 +146,13 @@ class CallContexts:
             number, name = self._paths.known[number]
             parts.append(self.names.known[name].removeprefix(MODULE_PREFIX))
         return "/".join(reversed(parts)) or None
+
+    def path_numbers(self, name: Ints) -> Ints:
+        """Return the numbers of whole paths by the numbers of their names; NONE: no path (-1)."""
+        is_path = name != NONE
+        numbers = np.full(len(name), -1)
+        numbers[is_path] = self._number(numbers[is_path], name[is_path])
+        return numbers
 
     def _kinds(self, name: Ints, domain: Ints) -> Ints:
         """Return the kind of each call by its domain and, for Python ranges and annotations, by its name."""
@@ -178,8 +193,8 @@ _DOMAINS = {"cpu_op": Is.OPERATOR, "python": Is.MODULE, "marker": Is.ANNOTATION}
 
 def _like(name: str) -> Is:
     """Return the kind that a name implies: a Python module range, or a profiler step among annotations."""
-    return (Is.MODULE if name.startswith(MODULE_PREFIX) else Is.ANNOTATION if name.startswith(STEP_PREFIX) else
-            Is.OTHER)
+    is_step = name.startswith(STEP_PREFIX) or read_step(name) is not None
+    return Is.MODULE if name.startswith(MODULE_PREFIX) else Is.ANNOTATION if is_step else Is.OTHER
 
 
 def _positions(sorted_ids: Ints, ids: Ints) -> Ints:

@@ -16,21 +16,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution.call_context import CALL_COLUMNS, CallContext, CallContexts, CallLine, Is
-from aaco.analytics.attribution.graphs import Graphs, Launched, Replay, kernel_of
+from aaco.analytics.attribution.graphs import (
+    NO_BATCH,
+    Captured,
+    GraphBatch,
+    Graphs,
+    Launched,
+    Replay,
+    ReplayedKernels,
+    captured_graphs,
+    kernel_of,
+)
 from aaco.analytics.attribution.nodes import EXACT
 from aaco.analytics.attribution.operators import Operators, Signatures, Why
 from aaco.analytics.attribution.phases import Numbers, Phase, Phases, joined, kept, meaning, numbers_of
+from aaco.analytics.serving.ranges import captured_batch, replayed_batch
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS as LINK_COLUMNS
 from aaco.analytics.streaming.link_launches import Callers, LaunchCalls, Linked, Linker
-from aaco.analytics.streaming.stream_ids import NameIds, integers
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.analytics.streaming.work import WorkRows
 from aaco.core.arrays import Ints
-from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, KERNELS, OP_TO_KERNEL_MAP
+from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, KERNELS, OP_TO_KERNEL_MAP, REFERENCE_LAUNCHES
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernels": ("kernel_id", "kernel_name", "family", "correlation_id", "t_start_ns", "dur_ns", "graph_node_id",
-                "capture"),
+                "capture", "stream_id"),
     "api_calls": tuple(dict.fromkeys((*CALL_COLUMNS, *LINK_COLUMNS)))}
 ARGUMENT_COLUMNS = ("call_id", "arguments")
 UNDECIDED = -1
@@ -39,7 +50,8 @@ UNDECIDED = -1
 class Attribution:
     """One pass over a trace. `feed` returns the map of the kernels that it settles, `operators` the sums at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, references: pa.Table | None = None) -> None:
+        """references: rows of REFERENCE_LAUNCHES, which tell of the graphs that the trace replays."""
         self._callers, self._linker = Callers(), Linker()
         self._contexts, self._signatures = CallContexts(), Signatures()
         self._operators = Operators()
@@ -50,6 +62,9 @@ class Attribution:
         self._numbers = Numbers(*(np.zeros(0, np.int64) for _ in range(3)))  # of calls that are still open
         self._graphs = Graphs()
         self._replays: dict[int, Replay] = {}  # by graph launch; held only where a capture is known
+        self._batches: dict[tuple[int, int], GraphBatch] = {}  # by capture and correlation id of a graph launch
+        if references is not None:
+            self._graphs.captured += self._given(references)
 
     def feed(self, kernels: pa.Table, api_calls: pa.Table, arguments: pa.Table, until: int | None) -> pa.Table:
         """Return the op_to_kernel_map rows of the kernels that can be settled now.
@@ -64,6 +79,7 @@ class Attribution:
         tag = calls.tag.copy()
         tag[launches] = self._launching(line, around, calls.tag[launches], calls.part[launches], arguments)
         self._note_captured(api_calls, line, around, calls, tag, arguments)
+        self._note_batches(line, calls)
         self._close(line, around, arguments, until)
         linked = self._linker.feed(self._work(kernels), replace(calls, tag=tag), until)
         return self._settle(linked) if linked else OP_TO_KERNEL_MAP.build()
@@ -93,6 +109,18 @@ class Attribution:
         """Return the operators table, the longest on the device first."""
         return self._operators.table(self._contexts.names.known, self._contexts.path, self._signatures.known,
                                      self._families.known)
+
+    def captured(self) -> pa.Table:
+        """Return the graphs that were captured in the trace, as rows of REFERENCE_LAUNCHES without sources."""
+        graphs = self._graphs.captured
+        rows = [row for graph in graphs for row in graph.rows]
+        calls = [call if call >= 0 else None for graph in graphs for call in graph.operators]
+        described = self._operators.described(rows, self._contexts.names.known, self._contexts.path,
+                                              self._signatures.known)
+        return REFERENCE_LAUNCHES.build(
+            source=[""] * len(rows), graph=[number for number, graph in enumerate(graphs) for _ in graph.rows],
+            batch=[graph.batch for graph in graphs for _ in graph.rows],
+            kernel_name=[name for graph in graphs for name in graph.names], call=calls, **described)
 
     def _launching(self, line: CallLine, around: CallContext, places: Ints, part: Ints, arguments: pa.Table) -> Ints:
         """Return the operator's row of each launching call, by its place in the line."""
@@ -136,7 +164,7 @@ class Attribution:
         timed = kernels.filter(kernels["dur_ns"].is_valid())
         start, length = integers(timed["t_start_ns"]), integers(timed["dur_ns"])
         zero = np.zeros(len(start), np.int64)
-        return WorkRows(start, start + length, zero, zero, zero, integers(timed["capture"]),
+        return WorkRows(start, start + length, zero, zero, integers(timed["stream_id"]), integers(timed["capture"]),
                         integers(timed["correlation_id"]), self._kernels.numbers(timed["kernel_name"]),
                         integers(timed["kernel_id"]), integers(timed["graph_node_id"]))  # carried as the iteration
 
@@ -178,15 +206,41 @@ class Attribution:
         places = calls.tag[captured]
         owner = np.where(around.operator[places] >= 0, line.id[around.operator[places]], -1)
         texts = self._arguments(line.id[places], arguments)
+        called, inputs = self._operators.called(tag[captured])
+        names = [self._contexts.names.text(number) or None for number in called.tolist()]
+        batches = [captured_batch(self._contexts.ranges_around(line, line.carried + mark.row)) for mark in marks]
         self._graphs.feed(Launched(calls.start[captured], calls.thread[captured], calls.capture[captured],
-                                   tag[captured], owner, [kernel_of(text) for text in texts]), marks)
+                                   tag[captured], owner, [kernel_of(text) for text in texts], names, inputs),
+                          marks, batches)
+
+    def _note_batches(self, line: CallLine, calls: LaunchCalls) -> None:
+        """Remember what the ranges around each launch of a graph say of its batch."""
+        for at in np.flatnonzero(calls.part == CallKind.GRAPH).tolist():
+            ranges = self._contexts.ranges_around(line, int(calls.tag[at]))
+            self._batches[int(calls.capture[at]), int(calls.correlation[at])] = GraphBatch(*replayed_batch(ranges))
+
+    def _given(self, references: pa.Table) -> list[Captured]:
+        """Return the graphs that reference traces tell of."""
+        names = {column: self._contexts.names.numbers(references[column]) for column in
+                 ("operator", "outermost", "module", "annotation")}
+        none = np.full(references.num_rows, -1)
+        path = self._contexts.path_numbers(names["module"])
+        operator, outermost, annotation = (np.where(names[column] == NONE, none, names[column])
+                                           for column in ("operator", "outermost", "annotation"))
+        signature = self._signatures.of_texts(*(references[column].to_pylist()
+                                                for column in ("shapes", "dtypes", "inputs")))
+        row = self._operators.given(operator, outermost, path, annotation, signature)
+        return captured_graphs(references, row, signature)
 
     def _hold(self, linked: Linked, at: int) -> None:
         """Keep a replayed kernel until its whole replay has come."""
         number = int(linked.number[at])
         if number not in self._replays:
-            self._replays[number] = Replay(int(linked.work.capture[at]), int(linked.call.tag[at]))
+            capture, correlation = int(linked.work.capture[at]), int(linked.work.correlation[at])
+            self._replays[number] = Replay(capture, int(linked.call.tag[at]),
+                                           batch=self._batches.get((capture, correlation), NO_BATCH))
         replay = self._replays[number]
+        replay.streams.add(int(linked.work.stream[at]))
         replay.ids.append(int(linked.work.kernel_id[at]))
         replay.names.append(int(linked.work.name[at]))
         replay.lengths.append(int(linked.work.end[at] - linked.work.start[at]))
@@ -195,11 +249,11 @@ class Attribution:
     def _replayed(self, replay: Replay) -> pa.Table:
         """Return the map of one replay's kernels."""
         ids, names, lengths = replay.ordered()
-        graph, proved = self._graphs.of_replay(replay.capture, [self._kernels.known[name] if name >= 0 else None
-                                                                for name in names.tolist()])
-        if graph is None:
-            row = np.full(len(ids), self._operators.unlike(replay.alone))
-        else:
-            how = Why.BY_NAMES if proved else Why.BY_POSITION
-            row = self._operators.replayed(replay.capture, graph.rows, graph.operators, how)
+        families = np.append(self._family_of, -1)[np.maximum(names, -1)].tolist()
+        kernels = ReplayedKernels([self._kernels.text(name) or None for name in names.tolist()],
+                                  [self._families.text(family) or None for family in families],
+                                  replay.is_numbered or len(replay.streams) == 1, replay.batch)
+        match = self._graphs.of_replay(replay.capture, kernels)
+        row = np.full(len(ids), self._operators.unlike(replay.alone)) if match is None else (
+            self._operators.replayed(replay.capture, match))
         return self._rows(ids, names, lengths, row)

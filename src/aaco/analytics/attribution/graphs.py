@@ -1,49 +1,125 @@
 """Match the kernels of a replayed device graph to the launches recorded at its capture.
 
 While a stream is captured, launches run nothing: they become nodes of a graph, in order. One call then replays all of
-them. If the capture is in the trace (or in another trace imported with it), the n-th kernel of a replay is the n-th
-launch of the capture, provided that their number and names agree: ROCm writes the kernel's name with a launch, CUDA
-does not.
+them. If the capture is in the trace, or in a reference trace, the n-th kernel of a replay is the n-th launch of the
+capture, provided that their number and names agree: ROCm writes the kernel's name with a launch. CUDA does not, so
+there each operator must be one that launches such kernels, and all kernels must run on one stream, because only there
+time order is launch order.
+
+Captures of different batch sizes often have the same launches. So shapes come from a capture only if its batch is that
+of the replay, as the annotations of both say, or if all captures that match have the same shapes.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
+from aaco.analytics.attribution.launchable import may_launch
 from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.link_launches import CaptureMark
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core.arrays import Ints
 
 MOST = 1 << 18  # captured launches that are remembered
+IN_TRACE = "graph capture in the trace"
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """What is known of the batch that a graph was captured for: exactly, or that it serves this many requests."""
+
+    exact: int | None = None
+    requests: int | None = None
+
+    def fits(self, batch: int | None) -> bool:
+        """Return whether a graph of this batch is proved to be the one. A larger graph than the requests need may be
+        padded, which only the annotation of the graph itself can prove."""
+        return batch is not None and batch == (self.requests if self.exact is None else self.exact)
+
+
+NO_BATCH = GraphBatch()
 
 
 @dataclass
 class Captured:
-    """A captured graph. Per launch: the operator's row, the operator's call (-1: none), and the kernel's name."""
+    """A captured graph. Per launch: the operator's row, the operator's call (-1: none), its name and its inputs'
+    number (-1: none), and the kernel's name. batch: of the requests that it was captured for, None if it does not say.
+    source: what tells of it, for the operators table. given: it comes from a reference trace.
+    """
 
     capture: int
     rows: list[int] = field(default_factory=list)
     operators: list[int] = field(default_factory=list)
     names: list[str | None] = field(default_factory=list)
+    called: list[str | None] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    batch: int | None = None
+    source: str = IN_TRACE
+    given: bool = False
 
     @property
     def named(self) -> bool:
         """Whether all launches name their kernel."""
         return bool(self.names) and None not in self.names
 
-    def agrees(self, names: Sequence[str | None]) -> bool:
-        """Return whether a replay of kernels with these names may be of this graph."""
-        return len(names) == len(self.names) and all(
-            mine is None or mine == its for mine, its in zip(self.names, names, strict=True))
+    def order_of(self, replay: ReplayedKernels) -> list[int] | None:
+        """Return which launch each kernel of a replay is of; None if the replay is not of this graph."""
+        names = replay.names
+        if len(names) != len(self.names):
+            return None
+        if all(mine is None or mine == its for mine, its in zip(self.names, names, strict=True)):
+            return list(range(len(names))) if self.named or self._may_be(replay) else None
+        return self._by_name(names) if self.named else None
+
+    def _may_be(self, replay: ReplayedKernels) -> bool:
+        """Return whether each launch may be of the kernel at its place, though it does not name it."""
+        return replay.in_launch_order and all(map(may_launch, self.called, replay.families))
+
+    def _by_name(self, names: Sequence[str | None]) -> list[int] | None:
+        """Return the launches by name alone, the n-th of a name for the n-th: streams run them in an order of their
+        own. None unless every launch of a name is of the same operator with the same inputs."""
+        launches = defaultdict[str | None, list[int]](list)
+        for place, name in enumerate(self.names):
+            launches[name].append(place)
+        calls = ({(self.called[place], self.inputs[place]) for place in places} for places in launches.values())
+        if Counter(names) != Counter(self.names) or any(len(different) > 1 for different in calls):
+            return None
+        turns = {name: iter(places) for name, places in launches.items()}
+        return [next(turns[name]) for name in names]
+
+
+@dataclass(frozen=True)
+class ReplayedKernels:
+    """The kernels of one graph launch, in order: names and families. in_launch_order: whether their order is that of
+    the graph's nodes. batch: what the annotation of the launch says of the graph's batch."""
+
+    names: Sequence[str | None]
+    families: Sequence[str | None]
+    in_launch_order: bool = True
+    batch: GraphBatch = NO_BATCH
+
+
+@dataclass(frozen=True)
+class MatchedGraph:
+    """The captured graph of a replay. launches: of each kernel. named: the names prove it. shaped: its shapes are those
+    of the replay."""
+
+    graph: Captured
+    launches: list[int]
+    named: bool
+    shaped: bool
 
 
 @dataclass(frozen=True)
 class Launched:
-    """Launches of a slice in start order, as columns. name: of the kernel, if the trace has it."""
+    """Launches of a slice in start order, as columns. name: of the kernel, if the trace has it. called, inputs: the
+    operator's name, and the number of its inputs."""
 
     start: Ints
     thread: Ints
@@ -51,6 +127,8 @@ class Launched:
     row: Ints
     operator: Ints
     name: Sequence[str | None]
+    called: Sequence[str | None]
+    inputs: Ints
 
 
 class Graphs:
@@ -64,11 +142,11 @@ class Graphs:
     def __bool__(self) -> bool:
         return bool(self.captured)
 
-    def inside(self, thread: Ints, start: Ints, marks: Sequence[tuple[int, int, int, CallKind]]) -> np.ndarray:
-        """Return which launches of a slice are in a capture. marks: (start, thread, capture, begin or end)."""
+    def inside(self, thread: Ints, start: Ints, marks: Sequence[CaptureMark]) -> np.ndarray:
+        """Return which launches of a slice are in a capture."""
         is_inside = np.zeros(len(start), bool)
         opened = dict.fromkeys(self._open, -(2**62))
-        for at, marked_thread, _, does in marks:
+        for at, marked_thread, _, does, _ in marks:
             if does == CallKind.BEGIN_CAPTURE:
                 opened[marked_thread] = at
             elif marked_thread in opened:
@@ -77,32 +155,39 @@ class Graphs:
             is_inside |= (thread == marked_thread) & (start >= since)
         return is_inside
 
-    def feed(self, launched: Launched, marks: Sequence[tuple[int, int, int, CallKind]]) -> None:
-        """Take the launches of a slice that are in captures, and the begins and ends of captures."""
+    def feed(self, launched: Launched, marks: Sequence[CaptureMark], batches: Sequence[int | None]) -> None:
+        """Take the launches of a slice that are in captures, and the begins and ends of captures. batches: of each mark
+        the batch that the ranges around it name."""
         events = [(int(at), 1, place) for place, at in enumerate(launched.start)]
-        events += [(at, 0, place) for place, (at, *_) in enumerate(marks)]
+        events += [(mark.start, 0, place) for place, mark in enumerate(marks)]
         for _, is_launch, place in sorted(events):
             if is_launch:
                 self._launch(launched, place)
             else:
-                self._mark(*marks[place][1:])
+                self._mark(marks[place], batches[place])
 
-    def of_replay(self, capture: int, names: Sequence[str | None]) -> tuple[Captured | None, bool]:
-        """Return the graph of a replay's kernels, which are in node order, and whether their names prove it.
+    def of_replay(self, capture: int, replay: ReplayedKernels) -> MatchedGraph | None:
+        """Return the graph of a replay; None if no graph fits, or several that differ in their operators.
 
-        A graph of the replay's own capture goes before others, a named one before an unnamed one, the latest first,
-        because graphs can be captured again. Without names there must be exactly one candidate.
+        A graph of the replay's own capture goes before others, one whose names prove it before one that fits by
+        position, the latest first, because graphs can be captured again.
         """
-        candidates = [graph for graph in reversed(self.captured) if graph.agrees(names)]
-        named = sorted((graph for graph in candidates if graph.named), key=lambda graph: graph.capture != capture)
-        if named:
-            return named[0], True
-        return (candidates[0], False) if len(candidates) == 1 else (None, False)
+        fitting = [(graph, launches) for graph in reversed(self.captured)
+                   if (launches := graph.order_of(replay)) is not None]
+        fitting = [pair for pair in fitting if pair[0].named] or fitting
+        fitting.sort(key=lambda pair: pair[0].capture != capture)
+        of_batch = [pair for pair in fitting if replay.batch.fits(pair[0].batch)]
+        best = of_batch or fitting
+        if not best or (not best[0][0].named and len({tuple(graph.called) for graph, _ in best}) > 1):
+            return None
+        graph, launches = best[0]
+        same = all(other.inputs == graph.inputs for other, _ in fitting)
+        return MatchedGraph(graph, launches, graph.named, bool(of_batch) or (same and not graph.given))
 
-    def _mark(self, thread: int, capture: int, does: CallKind) -> None:
-        if does == CallKind.BEGIN_CAPTURE:
-            self._open[thread] = Captured(capture)
-        elif (done := self._open.pop(thread, None)) is not None and done.rows:
+    def _mark(self, mark: CaptureMark, batch: int | None) -> None:
+        if mark.does == CallKind.BEGIN_CAPTURE:
+            self._open[mark.thread] = Captured(mark.capture, batch=batch)
+        elif (done := self._open.pop(mark.thread, None)) is not None and done.rows:
             self.captured.append(done)
 
     def _launch(self, launched: Launched, place: int) -> None:
@@ -113,6 +198,8 @@ class Graphs:
         graph.rows.append(int(launched.row[place]))
         graph.operators.append(int(launched.operator[place]))
         graph.names.append(launched.name[place])
+        graph.called.append(launched.called[place])
+        graph.inputs.append(int(launched.inputs[place]))
 
 
 @dataclass
@@ -125,14 +212,35 @@ class Replay:
     names: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)
+    streams: set[int] = field(default_factory=set)
+    batch: GraphBatch = NO_BATCH
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the recording says which node of the graph each kernel is."""
+        return NONE not in self.nodes and len(set(self.nodes)) == len(self.nodes)
 
     def ordered(self) -> tuple[Ints, Ints, Ints]:
         """Return ids, names and lengths in the order of the graph's nodes, or of the kernels' starts."""
         nodes = np.array(self.nodes, np.int64)
-        is_numbered = bool((nodes != NONE).all()) and len(np.unique(nodes)) == len(nodes)
-        order = np.argsort(nodes, kind="stable") if is_numbered else np.arange(len(nodes))
+        order = np.argsort(nodes, kind="stable") if self.is_numbered else np.arange(len(nodes))
         return (np.array(self.ids, np.int64)[order], np.array(self.names, np.int64)[order],
                 np.array(self.lengths, np.int64)[order])
+
+
+def captured_graphs(references: pa.Table, row: Ints, inputs: Ints) -> list[Captured]:
+    """Return the graphs of reference launches. row, inputs: numbers of their operators' rows and inputs."""
+    columns = (references[name].to_pylist() for name in ("graph", "source", "batch", "kernel_name", "operator", "call"))
+    graphs = dict[int, Captured]()
+    for graph, source, batch, kernel, operator, call, its_row, its_inputs in zip(
+            *columns, row.tolist(), inputs.tolist(), strict=True):
+        captured = graphs.setdefault(graph, Captured(NONE, batch=batch, source=source, given=True))
+        captured.rows.append(its_row)
+        captured.operators.append(-1 if call is None else call)
+        captured.names.append(kernel)
+        captured.called.append(operator)
+        captured.inputs.append(its_inputs)
+    return list(graphs.values())
 
 
 class _LaunchArguments(msgspec.Struct, gc=False):

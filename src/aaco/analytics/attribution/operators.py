@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.attribution.call_context import CallContext, CallLine
+from aaco.analytics.attribution.graphs import MatchedGraph
 from aaco.analytics.attribution.nodes import UNATTRIBUTED
 from aaco.analytics.attribution.phases import NAMES, Phase
 from aaco.analytics.streaming.stream_ids import NONE, TupleIds, grow
@@ -19,6 +20,9 @@ from aaco.core.tables import OPERATORS
 
 MOST_SIGNATURES = 1 << 17  # later ones count as not recorded: a hostile trace may give each call its own
 NO_COST = "not modelled"
+BY_LAUNCH = "launch"
+KEY_PARTS = 9
+_NAMED_PARTS = {"operator": 1, "outermost": 2, "annotation": 4}
 
 
 class Why(IntEnum):
@@ -69,6 +73,11 @@ class Signatures:
         """Return the signature of each call's arguments, -1 if there is none."""
         return np.array([self._number_of(inputs) for inputs in _decoded(arguments)], np.int64)
 
+    def of_texts(self, *columns: Sequence[str | None]) -> Ints:
+        """Return the signature of each row of shapes, types and values, each JSON or None; -1 if there is none."""
+        return np.array([self._number_of(_Inputs(*(msgspec.Raw((text or "").encode()) for text in row)))
+                         for row in zip(*columns, strict=True)], np.int64)
+
     def _number_of(self, inputs: _Inputs) -> int:
         written = bytes(inputs.shapes), bytes(inputs.dtypes), bytes(inputs.inputs)
         if not any(written):
@@ -86,8 +95,9 @@ class Operators:
     """Rows by key, and the sums of each: calls, host time, kernels, device time by family."""
 
     def __init__(self) -> None:
-        # capture, operator, outermost, path, annotation, signature, Why, Phase
+        # capture, operator, outermost, path, annotation, signature, Why, Phase, source
         self._keys = TupleIds()
+        self._sources = [BY_LAUNCH]
         self._calls, self._host, self._kernels, self._device = (np.zeros(0, np.int64) for _ in range(4))
         self._families: dict[tuple[int, int], int] = defaultdict(int)  # (row, family) -> ns
 
@@ -96,34 +106,55 @@ class Operators:
         outermost = line.name[around.outermost[operators]]
         return self._numbers(line.capture[operators], line.name[operators], outermost, around.path[operators],
                              around.annotation[operators], signature, np.full(len(operators), Why.FOUND),
-                             around.phase[operators])
+                             around.phase[operators], np.zeros(len(operators), np.int64))
 
     def outside(self, line: CallLine, around: CallContext, calls: Ints, why: Ints) -> Ints:
         """Return the rows of launches that belong to no operator."""
         none = np.full(len(calls), -1)
         return self._numbers(line.capture[calls], none, none, around.path[calls], around.annotation[calls], none, why,
-                             around.phase[calls])
+                             around.phase[calls], none)
 
     def nowhere(self, capture: Ints, why: Why) -> Ints:
         """Return the rows of kernels without a known launch."""
         none = np.full(len(capture), -1)
-        return self._numbers(capture, none, none, none, none, none, np.full(len(capture), why), 0 * none)
+        return self._numbers(capture, none, none, none, none, none, np.full(len(capture), why), 0 * none, none)
 
-    def replayed(self, capture: int, rows: Sequence[int], operators: Sequence[int], how: Why) -> Ints:
+    def given(self, operator: Ints, outermost: Ints, path: Ints, annotation: Ints, signature: Ints) -> Ints:
+        """Return the rows of launches in a reference trace, by the numbers of what its table says; -1: nothing."""
+        none = np.full(len(operator), -1)
+        why = np.where(operator >= 0, Why.FOUND, Why.NO_OPERATOR)
+        return self._numbers(np.full(len(operator), NONE), operator, outermost, path, annotation, signature, why,
+                             0 * none, none)
+
+    def replayed(self, capture: int, match: MatchedGraph) -> Ints:
         """Return the rows of a replay's kernels and count one more call for each captured call of an operator.
 
-        rows, operators: of the captured launches. A launch without an operator keeps its reason.
+        A launch without an operator keeps its reason.
         """
+        rows, operators = ([column[launch] for launch in match.launches]
+                           for column in (match.graph.rows, match.graph.operators))
+        source, how = self._source(match.graph.source), Why.BY_NAMES if match.named else Why.BY_POSITION
         keys = [self._keys.known[row] for row in rows]
-        replay_keys = [(capture, *key[1:6], how if key[6] == Why.FOUND else key[6], key[7]) for key in keys]
+        replay_keys = [(capture, *key[1:5], key[5] if match.shaped else -1, how if key[6] == Why.FOUND else key[6],
+                        key[7], source) for key in keys]
         replay_rows = self._numbers(*(np.array(column, np.int64) for column in zip(*replay_keys, strict=True)))
         calls = {(int(row), operator) for row, operator in zip(replay_rows, operators, strict=True) if operator >= 0}
         np.add.at(self._calls, np.array([row for row, _ in calls], np.int64), 1)
         return replay_rows
 
+    def called(self, row: Ints) -> tuple[Ints, Ints]:
+        """Return the numbers of the operator's name and of its inputs in these rows; -1: none."""
+        keys = np.array([self._keys.known[at] for at in row.tolist()], np.int64).reshape(-1, KEY_PARTS)
+        return keys[:, 1], keys[:, 5]
+
+    def _source(self, text: str) -> int:
+        if text not in self._sources:
+            self._sources.append(text)
+        return self._sources.index(text)
+
     def unlike(self, row: int) -> int:
         """Return the row of a replay that matches none of the captured graphs, in place of `row`."""
-        key = (*self._keys.known[row][:6], Why.UNLIKE, self._keys.known[row][7])
+        key = (*self._keys.known[row][:6], Why.UNLIKE, *self._keys.known[row][7:])
         return int(self._numbers(*(np.array([part], np.int64) for part in key))[0])
 
     def methods(self, row: Ints) -> pa.Array:
@@ -160,22 +191,31 @@ class Operators:
         order = np.lexsort((np.arange(len(self._keys)), -self._host, -self._device))
         used = [row for row in order.tolist() if self._calls[row] or self._kernels[row]]
         keys = [self._keys.known[row] for row in used]
-        inputs = [_texts(signatures[key[5]]) if key[5] >= 0 else (None, None, None) for key in keys]
         of_none = np.array([Why(key[6]) not in FOUND for key in keys], bool)
         no_host = np.array([key[6] != Why.FOUND for key in keys], bool)
         rows = np.array(used, np.int64)
         return OPERATORS.build(
-            operator_id=rows, operator=[_name(names, key[1]) for key in keys],
-            outermost=[_name(names, key[2]) for key in keys], module=[path(key[3]) for key in keys],
-            annotation=[_name(names, key[4]) for key in keys],
-            phase=[NAMES.get(Phase(key[7])) for key in keys], shapes=[texts[0] for texts in inputs],
-            dtypes=[texts[1] for texts in inputs], inputs=[texts[2] for texts in inputs],
+            operator_id=rows, **self.described(used, names, path, signatures),
+            phase=[NAMES.get(Phase(key[7])) for key in keys],
             calls=pa.array(self._calls[rows], mask=of_none), kernels=self._kernels[rows],
             device_ns=self._device[rows], host_ns=pa.array(self._host[rows], mask=no_host),
             family=[_name(families, largest.get(row, -1)) for row in used],
             method=[self._method(key) if self._kernels[row] else None for row, key in zip(used, keys, strict=True)],
+            source=[_name(self._sources, key[8]) for key in keys],
             why_unattributed=[REASONS.get(Why(key[6])) for key in keys], why_no_cost=[NO_COST] * len(keys),
             capture=[None if key[0] == NONE else key[0] for key in keys])
+
+    def described(self, rows: Sequence[int], names: Sequence[str], path: Callable[[int], str | None],
+                  signatures: Sequence[Signature]) -> dict[str, list[str | None]]:
+        """Return columns of the operators table: what each row is called, where it stands, and its inputs."""
+        keys = [self._keys.known[row] for row in rows]
+        inputs = [_texts(signatures[key[5]]) if key[5] >= 0 else (None, None, None) for key in keys]
+        columns: dict[str, list[str | None]] = {
+            column: [_name(names, key[part]) for key in keys] for column, part in _NAMED_PARTS.items()}
+        columns["module"] = [path(key[3]) for key in keys]
+        for place, column in enumerate(("shapes", "dtypes", "inputs")):
+            columns[column] = [texts[place] for texts in inputs]
+        return columns
 
     def _numbers(self, *columns: Ints) -> Ints:
         rows = self._keys.numbers(*columns) if len(columns[0]) else np.zeros(0, np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -93,6 +94,16 @@ class Linked:
         return self.number >= 0
 
 
+class CaptureMark(NamedTuple):
+    """A call that begins or ends the capture of a device graph; row: of the table that was asked."""
+
+    start: int
+    thread: int
+    capture: int
+    does: CallKind
+    row: int
+
+
 class Callers:
     """Makes Calls of slices of the api_calls table, and remembers names and threads: (capture, process, thread)."""
 
@@ -126,8 +137,8 @@ class Callers:
                                              name[at], thread, none, none, none, none, none,
                                              np.zeros(len(at), np.int64) if tag is None else tag[at]))
 
-    def marks(self, rows: pa.Table | pa.RecordBatch) -> list[tuple[int, int, int, CallKind]]:
-        """Return (start, thread, capture, begin or end) of the rows that begin or end the capture of a device graph."""
+    def marks(self, rows: pa.Table | pa.RecordBatch) -> list[CaptureMark]:
+        """Return the rows that begin or end the capture of a device graph."""
         name = self.names.numbers(rows["name"])
         self._learn()
         part = np.append(self._part, CallKind.OTHER)[np.where(name == NONE, -1, name)]
@@ -136,8 +147,9 @@ class Callers:
             return []
         column = {field: integers(rows[field])[at] for field in ("capture", "process_id", "thread_id", "t_start_ns")}
         thread = self.threads.numbers(column["capture"], column["process_id"], column["thread_id"])
-        return [(int(start), int(of), int(capture), CallKind(int(does))) for start, of, capture, does in zip(
-            column["t_start_ns"], thread, column["capture"], part[at], strict=True)]
+        return [CaptureMark(int(start), int(of), int(capture), CallKind(int(does)), int(row))
+                for start, of, capture, does, row in zip(
+                    column["t_start_ns"], thread, column["capture"], part[at], at, strict=True)]
 
     def _learn(self) -> None:
         """Look at names and domains that were not there before."""

@@ -39,6 +39,8 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "host_ns": (INT, "host time of the calls, less that of operators inside them; null where there is no operator"),
     "family": (NAME, "family of the kernels that took most of device_ns; null where they have none"),
     "method": (NAME, "how the kernels were found, as in op_to_kernel_map; null where there are none"),
+    "source": (NAME, "what tells of operator, module and shapes: the launch, or of a replayed graph its capture or an "
+                     "eager step, with the file; null where nothing does, and in a run"),
     "why_unattributed": (NAME, "why there is no operator; null where there is one"),
     "flops": (INT, "modelled floating-point operations of all its calls (a multiply-add counts 2)"),
     "bytes": (INT, "modelled compulsory traffic of all its calls: inputs and outputs once, of a fused node what "
@@ -47,6 +49,23 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "limit": (NAME, "what limits the kernels that took most of device_ns (kernel_groups)"),
     **CAPTURE,
 }, never_null=("operator_id", "kernels", "device_ns"))
+REFERENCE_LAUNCHES = TableSpec(
+    "reference_launches", "attribution/reference_launches.parquet",
+    "What reference traces say of the launches of a graph: its capture, or the same step without a graph. Their kernels "
+    "are in no other table.", {
+        "source": (NAME, "what tells, with the file's name"),
+        "graph": (INT, "graph or step, over all reference traces"),
+        "batch": (INT, "batch that it was captured for or ran with; null where the trace does not say"),
+        "kernel_name": (NAME, "kernel; null in the capture of a CUDA graph, which does not name it"),
+        "operator": (NAME, "innermost operator around the launch"),
+        "outermost": (NAME, "outermost operator around that call"),
+        "module": (NAME, "path of the modules around it"),
+        "annotation": (NAME, "innermost range around it that the user named"),
+        "shapes": (TEXT, "JSON of the inputs' shapes"),
+        "dtypes": (TEXT, "JSON of the inputs' types"),
+        "inputs": (TEXT, "JSON of the inputs' values where they are numbers or lists of them"),
+        "call": (INT, "call of the operator: launches with one number are of one call; null where there is none"),
+    }, never_null=("source", "graph"))
 KERNEL_GROUPS = TableSpec("kernel_groups", "attribution/kernel_groups.parquet", "Kernels summed by name.", {
     "family": (NAME, "kernel family"),
     "kernel_name": (NAME, "kernel"),

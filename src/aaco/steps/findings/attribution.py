@@ -24,6 +24,7 @@ from aaco.core.tables import (
     KERNELS,
     OP_TO_KERNEL_MAP,
     OPERATORS,
+    REFERENCE_LAUNCHES,
 )
 from aaco.tracelake import layout, queries, store
 
@@ -35,8 +36,8 @@ MOST = 30  # operators and modules in the document; the table has all
 def attribution(session: Session, settings: Analysis) -> Results:
     """Which operator and module of a traced framework launched each kernel, or which operator its symbol names."""
     if _holds_operators(session):
-        launched = Attribution()
-        yield OP_TO_KERNEL_MAP, _mapped(session, launched)
+        launched = Attribution(_references(session))
+        yield OP_TO_KERNEL_MAP, map_kernels(session, launched)
         yield OPERATORS, launched.operators()
     elif queries.has_values(session, KERNELS, "device_id") and store.holds(session, EXECUTED_NODES):
         operators, mapped = _by_symbol(session)
@@ -65,8 +66,12 @@ def _holds_operators(session: Session) -> bool:
     return OPERATOR in queries.names(session, API_CALLS, "domain")
 
 
-def _mapped(session: Session, attribution: Attribution) -> Iterator[pa.Table]:
-    """The map in pieces; afterwards the attribution knows the operators."""
+def _references(session: Session) -> pa.Table | None:
+    return store.read(session, REFERENCE_LAUNCHES) if store.holds(session, REFERENCE_LAUNCHES) else None
+
+
+def map_kernels(session: Session, attribution: Attribution) -> Iterator[pa.Table]:
+    """Yield the map in pieces; afterwards the attribution knows the operators."""
     arguments = _Arguments(session)
     for piece in queries.slices(session, COLUMNS):
         calls = piece.tables["api_calls"]

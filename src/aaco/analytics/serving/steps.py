@@ -1,0 +1,241 @@
+"""The steps of a serving engine, with the device work that each launched, in one pass over a trace.
+
+A step is what the engine annotates as one (annotations.py); ranges inside it on the same thread complement it. Work
+belongs to the step in which the call was made that launched it: kernels of a replayed graph may start long after the
+annotation has ended. A launch by a thread without steps belongs to the one step of its process that was open then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.serving.annotations import StepAnnotation, read_step
+from aaco.analytics.serving.ranges import step_of
+from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
+from aaco.analytics.streaming.stream_ids import NONE, integers
+from aaco.analytics.streaming.work import COPY, COPY_COLUMNS, KERNEL_COLUMNS, WorkReader
+from aaco.core.arrays import Ints
+from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {"kernels": KERNEL_COLUMNS, "copies": COPY_COLUMNS, "api_calls": CALL_COLUMNS}
+ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
+MOST_STEPS = 1 << 20
+SUMS = ("sq", "sk", "sqsq", "sqsk")
+
+
+@dataclass
+class _Thread:
+    """The steps of one thread in start order."""
+
+    numbers: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+    def steps_at(self, times: Ints) -> Ints:
+        """Return the number of the step that is open at each time, -1 for none."""
+        if not self.starts:
+            return np.full(len(times), -1)
+        place = np.searchsorted(np.array(self.starts), times, side="right") - 1
+        is_open = (place >= 0) & (times < np.array(self.ends)[np.maximum(place, 0)])
+        return np.where(is_open, np.array(self.numbers)[np.maximum(place, 0)], -1)
+
+
+@dataclass
+class _Spans:
+    """Spans of time by step, as they come."""
+
+    parts: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+
+    def add(self, step: Ints, start: Ints, end: Ints) -> None:
+        """Add spans; those of no step (-1) are left out."""
+        inside = step >= 0
+        if inside.any():
+            self.parts.append((step[inside], start[inside], end[inside]))
+
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        """Return step, start and end of all spans."""
+        none = np.zeros(0, np.int64)
+        step, start, end = (np.concatenate(column) for column in zip((none, none, none), *self.parts, strict=True))
+        return step, start, end
+
+
+class ServingSteps:
+    """One pass over a trace. `table` returns the steps; `of_kernels` the step of each kernel."""
+
+    def __init__(self) -> None:
+        self._callers, self._linker, self._reader = Callers(), Linker(), WorkReader()
+        self._is_step: list[bool] = []
+        self._threads: dict[int, _Thread] = {}  # by the number that the callers give
+        self._ranges: list[list[str]] = []  # of each step, innermost first
+        self._origin: list[tuple[int, int, int]] = []  # capture, start and end of each step
+        self._kernels, self._copies, self._calls, self._waits, self._graphs = (_Spans() for _ in range(5))
+        self._graph_kernels: list[Ints] = []
+        self._kernel_ids: list[Ints] = []
+
+    def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, until: int | None) -> None:
+        """Take in the rows that start next, in start order, with COLUMNS. until: later rows start at or after it."""
+        self._note_steps(api_calls)
+        calls = self._callers.calls(api_calls)
+        step = self._steps_of(calls)
+        self._note_calls(calls, step)
+        linked = self._linker.feed(self._reader.work(kernels, copies), replace(calls, tag=step), until)
+        if linked is None:
+            return
+        work, step = linked.work, np.where(linked.known, linked.call.tag, -1)
+        is_kernel = work.kind < COPY
+        self._kernels.add(np.where(is_kernel, step, -1), work.start, work.end)
+        self._copies.add(np.where(is_kernel, -1, step), work.start, work.end)
+        mine = is_kernel & (step >= 0)
+        self._kernel_ids.append(work.kernel_id[mine])
+        self._graph_kernels.append(step[mine & (linked.call.part == CallKind.GRAPH)])
+
+    def rest(self) -> None:
+        """Settle what waits for later rows. Call it once, after the last `feed`."""
+        empty = [spec.build().select(list(COLUMNS[spec.name])) for spec in (KERNELS, COPIES, API_CALLS)]
+        self.feed(*empty, until=None)
+
+    def of_kernels(self) -> tuple[Ints, Ints]:
+        """Return kernel_id and step of each kernel that a step launched, in start order."""
+        step, _, _ = self._kernels.columns()
+        return np.concatenate([np.zeros(0, np.int64), *self._kernel_ids]), step
+
+    def table(self) -> pa.Table:
+        """Return the serving_steps table."""
+        count = len(self._ranges)
+        steps = [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
+        capture, start, end = (np.array(column, np.int64) for column in zip(*self._origin, strict=True)) if count else (
+            np.zeros(0, np.int64) for _ in range(3))
+        kernels = _sums(*self._kernels.columns(), count)
+        copies = _sums(*self._copies.columns(), count)
+        graphs = _sums(*self._graphs.columns(), count)
+        graph_kernels = np.bincount(np.concatenate([np.zeros(0, np.int64), *self._graph_kernels]), minlength=count)
+        work = [np.concatenate(column) for column in zip(self._kernels.columns(), self._copies.columns(), strict=True)]
+        idle = _idle_before(capture, kernels.first, kernels.last)
+        engines = [(read_step(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
+        return SERVING_STEPS.build(
+            step=np.arange(count), engine=engines, annotation=[ranges[-1] for ranges in self._ranges], **_told(steps),
+            t_start_ns=start, t_end_ns=end, device_start_ns=pa.array(kernels.first, mask=kernels.first == NONE),
+            device_end_ns=pa.array(kernels.last, mask=kernels.last == NONE), kernels=kernels.count,
+            kernel_ns=kernels.ns, busy_ns=_unions(*work, count), copies=copies.count, copy_ns=copies.ns,
+            graph_launches=graphs.count, graph_launch_ns=graphs.ns, graph_kernels=graph_kernels,
+            call_ns=_unions(*self._calls.columns(), count), wait_ns=_unions(*self._waits.columns(), count),
+            idle_before_ns=pa.array(idle, mask=idle == NONE), capture=pa.array(capture, mask=capture == NONE))
+
+    def _note_steps(self, rows: pa.Table) -> None:
+        """Remember the ranges that begin a step, and those inside one."""
+        name = self._callers.names.numbers(rows["name"])
+        self._is_step += [read_step(text) is not None for text in self._callers.names.known[len(self._is_step):]]
+        at = np.flatnonzero(np.array([*self._is_step, False])[np.where(name == NONE, -1, name)])
+        at = at[[domain != ON_DEVICE for domain in rows["domain"].take(pa.array(at)).to_pylist()]] if len(at) else at
+        if not len(at):
+            return
+        columns = {column: integers(rows[column])[at] for column in CALL_COLUMNS if column not in ("name", "domain")}
+        thread = self._callers.threads.numbers(columns["capture"], columns["process_id"], columns["thread_id"])
+        for number, of, capture, start, end in zip(name[at].tolist(), thread.tolist(), *(
+                columns[column].tolist() for column in ("capture", "t_start_ns", "t_end_ns")), strict=True):
+            if NONE not in (start, end) and end >= start:
+                self._note_step(self._callers.names.known[number], of, capture, start, end)
+
+    def _note_step(self, name: str, thread: int, capture: int, start: int, end: int) -> None:
+        steps = self._threads.setdefault(thread, _Thread())
+        if steps.ends and start < steps.ends[-1]:
+            self._ranges[steps.numbers[-1]].insert(0, name)
+        elif len(self._ranges) < MOST_STEPS:
+            steps.numbers.append(len(self._ranges))
+            steps.starts.append(start)
+            steps.ends.append(end)
+            self._ranges.append([name])
+            self._origin.append((capture, start, end))
+
+    def _steps_of(self, calls: LaunchCalls) -> Ints:
+        """Return the step in which each call was made, -1 for none."""
+        step = np.full(len(calls), -1)
+        of_process: dict[tuple[int, ...], list[_Thread]] = {}
+        for number, thread in self._threads.items():
+            mine = calls.thread == number
+            step[mine] = thread.steps_at(calls.start[mine])
+            of_process.setdefault(self._callers.threads.known[number][:2], []).append(thread)
+        others = np.flatnonzero(~np.isin(calls.thread, list(self._threads)))
+        processes = [self._callers.threads.known[number][:2] for number in calls.thread[others].tolist()]
+        for process in set(processes) & of_process.keys():
+            rows = others[[owner == process for owner in processes]]
+            step[rows] = _only_one([thread.steps_at(calls.start[rows]) for thread in of_process[process]])
+        return step
+
+    def _note_calls(self, calls: LaunchCalls, step: Ints) -> None:
+        """Add the host's calls to the time of their steps, up to the ends of these."""
+        until = np.array([end for _, _, end in self._origin] + [0])[step]
+        end = np.minimum(calls.end, until)
+        for spans, flags in ((self._calls, np.ones(len(calls), bool)), (self._waits, calls.part >= CallKind.SYNC),
+                             (self._graphs, calls.part == CallKind.GRAPH)):
+            spans.add(np.where(flags, step, -1), calls.start, end)
+
+
+def _only_one(open_steps: Sequence[Ints]) -> Ints:
+    """Return the step where exactly one of several threads has one open, else -1."""
+    stacked = np.stack(open_steps)
+    return np.where((stacked >= 0).sum(axis=0) == 1, stacked.max(axis=0), -1)
+
+
+@dataclass(frozen=True)
+class _StepSums:
+    count: Ints
+    ns: Ints
+    first: Ints
+    last: Ints
+
+
+def _sums(step: Ints, start: Ints, end: Ints, count: int) -> _StepSums:
+    """Return of each step how many spans it has, their sum, the first start and the last end (NONE without any)."""
+    ns, first, last = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).max), np.full(count, NONE)
+    np.add.at(ns, step, end - start)
+    np.minimum.at(first, step, start)
+    np.maximum.at(last, step, end)
+    number = np.bincount(step, minlength=count)
+    return _StepSums(number, ns, np.where(number > 0, first, NONE), last)
+
+
+def _unions(step: Ints, start: Ints, end: Ints, count: int) -> Ints:
+    """Return of each step the length of the union of its spans, ns."""
+    union = np.zeros(count, np.int64)
+    if not len(step):
+        return union
+    order = np.lexsort((start, step))
+    step, start, end = step[order], start[order], end[order]
+    first = np.flatnonzero(np.r_[True, step[1:] != step[:-1]])
+    for low, high in zip(first.tolist(), [*first[1:].tolist(), len(step)], strict=True):
+        reach = np.maximum.accumulate(end[low:high])
+        gaps = np.maximum(0, start[low + 1:high] - reach[:-1]).sum()
+        union[step[low]] = reach[-1] - start[low] - gaps
+    return union
+
+
+def _idle_before(capture: Ints, first: Ints, last: Ints) -> Ints:
+    """Return of each step the time from the end of the earlier steps' kernels to its first; NONE if there is none."""
+    idle, reach = np.full(len(first), NONE), dict[int, int]()
+    for step in sorted(np.flatnonzero(first != NONE).tolist(), key=lambda step: int(first[step])):
+        owner = int(capture[step])
+        if owner in reach:
+            idle[step] = max(0, int(first[step]) - reach[owner])
+        reach[owner] = max(reach.get(owner, NONE), int(last[step]))
+    return idle
+
+
+def _told(steps: Sequence[StepAnnotation]) -> dict[str, list[str | int | None]]:
+    """Return the columns that annotations fill."""
+    columns: dict[str, list[str | int | None]] = {
+        name: [getattr(step, name) for step in steps]
+        for name in ("phase", "scheduled_tokens", "context_requests", "generation_requests")}
+    for kind in ("context", "generation"):
+        for name in SUMS:
+            columns[f"{kind}_{name}"] = [getattr(getattr(step, kind), name, None) for step in steps]
+    columns["batch"] = [step.decode_batch or step.requests for step in steps]
+    columns["speculative"] = [int(step.speculative) for step in steps]
+    columns["warning"] = ["; ".join(step.warnings) or None for step in steps]
+    return columns
+

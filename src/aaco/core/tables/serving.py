@@ -1,0 +1,41 @@
+"""Steps of an engine that serves language models."""
+
+from __future__ import annotations
+
+from aaco.core.tables.spec import CAPTURE, INT, NAME, TEXT, TableSpec
+
+_SUMS = {"sq": "query tokens", "sk": "keys, those of the query tokens included", "sqsq": "squared query tokens",
+         "sqsk": "products of query tokens and keys"}
+SERVING_STEPS = TableSpec(
+    "serving_steps", "attribution/serving_steps.parquet",
+    "One row per step of a serving engine, as its annotations say. A kernel is of the step that launched it, whenever "
+    "it ran. Times are those of the profiled run.", {
+        "step": (INT, "row key in start order"),
+        "engine": (NAME, "engine whose form the annotation has"),
+        "annotation": (TEXT, "the annotation, of nested ones the outer"),
+        "phase": (NAME, "prefill, decode or mixed"),
+        "scheduled_tokens": (INT, "tokens computed in the step"),
+        "context_requests": (INT, "requests whose prompt is computed"),
+        "generation_requests": (INT, "requests that get a token"),
+        "batch": (INT, "batch that is executed, padding of a graph included"),
+        **{f"{kind}_{name}": (INT, f"sum over {kind} requests of {what}") for kind in ("context", "generation")
+           for name, what in _SUMS.items()},
+        "speculative": (INT, "1 where a generation request has several query tokens: not all may be accepted"),
+        "warning": (TEXT, "what its annotations contradict"),
+        "t_start_ns": (INT, "start of the annotation on the host"),
+        "t_end_ns": (INT, "its end"),
+        "device_start_ns": (INT, "start of the first kernel that it launched"),
+        "device_end_ns": (INT, "end of the last kernel"),
+        "kernels": (INT, "kernels that it launched"),
+        "kernel_ns": (INT, "sum of their durations"),
+        "busy_ns": (INT, "time in which at least one of its kernels, copies and fills ran"),
+        "copies": (INT, "copies and fills that it launched"),
+        "copy_ns": (INT, "sum of their durations"),
+        "graph_launches": (INT, "launches of a device graph"),
+        "graph_launch_ns": (INT, "time of the host in these calls"),
+        "graph_kernels": (INT, "kernels that they launched"),
+        "call_ns": (INT, "time of the step in which the host was in a call of the device's runtime, waits included"),
+        "wait_ns": (INT, "time of the host in calls that wait for the device"),
+        "idle_before_ns": (INT, "from the end of all earlier steps' kernels to its first; null of a capture's first"),
+        **CAPTURE,
+    }, never_null=("step", "kernels", "kernel_ns"))

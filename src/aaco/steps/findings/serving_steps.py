@@ -1,0 +1,29 @@
+"""The steps of a serving engine in a trace."""
+
+from __future__ import annotations
+
+from aaco.analytics.serving.annotations import read_step
+from aaco.analytics.serving.steps import COLUMNS, ServingSteps
+from aaco.core.config import Analysis
+from aaco.core.finding import Results, finding
+from aaco.core.session import Session
+from aaco.core.tables import API_CALLS, SERVING_STEPS
+from aaco.tracelake import layout, queries, store
+
+
+@finding(reads=(layout.CAPTURES, API_CALLS), writes=(SERVING_STEPS,))
+def serving_steps(session: Session, settings: Analysis) -> Results:
+    """The steps of a serving engine: phase, batch, token sums, and the device work that each launched."""
+    if steps := find(session):
+        yield SERVING_STEPS, steps.table()
+
+
+def find(session: Session) -> ServingSteps | None:
+    """Return the steps of a session; None where no range is the annotation of one. Raise BadBundle."""
+    if not store.holds(session, API_CALLS) or not any(map(read_step, queries.names(session, API_CALLS, "name"))):
+        return None
+    steps = ServingSteps()
+    for piece in queries.slices(session, COLUMNS):
+        steps.feed(*(piece.tables[name] for name in COLUMNS), until=piece.end_ns)
+    steps.rest()
+    return steps

@@ -1,0 +1,143 @@
+"""Reference traces: captures of the graphs that a session replays, and the same step without a graph.
+
+Their kernels are no part of the workload. Each is read in a session of its own, which is then removed; what stays is
+what each launch was: operator, module, shapes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics.attribution.framework import Attribution
+from aaco.analytics.serving.annotations import read_capture
+from aaco.analytics.streaming.stream_ids import NONE, integers
+from aaco.core.errors import UsageError
+from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
+from aaco.core.tables import OPERATORS, REFERENCE_LAUNCHES, SERVING_STEPS, replaced
+from aaco.report.format import clean
+from aaco.steps import import_captures as importing
+from aaco.steps.find_captures import CaptureFiles, CaptureSelection, discover
+from aaco.steps.findings import attribution, serving_steps
+from aaco.tracelake import queries, store
+
+CAPTURE, EAGER = "graph capture", "eager step"
+MOST_STEPS = 64  # different eager steps of a file that are kept
+
+
+@dataclass(frozen=True)
+class ReferenceTraces:
+    """Files and folders that are no part of the workload: captures of graphs, and steps without one."""
+
+    captures: tuple[Path, ...] = ()
+    eager: tuple[Path, ...] = ()
+
+
+NO_TRACES = ReferenceTraces()
+
+
+def add(session: Session, reading: importing.CaptureReading, traces: ReferenceTraces, show: Show = SILENT) -> None:
+    """Write the launches of reference traces into a session, and add a note on each to what is read.
+
+    They are those given, and the captures of graphs that lie beside the workload's. Raise UsageError, BadCapture.
+    """
+    beside = reading.selection.graphs
+    parts, notes, first = list[pa.Table](), list[str](), 0
+    for kind, capture in (*((CAPTURE, capture) for capture in beside), *_asked(traces)):
+        show.step(f"reading {clean(capture.path.name)} ({kind})")
+        part = _launches(capture, kind)
+        graphs = pc.count_distinct(part["graph"]).as_py()
+        parts.append(replaced(part, "graph", pa.array(integers(part["graph"]) + first)))
+        notes.append(_note(capture.path, kind, part, graphs))
+        first += graphs
+    if parts:
+        store.write(session, REFERENCE_LAUNCHES, pa.concat_tables(parts, promote_options="permissive"))
+        reading.selection = replace(reading.selection, notes=(*reading.selection.notes, *notes))
+
+
+def _asked(traces: ReferenceTraces) -> Iterator[tuple[str, CaptureFiles]]:
+    for kind, paths in ((CAPTURE, traces.captures), (EAGER, traces.eager)):
+        selection = discover(paths) if paths else CaptureSelection((), ())
+        yield from ((kind, capture) for capture in (*selection.captures, *selection.graphs))
+
+
+def _note(path: Path, kind: str, launches: pa.Table, graphs: int) -> str:
+    batches = sorted(set(launches["batch"].drop_null().to_pylist()))
+    of = f" of batch {', '.join(map(str, batches[:4]))}{' …' * (len(batches) > 4)}" if batches else ""
+    return (f"{path.name} tells of {graphs} {kind}{'s' * (graphs > 1)}{of}, {launches.num_rows:,} launches; its kernels "
+            "are in no figure.")
+
+
+def _launches(capture: CaptureFiles, kind: str) -> pa.Table:
+    """Return the rows of one file. Raise UsageError if it holds nothing of the kind."""
+    with tempfile.TemporaryDirectory(prefix="aaco-reference-") as folder:
+        selection = CaptureSelection((capture,), ())
+        reading = importing.CaptureReading(selection)
+        reading.begin()
+        session = importing.begin(selection, Path(folder), None, "")
+        importing.fill(session, reading)
+        rows = _captured(session) if kind == CAPTURE else _eager(session)
+    if not rows.num_rows:
+        raise UsageError(f"{capture.path}: it holds no {kind}",
+                         "record the engine's start, with its capture of graphs" if kind == CAPTURE else
+                         "record a step with graphs switched off")
+    named = read_capture(capture.path.name)
+    if kind == CAPTURE and named and not rows["batch"].null_count < rows.num_rows:
+        rows = replaced(rows, "batch", pa.array(np.full(rows.num_rows, named.batch)))
+    return replaced(rows, "source", pa.array([f"{kind} {capture.path.name}"] * rows.num_rows).dictionary_encode())
+
+
+def _captured(session: Session) -> pa.Table:
+    """Return the graphs that a trace captures."""
+    launched = Attribution()
+    for _ in attribution.map_kernels(session, launched):
+        pass
+    return launched.captured()
+
+
+def _eager(session: Session) -> pa.Table:
+    """Return the launches of each different step of a trace, in the order of their kernels."""
+    launched = Attribution()
+    mapped = pa.concat_tables(attribution.map_kernels(session, launched))
+    operators = launched.operators()
+    kernels = queries.QueryableSession(session.folder).kernels().select(["kernel_id", "kernel_name", "t_start_ns"])
+    steps = serving_steps.find(session)
+    rows = kernels.join(mapped.select(["kernel_id", "operator_id"]), "kernel_id").join(
+        operators.select([name for name in OPERATORS.columns if name in REFERENCE_LAUNCHES.columns or
+                          name == "operator_id"]), "operator_id").sort_by("t_start_ns")
+    parts = list(_different(rows, *steps.of_kernels(), steps.table()) if steps else
+                 [_rows(rows, 0, None)])
+    return pa.concat_tables(parts) if parts else REFERENCE_LAUNCHES.build()
+
+
+def _different(rows: pa.Table, kernel_id: np.ndarray, step: np.ndarray, steps: pa.Table) -> Iterator[pa.Table]:
+    """Yield the steps that differ in their batch or kernels, the first of each kind."""
+    order = np.argsort(kernel_id)
+    ids = integers(rows["kernel_id"])
+    place = np.minimum(np.searchsorted(kernel_id[order], ids), max(len(order) - 1, 0))
+    of_row = np.where(kernel_id[order][place] == ids, step[order][place], NONE) if len(order) else np.full(len(ids), NONE)
+    seen = set[tuple[object, ...]]()
+    for number, batch in zip(steps["step"].to_pylist(), steps["batch"].to_pylist(), strict=True):
+        mine = rows.filter(pa.array(of_row == number))
+        kind = batch, tuple(mine["kernel_name"].to_pylist())
+        if mine.num_rows and kind not in seen and len(seen) < MOST_STEPS:
+            seen.add(kind)
+            yield _rows(mine, len(seen) - 1, batch)
+
+
+def _rows(kernels: pa.Table, graph: int, batch: int | None) -> pa.Table:
+    """Return kernels with their operators as rows of the reference table. Each kernel is a call of its own: how many
+    an operator launches at once is not told by sums."""
+    count = kernels.num_rows
+    columns = {name: kernels[name].combine_chunks() for name in REFERENCE_LAUNCHES.columns if name in kernels.column_names}
+    return REFERENCE_LAUNCHES.build(source=[""] * count, graph=[graph] * count, batch=[batch] * count, **columns,
+                                    call=[place if known else None for place, known in
+                                          enumerate(pc.is_valid(kernels["operator"]).to_pylist())])
+
