@@ -29,6 +29,7 @@ from aaco.steps.findings import attribution, serving_steps
 from aaco.tracelake import queries, store
 
 CAPTURE, EAGER = "graph capture", "eager step"
+TOLD = ("kernel_name", "operator", "outermost", "module", "annotation", "shapes", "dtypes", "inputs")
 MOST_STEPS = 64  # different eager steps of a file that are kept
 
 
@@ -110,8 +111,8 @@ def _eager(session: Session) -> pa.Table:
     kernels = queries.QueryableSession(session.folder).kernels().select(["kernel_id", "kernel_name", "t_start_ns"])
     steps = serving_steps.find(session)
     rows = kernels.join(mapped.select(["kernel_id", "operator_id"]), "kernel_id").join(
-        operators.select([name for name in OPERATORS.columns if name in REFERENCE_LAUNCHES.columns or
-                          name == "operator_id"]), "operator_id").sort_by("t_start_ns")
+        operators.select(["operator_id", *(name for name in TOLD if name != "kernel_name")]), "operator_id").sort_by(
+            "t_start_ns")
     parts = list(_different(rows, *steps.of_kernels(), steps.table()) if steps else
                  [_rows(rows, 0, None)])
     return pa.concat_tables(parts) if parts else REFERENCE_LAUNCHES.build()
@@ -136,7 +137,7 @@ def _rows(kernels: pa.Table, graph: int, batch: int | None) -> pa.Table:
     """Return kernels with their operators as rows of the reference table. Each kernel is a call of its own: how many
     an operator launches at once is not told by sums."""
     count = kernels.num_rows
-    columns = {name: kernels[name].combine_chunks() for name in REFERENCE_LAUNCHES.columns if name in kernels.column_names}
+    columns = {name: kernels[name].combine_chunks() for name in TOLD}
     return REFERENCE_LAUNCHES.build(source=[""] * count, graph=[graph] * count, batch=[batch] * count, **columns,
                                     call=[place if known else None for place, known in
                                           enumerate(pc.is_valid(kernels["operator"]).to_pylist())])
