@@ -41,6 +41,7 @@ VERBS = {
         "report": ("aaco.cli.report:report", "The whole session: terminal, HTML, PDF, Markdown or JSON."),
         "kernels": ("aaco.cli.kernels:kernels", "The kernels that took the most time."),
         "ops": ("aaco.cli.ops:ops", "The operators that took the device's time, and their work."),
+        "steps": ("aaco.cli.steps:steps", "The steps of a serving engine: phase, batch, tokens, time."),
         "critical-path": ("aaco.cli.critical_path:critical_path", "What bounded the wall time."),
         "top": ("aaco.cli.top:top", "Browse a session in the terminal, live during a run."),
         "dashboard": ("aaco.cli.dashboard:dashboard", "Browse sessions in a browser."),

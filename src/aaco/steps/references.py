@@ -21,7 +21,7 @@ from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.core.tables import OPERATORS, REFERENCE_LAUNCHES, SERVING_STEPS, replaced
+from aaco.core.tables import REFERENCE_LAUNCHES, replaced
 from aaco.report.format import clean
 from aaco.steps import import_captures as importing
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, discover

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.serving.steps import COLUMNS, ServingSteps
+from aaco.analytics.serving.summary import summary
 from aaco.core.config import Analysis
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
-from aaco.core.tables import API_CALLS, SERVING_STEPS
+from aaco.core.tables import API_CALLS, OPERATORS, SERVING_STEPS
 from aaco.tracelake import layout, queries, store
 
 
-@finding(reads=(layout.CAPTURES, API_CALLS), writes=(SERVING_STEPS,))
+@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution",), writes=(SERVING_STEPS, "serving"),
+         report="serving")
 def serving_steps(session: Session, settings: Analysis) -> Results:
     """The steps of a serving engine: phase, batch, token sums, and the device work that each launched."""
     if steps := find(session):
-        yield SERVING_STEPS, steps.table()
+        table = steps.table()
+        yield SERVING_STEPS, table
+        operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
+        yield "serving", encode(summary(table, operators))
 
 
 def find(session: Session) -> ServingSteps | None:

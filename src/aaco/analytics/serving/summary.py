@@ -1,0 +1,106 @@
+"""The steps of a serving engine by phase and batch: medians of what a step takes, and how much of it is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.core import documents
+from aaco.tracelake import layout
+
+MOST = 40  # groups that are listed
+TIMES = ("host_ns", "device_ns", "busy_ns", "graph_launch_ns", "wait_ns", "idle_before_ns")
+
+
+@dataclass(frozen=True)
+class StepGroup:
+    """Steps of one capture with the same phase and batch. Times are medians over steps, ns: host_ns of the annotation,
+    device_ns from the first kernel's start to the last one's end, busy_ns of it with work, idle_before_ns between
+    steps (None: there is no earlier one). tokens and keys: medians of the scheduled and of the KV tokens; None where
+    the annotations do not say. all_busy_ns: busy_ns of all the steps together."""
+
+    capture: int | None
+    engine: str
+    phase: str | None
+    batch: int | None
+    steps: int
+    replayed: int
+    tokens: float | None
+    keys: float | None
+    kernels: float
+    host_ns: float
+    device_ns: float
+    busy_ns: float
+    graph_launch_ns: float
+    wait_ns: float
+    idle_before_ns: float | None
+    all_busy_ns: int
+
+
+@documents.document(layout.finding("serving"), version=1)
+@dataclass(frozen=True)
+class Serving:
+    """Steps of a serving engine, as the profiled run had them; the groups with most work first.
+
+    kernels and kernel_ns: of all steps. with_operator_ns, with_shapes_ns: of these the time whose operator, and whose
+    shapes, are known. others: groups that are not listed. warnings: what annotations contradict, each once.
+    """
+
+    steps: int
+    groups: tuple[StepGroup, ...]
+    others: int
+    kernels: int
+    kernel_ns: int
+    with_operator_ns: int
+    with_shapes_ns: int
+    speculative: bool
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Serving:
+        """Return the document as stored."""
+        return documents.decode(document, cls)
+
+
+def summary(steps: pa.Table, operators: pa.Table | None) -> Serving:
+    """Return the summary of a session's steps. operators: its operators table, if it has one."""
+    rows = [row | {"host_ns": row["t_end_ns"] - row["t_start_ns"],
+                   "device_ns": (row["device_end_ns"] or 0) - (row["device_start_ns"] or 0),
+                   "keys": _total(row, "sk")} for row in steps.to_pylist()]
+    grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        grouped.setdefault((row["capture"], row["engine"], row["phase"], row["batch"]), []).append(row)
+    groups = sorted((_group(key, members) for key, members in grouped.items()), key=lambda group: -group.all_busy_ns)
+    warnings = tuple(dict.fromkeys(row["warning"] for row in rows if row["warning"]))[:MOST]
+    return Serving(len(rows), tuple(groups[:MOST]), max(0, len(groups) - MOST), sum(row["kernels"] for row in rows),
+                   sum(row["kernel_ns"] for row in rows), _time_with(operators, "operator"),
+                   _time_with(operators, "shapes"), any(row["speculative"] for row in rows), warnings)
+
+
+def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]]) -> StepGroup:
+    medians = {name: _median(rows, name) for name in (*TIMES, "keys", "kernels")}
+    return StepGroup(*key, steps=len(rows), replayed=sum(row["graph_launches"] > 0 for row in rows),
+                     tokens=_median(rows, "scheduled_tokens"), all_busy_ns=sum(row["busy_ns"] for row in rows),
+                     **medians)
+
+
+def _median(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """Return the median of what is known; None if nothing is."""
+    known = [row[name] for row in rows if row[name] is not None]
+    return float(median(known)) if known else None
+
+
+def _total(row: Mapping[str, Any], name: str) -> int | None:
+    parts = [row[f"{kind}_{name}"] for kind in ("context", "generation")]
+    return None if None in parts else sum(parts)
+
+
+def _time_with(operators: pa.Table | None, column: str) -> int:
+    if operators is None:
+        return 0
+    return int(pc.sum(operators.filter(pc.is_valid(operators[column]))["device_ns"]).as_py() or 0)

@@ -1,0 +1,59 @@
+"""Steps of a serving engine, as rows of text for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aaco.analytics.serving.summary import Serving, StepGroup
+from aaco.report import format
+from aaco.report.finding_view import finding_view
+from aaco.report.rows import Row
+
+TITLE = "Serving steps (times of the profiled run)"
+MOST = 8
+SPECULATIVE = ("steps check several tokens of a request: how many were accepted is not recorded, so there is no time "
+               "per token")
+
+
+@finding_view("serving", "steps of a serving engine by phase and batch, and how much of their work is explained",
+              place=5)
+def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
+    """The one section."""
+    yield TITLE, list(_rows(Serving.of(document)))
+
+
+def _rows(serving: Serving) -> Iterator[Row]:
+    for group in serving.groups[:MOST]:
+        yield Row(label(group), text(group))
+    if hidden := len(serving.groups[MOST:]) + serving.others:
+        yield Row("Others", f"{format.plural(hidden, 'more group')} of steps: aaco steps")
+    if serving.kernel_ns:
+        operators, shapes = (format.percent(min(1, part / serving.kernel_ns))
+                             for part in (serving.with_operator_ns, serving.with_shapes_ns))
+        yield Row("Explained", f"operator known for {operators} of the kernel time, shapes for {shapes}")
+    if serving.speculative:
+        yield Row("Speculative", SPECULATIVE)
+    for warning in serving.warnings[:2]:
+        yield Row("Annotations", warning)
+
+
+def label(group: StepGroup) -> str:
+    """Return the phase and batch: decode, batch 32."""
+    phase = (group.phase or "step").capitalize()
+    return phase if group.batch is None else f"{phase}, batch {group.batch}"
+
+
+def text(group: StepGroup) -> str:
+    """Return what a step of the group takes."""
+    parts = [format.plural(group.steps, "step"),
+             f"device {format.duration(group.device_ns)} (busy {format.duration(group.busy_ns)}) a step"]
+    if group.replayed:
+        parts.append(f"graph launch {format.duration(group.graph_launch_ns)} of the host")
+    if group.idle_before_ns is not None:
+        parts.append(f"idle before it {format.duration(group.idle_before_ns)}")
+    parts.append(f"host {format.duration(group.host_ns)}")
+    if group.tokens is not None:
+        keys = "" if group.keys is None else f", {group.keys:,.0f} in KV"
+        parts.append(f"{group.tokens:,.0f} tokens{keys}")
+    return "; ".join(parts)
