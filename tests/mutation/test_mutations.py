@@ -1510,6 +1510,10 @@ MUTATIONS = [
      "tests/system/test_top.py::test_the_upper_half_of_an_import_says_what_limits_it"),
     ("dashboard/static/pages.css", "@media (max-width: 560px) {", "@media (max-width: 56px) {",
      "tests/system/test_dashboard.py::test_every_page_fits_a_phone_and_is_accessible[/sessions/nchw/kernels]"),
+    ("analytics/serving/annotations.py", "len(digits) <= 19 and int(digits) <= LARGEST", "len(digits) <= 19",
+     "tests/unit/test_serving_annotations.py::test_what_is_no_step"),
+    ("analytics/serving/annotations.py", "or theirs is None or ours == theirs", "or theirs is None or ours is not None",
+     "tests/unit/test_serving_annotations.py::test_a_contradiction_is_said_and_no_side_chosen"),
 ]
 
 

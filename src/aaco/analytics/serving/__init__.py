@@ -1,0 +1,1 @@
+"""Serving engines for language models: annotations of steps, the model's shape, and the work of one step."""
