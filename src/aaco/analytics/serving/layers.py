@@ -273,7 +273,7 @@ def _doubt(starts: Ints, ends: Ints, kinds: Ints) -> str:
     breaks = np.flatnonzero(starts[1:] - ends[:-1] >= SURPLUS) + 1
     stacks = {tuple(stack.tolist()) for stack in np.split(kinds, breaks)}
     if len(breaks) and len(stacks) == 1 and len(kinds) > len(breaks) + 1:
-        return f"the kernels of {len(breaks) + 1} steps, of {len(kinds) // (len(breaks) + 1)} layers each: pass one step"
+        return f"the kernels of {len(breaks) + 1} steps of {len(kinds) // (len(breaks) + 1)} layers each: pass one step"
     return ""
 
 
