@@ -31,11 +31,13 @@ LEAST_ROLES = 3  # that occur equally often, to count layers without an attentio
 LEAST_SHARE = 0.5  # of the roles with the count that most roles have
 ALIKE = 0.8  # of the longer block's kernels
 REPEATED = 0.5  # of the kernels from the first layer to the last
+COVERED = 0.25  # of the step's kernels
 SAME, SIMILAR, OTHER = 2.0, 1.0, -2.0  # gain of matching kernels of the same name, the same role, other roles
 AT_NORM = 2.0  # gain of a cut at a norm that feeds a GEMM
 COMMON = 8  # block ends and kinds compared with an odd one
 SURPLUS = 2  # kernels between layers that make a break
 REACH = 64  # kernels beyond twice a block's length in which its ends are looked for
+_Content = tuple[str, tuple[int, ...]]  # what a layer holds and the roles of its kernels
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
         return _without_layers(len(names), "no kernels repeat as those of layers do")
     starts, ends = _bounds(step, anchors)
     kinds = _kinds(step, starts, ends)
-    if why := _doubt(starts, ends, kinds):
+    if why := _doubt(starts, ends, kinds, len(names)):
         return _without_layers(len(names), why)
     return _blocks(step, anchors, starts, ends, kinds)
 
@@ -100,7 +102,7 @@ def block_kind(families: Sequence[str]) -> str:
     mixers = [place for place, family in enumerate(families) if family in MIXERS]
     behind = families[mixers[-1] + 1:] if mixers else families
     name = "attention" if "attention" in families else "recurrent" if mixers else ""
-    return "+".join(filter(None, (name, _feed_forward(behind, 2 if mixers else 1))))
+    return "+".join(filter(None, (name, _feed_forward(behind, 2)))) if mixers else ""
 
 
 def _feed_forward(families: Sequence[str], least_gemms: int) -> str:
@@ -246,7 +248,7 @@ def _closed(step: _Step, block: Ints, gaps: list[Ints], starts: Ints, ends: Ints
 def _kinds(step: _Step, starts: Ints, ends: Ints) -> Ints:
     """Return the kind of each layer by first appearance."""
     weighty = ~step.of(*MOVES)
-    contents = [tuple(step.roles[start:end][weighty[start:end]].tolist())
+    contents = [(block_kind(step.families[start:end]), tuple(step.roles[start:end][weighty[start:end]].tolist()))
                 for start, end in zip(starts, ends, strict=True)]
     kinds = [content for content, count in Counter(contents).most_common() if count > 1]
     kind_by_content = {content: content for content in kinds}
@@ -257,15 +259,17 @@ def _kinds(step: _Step, starts: Ints, ends: Ints) -> Ints:
     return _codes([kind_by_content[content] for content in contents])
 
 
-def _nearest(content: tuple[int, ...], kinds: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the kind that is most alike; the content itself if none is."""
-    likeness = [(LCSseq.normalized_similarity(content, kind), kind) for kind in kinds]
+def _nearest(content: _Content, kinds: list[_Content]) -> _Content:
+    """Return the kind that holds the same and is most alike; the content itself if none is."""
+    likeness = [(LCSseq.normalized_similarity(content[1], kind[1]), kind) for kind in kinds if kind[0] == content[0]]
     best, kind = max(likeness, key=lambda pair: pair[0], default=(0.0, content))
     return kind if best >= ALIKE else content
 
 
-def _doubt(starts: Ints, ends: Ints, kinds: Ints) -> str:
-    """Return why these blocks are no layers of one step; "" if they are."""
+def _doubt(starts: Ints, ends: Ints, kinds: Ints, count: int) -> str:
+    """Return why these blocks are no layers of one step of so many kernels; "" if they are."""
+    if (covered := int((ends - starts).sum())) < COVERED * count:
+        return f"what repeats is only {covered} of {count} kernels"
     repeated = np.bincount(kinds)[kinds] > 1
     span = int(ends[-1] - starts[0])
     if (ends - starts)[repeated].sum() < REPEATED * span:
