@@ -1,1 +1,1 @@
-"""Serving engines for language models: annotations of steps, the model's shape, and the work of one step."""
+"""Engines that serve language models: their steps, the layers of a step, and what a step must compute and move."""

@@ -1,0 +1,320 @@
+"""The layers of one serving step, found by repetition in the sequence of its kernels.
+
+An anchor occurs once in each layer: the mixing of tokens (attention or a state-space scan) where kernel families tell,
+else a name of the commonest count. Kernels between two anchors are the end of one layer and the beginning of the next.
+Where to cut is decided by what precedes the first anchor and follows the last one: the cut's right side must be there
+as the beginning of the first layer and its left side as the end of the last layer, best at a norm that feeds a GEMM.
+
+GEMMs count as alike whatever their names, as do norms: autotuning chooses other GEMMs in some layers, and the first
+norm of a model is rarely fused with an addition. Blocks whose kernels agree are of one kind. If most kernels are in a
+block that does not repeat, there are no layers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rapidfuzz.distance import LCSseq
+
+from aaco.analytics.kernels.families import decode
+from aaco.analytics.serving.scores import prefix_scores
+from aaco.core.arrays import Flags, Ints, Reals
+
+MIXERS = frozenset({"attention", "recurrent"})
+ROUTING = frozenset({"sort", "softmax"})  # behind the attention only a mixture of experts has them
+MOVES = frozenset({"copy", "fill", "reduction", "transpose"})  # come and go with a GEMM's name: no kind of their own
+LEAST_GEMMS = 3  # between the attention of two layers: output, feed-forward and input projections
+LEAST_ROLES = 3  # that occur equally often, to count layers without an attention
+LEAST_SHARE = 0.5  # of the roles with the count that most roles have
+ALIKE = 0.8  # of the longer block's kernels
+REPEATED = 0.5  # of the kernels from the first layer to the last
+COVERED = 0.25  # of the step's kernels
+SAME, SIMILAR, OTHER = 2.0, 1.0, -2.0  # gain of matching kernels of the same name, the same role, other roles
+AT_NORM = 2.0  # gain of a cut at a norm that feeds a GEMM
+COMMON = 8  # block ends and kinds compared with an odd one
+SURPLUS = 2  # kernels between layers that make a break
+REACH = 64  # kernels beyond twice a block's length in which its ends are looked for
+_Content = tuple[str, tuple[int, ...]]  # what a layer holds and the roles of its kernels
+
+
+@dataclass(frozen=True)
+class LayerBlocks:
+    """The layers of a step.
+
+    layer: per kernel the number of its layer, -1 outside. position: per kernel its place in the commonest block of the
+    layer's kind, -1 outside or if that block has no such kernel. part: per kernel "attention", "mlp", "moe", "norm" or
+    "collective", "" if unknown or outside. kind: per layer 0, 1, ... by first appearance. periods: kernels of the
+    commonest block of each kind. why_none: why there are no layers.
+    """
+
+    layer: Ints
+    position: Ints
+    part: tuple[str, ...]
+    kind: Ints
+    periods: tuple[int, ...]
+    why_none: str = ""
+
+    @property
+    def count(self) -> int:
+        """Return the number of layers."""
+        return len(self.kind)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The kernels of a step: codes of names and of roles, and families."""
+
+    names: Ints
+    roles: Ints
+    families: tuple[str, ...]
+
+    def of(self, *families: str) -> Flags:
+        """Return which kernels are of these families."""
+        return np.array([family in families for family in self.families], bool)
+
+
+@dataclass(frozen=True)
+class _Anchors:
+    """First and last kernel of each anchor, in order."""
+
+    first: Ints
+    last: Ints
+
+
+def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
+    """Return the layers of one step from the names and families of its kernels in their order."""
+    step = _step(names, families)
+    anchors = _mixers(step) or _equally_often(step)
+    if anchors is None:
+        return _without_layers(len(names), "no kernels repeat as those of layers do")
+    starts, ends = _bounds(step, anchors)
+    kinds = _kinds(step, starts, ends)
+    if why := _doubt(starts, ends, kinds, len(names)):
+        return _without_layers(len(names), why)
+    return _blocks(step, anchors, starts, ends, kinds)
+
+
+def block_kind(families: Sequence[str]) -> str:
+    """Return what a block holds by its kernels' families, joined by "+": "attention+moe"; "" if they do not tell."""
+    mixers = [place for place, family in enumerate(families) if family in MIXERS]
+    behind = families[mixers[-1] + 1:] if mixers else families
+    name = "attention" if "attention" in families else "recurrent" if mixers else ""
+    return "+".join(filter(None, (name, _feed_forward(behind, 2)))) if mixers else ""
+
+
+def _feed_forward(families: Sequence[str], least_gemms: int) -> str:
+    """Return "moe", "mlp" or "" by the families of the kernels behind the attention."""
+    if not ROUTING.isdisjoint(families):
+        return "moe"
+    return "mlp" if families.count("gemm") >= least_gemms else ""
+
+
+def _without_layers(count: int, why: str) -> LayerBlocks:
+    outside = np.full(count, -1, np.int64)
+    return LayerBlocks(outside, outside.copy(), ("",) * count, np.zeros(0, np.int64), (), why)
+
+
+def _step(names: Sequence[str], families: Sequence[str]) -> _Step:
+    role_by_kernel = {pair: _role(*pair) for pair in dict.fromkeys(zip(names, families, strict=True))}
+    roles = [role_by_kernel[pair] for pair in zip(names, families, strict=True)]
+    return _Step(_codes(names), _codes(roles), tuple(families))
+
+
+def _role(name: str, family: str) -> str:
+    """Return what stays of a name from layer to layer."""
+    if family in MIXERS:
+        return name
+    return family if family in ("gemm", "norm") else decode(name).normalised or name
+
+
+def _codes(labels: Sequence[Hashable]) -> Ints:
+    """Return the number of each label by first appearance."""
+    code_by_label = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    return np.array([code_by_label[label] for label in labels], np.int64)
+
+
+def _mixers(step: _Step) -> _Anchors | None:
+    """Return the attention of each layer: kernels with fewer than LEAST_GEMMS between them are of one."""
+    kernels = np.flatnonzero(step.of(*MIXERS))
+    gemms = np.cumsum(step.of("gemm"))[kernels] if len(kernels) else kernels
+    kernels, gemms = kernels[gemms > 0], gemms[gemms > 0]  # before any projection it is a preparation
+    if not len(kernels):
+        return None
+    fresh = np.flatnonzero(np.diff(gemms) >= LEAST_GEMMS) + 1
+    anchors = _Anchors(kernels[np.r_[0, fresh]], kernels[np.r_[fresh - 1, -1]])
+    return anchors if len(fresh) else None
+
+
+def _equally_often(step: _Step) -> _Anchors | None:
+    """Return the most regular of the roles that occur once in each layer: of the greatest count that many share."""
+    counts = np.bincount(step.roles) if len(step.roles) else step.roles
+    roles_of_count = Counter(counts[counts > 1].tolist())
+    least = max(LEAST_ROLES, LEAST_SHARE * max(roles_of_count.values(), default=0))
+    layers = max((count for count, roles in roles_of_count.items() if roles >= least), default=0)
+    if not layers:
+        return None
+    order = np.argsort(step.roles, kind="stable")
+    positions = [np.sort(part) for part in np.split(order, np.cumsum(counts)[:-1]) if len(part) == layers]
+    most_regular = min(positions, key=lambda kernels: int(np.ptp(np.diff(kernels))))
+    return _Anchors(most_regular, most_regular)
+
+
+def _bounds(step: _Step, anchors: _Anchors) -> tuple[Ints, Ints]:
+    """Return the first kernel of each layer and that after its last."""
+    gaps = [np.arange(last + 1, first) for last, first in zip(anchors.last[:-1], anchors.first[1:], strict=True)]
+    keys = [step.roles[gap].tobytes() for gap in gaps]
+    modal = gaps[keys.index(Counter(keys).most_common(1)[0][0])]
+    head, tail = np.arange(anchors.first[0]), np.arange(anchors.last[-1] + 1, len(step.roles))
+    reach = 2 * len(modal) + REACH
+    cut = _cut(step, modal, head[-reach:], tail[:reach])
+    heads = {key: _head(step, modal[cut:], gap[-reach:]) for key, gap in zip(keys, gaps, strict=True)}
+    begins = np.array([_head(step, modal[cut:], head[-reach:]), *(heads[key] for key in keys)])
+    starts = anchors.first - begins
+    ends = np.append(starts[1:], _last_end(step, gaps, keys, starts, tail[:reach]))
+    return starts, _closed(step, modal[:cut], gaps, starts, ends)
+
+
+def _gains(step: _Step, block: Ints, kernels: Ints) -> Reals:
+    """Return the gain of matching each kernel of a block with each of the kernels."""
+    same = step.names[block][:, None] == step.names[kernels]
+    similar = step.roles[block][:, None] == step.roles[kernels]
+    return np.where(same, SAME, np.where(similar, SIMILAR, OTHER))
+
+
+def _cut(step: _Step, gap: Ints, head: Ints, tail: Ints) -> int:
+    """Return how many kernels of a gap end a layer."""
+    ending = _edge(prefix_scores(_gains(step, gap, tail)))
+    beginning = _edge(prefix_scores(_gains(step, gap[::-1], head[::-1])))[::-1]
+    norms = np.append([_feeds_gemm([step.families[kernel] for kernel in gap[place:]]) for place in range(len(gap))], 0)
+    return int(np.argmax(ending + beginning + AT_NORM * norms))
+
+
+def _edge(scores: Reals) -> Reals:
+    """Return the best score of each beginning of the rows with any beginning of the columns; what is behind the end of
+    the columns costs nothing."""
+    return np.maximum(scores.max(axis=1), np.maximum.accumulate(scores[:, -1]))
+
+
+def _feeds_gemm(families: Sequence[str]) -> bool:
+    """Return whether the first kernel is a norm and the next kernel of weight a GEMM."""
+    weighty = ("gemm", "norm", *MIXERS)
+    return families[0] == "norm" and next((family for family in families[1:] if family in weighty), "") == "gemm"
+
+
+def _head(step: _Step, block: Ints, kernels: Ints) -> int:
+    """Return how many of the last kernels are the beginning of a layer, as the block is."""
+    if not len(block) or not len(kernels):
+        return 0
+    scores = prefix_scores(_gains(step, block[::-1], kernels[::-1]))[-1]
+    begins_alike = step.roles[kernels[::-1]] == step.roles[block[0]]
+    if begins_alike.any():
+        scores[1:][~begins_alike] = -np.inf
+        return int(np.argmax(scores[1:])) + 1
+    return int(np.argmax(scores))
+
+
+def _tail(step: _Step, block: Ints, kernels: Ints) -> tuple[float, int]:
+    """Return how well the first kernels match a block that ends a layer, and how many they are."""
+    scores = prefix_scores(_gains(step, block, kernels))
+    best = int(np.argmax(scores[-1]))
+    cut_off = float(scores[:, -1].max())  # the step ends within the block
+    return (cut_off, len(kernels)) if cut_off > scores[-1, best] else (float(scores[-1, best]), best)
+
+
+def _last_end(step: _Step, gaps: list[Ints], keys: list[bytes], starts: Ints, tail: Ints) -> int:
+    """Return where the last layer ends: as the one of the other layers that fits best."""
+    gap_by_key = dict(zip(keys, gaps, strict=True))
+    start_by_key = dict(zip(keys, starts[1:].tolist(), strict=True))
+    common = [(gap_by_key[key], start_by_key[key]) for key, _ in Counter(keys).most_common(COMMON)]
+    _, length = max((_tail(step, gap[gap < start], tail) for gap, start in common), key=lambda fit: fit[0])
+    return (int(tail[0]) if len(tail) else len(step.roles)) + length
+
+
+def _closed(step: _Step, block: Ints, gaps: list[Ints], starts: Ints, ends: Ints) -> Ints:
+    """Return the ends of the layers without what stands between two of them: another step's head and sampling."""
+    ends = ends.copy()
+    for layer, (gap, start) in enumerate(zip(gaps, starts[1:].tolist(), strict=True)):
+        length = start - int(gap[0]) if len(gap) else 0
+        if len(block) and length >= len(block) + SURPLUS:
+            score, closing = _tail(step, block, gap[:length])
+            if score >= SIMILAR * len(block) and closing <= length - SURPLUS:
+                ends[layer] = int(gap[0]) + closing
+    return ends
+
+
+def _kinds(step: _Step, starts: Ints, ends: Ints) -> Ints:
+    """Return the kind of each layer by first appearance."""
+    weighty = ~step.of(*MOVES)
+    contents = [(block_kind(step.families[start:end]), tuple(step.roles[start:end][weighty[start:end]].tolist()))
+                for start, end in zip(starts, ends, strict=True)]
+    kinds = [content for content, count in Counter(contents).most_common() if count > 1]
+    kind_by_content = {content: content for content in kinds}
+    for content in contents:
+        if content not in kind_by_content:
+            kind_by_content[content] = _nearest(content, kinds[:COMMON])
+            kinds += [content] * (kind_by_content[content] == content)
+    return _codes([kind_by_content[content] for content in contents])
+
+
+def _nearest(content: _Content, kinds: list[_Content]) -> _Content:
+    """Return the kind that holds the same and is most alike; the content itself if none is."""
+    likeness = [(LCSseq.normalized_similarity(content[1], kind[1]), kind) for kind in kinds if kind[0] == content[0]]
+    best, kind = max(likeness, key=lambda pair: pair[0], default=(0.0, content))
+    return kind if best >= ALIKE else content
+
+
+def _doubt(starts: Ints, ends: Ints, kinds: Ints, count: int) -> str:
+    """Return why these blocks are no layers of one step of so many kernels; "" if they are."""
+    if (covered := int((ends - starts).sum())) < COVERED * count:
+        return f"what repeats is only {covered} of {count} kernels"
+    repeated = np.bincount(kinds)[kinds] > 1
+    span = int(ends[-1] - starts[0])
+    if (ends - starts)[repeated].sum() < REPEATED * span:
+        return f"of {len(kinds)} blocks only {int(repeated.sum())} repeat: their kernels are in no common order"
+    breaks = np.flatnonzero(starts[1:] - ends[:-1] >= SURPLUS) + 1
+    stacks = {tuple(stack.tolist()) for stack in np.split(kinds, breaks)}
+    if len(breaks) and len(stacks) == 1 and len(kinds) > len(breaks) + 1:
+        return f"the kernels of {len(breaks) + 1} steps of {len(kinds) // (len(breaks) + 1)} layers each: pass one step"
+    return ""
+
+
+def _blocks(step: _Step, anchors: _Anchors, starts: Ints, ends: Ints, kinds: Ints) -> LayerBlocks:
+    layer, position = np.full((2, len(step.roles)), -1, np.int64)
+    part = [""] * len(step.roles)
+    blocks = [_commonest(step, starts[kinds == kind], ends[kinds == kind]) for kind in range(int(kinds.max()) + 1)]
+    for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        layer[start:end] = number
+        position[start:end] = _positions(step.roles[start:end], blocks[kinds[number]])
+        part[start:end] = _parts(step.families[start:end], int(anchors.last[number]) - start)
+    return LayerBlocks(layer, position, tuple(part), kinds, tuple(map(len, blocks)))
+
+
+def _commonest(step: _Step, starts: Ints, ends: Ints) -> Ints:
+    """Return the roles of the block that most layers are."""
+    block_by_key = {(block := step.roles[start:end]).tobytes(): block for start, end in zip(starts, ends, strict=True)}
+    counts = Counter(step.roles[start:end].tobytes() for start, end in zip(starts, ends, strict=True))
+    return block_by_key[counts.most_common(1)[0][0]]
+
+
+def _positions(roles: Ints, block: Ints) -> Ints:
+    """Return where each kernel of a layer is in the block; -1 if the block has no such kernel."""
+    positions = np.full(len(roles), -1, np.int64)
+    for tag, begin, end, first, last in LCSseq.opcodes(roles.tolist(), block.tolist()):
+        if tag == "equal":
+            positions[begin:end] = np.arange(first, last)
+    return positions
+
+
+def _parts(families: Sequence[str], anchor: int) -> list[str]:
+    """Return the part of the layer that each kernel of a block is."""
+    own = [family if family in ("norm", "collective") else "" for family in families]
+    if families[anchor] not in MIXERS:
+        return own
+    behind = [place for place in range(anchor + 1, len(families)) if own[place]]
+    if not behind:
+        return [name or "attention" * (place <= anchor) for place, name in enumerate(own)]
+    feed_forward = _feed_forward(families[behind[0]:], 1)
+    return [name or ("attention" if place < behind[0] else feed_forward) for place, name in enumerate(own)]
