@@ -21,7 +21,7 @@ from aaco.analytics.kernels import families
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import Callers
 from aaco.analytics.streaming.stream_ids import integers
-from aaco.steps import find_captures, import_captures
+from aaco.steps import find_captures, import_captures, references
 from aaco.tracelake.queries import QueryableSession
 
 AT_ONCE = 1200  # kernels of a sequence
@@ -72,6 +72,7 @@ def imported(traces: Sequence[Path], folder: Path) -> QueryableSession:
     reading = import_captures.CaptureReading(chosen)
     reading.begin()
     made = import_captures.begin(chosen, folder, None, "")
+    references.add(made, reading)
     import_captures.fill(made, reading)
     return QueryableSession(made.folder)
 

@@ -10,12 +10,18 @@ import click
 from aaco.cli import distrust, manual, options, say
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from aaco.core.session import Session
 
 NAME = 46  # columns of the terminal that a kernel's name may take
 FAMILY = 12
 TIMES = {"total_ns": "total", "mean_ns": "mean", "p50_ns": "median", "p99_ns": "p99"}
 WIDE = 138  # columns that the whole table takes
+PLACES = ("layer", "part", "module", "operator")
+LISTED = {"family": "families", "layer": "layers", "part": "parts", "module": "modules", "operator": "operators"}
+NO_PLACE = {"layer": "in no layer", "part": "of no known part", "module": "in no known module", "operator": "of none"}
+PLACE_COLUMNS = 41  # that the figures of a place take
 NARROW = 60  # columns that all but the name take without family, median and p99
 UNLIMITED = 51  # the same with p99, where no limit is known
 
@@ -23,15 +29,16 @@ UNLIMITED = 51  # the same with p99, where no limit is known
 @manual.command()
 @options.session_reference()
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
-@click.option("--by", type=click.Choice(["name", "family"]), default="name", show_default=True,
-              help="What the times are summed by.")
+@click.option("--by", type=click.Choice(["name", "family", *PLACES]), default="name", show_default=True,
+              help="What the times are summed by. Layers and their parts are those of a serving engine's steps.")
 @click.option("--against", metavar="OTHER", help="An earlier session: what differs from its kernels.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
 def kernels(session: str | None, named: str | None, top: int, by: str, against: str | None, config_file: Path | None,
             sessions_dir: Path | None, as_json: bool) -> None:
-    """List the kernels of SESSION that took the most time, by name or family, or what differs from those of another."""
+    """List the kernels of SESSION that took the most time, by name, family or place in the model, or what differs from
+    those of another."""
     from aaco.core.session import find
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
@@ -42,10 +49,11 @@ def kernels(session: str | None, named: str | None, top: int, by: str, against: 
     rows, others = _top(chosen_session, top, by)
     distrust.warn(chosen_session)
     if as_json:
-        listed = "families" if by == "family" else "kernels"
+        listed = LISTED.get(by, "kernels")
         say.document({"schema_version": 1, "session_id": chosen_session.id, listed: rows, "others": others})
         return
-    for line in _family_lines(rows) if by == "family" else _lines(rows, say.columns()):
+    for line in (_place_lines(rows, by, say.columns()) if by in PLACES else _family_lines(rows) if by == "family" else
+                 _lines(rows, say.columns())):
         say.line(line)
     if others:
         say.aside(f"{others:,} more; --top shows more of them")
@@ -69,6 +77,10 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
     from aaco.core.tables import KERNEL_GROUPS
     from aaco.tracelake import store
 
+    if by in PLACES:
+        table = _by_place(session, by)
+        placed: list[dict[str, Any]] = table.slice(0, count).to_pylist()
+        return placed, table.num_rows - len(placed)
     if not store.holds(session, KERNEL_GROUPS):
         raise UsageError(f"session {session.id} has no kernels summed by name", "aaco info SESSION  # says why")
     table = store.read(session, KERNEL_GROUPS)
@@ -78,6 +90,42 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
         table = by_family(table)
     rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
     return rows, table.num_rows - len(rows)
+
+
+def _by_place(session: Session, by: str) -> pa.Table:
+    """Return the time by place in the model. Raise UsageError where the session does not tell it."""
+    from aaco.analytics.kernels import by_place
+    from aaco.core.errors import UsageError
+    from aaco.core.tables import KERNELS, OPERATORS, SERVING_KERNELS
+    from aaco.tracelake import store
+
+    needed = SERVING_KERNELS if by in ("layer", "part") else OPERATORS
+    if not store.holds(session, needed):
+        missing = "steps of a serving engine" if needed is SERVING_KERNELS else "operators of a framework"
+        raise UsageError(f"session {session.id} has no {missing}, so none of its kernels has a {by}",
+                         f"aaco kernels {session.id} --by name")
+    table = store.read(session, needed)
+    if needed is OPERATORS:
+        return by_place.by_operator(table, by)
+    return by_place.by_layer(store.read(session, KERNELS).select(["kernel_id", "dur_ns"]), table, by)
+
+
+def _place_lines(rows: list[dict[str, Any]], by: str, columns: int) -> list[str]:
+    """Return a table of places in the model."""
+    from aaco.report.format import duration, pad, percent
+    from aaco.report.names import shorten
+
+    width = max(20, min(columns, WIDE) - PLACE_COLUMNS)
+    labels = [NO_PLACE[by] if row["place"] is None else f"layer {row['place']}" if by == "layer" else row["place"]
+              for row in rows]
+    names = shorten(labels, width - 1)
+    lines = [f"{by:<{width}}{'share':>8}{'total':>11}{'calls':>10}{'mean':>11}"]
+    for label, row in zip(labels, rows, strict=True):
+        share = row["pct_of_kernel_time"]
+        lines.append(pad(names[label], width) + _cell(None if share is None else percent(share / 100), 8)
+                     + _cell(duration(row["total_ns"]), 11) + f"{row['calls']:>10,}"
+                     + _cell(duration(row["mean_ns"]), 11))
+    return lines
 
 
 def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution.framework import Attribution
+from aaco.analytics.attribution.graphs import CAPTURE, EAGER
 from aaco.analytics.serving.annotations import read_capture
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.errors import UsageError
@@ -28,7 +29,6 @@ from aaco.steps.find_captures import CaptureFiles, CaptureSelection, discover
 from aaco.steps.findings import attribution, serving_steps
 from aaco.tracelake import queries, store
 
-CAPTURE, EAGER = "graph capture", "eager step"
 TOLD = ("kernel_name", "operator", "outermost", "module", "annotation", "shapes", "dtypes", "inputs")
 MOST_STEPS = 64  # different eager steps of a file that are kept
 
@@ -44,7 +44,8 @@ class ReferenceTraces:
 NO_TRACES = ReferenceTraces()
 
 
-def add(session: Session, reading: importing.CaptureReading, traces: ReferenceTraces, show: Show = SILENT) -> None:
+def add(session: Session, reading: importing.CaptureReading, traces: ReferenceTraces = NO_TRACES,
+        show: Show = SILENT) -> None:
     """Write the launches of reference traces into a session, and add a note on each to what is read.
 
     They are those given, and the captures of graphs that lie beside the workload's. Raise UsageError, BadCapture.
@@ -72,8 +73,8 @@ def _asked(traces: ReferenceTraces) -> Iterator[tuple[str, CaptureFiles]]:
 def _note(path: Path, kind: str, launches: pa.Table, graphs: int) -> str:
     batches = sorted(set(launches["batch"].drop_null().to_pylist()))
     of = f" of batch {', '.join(map(str, batches[:4]))}{' …' * (len(batches) > 4)}" if batches else ""
-    return (f"{path.name} tells of {graphs} {kind}{'s' * (graphs > 1)}{of}, {launches.num_rows:,} launches; its kernels "
-            "are in no figure.")
+    return (f"{path.name} tells of {graphs} {kind}{'s' * (graphs > 1)}{of}, {launches.num_rows:,} launches; "
+            "its kernels are in no figure.")
 
 
 def _launches(capture: CaptureFiles, kind: str) -> pa.Table:
@@ -113,7 +114,7 @@ def _eager(session: Session) -> pa.Table:
     rows = kernels.join(mapped.select(["kernel_id", "operator_id"]), "kernel_id").join(
         operators.select(["operator_id", *(name for name in TOLD if name != "kernel_name")]), "operator_id").sort_by(
             "t_start_ns")
-    parts = list(_different(rows, *steps.of_kernels(), steps.table()) if steps else
+    parts = list(_different(rows, *steps.of_kernels()[:2], steps.table()) if steps else
                  [_rows(rows, 0, None)])
     return pa.concat_tables(parts) if parts else REFERENCE_LAUNCHES.build()
 
@@ -123,7 +124,9 @@ def _different(rows: pa.Table, kernel_id: np.ndarray, step: np.ndarray, steps: p
     order = np.argsort(kernel_id)
     ids = integers(rows["kernel_id"])
     place = np.minimum(np.searchsorted(kernel_id[order], ids), max(len(order) - 1, 0))
-    of_row = np.where(kernel_id[order][place] == ids, step[order][place], NONE) if len(order) else np.full(len(ids), NONE)
+    of_row = np.full(len(ids), NONE)
+    if len(order):
+        of_row = np.where(kernel_id[order][place] == ids, step[order][place], NONE)
     seen = set[tuple[object, ...]]()
     for number, batch in zip(steps["step"].to_pylist(), steps["batch"].to_pylist(), strict=True):
         mine = rows.filter(pa.array(of_row == number))

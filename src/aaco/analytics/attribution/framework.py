@@ -22,6 +22,7 @@ from aaco.analytics.attribution.graphs import (
     GraphBatch,
     Graphs,
     Launched,
+    MatchedGraph,
     Replay,
     ReplayedKernels,
     captured_graphs,
@@ -63,6 +64,7 @@ class Attribution:
         self._graphs = Graphs()
         self._replays: dict[int, Replay] = {}  # by graph launch; held only where a capture is known
         self._batches: dict[tuple[int, int], GraphBatch] = {}  # by capture and correlation id of a graph launch
+        self._matches: dict[tuple[int, GraphBatch, bool, bytes], MatchedGraph | None] = {}
         if references is not None:
             self._graphs.captured += self._given(references)
 
@@ -249,11 +251,18 @@ class Attribution:
     def _replayed(self, replay: Replay) -> pa.Table:
         """Return the map of one replay's kernels."""
         ids, names, lengths = replay.ordered()
-        families = np.append(self._family_of, -1)[np.maximum(names, -1)].tolist()
-        kernels = ReplayedKernels([self._kernels.text(name) or None for name in names.tolist()],
-                                  [self._families.text(family) or None for family in families],
-                                  replay.is_numbered or len(replay.streams) == 1, replay.batch)
-        match = self._graphs.of_replay(replay.capture, kernels)
+        match = self._match(replay, names)
         row = np.full(len(ids), self._operators.unlike(replay.alone)) if match is None else (
-            self._operators.replayed(replay.capture, match))
+            self._operators.replayed(replay.capture, match, replay.alone))
         return self._rows(ids, names, lengths, row)
+
+    def _match(self, replay: Replay, names: Ints) -> MatchedGraph | None:
+        """Return the graph of a replay; of the next replays of the same kernels at once."""
+        in_order = replay.is_numbered or len(replay.streams) == 1
+        key = replay.capture, replay.batch, in_order, names.tobytes()
+        if key not in self._matches:
+            families = np.append(self._family_of, -1)[np.maximum(names, -1)].tolist()
+            self._matches[key] = self._graphs.of_replay(replay.capture, ReplayedKernels(
+                [self._kernels.text(name) or None for name in names.tolist()],
+                [self._families.text(family) or None for family in families], in_order, replay.batch))
+        return self._matches[key]

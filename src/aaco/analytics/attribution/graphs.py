@@ -8,6 +8,9 @@ time order is launch order.
 
 Captures of different batch sizes often have the same launches. So shapes come from a capture only if its batch is that
 of the replay, as the annotations of both say, or if all captures that match have the same shapes.
+
+Where no capture fits, the same step without a graph may tell: its kernels are aligned with those of the replay
+(analytics/serving/alignment.py), and a kernel that may be several of them gets no operator.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.attribution.launchable import may_launch
+from aaco.analytics.kernels.families import decode
+from aaco.analytics.serving.alignment import align
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CaptureMark
 from aaco.analytics.streaming.stream_ids import NONE
@@ -28,6 +33,7 @@ from aaco.core.arrays import Ints
 
 MOST = 1 << 18  # captured launches that are remembered
 IN_TRACE = "graph capture in the trace"
+CAPTURE, EAGER = "graph capture", "eager step"  # with a file's name: sources of reference launches
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,12 @@ class Captured:
     batch: int | None = None
     source: str = IN_TRACE
     given: bool = False
+    families: list[str | None] = field(default_factory=list)  # of an eager step, which is no graph
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether these are the kernels of a step without a graph."""
+        return bool(self.families)
 
     @property
     def named(self) -> bool:
@@ -107,8 +119,8 @@ class ReplayedKernels:
 
 @dataclass(frozen=True)
 class MatchedGraph:
-    """The captured graph of a replay. launches: of each kernel. named: the names prove it. shaped: its shapes are those
-    of the replay."""
+    """The captured graph, or the eager step, of a replay. launches: of each kernel, -1 where none is certain.
+    named: the names prove it. shaped: its shapes are those of the replay."""
 
     graph: Captured
     launches: list[int]
@@ -173,16 +185,29 @@ class Graphs:
         position, the latest first, because graphs can be captured again.
         """
         fitting = [(graph, launches) for graph in reversed(self.captured)
-                   if (launches := graph.order_of(replay)) is not None]
+                   if not graph.is_eager and (launches := graph.order_of(replay)) is not None]
         fitting = [pair for pair in fitting if pair[0].named] or fitting
         fitting.sort(key=lambda pair: pair[0].capture != capture)
         of_batch = [pair for pair in fitting if replay.batch.fits(pair[0].batch)]
         best = of_batch or fitting
-        if not best or (not best[0][0].named and len({tuple(graph.called) for graph, _ in best}) > 1):
+        if not best:
+            return self._of_eager(replay)
+        if not best[0][0].named and len({tuple(graph.called) for graph, _ in best}) > 1:
             return None
         graph, launches = best[0]
         same = all(other.inputs == graph.inputs for other, _ in fitting)
         return MatchedGraph(graph, launches, graph.named, bool(of_batch) or (same and not graph.given))
+
+    def _of_eager(self, replay: ReplayedKernels) -> MatchedGraph | None:
+        """Return the eager step that tells most of a replay's kernels; one of the same batch before others."""
+        best: tuple[tuple[bool, int], MatchedGraph] | None = None
+        for step in (step for step in self.captured if step.is_eager):
+            index = align(*(["" if text is None else text for text in column] for column in
+                            (replay.names, step.names, replay.families, step.families))).index
+            shaped, told = replay.batch.fits(step.batch), int((index >= 0).sum())
+            if told and (best is None or (shaped, told) > best[0]):
+                best = (shaped, told), MatchedGraph(step, index.tolist(), False, shaped)
+        return best[1] if best else None
 
     def _mark(self, mark: CaptureMark, batch: int | None) -> None:
         if mark.does == CallKind.BEGIN_CAPTURE:
@@ -240,6 +265,8 @@ def captured_graphs(references: pa.Table, row: Ints, inputs: Ints) -> list[Captu
         captured.names.append(kernel)
         captured.called.append(operator)
         captured.inputs.append(its_inputs)
+        if source.startswith(EAGER):
+            captured.families.append(decode(kernel or "").family)
     return list(graphs.values())
 
 

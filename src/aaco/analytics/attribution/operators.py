@@ -38,12 +38,14 @@ class Why(IntEnum):
     BY_NAMES = 5
     BY_POSITION = 6
     UNLIKE = 7
+    UNCERTAIN = 8
 
 
 FOUND = {Why.FOUND: "exact_span", Why.BY_NAMES: "exact_sequence", Why.BY_POSITION: "sequence"}
 REASONS = {Why.NO_OPERATOR: "launched outside any operator",
            Why.REPLAYED: "replayed by a device graph, which was captured outside the trace",
            Why.UNLIKE: "replayed by a device graph; no capture in the trace, or more than one, launches such kernels",
+           Why.UNCERTAIN: "replayed by a device graph; several kernels of the eager step could be it, or none",
            Why.NO_LAUNCH: "the call that launched it is not in the capture",
            Why.NO_START: "the capture has no time for it"}
 
@@ -126,12 +128,19 @@ class Operators:
         return self._numbers(np.full(len(operator), NONE), operator, outermost, path, annotation, signature, why,
                              0 * none, none)
 
-    def replayed(self, capture: int, match: MatchedGraph) -> Ints:
+    def replayed(self, capture: int, match: MatchedGraph, alone: int) -> Ints:
         """Return the rows of a replay's kernels and count one more call for each captured call of an operator.
 
-        A launch without an operator keeps its reason.
+        A launch without an operator keeps its reason. alone: the row of kernels that match no launch.
         """
-        rows, operators = ([column[launch] for launch in match.launches]
+        launches = np.array(match.launches, np.int64)
+        replay_rows = np.full(len(launches), self._with_reason(alone, Why.UNCERTAIN if (launches < 0).any() else None))
+        told = launches >= 0
+        replay_rows[told] = self._matched(capture, match, launches[told].tolist())
+        return replay_rows
+
+    def _matched(self, capture: int, match: MatchedGraph, launches: Sequence[int]) -> Ints:
+        rows, operators = ([column[launch] for launch in launches]
                            for column in (match.graph.rows, match.graph.operators))
         source, how = self._source(match.graph.source), Why.BY_NAMES if match.named else Why.BY_POSITION
         keys = [self._keys.known[row] for row in rows]
@@ -154,7 +163,12 @@ class Operators:
 
     def unlike(self, row: int) -> int:
         """Return the row of a replay that matches none of the captured graphs, in place of `row`."""
-        key = (*self._keys.known[row][:6], Why.UNLIKE, *self._keys.known[row][7:])
+        return self._with_reason(row, Why.UNLIKE)
+
+    def _with_reason(self, row: int, why: Why | None) -> int:
+        if why is None:
+            return row
+        key = (*self._keys.known[row][:6], why, *self._keys.known[row][7:])
         return int(self._numbers(*(np.array([part], np.int64) for part in key))[0])
 
     def methods(self, row: Ints) -> pa.Array:

@@ -89,11 +89,11 @@ def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
     step = _step(names, families)
     anchors = _mixers(step) or _equally_often(step)
     if anchors is None:
-        return _without_layers(len(names), "no kernels repeat as those of layers do")
+        return without_layers(len(names), "no kernels repeat as those of layers do")
     starts, ends = _bounds(step, anchors)
     kinds = _kinds(step, starts, ends)
     if why := _doubt(starts, ends, kinds, len(names)):
-        return _without_layers(len(names), why)
+        return without_layers(len(names), why)
     return _blocks(step, anchors, starts, ends, kinds)
 
 
@@ -112,7 +112,8 @@ def _feed_forward(families: Sequence[str], least_gemms: int) -> str:
     return "mlp" if families.count("gemm") >= least_gemms else ""
 
 
-def _without_layers(count: int, why: str) -> LayerBlocks:
+def without_layers(count: int, why: str) -> LayerBlocks:
+    """Return that a step of so many kernels has no layers, and why."""
     outside = np.full(count, -1, np.int64)
     return LayerBlocks(outside, outside.copy(), ("",) * count, np.zeros(0, np.int64), (), why)
 

@@ -73,9 +73,10 @@ class ServingSteps:
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first
         self._origin: list[tuple[int, int, int]] = []  # capture, start and end of each step
-        self._kernels, self._copies, self._calls, self._waits, self._graphs = (_Spans() for _ in range(5))
-        self._graph_kernels: list[Ints] = []
+        self._kernels, self._graph_kernels, self._copies = (_Spans() for _ in range(3))
+        self._calls, self._waits, self._graphs = (_Spans() for _ in range(3))
         self._kernel_ids: list[Ints] = []
+        self._kernel_names: list[Ints] = []
 
     def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, until: int | None) -> None:
         """Take in the rows that start next, in start order, with COLUMNS. until: later rows start at or after it."""
@@ -92,17 +93,25 @@ class ServingSteps:
         self._copies.add(np.where(is_kernel, -1, step), work.start, work.end)
         mine = is_kernel & (step >= 0)
         self._kernel_ids.append(work.kernel_id[mine])
-        self._graph_kernels.append(step[mine & (linked.call.part == CallKind.GRAPH)])
+        self._kernel_names.append(work.name[mine])
+        self._graph_kernels.add(np.where(mine & (linked.call.part == CallKind.GRAPH), step, -1), work.start, work.end)
 
     def rest(self) -> None:
         """Settle what waits for later rows. Call it once, after the last `feed`."""
         empty = [spec.build().select(list(COLUMNS[spec.name])) for spec in (KERNELS, COPIES, API_CALLS)]
         self.feed(*empty, until=None)
 
-    def of_kernels(self) -> tuple[Ints, Ints]:
-        """Return kernel_id and step of each kernel that a step launched, in start order."""
+    def of_kernels(self) -> tuple[Ints, Ints, Ints]:
+        """Return kernel_id, step and number of the name (NONE: unnamed) of each kernel of a step, in start order."""
         step, _, _ = self._kernels.columns()
-        return np.concatenate([np.zeros(0, np.int64), *self._kernel_ids]), step
+        ids, names = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
+            self._kernel_ids, self._kernel_names))
+        return ids, step, names
+
+    @property
+    def kernel_names(self) -> list[str]:
+        """Return the names of kernels by number."""
+        return self._reader.names.known
 
     def table(self) -> pa.Table:
         """Return the serving_steps table."""
@@ -113,7 +122,7 @@ class ServingSteps:
         kernels = _sums(*self._kernels.columns(), count)
         copies = _sums(*self._copies.columns(), count)
         graphs = _sums(*self._graphs.columns(), count)
-        graph_kernels = np.bincount(np.concatenate([np.zeros(0, np.int64), *self._graph_kernels]), minlength=count)
+        replayed = _sums(*self._graph_kernels.columns(), count)
         work = [np.concatenate(column) for column in zip(self._kernels.columns(), self._copies.columns(), strict=True)]
         idle = _idle_before(capture, kernels.first, kernels.last)
         engines = [(read_step(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
@@ -122,7 +131,8 @@ class ServingSteps:
             t_start_ns=start, t_end_ns=end, device_start_ns=pa.array(kernels.first, mask=kernels.first == NONE),
             device_end_ns=pa.array(kernels.last, mask=kernels.last == NONE), kernels=kernels.count,
             kernel_ns=kernels.ns, busy_ns=_unions(*work, count), copies=copies.count, copy_ns=copies.ns,
-            graph_launches=graphs.count, graph_launch_ns=graphs.ns, graph_kernels=graph_kernels,
+            graph_launches=graphs.count, graph_launch_ns=graphs.ns, graph_kernels=replayed.count,
+            graph_ns=pa.array(replayed.last - replayed.first, mask=replayed.count == 0),
             call_ns=_unions(*self._calls.columns(), count), wait_ns=_unions(*self._waits.columns(), count),
             idle_before_ns=pa.array(idle, mask=idle == NONE), capture=pa.array(capture, mask=capture == NONE))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -22,7 +23,8 @@ class StepGroup:
     """Steps of one capture with the same phase and batch. Times are medians over steps, ns: host_ns of the annotation,
     device_ns from the first kernel's start to the last one's end, busy_ns of it with work, idle_before_ns between
     steps (None: there is no earlier one). tokens and keys: medians of the scheduled and of the KV tokens; None where
-    the annotations do not say. all_busy_ns: busy_ns of all the steps together."""
+    the annotations do not say. all_busy_ns: busy_ns of all the steps together. layers: that repeat in the most steps;
+    None where none do, and why_no_layers."""
 
     capture: int | None
     engine: str
@@ -40,6 +42,8 @@ class StepGroup:
     wait_ns: float
     idle_before_ns: float | None
     all_busy_ns: int
+    layers: int | None
+    why_no_layers: str
 
 
 @documents.document(layout.finding("serving"), version=1)
@@ -47,8 +51,8 @@ class StepGroup:
 class Serving:
     """Steps of a serving engine, as the profiled run had them; the groups with most work first.
 
-    kernels and kernel_ns: of all steps. with_operator_ns, with_shapes_ns: of these the time whose operator, and whose
-    shapes, are known. others: groups that are not listed. warnings: what annotations contradict, each once.
+    kernels and kernel_ns: of all steps. traced_ns: time of all kernels of the session, None without operators;
+    with_operator_ns, with_shapes_ns: of it the time whose operator, and whose shapes, are known. others: groups that are not listed. warnings: what annotations contradict, each once.
     """
 
     steps: int
@@ -56,6 +60,7 @@ class Serving:
     others: int
     kernels: int
     kernel_ns: int
+    traced_ns: int | None
     with_operator_ns: int
     with_shapes_ns: int
     speculative: bool
@@ -67,26 +72,45 @@ class Serving:
         return documents.decode(document, cls)
 
 
-def summary(steps: pa.Table, operators: pa.Table | None) -> Serving:
-    """Return the summary of a session's steps. operators: its operators table, if it has one."""
-    rows = [row | {"host_ns": row["t_end_ns"] - row["t_start_ns"],
-                   "device_ns": (row["device_end_ns"] or 0) - (row["device_start_ns"] or 0),
-                   "keys": _total(row, "sk")} for row in steps.to_pylist()]
+def summary(steps: pa.Table, kernels: pa.Table, why_no_layers: Mapping[int, str], operators: pa.Table | None
+            ) -> Serving:
+    """Return the summary of a session's steps. kernels: the serving_kernels table. why_no_layers: by step. operators:
+    the session's operators table, if it has one."""
+    layers = _layers(kernels)
+    rows = [_measured(row, layers, why_no_layers) for row in steps.to_pylist()]
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         grouped.setdefault((row["capture"], row["engine"], row["phase"], row["batch"]), []).append(row)
     groups = sorted((_group(key, members) for key, members in grouped.items()), key=lambda group: -group.all_busy_ns)
     warnings = tuple(dict.fromkeys(row["warning"] for row in rows if row["warning"]))[:MOST]
     return Serving(len(rows), tuple(groups[:MOST]), max(0, len(groups) - MOST), sum(row["kernels"] for row in rows),
-                   sum(row["kernel_ns"] for row in rows), _time_with(operators, "operator"),
-                   _time_with(operators, "shapes"), any(row["speculative"] for row in rows), warnings)
+                   sum(row["kernel_ns"] for row in rows), None if operators is None else _time(operators),
+                   _time_with(operators, "operator"), _time_with(operators, "shapes"),
+                   any(row["speculative"] for row in rows), warnings)
+
+
+def _measured(row: dict[str, Any], layers: Mapping[int, int], why_no_layers: Mapping[int, str]) -> dict[str, Any]:
+    """Return a step with what follows from its columns."""
+    step = row["step"]
+    return row | {"host_ns": row["t_end_ns"] - row["t_start_ns"], "keys": _total(row, "sk"),
+                  "device_ns": (row["device_end_ns"] or 0) - (row["device_start_ns"] or 0),
+                  "layers": layers.get(step), "why_no_layers": why_no_layers.get(step, "")}
 
 
 def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]]) -> StepGroup:
     medians = {name: _median(rows, name) for name in (*TIMES, "keys", "kernels")}
-    return StepGroup(*key, steps=len(rows), replayed=sum(row["graph_launches"] > 0 for row in rows),
-                     tokens=_median(rows, "scheduled_tokens"), all_busy_ns=sum(row["busy_ns"] for row in rows),
-                     **medians)
+    counts = Counter(row["layers"] for row in rows)
+    layers = counts.most_common(1)[0][0]
+    why = next((row["why_no_layers"] for row in rows if row["layers"] == layers), "")
+    return StepGroup(*key, layers=layers, why_no_layers=why, steps=len(rows), **medians,
+                     replayed=sum(row["graph_launches"] > 0 for row in rows),
+                     tokens=_median(rows, "scheduled_tokens"), all_busy_ns=sum(row["busy_ns"] for row in rows))
+
+
+def _layers(kernels: pa.Table) -> dict[int, int]:
+    """Return by step how many layers it has, where any repeat."""
+    most = kernels.filter(pc.is_valid(kernels["layer"])).group_by("step").aggregate([("layer", "max")])
+    return {step: last + 1 for step, last in zip(most["step"].to_pylist(), most["layer_max"].to_pylist(), strict=True)}
 
 
 def _median(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
@@ -103,4 +127,8 @@ def _total(row: Mapping[str, Any], name: str) -> int | None:
 def _time_with(operators: pa.Table | None, column: str) -> int:
     if operators is None:
         return 0
-    return int(pc.sum(operators.filter(pc.is_valid(operators[column]))["device_ns"]).as_py() or 0)
+    return _time(operators.filter(pc.is_valid(operators[column])))
+
+
+def _time(operators: pa.Table) -> int:
+    return int(pc.sum(operators["device_ns"]).as_py() or 0)

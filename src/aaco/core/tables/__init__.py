@@ -18,7 +18,7 @@ from aaco.core.tables.attribution import (
 from aaco.core.tables.critical_path import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
 from aaco.core.tables.inference import ACCOUNT, INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP, PAIRS
 from aaco.core.tables.model import EXECUTED_NODES, GRAPH_EDGES, GRAPH_NODES
-from aaco.core.tables.serving import SERVING_STEPS
+from aaco.core.tables.serving import SERVING_KERNELS, SERVING_STEPS
 from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec, replaced, sampled, started_in
 from aaco.core.tables.telemetry import DEVICE_FACTS, DEVICE_LINKS, GPU_EVENTS, SAMPLES, SYSTEM_EVENTS
 from aaco.core.tables.trace import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COLLECTIVES, COPIES, COUNTERS, KERNELS
@@ -70,6 +70,7 @@ __all__ = [
     "REAL",
     "REFERENCE_LAUNCHES",
     "SAMPLES",
+    "SERVING_KERNELS",
     "SERVING_STEPS",
     "SHADER_CLOCKS",
     "SYSTEM_EVENTS",

@@ -51,8 +51,8 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
 }, never_null=("operator_id", "kernels", "device_ns"))
 REFERENCE_LAUNCHES = TableSpec(
     "reference_launches", "attribution/reference_launches.parquet",
-    "What reference traces say of the launches of a graph: its capture, or the same step without a graph. Their kernels "
-    "are in no other table.", {
+    "What reference traces say of the launches of a graph: its capture, or the same step without a graph. Their "
+    "kernels are in no other table.", {
         "source": (NAME, "what tells, with the file's name"),
         "graph": (INT, "graph or step, over all reference traces"),
         "batch": (INT, "batch that it was captured for or ran with; null where the trace does not say"),

@@ -34,8 +34,20 @@ SERVING_STEPS = TableSpec(
         "graph_launches": (INT, "launches of a device graph"),
         "graph_launch_ns": (INT, "time of the host in these calls"),
         "graph_kernels": (INT, "kernels that they launched"),
+        "graph_ns": (INT, "from the start of the first of these kernels to the end of the last; null without any"),
         "call_ns": (INT, "time of the step in which the host was in a call of the device's runtime, waits included"),
         "wait_ns": (INT, "time of the host in calls that wait for the device"),
         "idle_before_ns": (INT, "from the end of all earlier steps' kernels to its first; null of a capture's first"),
         **CAPTURE,
     }, never_null=("step", "kernels", "kernel_ns"))
+SERVING_KERNELS = TableSpec(
+    "serving_kernels", "attribution/serving_kernels.parquet",
+    "One row per kernel that a step of a serving engine launched: its place in the model, as the repetition of kernels "
+    "shows it.", {
+        "kernel_id": (INT, "kernel"),
+        "step": (INT, "row of serving_steps"),
+        "layer": (INT, "number of the layer, 0-based; null before the first, behind the last, and where none repeat"),
+        "position": (INT, "place in a layer of this kind; null where such layers have no such kernel"),
+        "kind": (INT, "kind of the layer, 0-based by first appearance: layers of one kind hold the same"),
+        "part": (NAME, "attention, mlp, moe, norm or collective; null where the kernels' families do not tell"),
+    }, never_null=("kernel_id", "step"))

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.kernels.families import decode
 from aaco.analytics.serving.annotations import read_step
+from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import COLUMNS, ServingSteps
 from aaco.analytics.serving.summary import summary
+from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core.config import Analysis
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
-from aaco.core.tables import API_CALLS, OPERATORS, SERVING_STEPS
+from aaco.core.tables import API_CALLS, OPERATORS, SERVING_KERNELS, SERVING_STEPS
 from aaco.tracelake import layout, queries, store
 
 
-@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution",), writes=(SERVING_STEPS, "serving"),
+@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution",), writes=(SERVING_STEPS, SERVING_KERNELS, "serving"),
          report="serving")
 def serving_steps(session: Session, settings: Analysis) -> Results:
-    """The steps of a serving engine: phase, batch, token sums, and the device work that each launched."""
+    """The steps of a serving engine: phase, batch, token sums, the device work that each launched, and its layers."""
     if steps := find(session):
         table = steps.table()
         yield SERVING_STEPS, table
+        kernels, why = _kernels(steps)
+        yield SERVING_KERNELS, kernels
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
-        yield "serving", encode(summary(table, operators))
+        yield "serving", encode(summary(table, kernels, why, operators))
+
+
+def _kernels(steps: ServingSteps) -> tuple[pa.Table, dict[int, str]]:
+    """Return the kernels with their layers, and by step why it has none."""
+    kernel_id, step, name = steps.of_kernels()
+    names = [*steps.kernel_names, ""]
+    numbers = np.where(name == NONE, len(names) - 1, name)
+    return serving_kernels(kernel_id, step, numbers, names, [decode(text).family for text in names])
 
 
 def find(session: Session) -> ServingSteps | None:

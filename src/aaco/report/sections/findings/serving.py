@@ -28,8 +28,8 @@ def _rows(serving: Serving) -> Iterator[Row]:
         yield Row(label(group), text(group))
     if hidden := len(serving.groups[MOST:]) + serving.others:
         yield Row("Others", f"{format.plural(hidden, 'more group')} of steps: aaco steps")
-    if serving.kernel_ns:
-        operators, shapes = (format.percent(min(1, part / serving.kernel_ns))
+    if serving.traced_ns:
+        operators, shapes = (format.percent(part / serving.traced_ns)
                              for part in (serving.with_operator_ns, serving.with_shapes_ns))
         yield Row("Explained", f"operator known for {operators} of the kernel time, shapes for {shapes}")
     if serving.speculative:
@@ -53,6 +53,8 @@ def text(group: StepGroup) -> str:
     if group.idle_before_ns is not None:
         parts.append(f"idle before it {format.duration(group.idle_before_ns)}")
     parts.append(f"host {format.duration(group.host_ns)}")
+    if group.layers:
+        parts.append(format.plural(group.layers, "layer"))
     if group.tokens is not None:
         keys = "" if group.keys is None else f", {group.keys:,.0f} in KV"
         parts.append(f"{group.tokens:,.0f} tokens{keys}")

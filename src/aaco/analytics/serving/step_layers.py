@@ -1,0 +1,56 @@
+"""The layer of each kernel that a serving engine's step launched, found by repetition in the step's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.serving.layers import LayerBlocks, layer_blocks, without_layers
+from aaco.analytics.streaming.stream_ids import NONE
+from aaco.core.arrays import Ints
+from aaco.core.tables import SERVING_KERNELS
+
+MOST_DIFFERENT = 512  # sequences of kernels whose layers are looked for
+TOO_MANY = f"more than {MOST_DIFFERENT} steps of different kernels"
+
+
+def serving_kernels(kernel_id: Ints, step: Ints, name: Ints, names: Sequence[str], families: Sequence[str]
+                    ) -> tuple[pa.Table, dict[int, str]]:
+    """Return the serving_kernels table, and by step why it has no layers.
+
+    kernel_id, step, name: of the kernels that steps launched, in start order; name: its number in names, of which
+    families has the families.
+    """
+    order = np.argsort(step, kind="stable")
+    kernel_id, step, name = kernel_id[order], step[order], name[order]
+    bounds = [*np.flatnonzero(np.r_[True, step[1:] != step[:-1]]).tolist(), len(step)] if len(step) else []
+    found: dict[bytes, LayerBlocks] = {}
+    blocks = [_blocks(name[low:high], names, families, found) for low, high in pairwise(bounds)]
+    layer, position = (np.concatenate([np.zeros(0, np.int64), *(getattr(block, column) for block in blocks)])
+                       for column in ("layer", "position"))
+    kind = np.concatenate([np.zeros(0, np.int64), *map(_kinds, blocks)])
+    table = SERVING_KERNELS.build(
+        kernel_id=kernel_id, step=step, layer=_known(layer), position=_known(position), kind=_known(kind),
+        part=[part or None for block in blocks for part in block.part])
+    return table, {int(step[low]): block.why_none for low, block in zip(bounds, blocks, strict=False) if block.why_none}
+
+
+def _blocks(name: Ints, names: Sequence[str], families: Sequence[str], found: dict[bytes, LayerBlocks]) -> LayerBlocks:
+    """Return the layers of one step; steps of the same kernels have the same."""
+    key = name.tobytes()
+    if key not in found:
+        if len(found) >= MOST_DIFFERENT:
+            return without_layers(len(name), TOO_MANY)
+        found[key] = layer_blocks(*([texts[number] for number in name.tolist()] for texts in (names, families)))
+    return found[key]
+
+
+def _kinds(blocks: LayerBlocks) -> Ints:
+    return np.where(blocks.layer >= 0, np.append(blocks.kind, NONE)[blocks.layer], NONE)
+
+
+def _known(column: Ints) -> pa.Array:
+    return pa.array(column, mask=column < 0)
