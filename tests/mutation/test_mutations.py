@@ -1514,6 +1514,22 @@ MUTATIONS = [
      "tests/unit/test_serving_annotations.py::test_what_is_no_step"),
     ("analytics/serving/annotations.py", "or theirs is None or ours == theirs", "or theirs is None or ours is not None",
      "tests/unit/test_serving_annotations.py::test_a_contradiction_is_said_and_no_side_chosen"),
+    ("analytics/serving/config_fields.py", "if isinstance(number, bool) or not", "if not",
+     "tests/unit/test_model_config.py::test_a_wrong_type_names_its_key"),
+    ("analytics/serving/model_config.py", "kind if layer >= first else FULL", "kind if layer > first else FULL",
+     "tests/unit/test_model_config.py::test_which_layers_have_a_window"),
+    ("analytics/serving/quantization.py", "(16 + (0 if symmetric else bits)) / group", "16 / group",
+     "tests/unit/test_model_config.py::test_bits_of_quantized_weights"),
+    ("analytics/serving/model_weights.py", "min(experts.count, chosen)", "chosen",
+     "tests/unit/test_step_work.py::test_experts_that_tokens_can_reach"),
+    ("analytics/serving/model_weights.py", "return -(-size // tp)", "return size // tp",
+     "tests/unit/test_model_config.py::test_ranks_share_heads_and_widths"),
+    ("analytics/serving/attention_work.py", "sums.sqsk - (sums.sqsq - sums.sq) // 2", "sums.sqsk",
+     "tests/unit/test_attention_work.py::test_pairs_of_causal_requests_are_counted_one_by_one"),
+    ("analytics/serving/attention_work.py", "sums.sk - max(0, count - 1) <= window", "sums.sk <= window * count",
+     "tests/unit/test_attention_work.py::test_a_window_against_requests_one_by_one"),
+    ("analytics/serving/step_work.py", "each * step.graph_batch", "each * tokens",
+     "tests/unit/test_step_work.py::test_a_padded_graph_executes_more_than_is_useful"),
 ]
 
 

@@ -1,0 +1,97 @@
+"""The work of a whole serving step: matrix products and attention; and the time that its bytes alone take.
+
+Useful work is that of the scheduled requests. Executed work has the padding of the replayed graph in its products; what
+padded requests do in attention is not known, and counted as nothing. Not counted: norms, embedding, sampling, writing
+new keys and values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aaco.analytics.serving import attention_work
+from aaco.analytics.serving.annotations import StepAnnotation
+from aaco.analytics.serving.attention_work import NO_CONFIG, NO_SUMS
+from aaco.analytics.serving.model_config import ModelShape
+from aaco.analytics.serving.model_weights import WeightProduct, products
+from aaco.core.readings import Absent
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """FLOPs and least bytes of a step. exact: no window makes it a bound from above."""
+
+    flops: int
+    bytes: int
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """What a step must move on one rank, bytes: weights (`most_weights` if all tokens go to other experts), keys and
+    values of the cache, and activations."""
+
+    weights: int
+    most_weights: int
+    kv: int
+    activations: int
+    exact: bool = True
+
+    @property
+    def total(self) -> int:
+        """Return the least bytes."""
+        return self.weights + self.kv + self.activations
+
+    @property
+    def most(self) -> int:
+        """Return the bytes if the tokens reach as many experts as they can."""
+        return self.most_weights + self.kv + self.activations
+
+    def least_ms(self, bytes_per_s: float) -> float:
+        """Return the shortest time, ms, in which a memory of this bandwidth moves the least bytes."""
+        return 1e3 * self.total / bytes_per_s
+
+    def most_ms(self, bytes_per_s: float) -> float:
+        """Return the shortest time, ms, if the tokens reach as many experts as they can."""
+        return 1e3 * self.most / bytes_per_s
+
+
+def useful(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1, kv_bits: int | None = None) -> StepCost:
+    """Return the work of the scheduled requests. Raise Absent if annotation or model configuration lack something."""
+    return _cost(step_products(step, shape, tp=tp), step, shape, tp, kv_bits)
+
+
+def executed(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1, kv_bits: int | None = None) -> StepCost:
+    """Return the work with the padding of the step's graph. Raise Absent as `useful` does."""
+    return _cost(step_products(step, shape, tp=tp, padded=True), step, shape, tp, kv_bits)
+
+
+def step_bytes(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1,
+               kv_bits: int | None = None) -> StepBytes:
+    """Return what the step must move for its scheduled requests, by kind. Raise Absent as `useful` does."""
+    made = step_products(step, shape, tp=tp)
+    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp, kv_bits=kv_bits))
+    fewest, most = (sum(product.times * product.weight_bytes[end] for product in made) for end in (0, 1))
+    activations = sum(product.times * product.activation_bytes for product in made)
+    return StepBytes(fewest, most, attention.kv_bytes, activations + attention.query_bytes, attention.exact)
+
+
+def step_products(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1,
+                  padded: bool = False) -> list[WeightProduct]:
+    """Return the matrix products of a step, of its scheduled tokens or as its graph executes them."""
+    if shape is None:
+        raise Absent(NO_CONFIG)
+    if step.context is None or step.generation is None or step.context_requests is None:
+        raise Absent(NO_SUMS)
+    tokens, sampled = step.context.sq + step.generation.sq, step.context_requests + step.generation.sq
+    if padded and step.graph_batch and step.generation_requests and step.phase == "decode":
+        each = step.generation.sq // step.generation_requests  # more than one with speculative tokens
+        tokens = sampled = max(tokens, each * step.graph_batch)
+    return products(shape, tokens, sampled, tp)
+
+
+def _cost(made: list[WeightProduct], step: StepAnnotation, shape: ModelShape | None, tp: int,
+          kv_bits: int | None) -> StepCost:
+    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp, kv_bits=kv_bits))
+    return StepCost(sum(product.times * product.flops for product in made) + attention.flops,
+                    sum(product.times * product.bytes for product in made) + attention.bytes, attention.exact)
