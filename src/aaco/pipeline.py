@@ -18,9 +18,9 @@ from aaco.core.show import SILENT, Show
 from aaco.profiler.io import jsonstream
 from aaco.steps import explain as step
 from aaco.steps import import_captures as importing
-from aaco.steps import references
-from aaco.steps.references import NO_TRACES, ReferenceTraces
+from aaco.steps import references, serving_inputs
 from aaco.steps.seal import outcome, seal
+from aaco.steps.serving_inputs import NO_INPUTS, ServingInputs
 from aaco.tracelake import layout
 
 
@@ -74,7 +74,7 @@ def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, sessi
 def import_captures(paths: Sequence[Path], settings: Settings | None = None, name: str | None = None,
                     form: str | None = None, tag: str = "", keep: bool = False, show: Show = SILENT,
                     latency: str | None = None, steps: int | None = None, skip_bad: bool = False,
-                    device: str = "", traces: ReferenceTraces = NO_TRACES) -> Run:
+                    device: str = "", serving: ServingInputs = NO_INPUTS) -> Run:
     """Captures of other tools become one session, explained and sealed like any other. Raises AacoError.
 
     paths: files, and folders that are searched for captures. form: the format of every file, instead of recognising
@@ -82,15 +82,16 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
     latency: how long a step takes without a profiler, ms, or a file of such times (profiler/formats/latencies.py).
     steps: how many of them the capture holds, where no marks say it; needs `latency`. skip_bad: leave out malformed
     events of JSON, count and name them, instead of refusing the file. device: a board by its data sheet, of captures
-    that do not name their device. traces: captures of graphs, and steps without one, which tell what is replayed.
+    that do not name their device. serving: reference traces and the model of a serving engine.
     An import that any exception stops leaves no session at all; one that is killed leaves an incomplete one.
     """
     settings = settings or resolve()
-    step_latency = importing.given_latency(latency, steps)
+    step_latency, model = importing.given_latency(latency, steps), serving_inputs.read_model(serving)
     with jsonstream.skipping_bad(skip_bad):
         reading, root = importing.open_captures(paths, form, keep, show, device), settings.config.storage.sessions_dir
         with importing.new_session(reading.selection, root, name, tag) as session, outcome(session):
-            references.add(session, reading, traces, show)
+            references.add(session, reading, serving, show)
+            serving_inputs.keep_model(session, model)
             importing.fill(session, reading, show, keep)
             if asked := {name: value for name, value in (("skip_bad", skip_bad), ("device", device)) if value}:
                 session.amend(plan=session.record.plan | asked)

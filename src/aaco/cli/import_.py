@@ -43,27 +43,33 @@ class _Named(click.Path):
               "operator, module and shapes of each replayed kernel. Repeatable.")
 @click.option("--eager", multiple=True, metavar="PATH", type=_Named(path_type=Path),
               help="A trace of the same step without device graphs, for what no capture tells. Repeatable.")
+@click.option("--model-config", metavar="FILE", type=click.Path(path_type=Path),
+              help="The config.json of the model that a serving engine ran, or its folder: it tells what steps and "
+              "attention compute and move, and how long that takes at least.")
+@click.option("--tensor-parallel", "ranks", metavar="N", type=click.IntRange(1, 4096),
+              help="Over how many ranks that model's layers are split.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
 @options.full
 def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, skip_bad: bool, tag: str,
             latency: str | None, steps: int | None, device: str, graphs: tuple[Path, ...], eager: tuple[Path, ...],
-            config_file: Path | None, sessions_dir: Path | None, as_json: bool, full: bool) -> None:
+            model_config: Path | None, ranks: int | None, config_file: Path | None, sessions_dir: Path | None,
+            as_json: bool, full: bool) -> None:
     """Turn captures into one session and print its first screen: what limits it, and what to try.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
     Traces named like capture_32_DECODE or bs_32_rank0 beside others count as given with --capture.
     """
     from aaco import pipeline
-    from aaco.steps.references import ReferenceTraces
+    from aaco.steps.serving_inputs import ServingInputs
     from aaco.tracelake.memory import frugal
 
     frugal()
     settings = options.settings(config_file, sessions_dir)
     with talk() as show:
         run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps, skip_bad,
-                                       device, ReferenceTraces(graphs, eager))
+                                       device, ServingInputs(graphs, eager, model_config, ranks))
     say_what_was_left(run.explanation.captures)
     print_report(run.explanation, as_json, full)
 

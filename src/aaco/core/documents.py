@@ -7,6 +7,7 @@ A reader can rely on it: what the type names is there and has its type.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,7 +20,7 @@ from aaco.core.errors import BadBundle, UsageError, first_problem
 from aaco.core.redaction import redact_json
 
 LEVELS = 100  # how deep a document may be nested: the report walks through all of it
-MOST_YAML = 1 << 20  # bytes of a file that a person wrote
+MOST_WRITTEN = 1 << 20  # bytes of a file that a person wrote
 CHECK = "aaco info SESSION  # checks every file's hash"
 
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # what a column of a table can hold
@@ -201,6 +202,28 @@ def load_yaml(path: Path, form: type[Form], what: str) -> Form:
         raise UsageError(f"{path}: not a {what}: {error}", "see docs/guides/ci.md") from error
 
 
+def load_object(path: Path, what: str) -> Mapping[str, Any]:
+    """Return a JSON object that a person passes. Raise UsageError, StorageError."""
+    try:
+        content = json.loads(_written(path, what))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not valid JSON: {' '.join(str(error).split())[:300]}", f"name a {what}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: no JSON object, so no {what}", f"name a {what}")
+    return content
+
+
+def _written(path: Path, what: str) -> bytes:
+    """Return the content of a file that a person wrote or passes. Raise UsageError, StorageError."""
+    if not files.is_file(path):
+        raise UsageError(f"{path}: no such file", f"name an existing {what}")
+    with files.storage(path), path.open("rb") as file:
+        raw = file.read(MOST_WRITTEN + 1)
+    if len(raw) > MOST_WRITTEN:
+        raise UsageError(f"{path}: larger than {MOST_WRITTEN >> 20} MiB: not a {what}", f"name a {what}")
+    return raw
+
+
 def _yaml(path: Path, what: str) -> Any:
     import yaml
 
@@ -218,14 +241,8 @@ def _yaml(path: Path, what: str) -> Any:
                 raise ValueError(f"a key is given twice in line {node.start_mark.line + 1} ff.")
             return found
 
-    if not files.is_file(path):
-        raise UsageError(f"{path}: no such file", f"name an existing {what}")
-    with files.storage(path), path.open("rb") as file:
-        raw = file.read(MOST_YAML + 1)
-    if len(raw) > MOST_YAML:
-        raise UsageError(f"{path}: larger than {MOST_YAML >> 20} MiB: not a {what}", f"name a {what}")
     try:
-        return yaml.load(raw.decode(), Loader)
+        return yaml.load(_written(path, what).decode(), Loader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
         raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())[:300]}",
                          "see docs/guides/ci.md") from error

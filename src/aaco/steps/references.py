@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,24 +27,14 @@ from aaco.report.format import clean
 from aaco.steps import import_captures as importing
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, discover
 from aaco.steps.findings import attribution, serving_steps
+from aaco.steps.serving_inputs import NO_INPUTS, ServingInputs
 from aaco.tracelake import queries, store
 
 TOLD = ("kernel_name", "operator", "outermost", "module", "annotation", "shapes", "dtypes", "inputs")
 MOST_STEPS = 64  # different eager steps of a file that are kept
 
 
-@dataclass(frozen=True)
-class ReferenceTraces:
-    """Files and folders that are no part of the workload: captures of graphs, and steps without one."""
-
-    captures: tuple[Path, ...] = ()
-    eager: tuple[Path, ...] = ()
-
-
-NO_TRACES = ReferenceTraces()
-
-
-def add(session: Session, reading: importing.CaptureReading, traces: ReferenceTraces = NO_TRACES,
+def add(session: Session, reading: importing.CaptureReading, inputs: ServingInputs = NO_INPUTS,
         show: Show = SILENT) -> None:
     """Write the launches of reference traces into a session, and add a note on each to what is read.
 
@@ -52,7 +42,7 @@ def add(session: Session, reading: importing.CaptureReading, traces: ReferenceTr
     """
     beside = reading.selection.graphs
     parts, notes, first = list[pa.Table](), list[str](), 0
-    for kind, capture in (*((CAPTURE, capture) for capture in beside), *_asked(traces)):
+    for kind, capture in (*((CAPTURE, capture) for capture in beside), *_asked(inputs)):
         show.step(f"reading {clean(capture.path.name)} ({kind})")
         part = _launches(capture, kind)
         graphs = pc.count_distinct(part["graph"]).as_py()
@@ -64,8 +54,8 @@ def add(session: Session, reading: importing.CaptureReading, traces: ReferenceTr
         reading.selection = replace(reading.selection, notes=(*reading.selection.notes, *notes))
 
 
-def _asked(traces: ReferenceTraces) -> Iterator[tuple[str, CaptureFiles]]:
-    for kind, paths in ((CAPTURE, traces.captures), (EAGER, traces.eager)):
+def _asked(inputs: ServingInputs) -> Iterator[tuple[str, CaptureFiles]]:
+    for kind, paths in ((CAPTURE, inputs.captures), (EAGER, inputs.eager)):
         selection = discover(paths) if paths else CaptureSelection((), ())
         yield from ((kind, capture) for capture in (*selection.captures, *selection.graphs))
 

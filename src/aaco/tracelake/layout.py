@@ -7,6 +7,7 @@ from aaco.core import tables
 MANIFEST = "manifest.json"
 ENVIRONMENT = "env.json"
 MODEL_META = "model/model_meta.json"
+SERVED_MODEL = "model/served_model.json"  # of an import: the shape of the model that a serving engine ran
 SOURCE_GRAPH = "model/source.onnx"
 STAGE_GRAPHS = {"extended": "model/optimized_extended.onnx", "all": "model/optimized_all.onnx"}
 OFFERED_GRAPH = "model/offered.onnx"  # what a provider that compiles subgraphs chose from

@@ -98,8 +98,9 @@ class ServingSteps:
 
     def rest(self) -> None:
         """Settle what waits for later rows. Call it once, after the last `feed`."""
-        empty = [spec.build().select(list(COLUMNS[spec.name])) for spec in (KERNELS, COPIES, API_CALLS)]
-        self.feed(*empty, until=None)
+        kernels, copies, calls = (spec.build().select(list(COLUMNS[spec.name]))
+                                  for spec in (KERNELS, COPIES, API_CALLS))
+        self.feed(kernels, copies, calls, until=None)
 
     def of_kernels(self) -> tuple[Ints, Ints, Ints]:
         """Return kernel_id, step and number of the name (NONE: unnamed) of each kernel of a step, in start order."""
@@ -113,24 +114,28 @@ class ServingSteps:
         """Return the names of kernels by number."""
         return self._reader.names.known
 
+    def annotations(self) -> list[StepAnnotation]:
+        """Return what the ranges of each step say together."""
+        return [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
+
     def table(self) -> pa.Table:
         """Return the serving_steps table."""
-        count = len(self._ranges)
-        steps = [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
+        count, steps = len(self._ranges), self.annotations()
         capture, start, end = (np.array(column, np.int64) for column in zip(*self._origin, strict=True)) if count else (
             np.zeros(0, np.int64) for _ in range(3))
         kernels = _sums(*self._kernels.columns(), count)
         copies = _sums(*self._copies.columns(), count)
         graphs = _sums(*self._graphs.columns(), count)
         replayed = _sums(*self._graph_kernels.columns(), count)
-        work = [np.concatenate(column) for column in zip(self._kernels.columns(), self._copies.columns(), strict=True)]
+        step, work_start, work_end = (np.concatenate(column) for column in zip(
+            self._kernels.columns(), self._copies.columns(), strict=True))
         idle = _idle_before(capture, kernels.first, kernels.last)
         engines = [(read_step(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
         return SERVING_STEPS.build(
             step=np.arange(count), engine=engines, annotation=[ranges[-1] for ranges in self._ranges], **_told(steps),
             t_start_ns=start, t_end_ns=end, device_start_ns=pa.array(kernels.first, mask=kernels.first == NONE),
             device_end_ns=pa.array(kernels.last, mask=kernels.last == NONE), kernels=kernels.count,
-            kernel_ns=kernels.ns, busy_ns=_unions(*work, count), copies=copies.count, copy_ns=copies.ns,
+            kernel_ns=kernels.ns, busy_ns=_unions(step, work_start, work_end, count), copies=copies.count, copy_ns=copies.ns,
             graph_launches=graphs.count, graph_launch_ns=graphs.ns, graph_kernels=replayed.count,
             graph_ns=pa.array(replayed.last - replayed.first, mask=replayed.count == 0),
             call_ns=_unions(*self._calls.columns(), count), wait_ns=_unions(*self._waits.columns(), count),

@@ -16,6 +16,7 @@ from aaco.tracelake import layout
 
 MOST = 40  # groups that are listed
 TIMES = ("host_ns", "device_ns", "busy_ns", "graph_launch_ns", "wait_ns", "idle_before_ns")
+WORK = ("moved_bytes", "weight_bytes", "kv_bytes", "attention_flops", "attention_bytes")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ class StepGroup:
     device_ns from the first kernel's start to the last one's end, busy_ns of it with work, idle_before_ns between
     steps (None: there is no earlier one). tokens and keys: medians of the scheduled and of the KV tokens; None where
     the annotations do not say. all_busy_ns: busy_ns of all the steps together. layers: that repeat in the most steps;
-    None where none do, and why_no_layers."""
+    None where none do, and why_no_layers. The bytes and FLOPs: medians of what a step must at least do, None where that
+    is not known, and why_no_work. least_ns: what the memory needs for these bytes by its data sheet.
+    """
 
     capture: int | None
     engine: str
@@ -44,6 +47,13 @@ class StepGroup:
     all_busy_ns: int
     layers: int | None
     why_no_layers: str
+    moved_bytes: float | None
+    weight_bytes: float | None
+    kv_bytes: float | None
+    attention_flops: float | None
+    attention_bytes: float | None
+    least_ns: float | None
+    why_no_work: str
 
 
 @documents.document(layout.finding("serving"), version=1)
@@ -52,7 +62,8 @@ class Serving:
     """Steps of a serving engine, as the profiled run had them; the groups with most work first.
 
     kernels and kernel_ns: of all steps. traced_ns: time of all kernels of the session, None without operators;
-    with_operator_ns, with_shapes_ns: of it the time whose operator, and whose shapes, are known. others: groups that are not listed. warnings: what annotations contradict, each once.
+    with_operator_ns, with_shapes_ns: of it the time whose operator, and whose shapes, are known. others: groups that
+    are not listed. warnings: what annotations contradict, each once.
     """
 
     steps: int
@@ -72,16 +83,20 @@ class Serving:
         return documents.decode(document, cls)
 
 
-def summary(steps: pa.Table, kernels: pa.Table, why_no_layers: Mapping[int, str], operators: pa.Table | None
-            ) -> Serving:
-    """Return the summary of a session's steps. kernels: the serving_kernels table. why_no_layers: by step. operators:
-    the session's operators table, if it has one."""
+def summary(steps: pa.Table, kernels: pa.Table, why_no_layers: Mapping[int, str], operators: pa.Table | None,
+            bytes_per_s: float | None) -> Serving:
+    """Return the summary of a session's steps.
+
+    kernels: the serving_kernels table. why_no_layers: by step. operators: the session's operators table, if it has one.
+    bytes_per_s: of the device's memory, if known.
+    """
     layers = _layers(kernels)
     rows = [_measured(row, layers, why_no_layers) for row in steps.to_pylist()]
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         grouped.setdefault((row["capture"], row["engine"], row["phase"], row["batch"]), []).append(row)
-    groups = sorted((_group(key, members) for key, members in grouped.items()), key=lambda group: -group.all_busy_ns)
+    groups = sorted((_group(key, members, bytes_per_s) for key, members in grouped.items()),
+                    key=lambda group: -group.all_busy_ns)
     warnings = tuple(dict.fromkeys(row["warning"] for row in rows if row["warning"]))[:MOST]
     return Serving(len(rows), tuple(groups[:MOST]), max(0, len(groups) - MOST), sum(row["kernels"] for row in rows),
                    sum(row["kernel_ns"] for row in rows), None if operators is None else _time(operators),
@@ -97,12 +112,16 @@ def _measured(row: dict[str, Any], layers: Mapping[int, int], why_no_layers: Map
                   "layers": layers.get(step), "why_no_layers": why_no_layers.get(step, "")}
 
 
-def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]]) -> StepGroup:
-    medians = {name: _median(rows, name) for name in (*TIMES, "keys", "kernels")}
+def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], bytes_per_s: float | None) -> StepGroup:
+    medians = {name: _median(rows, name) for name in (*TIMES, *WORK, "keys", "kernels")}
+    moved = medians["moved_bytes"]
     counts = Counter(row["layers"] for row in rows)
     layers = counts.most_common(1)[0][0]
     why = next((row["why_no_layers"] for row in rows if row["layers"] == layers), "")
-    return StepGroup(*key, layers=layers, why_no_layers=why, steps=len(rows), **medians,
+    capture, engine, phase, batch = key
+    return StepGroup(capture, engine, phase, batch, layers=layers, why_no_layers=why, steps=len(rows), **medians,
+                     least_ns=1e9 * moved / bytes_per_s if moved is not None and bytes_per_s else None,
+                     why_no_work=next((row["why_no_work"] for row in rows if row["why_no_work"]), ""),
                      replayed=sum(row["graph_launches"] > 0 for row in rows),
                      tokens=_median(rows, "scheduled_tokens"), all_busy_ns=sum(row["busy_ns"] for row in rows))
 

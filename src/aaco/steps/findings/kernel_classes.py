@@ -14,7 +14,7 @@ from aaco.analytics.bottleneck import costs, kernel_limits
 from aaco.analytics.bottleneck.alike import COLUMNS, Alike
 from aaco.analytics.bottleneck.costs import ShapedWork
 from aaco.analytics.bottleneck.kernel_classes import COUNTERS, classify, facts_of
-from aaco.analytics.roofline.devices.ceilings import Ceilings, Identity, theoretical
+from aaco.analytics.roofline.devices.ceilings import Ceilings, Identity, identified, theoretical
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.core.arrays import Ints, Ints32
 from aaco.core.config import Analysis
@@ -126,7 +126,7 @@ def ceilings_of(session: Session) -> Ceilings | None:
     captures = documents.read(session, layout.CAPTURES).get("captures", [])
     kinds = {(device["arch"], device["compute_units"], device["name"], device["vram_bytes"])
              for capture in captures for device in capture["devices"]}
-    return theoretical(Identity(*next(iter(kinds)))) if len(kinds) == 1 else None
+    return theoretical(identified(Identity(*next(iter(kinds))))) if len(kinds) == 1 else None
 
 
 def _of(kernel_id: Ints, name_of: Ints32) -> Ints:

@@ -6,7 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.kernels.families import decode
+from aaco.analytics.roofline.devices.ceilings import DRAM
 from aaco.analytics.serving.annotations import read_step
+from aaco.analytics.serving.served_model import ServedModel
+from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import COLUMNS, ServingSteps
 from aaco.analytics.serving.summary import summary
@@ -16,7 +19,8 @@ from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, OPERATORS, SERVING_KERNELS, SERVING_STEPS
-from aaco.tracelake import layout, queries, store
+from aaco.steps.findings.kernel_classes import ceilings_of
+from aaco.tracelake import documents, layout, queries, store
 
 
 @finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution",), writes=(SERVING_STEPS, SERVING_KERNELS, "serving"),
@@ -24,12 +28,24 @@ from aaco.tracelake import layout, queries, store
 def serving_steps(session: Session, settings: Analysis) -> Results:
     """The steps of a serving engine: phase, batch, token sums, the device work that each launched, and its layers."""
     if steps := find(session):
-        table = steps.table()
+        table = with_work(steps.table(), steps.annotations(), _workload(session))
         yield SERVING_STEPS, table
         kernels, why = _kernels(steps)
         yield SERVING_KERNELS, kernels
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
-        yield "serving", encode(summary(table, kernels, why, operators))
+        yield "serving", encode(summary(table, kernels, why, operators, _bandwidth(session)))
+
+
+def _workload(session: Session) -> ServedWorkload:
+    document = documents.read(session, layout.SERVED_MODEL)
+    sizes = [capture["world_size"] or 1 for capture in documents.read(session, layout.CAPTURES)["captures"]]
+    return ServedWorkload(ServedModel.of(document) if document else None, max(sizes, default=1))
+
+
+def _bandwidth(session: Session) -> float | None:
+    """Return the bytes/s of the device's memory by its data sheet; None if the device is not known."""
+    ceilings = ceilings_of(session)
+    return ceilings.bandwidths.get(DRAM) if ceilings else None
 
 
 def _kernels(steps: ServingSteps) -> tuple[pa.Table, dict[int, str]]:
@@ -46,6 +62,7 @@ def find(session: Session) -> ServingSteps | None:
         return None
     steps = ServingSteps()
     for piece in queries.slices(session, COLUMNS):
-        steps.feed(*(piece.tables[name] for name in COLUMNS), until=piece.end_ns)
+        kernels, copies, calls = (piece.tables[name] for name in COLUMNS)
+        steps.feed(kernels, copies, calls, piece.end_ns)
     steps.rest()
     return steps

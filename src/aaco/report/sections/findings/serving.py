@@ -26,16 +26,31 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
 def _rows(serving: Serving) -> Iterator[Row]:
     for group in serving.groups[:MOST]:
         yield Row(label(group), text(group))
+        if group.least_ns is not None:
+            yield Row("  at least", bound(group))
     if hidden := len(serving.groups[MOST:]) + serving.others:
         yield Row("Others", f"{format.plural(hidden, 'more group')} of steps: aaco steps")
     if serving.traced_ns:
         operators, shapes = (format.percent(part / serving.traced_ns)
                              for part in (serving.with_operator_ns, serving.with_shapes_ns))
         yield Row("Explained", f"operator known for {operators} of the kernel time, shapes for {shapes}")
+    if why := next((group.why_no_work for group in serving.groups if group.why_no_work), ""):
+        yield Row("Least times", f"n/a: {why}")
     if serving.speculative:
         yield Row("Speculative", SPECULATIVE)
     for warning in serving.warnings[:2]:
         yield Row("Annotations", warning)
+
+
+def bound(group: StepGroup) -> str:
+    """Return what a step must move, and how long that takes at least."""
+    moved, weights, kv = (format.quantity(amount or 0, "bytes")
+                          for amount in (group.moved_bytes, group.weight_bytes, group.kv_bytes))
+    least = group.least_ns or 0.0
+    text = f"moves {moved} ({weights} weights, {kv} KV): {format.duration(least)} at the memory's full rate"
+    if least > group.busy_ns:
+        return f"{text}, more than it took: the model's configuration does not fit this trace"
+    return f"{text}, {format.percent(least / group.busy_ns)} of what it took" if group.busy_ns else text
 
 
 def label(group: StepGroup) -> str:

@@ -1,0 +1,26 @@
+"""The model that a serving engine ran, as the user's config.json describes it, and over how many ranks it is split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aaco.analytics.serving.model_config import ModelShape
+from aaco.core import documents
+from aaco.tracelake import layout
+
+
+@documents.document(layout.SERVED_MODEL, version=1)
+@dataclass(frozen=True)
+class ServedModel:
+    """file: name of the configuration. ranks: of tensor parallelism; None where the user does not say."""
+
+    file: str
+    ranks: int | None
+    shape: ModelShape
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> ServedModel:
+        """Return the document as stored."""
+        return documents.decode(document, cls)
