@@ -37,6 +37,8 @@ SAME, SIMILAR, OTHER = 2.0, 1.0, -2.0  # gain of matching kernels of the same na
 OTHER_GEMM = 0.5  # of the same role: the head of the model is a GEMM, too
 AT_NORM = 4.0  # gain of a cut at a norm that feeds a GEMM
 COMPLETE = 0.9  # of the score of an ending whose kernels are all there
+TWICE = 1.5  # of the median length: perhaps two layers
+RARE = 0.2  # of the blocks: more are not two layers, but long
 COMMON = 8  # block ends and kinds compared with an odd one
 SURPLUS = 2  # kernels between layers that make a break
 REACH = 64  # kernels beyond twice a block's length in which its ends are looked for
@@ -102,11 +104,11 @@ def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
     anchors = _mixers(step) or _equally_often(step)
     if anchors is None:
         return _without_layers(len(names), "no kernels repeat as those of layers do")
-    starts, ends = _bounds(step, anchors)
+    starts, ends = _split(step, *_bounds(step, anchors))
     kinds = _kinds(step, starts, ends)
     if why := _doubt(starts, ends, kinds, len(names)):
         return _without_layers(len(names), why)
-    return _blocks(step, anchors, starts, ends, kinds)
+    return _blocks(step, starts, ends, kinds)
 
 
 def block_kind(families: Sequence[str]) -> str:
@@ -272,6 +274,26 @@ def _ends(step: _Step, endings: list[Ints], lasts: Ints, starts: Ints, least: Re
     return ends
 
 
+def _split(step: _Step, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Return the bounds with each block that is two layers split: in one of them, the attention or GEMMs were lost."""
+    blocks = [np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    lengths = ends - starts
+    longer = np.flatnonzero(lengths >= TWICE * np.median(lengths))
+    modal = blocks[int(np.argsort(lengths, kind="stable")[len(lengths) // 2])]
+    if not 0 < len(longer) <= RARE * len(starts):
+        return starts, ends
+    cuts = [cut for block in longer.tolist() if (cut := _second(step, modal, blocks[block]))]
+    return np.sort(np.append(starts, cuts)).astype(np.int64), np.sort(np.append(ends, cuts)).astype(np.int64)
+
+
+def _second(step: _Step, layer: Ints, block: Ints) -> int:
+    """Return the first kernel of the second layer of a block; 0 if it is not two layers."""
+    first = _matched(step, layer, block)
+    second = _matched(step, layer, block[first.length:])
+    both = min(first.score, second.score) >= SIMILAR * len(layer)
+    return int(block[first.length]) if both else 0
+
+
 def _kinds(step: _Step, starts: Ints, ends: Ints) -> Ints:
     """Return the kind of each layer by first appearance."""
     weighty = ~step.of(*MOVES)
@@ -308,14 +330,14 @@ def _doubt(starts: Ints, ends: Ints, kinds: Ints, count: int) -> str:
     return ""
 
 
-def _blocks(step: _Step, anchors: _Anchors, starts: Ints, ends: Ints, kinds: Ints) -> LayerBlocks:
+def _blocks(step: _Step, starts: Ints, ends: Ints, kinds: Ints) -> LayerBlocks:
     layer, position = np.full((2, len(step.roles)), -1, np.int64)
     part = [""] * len(step.roles)
     blocks = [_commonest(step, starts[kinds == kind], ends[kinds == kind]) for kind in range(int(kinds.max()) + 1)]
     for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         layer[start:end] = number
         position[start:end] = _positions(step.roles[start:end], blocks[kinds[number]])
-        part[start:end] = _parts(step.families[start:end], int(anchors.last[number]) - start)
+        part[start:end] = _parts(step.families[start:end])
     return LayerBlocks(layer, position, tuple(part), kinds, tuple(map(len, blocks)))
 
 
@@ -335,13 +357,13 @@ def _positions(roles: Ints, block: Ints) -> Ints:
     return positions
 
 
-def _parts(families: Sequence[str], anchor: int) -> list[str]:
+def _parts(families: Sequence[str]) -> list[str]:
     """Return the part of the layer that each kernel of a block is."""
-    own = [family if family in ("norm", "collective") else "" for family in families]
-    if families[anchor] not in MIXERS:
-        return own
-    behind = [place for place in range(anchor + 1, len(families)) if own[place]]
-    if not behind:
-        return [name or "attention" * (place <= anchor) for place, name in enumerate(own)]
-    feed_forward = _feed_forward(families[behind[0]:], 1)
-    return [name or ("attention" if place < behind[0] else feed_forward) for place, name in enumerate(own)]
+    parts = [family if family in ("norm", "collective") else "" for family in families]
+    anchor = max((place for place, family in enumerate(families) if family in MIXERS), default=-1)
+    behind = next((place for place in range(anchor + 1, len(families)) if parts[place]), len(families))
+    attention_end = anchor + 1 if behind == len(families) else behind
+    feed_forward = _feed_forward(families[behind:], 1)
+    if anchor < 0:
+        return parts
+    return [part or ("attention" if place < attention_end else feed_forward) for place, part in enumerate(parts)]
