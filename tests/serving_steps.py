@@ -35,10 +35,11 @@ def gemm(tile: str) -> str:
     return f"nvjet_sm90_tst_{tile}_v_bz_TNT"
 
 
-QKV, OUT, UP, DOWN, HEAD = (gemm(tile) for tile in ("64x8_64x16", "64x8_64x12", "128x8_64x12", "64x8_32x16", "256x8_64x6"))
+QKV, OUT, UP, DOWN, HEAD = (gemm(tile) for tile in ("64x8_64x16", "64x8_64x12", "128x8_64x12", "64x8_32x16", "256x8"))
 MLP = [UP, ACTIVATION, DOWN]
-EXPERTS = [gemm("64x64_64x4"), "void vllm::moe::topkGatingSoftmax<8, 128, 4>", "vllm::moe::moe_align_block_size_kernel<int>",
-           "fused_moe_kernel", ACTIVATION, "fused_moe_kernel", "vllm::moe::moe_sum_kernel<c10::BFloat16>"]
+EXPERTS = [gemm("64x64_64x4"), "void vllm::moe::topkGatingSoftmax<8, 128, 4>",
+           "vllm::moe::moe_align_block_size_kernel<int>", "fused_moe_kernel", ACTIVATION, "fused_moe_kernel",
+           "vllm::moe::moe_sum_kernel<c10::BFloat16>"]
 ATTENTION = [QKV, ROPE, STORE, FULL, COMBINE, OUT]
 PREFIX = [EMBEDDING, COPY]
 SUFFIX = [HEAD, ARGMAX]
@@ -69,7 +70,8 @@ def mla(feed_forward: list[str]) -> list[str]:
 
 def planted() -> dict[str, list[list[str]]]:
     """The layers of models, by what they are like."""
-    delta = [QKV, "causal_conv1d_update_kernel", "fused_recurrent_gated_delta_rule_fwd_kernel", "layer_norm_gated_fwd_kernel", OUT]
+    delta = [QKV, "causal_conv1d_update_kernel", "fused_recurrent_gated_delta_rule_fwd_kernel",
+             "layer_norm_gated_fwd_kernel", OUT]
     mamba = [QKV, "causal_conv1d_update_kernel", "_selective_scan_update_kernel", OUT]
     sliding = [QKV, ROPE, STORE, SLIDING, COMBINE, OUT]
     odd = [*ATTENTION[:-1], gemm("splitK"), "void cublasLt::splitKreduce_kernel<32, 16, int, float>"]
@@ -84,7 +86,8 @@ def planted() -> dict[str, list[list[str]]]:
         "five to one": ([fused(sliding, MLP)] * 5 + [fused(ATTENTION, MLP)]) * 10 + [fused(sliding, MLP)] * 2,
         "experts in every other layer": [fused(ATTENTION, MLP), fused(ATTENTION, EXPERTS)] * 24,
         "three linear to one full": ([fused(delta, EXPERTS)] * 3 + [fused(ATTENTION, EXPERTS)]) * 12,
-        "state space": ([fused(mamba, MLP), fused(mamba, EXPERTS)] * 3 + [fused(ATTENTION, MLP), fused(mamba, EXPERTS)]) * 4,
+        "state space": ([fused(mamba, MLP), fused(mamba, EXPERTS)] * 3
+                        + [fused(ATTENTION, MLP), fused(mamba, EXPERTS)]) * 4,
         "other GEMMs in some layers": [fused([gemm(str(k % 7)), *(odd if k % 5 == 2 else ATTENTION)[1:]],
                                              [gemm(str(k % 3)), ACTIVATION, DOWN]) for k in range(40)],
         "all-reduce fused with the norm": [[ALL_REDUCE, QKV, NORM, NORM, *ATTENTION[1:], ALL_REDUCE, *MLP]] * 36,
@@ -92,7 +95,8 @@ def planted() -> dict[str, list[list[str]]]:
         "self and cross attention": [cross] * 24,
         "separate additions": [[NORM, *ATTENTION, ADD, NORM, *MLP, ADD]] * 22,
         "norms on both sides": [[NORM, *ATTENTION, ADD_NORM, ADD, NORM, *MLP, ADD_NORM, ADD]] * 26,
-        "FP8": [[ADD_NORM, QUANTIZE, *ATTENTION[:-1], QUANTIZE, OUT, ADD_NORM, QUANTIZE, UP, ACTIVATION, QUANTIZE, DOWN]] * 32,
+        "FP8": [[ADD_NORM, QUANTIZE, *ATTENTION[:-1], QUANTIZE, OUT,
+                 ADD_NORM, QUANTIZE, UP, ACTIVATION, QUANTIZE, DOWN]] * 32,
     }
 
 
@@ -122,10 +126,32 @@ def layer_of(module: str | None) -> int:
 @cache
 def capture(name: str) -> list[tuple[str, float]]:
     """Name and duration in us of the kernels of a capture of one step, in the order of time."""
-    with gzip.open(captures() / "kineto" / f"{name}.json.gz") as file:
-        events = json.load(file)["traceEvents"]
-    kernels = sorted((event for event in events if event.get("cat") == "kernel"), key=lambda event: event["ts"])
-    return [(event["name"], event["dur"]) for event in kernels]
+    return [(kernel["name"], kernel["dur"]) for kernel in _kernels(_events(f"kineto/{name}.json.gz"))]
+
+
+def steps_of_trace(path: str) -> list[list[tuple[str, float]]]:
+    """Name and duration in us of the kernels of each annotated step, by their launches; all in one without launches."""
+    events = _events(path)
+    steps = sorted((event["ts"], event["ts"] + event["dur"]) for event in events
+                   if event.get("cat") == "user_annotation" and event["name"].startswith(("execute_", "ProfilerStep")))
+    launches = {event["args"]["correlation"]: event["ts"] for event in events
+                if event.get("cat", "").endswith(("runtime", "driver")) and "correlation" in event.get("args", {})}
+    kernels_by_step: dict[int, list[tuple[str, float]]] = {}
+    for kernel in _kernels(events):
+        launched = launches.get(kernel["args"].get("correlation"), -1.0)
+        number = next((number for number, (begin, end) in enumerate(steps) if begin <= launched <= end), -1)
+        kernels_by_step.setdefault(number, []).append((kernel["name"], kernel["dur"]))
+    return list(kernels_by_step.values())
+
+
+def _events(path: str) -> list[dict[str, Any]]:
+    with gzip.open(captures() / path) as file:
+        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return events
+
+
+def _kernels(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((event for event in events if event.get("cat") == "kernel"), key=lambda event: event["ts"])
 
 
 def right_share(layers: np.ndarray[Any, Any], truth: list[int]) -> float:

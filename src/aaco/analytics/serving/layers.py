@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import LCSseq
@@ -33,7 +34,11 @@ ALIKE = 0.8  # of the longer block's kernels
 REPEATED = 0.5  # of the kernels from the first layer to the last
 COVERED = 0.25  # of the step's kernels
 SAME, SIMILAR, OTHER = 2.0, 1.0, -2.0  # gain of matching kernels of the same name, the same role, other roles
-AT_NORM = 2.0  # gain of a cut at a norm that feeds a GEMM
+OTHER_GEMM = 0.5  # of the same role: the head of the model is a GEMM, too
+AT_NORM = 4.0  # gain of a cut at a norm that feeds a GEMM
+COMPLETE = 0.9  # of the score of an ending whose kernels are all there
+TWICE = 1.5  # of the median length: perhaps two layers
+RARE = 0.2  # of the blocks: more are not two layers, but long
 COMMON = 8  # block ends and kinds compared with an odd one
 SURPLUS = 2  # kernels between layers that make a break
 REACH = 64  # kernels beyond twice a block's length in which its ends are looked for
@@ -65,11 +70,12 @@ class LayerBlocks:
 
 @dataclass(frozen=True)
 class _Step:
-    """The kernels of a step: codes of names and of roles, and families."""
+    """The kernels of a step: codes of names and of roles, families, and which are GEMMs."""
 
     names: Ints
     roles: Ints
     families: tuple[str, ...]
+    gemm: Flags
 
     def of(self, *families: str) -> Flags:
         """Return which kernels are of these families."""
@@ -84,17 +90,25 @@ class _Anchors:
     last: Ints
 
 
+class _Ending(NamedTuple):
+    """The first kernels matched with an ending of a layer: score, how many they are, and the ending's length."""
+
+    score: float
+    length: int
+    expected: int
+
+
 def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
     """Return the layers of one step from the names and families of its kernels in their order."""
     step = _step(names, families)
     anchors = _mixers(step) or _equally_often(step)
     if anchors is None:
         return without_layers(len(names), "no kernels repeat as those of layers do")
-    starts, ends = _bounds(step, anchors)
+    starts, ends = _split(step, *_bounds(step, anchors))
     kinds = _kinds(step, starts, ends)
     if why := _doubt(starts, ends, kinds, len(names)):
         return without_layers(len(names), why)
-    return _blocks(step, anchors, starts, ends, kinds)
+    return _blocks(step, starts, ends, kinds)
 
 
 def block_kind(families: Sequence[str]) -> str:
@@ -121,7 +135,8 @@ def without_layers(count: int, why: str) -> LayerBlocks:
 def _step(names: Sequence[str], families: Sequence[str]) -> _Step:
     role_by_kernel = {pair: _role(*pair) for pair in dict.fromkeys(zip(names, families, strict=True))}
     roles = [role_by_kernel[pair] for pair in zip(names, families, strict=True)]
-    return _Step(_codes(names), _codes(roles), tuple(families))
+    gemm = np.array([family == "gemm" for family in families], bool)
+    return _Step(_codes(names), _codes(roles), tuple(families), gemm)
 
 
 def _role(name: str, family: str) -> str:
@@ -140,7 +155,7 @@ def _codes(labels: Sequence[Hashable]) -> Ints:
 def _mixers(step: _Step) -> _Anchors | None:
     """Return the attention of each layer: kernels with fewer than LEAST_GEMMS between them are of one."""
     kernels = np.flatnonzero(step.of(*MIXERS))
-    gemms = np.cumsum(step.of("gemm"))[kernels] if len(kernels) else kernels
+    gemms = np.cumsum(step.gemm)[kernels]
     kernels, gemms = kernels[gemms > 0], gemms[gemms > 0]  # before any projection it is a preparation
     if not len(kernels):
         return None
@@ -167,30 +182,44 @@ def _bounds(step: _Step, anchors: _Anchors) -> tuple[Ints, Ints]:
     """Return the first kernel of each layer and that after its last."""
     gaps = [np.arange(last + 1, first) for last, first in zip(anchors.last[:-1], anchors.first[1:], strict=True)]
     keys = [step.roles[gap].tobytes() for gap in gaps]
-    modal = gaps[keys.index(Counter(keys).most_common(1)[0][0])]
+    counts = Counter(keys)
+    modal = gaps[keys.index(counts.most_common(1)[0][0])]
     head, tail = np.arange(anchors.first[0]), np.arange(anchors.last[-1] + 1, len(step.roles))
     reach = 2 * len(modal) + REACH
-    cut = _cut(step, modal, head[-reach:], tail[:reach])
-    heads = {key: _head(step, modal[cut:], gap[-reach:]) for key, gap in zip(keys, gaps, strict=True)}
-    begins = np.array([_head(step, modal[cut:], head[-reach:]), *(heads[key] for key in keys)])
-    starts = anchors.first - begins
-    ends = np.append(starts[1:], _last_end(step, gaps, keys, starts, tail[:reach]))
-    return starts, _closed(step, modal[:cut], gaps, starts, ends)
+    beginning = modal[_cut(step, modal, head[-reach:], tail[:reach]):]
+    heads = {key: _head(step, beginning, gap[-reach:]) for key, gap in zip(keys, gaps, strict=True)}
+    starts = anchors.first - np.array([_head(step, beginning, head[-reach:]), *(heads[key] for key in keys)])
+    breaks = _breaks(step, starts)
+    ending_by_key = {key: np.arange(gap[0], start) for key, gap, start, broken
+                     in zip(keys, gaps, starts[1:].tolist(), breaks, strict=True) if len(gap) and not broken}
+    endings = [ending_by_key[key] for key, _ in counts.most_common() if key in ending_by_key][:COMMON]
+    least = np.where(breaks, SIMILAR, [np.inf if counts[key] > 1 else COMPLETE * SAME for key in keys])
+    return starts, _ends(step, endings or [modal[:0]], anchors.last, starts, np.append(least, -np.inf))
+
+
+def _breaks(step: _Step, starts: Ints) -> Flags:
+    """Return before which of the later layers stands what precedes the first one: there another step begins."""
+    marks = step.roles[np.maximum(starts, SURPLUS)[:, None] - np.arange(1, SURPLUS + 1)]
+    alike: Flags = (marks[1:] == marks[0]).all(axis=1) & (starts[0] >= SURPLUS)
+    return alike & (alike.mean() < 0.5)  # else layers end so
 
 
 def _gains(step: _Step, block: Ints, kernels: Ints) -> Reals:
     """Return the gain of matching each kernel of a block with each of the kernels."""
     same = step.names[block][:, None] == step.names[kernels]
     similar = step.roles[block][:, None] == step.roles[kernels]
-    return np.where(same, SAME, np.where(similar, SIMILAR, OTHER))
+    weak = np.where(step.gemm[block], OTHER_GEMM, SIMILAR)[:, None]
+    return np.where(same, SAME, np.where(similar, weak, OTHER))
 
 
 def _cut(step: _Step, gap: Ints, head: Ints, tail: Ints) -> int:
-    """Return how many kernels of a gap end a layer."""
+    """Return how many kernels of a gap end a layer; of equally good answers the greatest, as before the first layer
+    there may be the end of one whose attention was cut off."""
     ending = _edge(prefix_scores(_gains(step, gap, tail)))
     beginning = _edge(prefix_scores(_gains(step, gap[::-1], head[::-1])))[::-1]
     norms = np.append([_feeds_gemm([step.families[kernel] for kernel in gap[place:]]) for place in range(len(gap))], 0)
-    return int(np.argmax(ending + beginning + AT_NORM * norms))
+    scores = ending + beginning + AT_NORM * norms
+    return int(np.flatnonzero(scores == scores.max())[-1])
 
 
 def _edge(scores: Reals) -> Reals:
@@ -217,33 +246,53 @@ def _head(step: _Step, block: Ints, kernels: Ints) -> int:
     return int(np.argmax(scores))
 
 
-def _tail(step: _Step, block: Ints, kernels: Ints) -> tuple[float, int]:
-    """Return how well the first kernels match a block that ends a layer, and how many they are."""
-    scores = prefix_scores(_gains(step, block, kernels))
-    best = int(np.argmax(scores[-1]))
-    cut_off = float(scores[:, -1].max())  # the step ends within the block
-    return (cut_off, len(kernels)) if cut_off > scores[-1, best] else (float(scores[-1, best]), best)
+def _ending(step: _Step, endings: list[Ints], kernels: Ints) -> _Ending:
+    """Return which ending of a layer the first kernels match best."""
+    return max((_matched(step, ending, kernels) for ending in endings), key=lambda fit: fit.score)
 
 
-def _last_end(step: _Step, gaps: list[Ints], keys: list[bytes], starts: Ints, tail: Ints) -> int:
-    """Return where the last layer ends: as the one of the other layers that fits best."""
-    gap_by_key = dict(zip(keys, gaps, strict=True))
-    start_by_key = dict(zip(keys, starts[1:].tolist(), strict=True))
-    common = [(gap_by_key[key], start_by_key[key]) for key, _ in Counter(keys).most_common(COMMON)]
-    _, length = max((_tail(step, gap[gap < start], tail) for gap, start in common), key=lambda fit: fit[0])
-    return (int(tail[0]) if len(tail) else len(step.roles)) + length
+def _matched(step: _Step, ending: Ints, kernels: Ints) -> _Ending:
+    """Return how well the first kernels match an ending of a layer."""
+    scores = prefix_scores(_gains(step, ending, kernels))
+    length = int(np.argmax(scores[-1]))
+    cut_off = float(scores[:, -1].max())  # the step ends within the layer
+    if cut_off > scores[-1, length]:
+        return _Ending(cut_off, len(kernels), len(ending))
+    return _Ending(float(scores[-1, length]), length, len(ending))
 
 
-def _closed(step: _Step, block: Ints, gaps: list[Ints], starts: Ints, ends: Ints) -> Ints:
-    """Return the ends of the layers without what stands between two of them: another step's head and sampling."""
-    ends = ends.copy()
-    for layer, (gap, start) in enumerate(zip(gaps, starts[1:].tolist(), strict=True)):
-        length = start - int(gap[0]) if len(gap) else 0
-        if len(block) and length >= len(block) + SURPLUS:
-            score, closing = _tail(step, block, gap[:length])
-            if score >= SIMILAR * len(block) and closing <= length - SURPLUS:
-                ends[layer] = int(gap[0]) + closing
+def _ends(step: _Step, endings: list[Ints], lasts: Ints, starts: Ints, least: Reals) -> Ints:
+    """Return the kernel after the last of each layer: the next layer's first, or that after an ending that scores at
+    least so much per kernel: what follows is the head of the model, or another step's embedding."""
+    ends = np.append(starts[1:], len(step.roles))
+    for layer in np.flatnonzero(least < np.inf).tolist():
+        first = int(lasts[layer]) + 1
+        length = int(ends[layer]) - first
+        ending = _ending(step, endings, np.arange(first, first + min(length, 2 * len(endings[0]) + REACH)))
+        surplus = length - ending.length >= SURPLUS or layer == len(starts) - 1
+        if surplus and ending.score >= least[layer] * max(1, ending.expected):
+            ends[layer] = first + ending.length
     return ends
+
+
+def _split(step: _Step, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Return the bounds with each block that is two layers split: in one of them, the attention or GEMMs were lost."""
+    blocks = [np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    lengths = ends - starts
+    longer = np.flatnonzero(lengths >= TWICE * np.median(lengths))
+    modal = blocks[int(np.argsort(lengths, kind="stable")[len(lengths) // 2])]
+    if not 0 < len(longer) <= RARE * len(starts):
+        return starts, ends
+    cuts = [cut for block in longer.tolist() if (cut := _second(step, modal, blocks[block]))]
+    return np.sort(np.append(starts, cuts)).astype(np.int64), np.sort(np.append(ends, cuts)).astype(np.int64)
+
+
+def _second(step: _Step, layer: Ints, block: Ints) -> int:
+    """Return the first kernel of the second layer of a block; 0 if it is not two layers."""
+    first = _matched(step, layer, block)
+    second = _matched(step, layer, block[first.length:])
+    both = min(first.score, second.score) >= SIMILAR * len(layer)
+    return int(block[first.length]) if both else 0
 
 
 def _kinds(step: _Step, starts: Ints, ends: Ints) -> Ints:
@@ -282,14 +331,14 @@ def _doubt(starts: Ints, ends: Ints, kinds: Ints, count: int) -> str:
     return ""
 
 
-def _blocks(step: _Step, anchors: _Anchors, starts: Ints, ends: Ints, kinds: Ints) -> LayerBlocks:
+def _blocks(step: _Step, starts: Ints, ends: Ints, kinds: Ints) -> LayerBlocks:
     layer, position = np.full((2, len(step.roles)), -1, np.int64)
     part = [""] * len(step.roles)
     blocks = [_commonest(step, starts[kinds == kind], ends[kinds == kind]) for kind in range(int(kinds.max()) + 1)]
     for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         layer[start:end] = number
         position[start:end] = _positions(step.roles[start:end], blocks[kinds[number]])
-        part[start:end] = _parts(step.families[start:end], int(anchors.last[number]) - start)
+        part[start:end] = _parts(step.families[start:end])
     return LayerBlocks(layer, position, tuple(part), kinds, tuple(map(len, blocks)))
 
 
@@ -309,13 +358,13 @@ def _positions(roles: Ints, block: Ints) -> Ints:
     return positions
 
 
-def _parts(families: Sequence[str], anchor: int) -> list[str]:
+def _parts(families: Sequence[str]) -> list[str]:
     """Return the part of the layer that each kernel of a block is."""
-    own = [family if family in ("norm", "collective") else "" for family in families]
-    if families[anchor] not in MIXERS:
-        return own
-    behind = [place for place in range(anchor + 1, len(families)) if own[place]]
-    if not behind:
-        return [name or "attention" * (place <= anchor) for place, name in enumerate(own)]
-    feed_forward = _feed_forward(families[behind[0]:], 1)
-    return [name or ("attention" if place < behind[0] else feed_forward) for place, name in enumerate(own)]
+    parts = [family if family in ("norm", "collective") else "" for family in families]
+    anchor = max((place for place, family in enumerate(families) if family in MIXERS), default=-1)
+    behind = next((place for place in range(anchor + 1, len(families)) if parts[place]), len(families))
+    attention_end = anchor + 1 if behind == len(families) else behind
+    feed_forward = _feed_forward(families[behind:], 1)
+    if anchor < 0:
+        return parts
+    return [part or ("attention" if place < attention_end else feed_forward) for place, part in enumerate(parts)]
