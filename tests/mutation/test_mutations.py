@@ -1530,6 +1530,18 @@ MUTATIONS = [
      "tests/unit/test_attention_work.py::test_a_window_against_requests_one_by_one"),
     ("analytics/serving/step_work.py", "each * step.graph_batch", "each * tokens",
      "tests/unit/test_step_work.py::test_a_padded_graph_executes_more_than_is_useful"),
+    ("analytics/costs/torch/serving.py", "if given is not None and given.shape != result.shape:", "if False:",
+     "tests/unit/test_serving_operators.py::test_scaled_products"),
+    ("analytics/costs/torch/arguments.py", "    shape[axis] *= 2", "    shape[axis] *= 1",
+     "tests/unit/test_serving_operators.py::test_products_of_two_numbers_in_a_byte"),
+    ("analytics/costs/torch/serving.py", "min(experts, chosen)", "experts",
+     "tests/unit/test_serving_operators.py::test_experts_with_integer_weights"),
+    ("analytics/costs/torch/serving.py", "quantise + 2 * finds", "quantise",
+     "tests/unit/test_serving_operators.py::test_norms_that_quantise"),
+    ("analytics/costs/torch/serving_rows.py", "r\"::\\w*(?:(?:paged", "r\"(?:(?:paged",
+     "tests/unit/test_serving_operators.py::test_other_names_are_no_attention_over_a_cache"),
+    ("analytics/costs/torch/products.py", "call.number(\"packed\") * sum(", "sum(",
+     "tests/unit/test_serving_operators.py::test_packed_experts_cost_as_many_operations_as_others"),
 ]
 
 

@@ -15,7 +15,9 @@ from aaco.analytics.costs import linear
 from aaco.analytics.costs.terms import OperatorCall, UnknownShape
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch.arguments import OperatorArguments, recorded
-from aaco.analytics.costs.torch.table import COMPILED, TABLE, Model
+from aaco.analytics.costs.torch.model import Model
+from aaco.analytics.costs.torch.serving_rows import ATTENTION_WORDS, CACHED_ATTENTION
+from aaco.analytics.costs.torch.table import COMPILED, TABLE
 
 __all__ = ["TABLE", "Model", "OperatorArguments", "Price", "call", "model", "price", "product", "recorded"]
 
@@ -36,11 +38,12 @@ class Price:
 
 
 def model(name: str) -> Model | None:
-    """Return how an operator is costed; None for one that is not known. One that works in place ("_") is as the other.
-    """
+    """Return how an operator is costed; None for one that is not known. One that works in place ("_") is as the other;
+    a name with the words of attention over a cache, as wrappers of serving engines have it, is that."""
     if name.startswith(COMPILED.rstrip("*")):
         return TABLE[COMPILED]
-    return TABLE.get(name) or TABLE.get(name.removesuffix("_"))
+    known = TABLE.get(name) or TABLE.get(name.removesuffix("_"))
+    return known or (CACHED_ATTENTION if ATTENTION_WORDS.search(name[:LONGEST]) else None)
 
 
 def price(name: str, arguments: OperatorArguments | None) -> Price:

@@ -16,6 +16,7 @@ from typing import Any
 
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
 
+PACKED_FOUR_BITS = "c10::Float4_e2m1fn_x2"  # two numbers in a byte
 # Element types as C++ spells them, without their spaces, by the names used here.
 TYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "bool": "bool",
@@ -25,7 +26,7 @@ TYPES = {
     "c10::complex<float>": "complex64", "c10::complex<double>": "complex128", "c10::complex<c10::Half>": "complex32",
     "c10::Float8_e4m3fn": "float8e4m3fn", "c10::Float8_e5m2": "float8e5m2", "c10::Float8_e4m3fnuz": "float8e4m3fnuz",
     "c10::Float8_e5m2fnuz": "float8e5m2fnuz", "c10::Float8_e8m0fnu": "float8e8m0",
-    "c10::Float4_e2m1fn_x2": "uint8",  # two numbers of 4 bits in a byte
+    PACKED_FOUR_BITS: "uint8",
     "c10::qint8": "int8", "c10::quint8": "uint8", "c10::qint32": "int32",
 }
 # c10::ScalarType by its number, as an argument `dtype` is recorded.
@@ -142,6 +143,19 @@ def recorded(arguments: Mapping[str, Any]) -> OperatorArguments:
              for kind in types]
     texts = [value if isinstance(value, str) else "" for value in values] if isinstance(values, list) else None
     return OperatorArguments(shapes, words, texts)
+
+
+def unpacked(args: OperatorArguments, index: int, axis: int, always: bool = False) -> TensorType:
+    """Return a tensor of 4-bit numbers, two of which lie in a byte along `axis`, with its true sizes; another as it is.
+
+    always: bytes of any type hold two.
+    """
+    tensor = args.tensor(index)
+    if not always and args.types[index] != PACKED_FOUR_BITS:
+        return tensor
+    shape = list(known(tensor))
+    shape[axis] *= 2
+    return TensorType("float4e2m1", tuple(shape))
 
 
 def form(inputs: Sequence[TensorType | None], *outputs: TensorType, **attributes: Any) -> OperatorCall:

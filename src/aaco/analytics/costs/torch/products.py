@@ -11,7 +11,7 @@ import math
 
 from aaco.analytics.costs.elementwise import SILU
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, broadcast, form, known
+from aaco.analytics.costs.torch.arguments import OperatorArguments, broadcast, form, known, unpacked
 
 REDUCED = ("int8", "uint8", "float8")
 
@@ -55,7 +55,7 @@ def vllm_linear(args: OperatorArguments) -> OperatorCall:
 def scaled_mm(args: OperatorArguments) -> OperatorCall:
     """_scaled_mm (A, B, scale of A, of B, bias, scale of the result, its type): in the positions of
     MatMulIntegerToFloat."""
-    left, right = args.tensor(0), args.tensor(1)
+    left, right = unpacked(args, 0, -1), unpacked(args, 1, -2)
     made = TensorType(args.dtype(6, left.dtype), product_shape(known(left), known(right)))
     return form((left, right, args.tensor(2), args.tensor(3), None, None, args.optional(4)), made)
 
@@ -95,16 +95,21 @@ def grouped_flops(call: OperatorCall) -> int:
 
 
 def fused_experts(args: OperatorArguments) -> OperatorCall:
-    """fused_experts (tokens, gate and up, down, weights of the chosen experts, the chosen)."""
+    """fused_experts (tokens, gate and up, down, weights of the chosen experts, the chosen). Several weights may lie in
+    one element, as 4-bit ones in bytes: the first matrix is then narrower than the tokens."""
     operands = [args.tensor(index) for index in range(5)]
-    return form(operands, operands[0], k=known(operands[4])[-1])
+    tokens, first, second, chosen = (known(operands[index]) for index in (0, 1, 2, 4))
+    if (len(tokens), len(first), len(second), len(chosen)) != (2, 3, 3, 2) or tokens[1] % first[2]:
+        raise UnknownShape("shapes of experts that do not fit their tokens")
+    return form(operands, operands[0], k=chosen[-1], packed=tokens[1] // first[2])
 
 
 def fused_experts_flops(call: OperatorCall) -> int:
     """Per token and chosen expert both matrices, SiLU(gate) x up, and the weighted sum of the experts' results."""
     tokens, width = call.shape(0)
-    matrices = sum(math.prod(call.shape(index)[1:]) for index in (1, 2))
-    return tokens * call.number("k") * (2 * matrices + (SILU + 1) * call.shape(2)[-1] + 2 * width)
+    matrices = call.number("packed") * sum(math.prod(call.shape(index)[1:]) for index in (1, 2))
+    inner = call.number("packed") * call.shape(2)[-1]
+    return tokens * call.number("k") * (2 * matrices + (SILU + 1) * inner + 2 * width)
 
 
 def fused_experts_traffic(call: OperatorCall) -> int:

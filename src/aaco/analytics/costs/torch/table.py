@@ -8,13 +8,12 @@ changes its argument in place has the other's name plus "_", and the same row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from aaco.analytics.costs import conv, linear, norm
 from aaco.analytics.costs.elementwise import GELU, GELU_TANH, SILU, reduction
 from aaco.analytics.costs.table import top_k
-from aaco.analytics.costs.terms import Formula, OperatorCall, everything, nothing, output_only, selected
+from aaco.analytics.costs.terms import everything, nothing, output_only, selected
 from aaco.analytics.costs.torch import (
     attention,
     movement,
@@ -24,34 +23,22 @@ from aaco.analytics.costs.torch import (
     quantised,
     recurrent,
     reductions,
+    serving_rows,
     windows,
 )
-from aaco.analytics.costs.torch.arguments import OperatorArguments
+from aaco.analytics.costs.torch.model import (
+    BACKWARD_OF_LAYERS,
+    EXPERTS,
+    FUSED,
+    RANDOM,
+    RANKS,
+    VALUES,
+    Model,
+    Row,
+)
 
-Form = Callable[[OperatorArguments], OperatorCall]
-
-
-@dataclass(frozen=True)
-class Model:
-    """How operators of one kind are costed. flops and traffic are None where `why` says what is not known."""
-
-    kind: str
-    family: str
-    form: Form
-    flops: Formula | None
-    traffic: Formula | None
-    why: str = ""
-
-
-EXPERTS = "which experts the tokens go to, and their weights, are not recorded"
-RANKS = "how many ranks take part is not among the recorded arguments"
-FUSED = "what a fused kernel computes is not recorded"
-VALUES = "how much it finds depends on values that are not recorded"
-BACKWARD_OF_LAYERS = "what the gradient of a recurrent layer reads again is up to the library"
-RANDOM = "how a generator makes its numbers is its own affair"
 COMPILED = "triton_*"  # kernels that PyTorch's compiler fused: each is an operator of its own, by its own name
 
-Row = tuple[Model, str]
 _ROWS: tuple[Row, ...] = (
     # Products
     (Model("matrix product", "gemm", products.matmul, linear.matmul, everything),
@@ -70,15 +57,15 @@ _ROWS: tuple[Row, ...] = (
     (Model("scaled matrix product", "gemm", products.vllm_scaled_mm, linear.matmul_integer_to_float, everything),
      "_C::cutlass_scaled_mm sgl_kernel::fp8_scaled_mm_out"),
     (Model("scaled matrix product", "gemm", products.aiter_scaled_mm, linear.matmul_integer_to_float, everything),
-     "aiter::gemm_a8w8 aiter::gemm_a8w8_ck aiter::gemm_a8w8_bpreshuffle"),
+     "aiter::gemm_a8w8_ck"),
     (Model("grouped matrix product", "gemm", products.grouped_mm, products.grouped_flops, everything),
      "aten::_grouped_mm"),
     (Model("mixture of experts", "gemm", products.fused_experts, products.fused_experts_flops,
            products.fused_experts_traffic),
      "vllm::fused_experts vllm::inplace_fused_experts vllm::outplace_fused_experts sglang::inplace_fused_experts "
-     "sglang::outplace_fused_experts"),
+     "sglang::outplace_fused_experts vllm::rocm_aiter_fused_moe aiter::fused_moe aiter::ck_moe aiter::asm_moe"),
     (Model("mixture of experts", "gemm", movement.nothing, None, None, EXPERTS),
-     "vllm::moe_forward vllm::moe_forward_shared aiter::fused_moe aiter::ck_moe aiter::asm_moe"),
+     "vllm::moe_forward vllm::moe_forward_shared"),
     # Convolutions and windows
     (Model("convolution", "conv", windows.convolution(3, 4, 5), windows.flops, everything),
      "aten::conv1d aten::conv2d aten::conv3d aten::mkldnn_convolution"),
@@ -317,4 +304,4 @@ def _index(rows: Iterable[Row]) -> dict[str, Model]:
     return table
 
 
-TABLE = _index(_ROWS)
+TABLE = _index((*_ROWS, *serving_rows.ROWS))
