@@ -1,4 +1,4 @@
-"""`aaco run --custom-op`: a model with an operator that a library brings, built here by the C compiler."""
+"""`--custom-op` of every verb that runs a model: an operator that a library brings, built here by the C compiler."""
 
 from __future__ import annotations
 
@@ -61,3 +61,22 @@ def test_what_is_no_library_is_refused_with_the_way_on(aaco: Aaco, model: Path, 
     (tmp_path / "text.so").write_text("no library")
     refused = aaco.inside("run", model, "--custom-op", tmp_path / "text.so", "--iterations", 1, expect=2).stderr
     assert "cannot register it" in refused and "Traceback" not in refused
+
+
+def test_the_other_verbs_that_run_a_model_take_it_too(aaco: Aaco, model: Path, library: Path, tmp_path: Path):
+    """A sweep, a comparison that can be done again as it says, and a suite. Mutation: the suite keeps it to itself."""
+    few = ("--custom-op", library, "--processes", 2, "--warmup", 1)
+    swept = aaco.inside("sweep", model, *few, "--batches", 4, "--iterations", 3, "--json")
+    assert [point["batch"] for point in json.loads(swept.stdout)["points"]] == [4]
+    compared = aaco.inside("compare", model, "--option-b", "intra_op_threads=1", *few, "--pairs", 3, "--no-controls",
+                           "--json", expect=(0, 3, 4))
+    assert f"--custom-op {library}" in json.loads(compared.stdout)["reproduce_command"]
+    assert "--custom-op LIB" in aaco.inside("compare", model, "--option-b", "intra_op_threads=1", expect=5).stderr
+    suite = tmp_path / "aaco-ci.yaml"
+    benchmark = {"name": "twice", "model": str(model), "custom_ops": [str(library)], "processes": 1, "iterations": 3}
+    suite.write_text(json.dumps({"schema_version": 1, "benchmarks": [benchmark]}))
+    aaco.inside("ci", suite)
+    kept = json.loads((aaco.latest / "runtime" / "ort_config.json").read_text())["custom_ops"]
+    assert [Path(entry["path"]).name for entry in kept] == ["libtwice.so"]
+    suite.write_text(json.dumps({"benchmarks": [{"name": "t", "command": ["true"], "custom_ops": [str(library)]}]}))
+    assert "custom_ops are libraries of a model" in aaco.inside("ci", suite, expect=2).stderr

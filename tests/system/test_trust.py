@@ -94,6 +94,29 @@ def test_profilers_that_started_one_after_the_other_are_a_remark(aaco: Aaco):
     assert {"name": "waiting for a rank that had not started", "ns": 17_456_080_000} in window["outside"]
 
 
+def test_rows_of_kernels_say_what_of_their_time_is_start_skew(aaco: Aaco):
+    """The totals stay those of the file. Mutation: the table of kernels is not written with the waiting."""
+    aaco.inside("import", third_party.cases() / "start_skew" / "trace.json.gz", "--quiet")
+    waits, name = "17,456,080,000 ns of it waiting for a rank that had not started", "cross_device_reduce_2stage"
+    for by in ("kernel", "family"):
+        table = json.loads(aaco.inside("kernels", "--json", *(["--by", "family"] if by == "family" else [])).stdout)
+        rows = table["families" if by == "family" else "kernels"]
+        assert [row["skew_ns"] for row in rows] == [17_456_080_000, None, None, None]
+        assert rows[0]["total_ns"] == 17_465_232_000
+        lines = aaco.inside("kernels", *(["--by", "family"] if by == "family" else [])).stdout.splitlines()
+        assert lines[2].strip() == waits and len([line for line in lines if waits in line]) == 1
+    assert f"17.6 s in all, {waits}" in in_line(aaco.inside("summary").stdout)
+    terminal = in_line(aaco.inside("report").stdout)
+    assert re.search(f"cross_device_reduce… 99.1 % █+ {waits}", terminal) and f"17.6 s in all, {waits}" in terminal
+    assert f"collective 99.1 %, 17.5 s in 641 calls of 1 kernel; {waits}" in terminal
+    markdown = aaco.inside("report", "--format", "markdown").stdout.replace("\\", "")
+    assert re.search(rf"{name}.*: {waits}\.", markdown)
+    aaco.inside("report", "--format", "html", "--output", aaco.folder / "page.html")
+    assert re.search(rf'<p class="dim">.*{name}.*: {waits}\.</p>', (aaco.folder / "page.html").read_text())
+    (top, *_) = json.loads(aaco.inside("report", "--format", "json").stdout)["top_kernel_groups"]
+    assert top["skew_ns"] == 17_456_080_000
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_waiting_inside_a_collective_is_no_work(aaco: Aaco, tmp_path: Path, first: bool):
     """A rank waits 40 ms in the all-reduce of its first step, or of one in four, and nothing of the others is recorded.

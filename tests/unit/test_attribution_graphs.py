@@ -43,8 +43,9 @@ def attribute(parts, kernels, cuts=()):
     said = {key: name for _, names in parts for key, name in names.items()}
     for place, one in enumerate(calls):
         one["call_id"] = place
-        one["parent_id"] = next((at for at in range(place - 1, -1, -1) if ("::" in calls[at]["name"]
-                                 or calls[at]["domain"] == "marker") and calls[at]["t_end_ns"] >= one["t_end_ns"]), None)
+        one["parent_id"] = next((at for at in range(place - 1, -1, -1)
+                                 if ("::" in calls[at]["name"] or calls[at]["domain"] == "marker")
+                                 and calls[at]["t_end_ns"] >= one["t_end_ns"]), None)
     api_calls = timed.calls(*calls)
     arguments = tables.CALL_ARGUMENTS.build(
         call_id=[one["call_id"] for one in calls],

@@ -37,3 +37,15 @@ def test_however_little_is_sorted_at_once_the_table_is_the_same(tmp_path, monkey
     assert [row["kernel_name"] for row in found] == [row["kernel_name"] for row in wanted]
     for mine, theirs in zip(found, wanted, strict=True):
         assert mine == pytest.approx(theirs)
+
+
+def test_waiting_of_a_name_with_several_families_is_told_once():
+    """At the row with the longest kernel. Mutation: the first row of the name."""
+    rows = KERNELS.build(kernel_id=range(4), kernel_name=["a", "a", "a", "b"], family=["gemm", "gemm", "copy", "copy"],
+                         dur_ns=[600, 600, 1000, 7]).select(analytics.COLUMNS).unify_dictionaries().combine_chunks()
+    groups = analytics.with_skew(analytics.group(rows.to_batches, None), {"a": 990})
+    assert [(row["family"], row["kernel_name"], row["skew_ns"]) for row in groups.to_pylist()] == [
+        ("gemm", "a", None), ("copy", "a", 990), ("copy", "b", None)]
+    families = analytics.by_family(groups).to_pylist()
+    assert [(row["family"], row["total_ns"], row["skew_ns"]) for row in families] == [
+        ("gemm", 1200, None), ("copy", 1007, 990)]

@@ -127,6 +127,17 @@ def test_a_row_that_is_named_too_late_names_no_event_before(tmp_path):
     assert any("1 records of 'rows of no known kind' look like work of a device" in text for text in facts.problems)
 
 
+@pytest.mark.parametrize("kind", [intercepted, activity])
+@pytest.mark.parametrize("phase", [None, "", "B", "i"])
+def test_a_kernel_of_no_known_phase_is_named(tmp_path, kind, phase):
+    """Found by benchmarks.hostile. Mutation: only complete events are looked at."""
+    event = kind(1000, 2000)
+    del event["ph"]
+    tables, facts = parse(tmp_path, kind(3000, 4000), event | ({} if phase is None else {"ph": phase}))
+    assert tables["kernels"]["t_start_ns"].to_pylist() == [3000]
+    assert any("1 records of 'events of no known phase' look like work of a device" in text for text in facts.problems)
+
+
 def test_another_picture_is_refused(tmp_path):
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"traceEvents": [{}, {"ph": "X", "pid": 1, "name": "a", "ts": 1, "dur": 2}]}))

@@ -36,6 +36,7 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
               shell_complete=options.of_kind("backend"))
 @click.option("--batch", type=options.COUNT, help="Samples per inference.")
 @options.shape
+@options.custom_ops
 @click.option("--processes", "-p", type=click.IntRange(2, 10_000),
               help="Fresh processes that hold both sides; of commands, blocks of runs.  [default: 5; commands 8]")
 @click.option("--most-processes", "most", type=click.IntRange(2, 10_000),
@@ -86,7 +87,8 @@ def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str 
     request = _request(arguments, by_settings | (COMMAND_DEFAULTS if commands else MODEL_DEFAULTS))
     for_both = {name: arguments[name] for name in (OF_COMMANDS if commands else OF_MODELS)
                 if arguments[name] is not None}
-    for_both |= {} if commands else {"shapes": options.shapes(arguments["shapes"])}
+    if not commands:
+        for_both |= {"shapes": options.shapes(arguments["shapes"]), "custom_ops": arguments["custom_ops"]}
     with talk() as show:
         comparison = duet.compare(baseline, current, request, settings, for_both, show)
     say.aside(f"session {comparison.session.id}")

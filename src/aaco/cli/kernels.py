@@ -52,8 +52,9 @@ def kernels(session: str | None, named: str | None, top: int, by: str, against: 
         listed = LISTED.get(by, "kernels")
         say.document({"schema_version": 1, "session_id": chosen_session.id, listed: rows, "others": others})
         return
-    for line in (_place_lines(rows, by, say.columns()) if by in PLACES else _family_lines(rows) if by == "family" else
-                 _lines(rows, say.columns())):
+    columns = say.columns()
+    for line in (_place_lines(rows, by, columns) if by in PLACES else
+                 (_family_lines if by == "family" else _lines)(rows, columns)):
         say.line(line)
     if others:
         say.aside(f"{others:,} more; --top shows more of them")
@@ -148,10 +149,11 @@ def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
                      + (pad(cut(row["family"] or "", FAMILY - 1), FAMILY) if wide else "")
                      + _cell(None if share is None else percent(share / 100), 8) + shown[0]
                      + f"{row['calls']:>10,}" + "".join(shown[1:]) + f"  {words(row['limit'])}".rstrip())
+        lines += _skew_lines(row, columns)
     return lines
 
 
-def _family_lines(rows: list[dict[str, Any]]) -> list[str]:
+def _family_lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
     from aaco.report.format import cut, duration, pad, percent
 
     lines = [f"{'family':<{FAMILY}}{'share':>8}{'total':>11}{'calls':>10}{'kernels':>9}{'mean':>11}"]
@@ -162,7 +164,18 @@ def _family_lines(rows: list[dict[str, Any]]) -> list[str]:
                      + _cell(None if total is None else duration(total), 11)
                      + f"{row['calls']:>10,}{row['kernels']:>9,}"
                      + _cell(None if mean is None else duration(mean), 11))
+        lines += _skew_lines(row, columns)
     return lines
+
+
+def _skew_lines(row: dict[str, Any], columns: int) -> list[str]:
+    """Return what of the row's time is a first collective that waited for another rank; hardly any has such."""
+    if not row["skew_ns"]:
+        return []
+    from aaco.report.format import wrap
+    from aaco.report.sections import start_skew
+
+    return [f"  {line}" for line in wrap(start_skew.note(row["skew_ns"]), columns - 2)]
 
 
 def _cell(value: Any, width: int) -> str:

@@ -103,6 +103,8 @@ cool = click.option("--cool", "cool_s", type=SECONDS, metavar="SECONDS",
                     help="Before every timed pass wait until the devices are cool, at most this long.")
 shape = click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224",
                      help="Shape of a dynamic input; may be given several times.")
+custom_ops = click.option("--custom-op", "custom_ops", multiple=True, metavar="LIB",
+                          help="A library of custom operators, registered with ONNX Runtime; may be given again.")
 io = click.option("--io", type=click.Choice(["host", "device"]), default="host", show_default=True,
                   help="Where inputs and outputs lie: in the host's memory, from and to which each inference copies "
                        "them, or in the device's all the time.")

@@ -25,8 +25,7 @@ from aaco.cli.talk import talk
 @options.cool
 @click.option("--inputs", type=click.Path(path_type=Path), help=".npz with one array per input.")
 @options.shape
-@click.option("--custom-op", "custom_ops", multiple=True, type=click.Path(path_type=Path), metavar="LIB",
-              help="A library of custom operators, registered with ONNX Runtime; may be given again.")
+@options.custom_ops
 @options.io
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made-up inputs.")
 @click.option("--tag", default="", help="A label to find the session by.")
@@ -48,8 +47,7 @@ def run(model: str | None, named: str | None, as_json: bool, full: bool, **argum
     settings = options.settings(arguments.pop("config_file"), arguments.pop("sessions_dir"), arguments.pop("preset"),
                                 profiling={name: arguments.pop(name) for name in options.MEASURING})
     arguments |= {"shapes": options.shapes(arguments["shapes"]), "inputs": _text(arguments["inputs"]),
-                  "counters": options.names(arguments["counters"]),
-                  "custom_ops": tuple(map(str, arguments["custom_ops"]))}
+                  "counters": options.names(arguments["counters"])}
     with talk() as show:
         plan = pipeline.plan(settings, model_name, show, **arguments)
         explanation = pipeline.run(plan, settings, show).explanation

@@ -36,6 +36,7 @@ SIZES_NOTE = ("latencies are medians, their intervals those of these very infere
               help="Sweep a dynamic dimension in place of the batch, by its name in the model or as sequence, past or "
                    "pixels: sequence=32,64,128. --batches is then one batch.")
 @options.shape
+@options.custom_ops
 @click.option("--slo", "slo_ms", type=options.POSITIVE, metavar="MS",
               help="Also find the best batch, or the largest size, whose median latency is within this.")
 @click.option("--order-seed", type=options.SEED, help="Seed of the order of runs.  [default: drawn, and printed]")

@@ -36,6 +36,7 @@ class Benchmark(_Written):
     confirm: tuple[str, ...] = Field(default=(), description="further sessions, which must confirm what that one shows")
     backend: str = "cpu"
     batch: Count | None = None
+    custom_ops: tuple[str, ...] = Field(default=(), description="libraries of custom operators of the model")
     processes: Count = Field(default=5, description="fresh processes: of a model, or runs of a command")
     warmup: Whole | None = None
     iterations: Count | None = None
@@ -55,6 +56,8 @@ class Benchmark(_Written):
             raise ValueError(f"benchmark {self.name}: give one of model, command and session")
         if self.confirm and self.session is None:
             raise ValueError(f"benchmark {self.name}: confirm is for a session; what is run is run again")
+        if self.custom_ops and self.model is None:
+            raise ValueError(f"benchmark {self.name}: custom_ops are libraries of a model")
         for given, needed in (("baseline_model", self.model), ("baseline_command", self.command)):
             if getattr(self, given) and not (needed and self.baseline):
                 raise ValueError(f"benchmark {self.name}: {given} needs a baseline, and {given[9:]} to hold against it")

@@ -158,7 +158,7 @@ class Gate:
                                     self._counting)
         plan = pipeline.plan(self.settings, benchmark.model or "", backend=benchmark.backend, batch=benchmark.batch,
                              processes=benchmark.processes, warmup=benchmark.warmup, iterations=benchmark.iterations,
-                             **plan_fields)
+                             custom_ops=benchmark.custom_ops, **plan_fields)
         return pipeline.observe(plan, self.settings, self._counting)
 
 

@@ -6,7 +6,7 @@ its batch back, the caller sorts them all, on disk where they are many, and `Gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.streaming.stream_ids import TupleIds, grow, integers
 from aaco.core.arrays import Ints, Reals
-from aaco.core.tables import KERNEL_GROUPS
+from aaco.core.tables import KERNEL_GROUPS, replaced
 
 FEWEST_FOR_P99 = 100
 COLUMNS = ("family", "kernel_name", "dur_ns")
@@ -42,14 +42,28 @@ def group(batches: Batches, window_ns: int | None, iterations: int | None = None
 
 def by_family(groups: pa.Table) -> pa.Table:
     """Return a kernel_groups table summed by family, largest total first: family, total_ns, calls, kernels (distinct
-    names), pct_of_kernel_time, mean_ns. Totals are null if no kernel of the family has a duration."""
+    names), pct_of_kernel_time, skew_ns, mean_ns. Totals are null if no kernel of the family has a duration."""
     plain = groups.set_column(0, "family", groups["family"].cast(pa.string()))
     summed = plain.group_by("family").aggregate([("total_ns", "sum"), ("calls", "sum"), ("kernel_name", "count"),
-                              ("pct_of_kernel_time", "sum")])
-    summed = summed.select(["family", "total_ns_sum", "calls_sum", "kernel_name_count", "pct_of_kernel_time_sum"])
-    summed = summed.rename_columns(["family", "total_ns", "calls", "kernels", "pct_of_kernel_time"])
+                              ("pct_of_kernel_time", "sum"), ("skew_ns", "sum")])
+    summed = summed.select(["family", "total_ns_sum", "calls_sum", "kernel_name_count", "pct_of_kernel_time_sum",
+                            "skew_ns_sum"])
+    summed = summed.rename_columns(["family", "total_ns", "calls", "kernels", "pct_of_kernel_time", "skew_ns"])
     mean = pc.divide(summed["total_ns"].cast(pa.float64(), safe=False), summed["calls"].cast(pa.float64(), safe=False))
     return summed.append_column("mean_ns", mean).sort_by([("total_ns", "descending"), ("family", "ascending")])
+
+
+def with_skew(groups: pa.Table, skew_ns: Mapping[str, int]) -> pa.Table:
+    """Return a kernel_groups table with the waits of first collectives, ns by kernel name: of a name of several
+    families at the row with the longest kernel."""
+    longest: dict[str, int] = {}
+    names, most = (groups[name].to_pylist() for name in ("kernel_name", "max_ns"))
+    for row in sorted(range(groups.num_rows), key=lambda row: most[row] or 0):
+        longest[names[row]] = row
+    column: list[int | None] = [None] * groups.num_rows
+    for name, ns in skew_ns.items():
+        column[longest[name]] = ns
+    return replaced(groups, "skew_ns", pa.array(column, pa.int64()))
 
 
 class Grouping:

@@ -39,6 +39,19 @@ def is_start_skew(first_ns: int, later: int, longest_later_ns: int) -> bool:
     return later >= LATER and first_ns > FAR * longest_later_ns
 
 
+def start_skews(start: Ints, took: Ints, device: Ints) -> dict[int, tuple[int, int]]:
+    """Return by device the row of a first collective that waited for a rank that was not there yet, and the longest
+    time, ns, that a later one took."""
+    skews = {}
+    for number in np.unique(device).tolist():
+        rows = np.flatnonzero(device == number)
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        longest = int(took[rows[1:]].max(initial=0))
+        if is_start_skew(int(took[rows[0]]), len(rows) - 1, longest):
+            skews[number] = int(rows[0]), longest
+    return skews
+
+
 def find(kernel_id: Ints, start: Ints, end: Ints, device: Ints, kind: Sequence[Ints]) -> LoneWaits:
     """Return the waits of the collectives in these columns. kind: columns that distinguish kinds."""
     took, usual = end - start, np.full(len(start), np.iinfo(np.int64).max // FAR)
@@ -48,13 +61,9 @@ def find(kernel_id: Ints, start: Ints, end: Ints, device: Ints, kind: Sequence[I
         if len(rows) > LATER:
             usual[rows] = int(np.median(took[rows]))
     first = {}
-    for number in np.unique(device).tolist():
-        rows = np.flatnonzero(device == number)
-        rows = rows[np.argsort(start[rows], kind="stable")]
-        longest = int(took[rows[1:]].max(initial=0))
-        if is_start_skew(int(took[rows[0]]), len(rows) - 1, longest):
-            usual[rows[0]] = min(usual[rows[0]], longest)
-            first[number] = int(start[rows[0]]), int(end[rows[0]])
+    for number, (row, longest) in start_skews(start, took, device).items():
+        usual[row] = min(usual[row], longest)
+        first[number] = int(start[row]), int(end[row])
     waits = np.flatnonzero(took > FAR * usual)
     waits = waits[np.argsort(kernel_id[waits])]
     return LoneWaits(kernel_id[waits], (end - usual)[waits], first)

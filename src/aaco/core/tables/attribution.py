@@ -84,6 +84,7 @@ KERNEL_GROUPS = TableSpec("kernel_groups", "attribution/kernel_groups.parquet", 
     "limit": (NAME, "what limits it: its class in kernel_classes; null in sessions of older versions"),
     "limit_by": (NAME, "what tells: counters, shapes, name"),
     "budget_part": (NAME, "part of the time budget that its time counts in"),
+    "skew_ns": (INT, "of total_ns, first collectives that waited for a rank that had not started; null where none did"),
 }, never_null=("calls",))
 KERNEL_NAMES = TableSpec("kernel_names", "attribution/kernel_names.parquet",
                          "One row per distinct kernel name: what the name says. What it does not say is null.", {

@@ -37,6 +37,7 @@ def router(site: Site) -> APIRouter:
             "kernels.html", here="sessions", **head(site, session.id, explained), asked=asked, total=len(groups),
             rows=part, **pager, columns=COLUMNS, families=list(kernels.families(explained)),
             place=kernels.place(explained), why_none=_why_none(explained, groups),
+            skew_notes=kernels.skew_notes(explained),
             shown_ns=sum(row["total_ns"] for row in matching), total_ns=sum(row["total_ns"] for row in groups))
 
     return pages

@@ -143,6 +143,7 @@ def _kernels(explanation: Explanation) -> Iterator[Block]:
              *([words(row["limit"])] if limited else []),
              format.bar(row["pct_of_kernel_time"] / 100, 10)) for row in groups[:TOP]]
     more = [f"{format.plural(len(groups) - TOP, 'more kernel')} not shown."] if len(groups) > TOP else []
+    more += [f"{note}." for note in kernels.skew_notes(explanation)]
     by = roofline_headroom.sources(reached) if reached else f"absent for all: {roofline_headroom.why_none(explanation)}"
     header = ("kernel", "family", "calls", "total", "share", "mean", "of roof", *(["limit"] if limited else []), "")
     yield Table(header, rows, numeric=True, notes=[*more, f"Of roof: {by}."])

@@ -12,7 +12,7 @@ from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.renderers import first_lines
 from aaco.report.rows import Row
-from aaco.report.sections import catalogue, content, first_screen, inventory, kernels, nodes
+from aaco.report.sections import catalogue, content, first_screen, inventory, kernels, nodes, start_skew
 
 Style = Literal["plain", "colour"]
 WIDTH = 80
@@ -96,6 +96,8 @@ def _kernels(explanation: Explanation, inner: int) -> Iterator[str]:
     for rank, row in enumerate(groups[:TOP], 1):
         share, name = row["pct_of_kernel_time"] / 100, format.pad(names[row["kernel_name"]], width)
         yield f"{rank}. {name} {format.percent(share):>7}  {format.bar(share, 30)}"
+        if waits := start_skew.note(row["skew_ns"]):
+            yield from (f"   {line}" for line in format.wrap(waits, inner - 7))
     if len(groups) > TOP:
         yield f"   {len(groups) - TOP:,} more in attribution/kernel_groups.parquet"
 

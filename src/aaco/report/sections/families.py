@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.kernels import kernel_groups
 from aaco.report import format
 from aaco.report.rows import Row
+from aaco.report.sections import start_skew
 
 MOST = 10  # families listed one by one
 UNTOLD = "unknown"
@@ -26,7 +29,9 @@ def _families(count: int) -> str:
     return "1 family" if count == 1 else f"{count} families"
 
 
-def _told(row: dict[str, float]) -> str:
+def _told(row: dict[str, Any]) -> str:
     share = format.percent(row["pct_of_kernel_time"] / 100)
     named = format.plural(int(row["kernels"]), "kernel")
-    return f"{share}, {format.duration(row['total_ns'])} in {format.plural(int(row['calls']), 'call')} of {named}"
+    waits = start_skew.note(row["skew_ns"])
+    return (f"{share}, {format.duration(row['total_ns'])} in {format.plural(int(row['calls']), 'call')} of {named}"
+            + (f"; {waits}" if waits else ""))

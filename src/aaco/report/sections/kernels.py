@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from aaco.analytics.explanation import Explanation
 from aaco.core import inputs, tables
 from aaco.core.readings import Absent
+from aaco.report import format
+from aaco.report.sections import start_skew
 from aaco.report.svg import COLOURS
 
 NO_KERNELS = "no kernel capture"
@@ -64,6 +66,12 @@ def families(explanation: Explanation) -> dict[str, int]:
 def looks(explanation: Explanation) -> dict[str, str]:
     """The colour of each family in every picture: by its rank in time; those beyond the colours share the last."""
     return {name: f"c{min(rank, COLOURS - 1)}" for rank, name in enumerate(families(explanation))}
+
+
+def skew_notes(explanation: Explanation) -> list[str]:
+    """Return for each kernel name with such waiting a sentence that says how much of its time that is."""
+    return [f"{format.kernel(row['kernel_name'], 60)}: {start_skew.note(row['skew_ns'])}"
+            for row in groups(explanation) if row.get("skew_ns")]
 
 
 def inferences(explanation: Explanation) -> int:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from aaco.analytics.bottleneck import ranks, work
 from aaco.analytics.bottleneck.rank_pass import RankPass
+from aaco.analytics.kernels import kernel_groups
 from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, number_of, or_none
 from aaco.analytics.timeline import collectives, lone_waits, preempted, stragglers
@@ -29,10 +30,10 @@ from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
-from aaco.core.tables import COLLECTIVES, KERNELS
+from aaco.core.tables import COLLECTIVES, KERNEL_GROUPS, KERNELS
 from aaco.steps.findings import device_work
 from aaco.steps.findings import trace as trace_finding
-from aaco.tracelake import documents, layout, queries
+from aaco.tracelake import documents, layout, queries, store
 
 READ: Mapping[str, tuple[str, ...]] = {
     name: tuple(dict.fromkeys(COLUMNS[name] + work.COLUMNS[name])) for name in COLUMNS}
@@ -46,14 +47,16 @@ LAUNCHES = ("kernel_id", "kernel_name", "device_id", "t_start_ns", "t_end_ns", "
 @dataclass(frozen=True)
 class _FirstPass:
     """How far captures reach; the kernels of collectives by id, sorted; the waits in them, with the devices by their
-    numbers in those; waits of collectives without a recorded partner; and of each device (capture, device) how many
-    other kernels are so long that another process may have stopped them."""
+    numbers in those; waits of collectives without a recorded partner; by kernel name the ns of first collectives that
+    waited for a rank that was not there yet; and of each device (capture, device) how many other kernels are so long
+    that another process may have stopped them."""
 
     extents: dict[int, judged.CaptureExtent]
     collective_ids: Ints
     arrivals: Arrivals | None
     devices: list[tuple[int, ...]]
     lone: LoneWaits
+    skew_ns: Mapping[str, int]
     long_kernels: Mapping[tuple[int, int], int]
 
     def arrived(self) -> tuple[Ints, Ints]:
@@ -76,20 +79,22 @@ class _FirstPass:
         return spans
 
 
-@finding(reads=(layout.CAPTURES,), after=("trace", "device_work"), report="windows")
+@finding(reads=(layout.CAPTURES,), after=("trace", "device_work", "kernel_groups", "kernel_classes"),
+         writes=("windows", KERNEL_GROUPS), report="windows")
 def windows(session: Session, settings: Analysis) -> Results:
     """The steady state that is judged, the time of each rank in it, and which rank the others wait for."""
-    if session_windows := find(session, settings):
-        yield "windows", session_windows.document()
-
-
-def find(session: Session, settings: Analysis) -> ranks.Windows | None:
-    """Return the windows of a session; None where it holds no work of a device. Raise BadBundle."""
     parts = documents.read_held(session, layout.TRACE)
     if not parts:
-        return None
-    trace = DeviceTrace.of(parts)
+        return
     first = _first_pass(session)
+    if session_windows := _judge(session, settings, DeviceTrace.of(parts), first):
+        yield "windows", session_windows.document()
+    if first.skew_ns and store.holds(session, KERNEL_GROUPS):
+        yield KERNEL_GROUPS, kernel_groups.with_skew(store.read(session, KERNEL_GROUPS), first.skew_ns)
+
+
+def _judge(session: Session, settings: Analysis, trace: DeviceTrace, first: _FirstPass) -> ranks.Windows | None:
+    """Return the windows of a session; None where they hold no work of a device. Raise BadBundle."""
     captures, arrivals = judged.choose(trace, first.extents, first.starts()), first.arrivals
     rank_by_capture = trace_finding.ranks_of(session)
     named = {or_none(capture): rank for capture, rank in rank_by_capture.items()}
@@ -130,7 +135,11 @@ def _first_pass(session: Session) -> _FirstPass:
     lone = ~np.isin(kernel_id, arrivals.kernel_id) if arrivals else np.ones(len(kernel_id), bool)
     kind = [column[lone] for column in (name, *grid, *_messages(table, kernel_id))]
     waits = lone_waits.find(kernel_id[lone], start[lone], end[lone], device[lone], kind)
-    return _FirstPass(extents.result(), ids, arrivals, devices.known, waits, long_kernels)
+    skew_ns: Counter[str] = Counter()
+    for row, _ in lone_waits.start_skews(start, end - start, device).values():
+        if name[row] != NONE:
+            skew_ns[names.known[name[row]]] += int(end[row] - start[row])
+    return _FirstPass(extents.result(), ids, arrivals, devices.known, waits, skew_ns, long_kernels)
 
 
 def _messages(table: pa.Table, kernel_id: Ints) -> list[Ints]:

@@ -99,6 +99,8 @@ def _options(options: Mapping[str, Any]) -> Iterator[str]:
             yield from (option, str(options[name]))
     for name, sizes in (options.get("shapes") or {}).items():
         yield from ("--shape", f"{name}={'x'.join(map(str, sizes))}")
+    for library in options.get("custom_ops", ()):
+        yield from ("--custom-op", library)
     yield from [] if options["controls"] else ["--no-controls"]
     yield from ["--ignore-failure"] if options.get("ignore_failure") else []
 

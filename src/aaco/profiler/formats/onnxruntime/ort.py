@@ -259,7 +259,7 @@ def _runs_of_marks(path: Path, marks: Sequence[OrtEvent | OrtMark]) -> Runs:
 
 
 def _threads(events: Sequence[OrtEvent | OrtMark]) -> np.ndarray:
-    return np.array([event.tid for event in events], np.int64)
+    return np.asarray(integers([event.tid for event in events]).fill_null(ABSENT), np.int64)
 
 
 def _latest_end(ends: np.ndarray) -> np.ndarray:

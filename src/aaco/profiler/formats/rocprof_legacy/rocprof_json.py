@@ -43,7 +43,7 @@ REASONS = {
     "barrier": "it orders the queue and is no kernel", "again": "the same execution stands in the file twice",
     "M": "it names a row of the picture", "s": ARROW, "t": ARROW, "f": ARROW, "none": "it is empty",
     "X": "its row of the picture is of no known kind", "other": "of a phase that no table holds"}
-BARRIER = "<barrier packet>"
+BARRIER, GPU = "<barrier packet>", "GPU"
 SIZE = re.compile(r"\bsizeBytes\((\d{1,18})\)")
 AGENT = re.compile(r"Agent(\d{1,4})\.(Name|MarketingName|Node|DeviceType|ComputeUnit)")
 DOMAINS = {"CPU HIP API": "hip", "CPU HSA API": "hsa", "CPU KFD API": "kfd", "Markers and Ranges": "marker"}
@@ -120,9 +120,15 @@ class _PictureRows:
         if event.ph != "X":
             return event.ph or "none"
         label = self._labels.get(row, "")
-        if label.startswith("GPU"):
+        if label.startswith(GPU):
             return "barrier" if "Barrier" in label or event.name == BARRIER else "kernel"
         return "copy" if label == "COPY" else DOMAINS.get(label, "X")
+
+    def is_like_kernel(self, event: RocprofEvent) -> bool:
+        """Return whether an event that is not read as a kernel says that it is one."""
+        label = self._labels.get(_int_or_minus_one(event.pid), "")
+        on_device = label.startswith(GPU) and "Barrier" not in label and event.name != BARRIER
+        return event.args.kernel is not None or (on_device and event.args.begin is not None)
 
 
 class _RocprofPicture:
@@ -280,8 +286,9 @@ class _RocprofJsonReader:
         ns = sum(end - begin for begin, end in times if begin and end and end > begin)
         self.account.saw(kind, len(events))
         self.account.leave_out(kind, REASONS[kind], len(events), ns)
-        if kind == "X" and (kernels := sum(event.args.kernel is not None for event in events)):
-            self.account.unread("rows of no known kind", kernels)
+        if kind not in ("again", "barrier"):
+            where = "rows of no known kind" if kind == "X" else "events of no known phase"
+            self.account.unread(where, sum(self.rows.is_like_kernel(event) for event in events))
 
     def _ids(self, kind: str, count: int) -> Ints:
         first = self.next_id[kind]

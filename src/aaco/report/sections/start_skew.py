@@ -1,0 +1,11 @@
+"""The words for time of kernels that is no work of the steps: a first collective that waited for another rank."""
+
+from __future__ import annotations
+
+from aaco.analytics.timeline.windows import START_SKEW
+from aaco.report import format
+
+
+def note(skew_ns: int | None) -> str:
+    """Return what of a row's time is such waiting; empty where nothing is."""
+    return f"{format.exact_ns(skew_ns)} of it {START_SKEW}" if skew_ns else ""
