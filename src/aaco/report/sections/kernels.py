@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from aaco.analytics.explanation import Explanation
 from aaco.core import inputs, tables
 from aaco.core.readings import Absent
+from aaco.report import format
 from aaco.report.svg import COLOURS
 
 NO_KERNELS = "no kernel capture"
@@ -84,4 +85,4 @@ def coverage(explanation: Explanation) -> list[tuple[str, int, int]]:
 
 def why_none(explanation: Explanation) -> str:
     """The reason there is no kernel capture."""
-    return f"absent: {explanation.absent.get(tables.KERNELS.file, NO_KERNELS)}"
+    return format.unavailable(explanation.absent.get(tables.KERNELS.file, NO_KERNELS))
