@@ -18,8 +18,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_stay_out_of_the_totals"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/format.py", 'return f"{NA}: {why}" if why else NA', 'return f"absent: {why}"',
+     "tests/unit/test_report_terminal.py"),
+    ("dashboard/pages/timeline.py", 'install=extras.install("dashboard")', 'install="pip install aaco"',
+     "tests/unit/test_dashboard_pages.py::test_without_the_viewer_the_page_says_how_to_add_it_to_this_installation"),
+    ("core/extras.py", "if extra in lacking]", "if extra]",
+     "tests/unit/test_extras.py::test_the_help_says_how_to_add_what_is_not_installed"),
     ("runner/provider.py", "options.register_custom_ops_library(library)", "pass",
      "tests/system/test_custom_op.py::test_a_library_of_custom_operators"),
     ("workflows/ci_gate.py", "custom_ops=benchmark.custom_ops, **", "**",
@@ -255,9 +262,20 @@ MUTATIONS = [
     ("report/sections/findings/instructions.py", "part.hits if one.whole.hits else part.samples",
      "part.rank or part.samples",
      "tests/unit/test_instruction_rows.py::test_the_mix_is_by_executions_and_cycles_have_a_row_of_their_own"),
-    ("steps/find_captures.py", "return [capture for capture, held in kinds.items() if COUNTER in held]",
-     "return []",
+    ("steps/find_captures.py", "if kind == COUNTED] if TIMED in kinds.values() else []", "if not kind]",
      "tests/system/test_trace.py::test_an_import_keeps_counter_passes_out_of_the_totals"),
+    ("steps/find_captures.py", '("rocprof_db", "rocprof_json", "rocprof_csv")', '("rocprof_db",)',
+     "tests/system/test_trace.py::test_a_folder_that_rocprof_left_counts_each_kernel_once"),
+    ("profiler/formats/rocprofv3/rocpd_counters.py", "    return bool(database", "    return not bool(database",
+     "tests/system/test_trace.py::test_a_counter_pass_beside_a_real_trace_adds_no_kernel_time"),
+    ("profiler/formats/rocprofv3/rocprofv3_json.py", 'name == "counter_collection" and batch', "not batch",
+     EVERY_FORMAT + "[1_results.json-json_run]"),
+    ("profiler/formats/rocprof_legacy/rocprof_db.py", "columns.keys() - PROPERTIES:\n            return COUNTED",
+     "columns.keys() - PROPERTIES:\n            return TIMED",
+     EVERY_FORMAT + "[results.db-rocprof_db_run]"),
+    ("profiler/formats/rocprof_legacy/rocprof_csv.py", "COUNTED if any(map(_counter_columns, heads))",
+     "TIMED if any(map(_counter_columns, heads))",
+     EVERY_FORMAT + "[results.csv-rocprof_csv_run]"),
     ("analytics/bottleneck/cpu_budget.py", "        self.left -= taken\n", "        self.left -= taken // 2\n",
      "tests/unit/test_cpu_budget.py::test_the_parts_sum_to_the_wall_whatever_was_recorded"),
     ("analytics/bottleneck/cpu_budget.py", "max(node.time_ns - fixed, least)", "max(node.time_ns, least)",

@@ -84,7 +84,7 @@ def test_a_capture_becomes_a_session_that_everything_works_on(aaco, tmp_path):
     assert not info["damaged"]
     assert "not explained" not in info["absent"].values()
     assert "no iterations were timed" in info["absent"]["metrics/inference_iters.parquet"]
-    assert "absent" in aaco("explain", "KAR", "latest").stdout
+    assert "value     n/a: imported capture" in aaco("explain", "KAR", "latest").stdout
     top = json.loads(aaco("kernels", "--json").stdout)["kernels"]
     assert [(kernel["kernel_name"], kernel["calls"], kernel["total_ns"]) for kernel in top] == [
         ("gemm_0", 2, 100), ("gemm_1", 2, 100)]

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests import csvs
-from tests.fakes import ncu, nsys, profilers, rocpd, rocprofv3
+from tests.fakes import ncu, nsys, profilers, rocpd, rocprofv3, rocprofv3_json
 from tests.third_party import captures
+from tests.unit.test_rocprof_db import KERN, kern
+from tests.unit.test_rocprof_db import make as make_rocprof_db
 from tests.unit.test_rocprofv3_csv import COUNTER, KERNEL, counted, kernel
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -86,6 +88,90 @@ def test_an_import_keeps_counter_passes_out_of_the_totals(aaco, planted, tmp_pat
     shutil.rmtree(tmp_path / "run/trace")
     aaco.inside("import", tmp_path / "run/counted")
     assert answer(aaco, "select count(*) from kernels") == [[2]]  # without a trace its times are all there are
+
+
+def rocpd_run(path, counters):
+    """Two dispatches; those that count take ten times as long."""
+    made = rocpd.Process()
+    made.agent(0)
+    made.symbol(1, "gemm")
+    made.counter(1, "SQ_WAVES", agent=0)
+    for number, values in enumerate(counters or [None, None], 1):
+        begin, took = 1000 * number, 55 * (10 if counters else 1)
+        made.dispatch(number, begin, begin + took, agent_id=0, **({"_values": {1: values}} if counters else {}))
+    return rocpd.write(path, made)
+
+
+def json_run(path, counters):
+    """The same as rocprofv3's JSON."""
+    made = [rocprofv3_json.dispatch(number, 1000 * number, 1000 * number + (550 if counters else 55))
+            for number in (1, 2)]
+    counted_dispatches = [rocprofv3_json.counted(record, [(31, value)]) for record, value in zip(
+        made[:len(counters)], counters, strict=True)]
+    return rocprofv3_json.write(path, rocprofv3_json.process(
+        **({"counter_collection": counted_dispatches} if counters else {"kernel_dispatch": made})))
+
+
+def rocprof_rows(counters):
+    """The same as rocprof (v1) tabulates it, with a column for a counter where it counts."""
+    return [[*KERN, *(["SQ_WAVES"] if counters else [])], *(
+        kern(number, '"gemm"', 1000 * number, 1000 * number + (550 if counters else 55), *counters[number - 1:number])
+        for number in (1, 2))]
+
+
+def rocprof_db_run(path, counters):
+    """Those rows as its database."""
+    return make_rocprof_db(path, KERN=rocprof_rows(counters))
+
+
+def rocprof_csv_run(path, counters):
+    """Those rows as its table."""
+    return csvs.write(path, rocprof_rows(counters))
+
+
+@pytest.mark.parametrize(("name", "write"), [
+    ("1_results.db", rocpd_run), ("1_results.json", json_run), ("results.db", rocprof_db_run),
+    ("results.csv", rocprof_csv_run)])
+def test_counter_passes_of_every_format_stay_out_of_the_totals(aaco, tmp_path, name, write):
+    """Mutation: any of these formats says that its counted dispatches were timed: 1210 ns of kernels, not 110."""
+    for folder, counters in (("trace", []), ("counted", [8.0, 4.0])):
+        (tmp_path / "run" / folder).mkdir(parents=True)
+        write(tmp_path / "run" / folder / name, counters)
+    aaco.inside("import", tmp_path / "run")
+    assert answer(aaco, "select count(*), sum(dur_ns)::int from kernels") == [[2, 110]]
+    assert answer(aaco, "select counter, sum(value)::int from counters group by all") == [["SQ_WAVES", 12]]
+    aaco.inside("import", tmp_path / "run/counted")
+    assert answer(aaco, "select sum(dur_ns)::int from kernels") == [[1100]]  # without a trace: all there is
+
+
+def test_a_folder_that_rocprof_left_counts_each_kernel_once(aaco):
+    """A database, a picture and a table of one run. Mutation: each is a capture by itself: three times the kernels."""
+    aaco.inside("import", captures() / "legacy-rocprof/llamacpp_joursbleu")
+    assert answer(aaco, "select count(*), count(distinct source) from kernels") == [[1963, 1]]
+
+
+def test_a_counter_pass_beside_a_real_trace_adds_no_kernel_time(aaco, tmp_path):
+    """A capture of llama.cpp, and the same with a counter at every dispatch and ten times its time. Mutation: as above.
+    """
+    real = captures() / "rocprofv3-rocpd/gfx1201_rocm720_llamacpp_32432_results.db"
+    for folder in ("trace", "counted"):
+        (tmp_path / "run" / folder).mkdir(parents=True)
+        shutil.copy(real, tmp_path / "run" / folder / real.name)
+    with sqlite3.connect(tmp_path / "run/counted" / real.name) as database:
+        names = {name.rpartition("_0000")[0]: name for (name,) in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'rocpd_%'")}
+        dispatches, values, kinds = (names[f"rocpd_{kind}"] for kind in ("kernel_dispatch", "pmc_event", "info_pmc"))
+        took = database.execute(f'SELECT sum("end" - start), count(*) FROM "{dispatches}"').fetchone()
+        database.execute(f'UPDATE "{dispatches}" SET "end" = start + 10 * ("end" - start)')
+        guid, nid, pid, agent = database.execute(f'SELECT guid, nid, pid, agent_id FROM "{dispatches}"').fetchone()
+        database.execute(f'INSERT INTO "{kinds}" (id, guid, nid, pid, agent_id, target_arch, name, symbol) '
+                         "VALUES (1, ?, ?, ?, ?, 'GPU', 'SQ_WAVES', 'SQ_WAVES')", (guid, nid, pid, agent))
+        database.execute(f'INSERT INTO "{values}" (guid, event_id, pmc_id, value) '
+                         f'SELECT guid, event_id, 1, 2.0 FROM "{dispatches}"')
+    database.close()
+    aaco.inside("import", tmp_path / "run")
+    assert answer(aaco, "select sum(dur_ns)::bigint, count(*) from kernels") == [list(took)]
+    assert answer(aaco, "select count(*), sum(value)::int from counters") == [[took[1], 2 * took[1]]]
 
 
 def test_what_the_program_prints_is_passed_through_once(aaco, planted):

@@ -569,7 +569,7 @@ def test_a_line_for_each_roof_each_doubt_and_what_moved(monkeypatch, tmp_path):
     assert said == [
         "matrix_bf16_flops              7.3e+14 FLOP/s    spread 1.4 % of 3 rounds  G at 1500 MHz",
         "launch_ns                         2000 ns        [2000, 2000]  G  (did not converge)",
-        "matrix_f8_flops         absent: no algorithm",
+        "matrix_f8_flops         n/a: no algorithm",
         "note: the clock was held down: sw_power_cap (matrix_bf16_flops)",
         "note: near its power limit: 699 of 700 W (matrix_bf16_flops)",
         "moved: matrix_bf16_flops       +4.3 % since the last time",

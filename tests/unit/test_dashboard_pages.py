@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from aaco.core import config
+from aaco.core import config, extras
 from aaco.core.session import Session, find, sessions
 from aaco.dashboard.app import create_app
 from aaco.dashboard.pages import history, kernels, timeline
@@ -196,6 +197,15 @@ def test_rows_without_a_value_come_last_either_way() -> None:
     rows = [{"p99_ns": value} for value in (3, None, 1)]
     assert [row["p99_ns"] for row in kernels._sorted(rows, "p99_ns", True)] == [3, 1, None]
     assert [row["p99_ns"] for row in kernels._sorted(rows, "p99_ns", False)] == [1, 3, None]
+
+
+def test_without_the_viewer_the_page_says_how_to_add_it_to_this_installation(tmp_path, monkeypatch) -> None:
+    """Mutation: the command for an index that has aaco."""
+    session = made(tmp_path)
+    monkeypatch.setattr(timeline, "viewer", lambda: None)
+    page = client(tmp_path).get(f"/sessions/{session.id}/timeline").text
+    _, _, command = extras.install("dashboard").partition("/python ")  # pages hide this machine's paths
+    assert command and f"{command}</code>" in html.unescape(page)
 
 
 def test_the_viewers_policy_lets_its_own_pages_start_and_ask_nobody() -> None:

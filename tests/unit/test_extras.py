@@ -52,3 +52,14 @@ def test_the_command_names_packages_and_this_interpreter(monkeypatch, has_pip):
     assert extras.install("dashboard") == f"{begin} 'fastapi>=0.130' 'uvicorn>=0.40' 'viztracer>=1'  # aaco[dashboard]"
     for extra in ("pdf", "top", "otlp", "cpu", "cuda", "migraphx", "openvino"):
         assert extras.install(extra).count(">=") == 1
+
+
+@pytest.mark.parametrize("verb", ["top", "serve"])
+def test_the_help_says_how_to_add_what_is_not_installed(monkeypatch, capsys, verb):
+    """Mutations: the command that a checkout cannot follow; a command where nothing is missing."""
+    named = {"top": "top", "serve": "dashboard"}[verb]
+    cli.outcome(cli.app, "aaco", [verb, "--help"])
+    assert "Not installed".upper() not in capsys.readouterr().out
+    monkeypatch.setattr(extras, "find_spec", lambda name: name == "pip" or None)
+    cli.outcome(cli.app, "aaco", [verb, "--help"])
+    assert f"NOT INSTALLED\n  {extras.install(named)}\n" in capsys.readouterr().out

@@ -38,7 +38,7 @@ def test_every_metric_can_be_explained_and_traced_to_files(name: str) -> None:
     text = definition.render(metric, Reading(name, metric.unit, None, "not recorded"))
     assert max(map(format.cells, text.splitlines())) <= definition.WIDTH
     assert text.splitlines()[0] == name
-    assert text.endswith("  value     absent: not recorded\n")
+    assert text.endswith("  value     n/a: not recorded\n")
     assert "value" not in definition.render(metric, None).splitlines()[-1][:8]
     files = {*(spec.file for spec in tables.ALL.values()), *definition.DOCUMENTS.values()}
     assert set(definition.files(metric)) <= files

@@ -42,7 +42,7 @@ def test_an_interval_is_precise_enough_to_see_its_width(value: float, relative: 
 
 def test_a_reading_shows_its_interval_or_its_reason() -> None:
     assert format.reading(Reading("m", "ms", 42.1, low=41.8, high=42.5)) == "42.1 ms [41.8, 42.5]"
-    assert format.reading(Reading("m", "ms", None, "not recorded")) == "absent: not recorded"
+    assert format.reading(Reading("m", "ms", None, "not recorded")) == "n/a: not recorded"
     assert format.banded(Reading("m", "ratio", 1.3, band="good")) == "1.30 (good)"
 
 

@@ -44,7 +44,7 @@ def test_colour_changes_nothing_but_the_colour() -> None:
 
 def test_a_run_without_a_gpu_claims_no_gpu_activity() -> None:
     text = " ".join(terminal.render(Sample().explain()).replace("║", " ").split())
-    assert "GPU active: absent: no GPU kernels: every kernel of this session ran on the host CPU" in text
+    assert "GPU active: n/a: no GPU kernels: every kernel of this session ran on the host CPU" in text
     assert "TOP KERNELS BY TIME (host CPU: one kernel is one executed graph node)" in text
     assert "synthetic weights" in text
 
@@ -63,7 +63,7 @@ def test_an_incomplete_run_says_so_before_any_number() -> None:
 
 def test_without_a_capture_the_reason_stands_where_the_kernels_would() -> None:
     text = terminal.render(Sample(profiled=False).explain())
-    assert text.count("absent: not profiled") >= 2
+    assert text.count("n/a: not profiled") >= 2
     assert "UNKNOWN" in text
 
 
@@ -72,7 +72,7 @@ def test_evidence_shows_value_threshold_and_outcome() -> None:
     assert " for nodes whose arithmetic limits them take most of the run's own time (node_compute_pct " in flat
     assert " %; asked: ≥ 40 %)" in flat
     flat = " ".join(terminal.render(Sample(profiled=False).explain()).split())
-    assert " unknown the device itself is at work (device_limited_pct absent: " in flat
+    assert " unknown the device itself is at work (device_limited_pct n/a: " in flat
 
 
 def test_a_change_is_shown_with_what_it_rests_on() -> None:
@@ -99,7 +99,7 @@ def test_the_ceilings_stand_beside_what_is_derived_from_them():
 
 def test_a_node_without_a_roof_says_why():
     text = " ".join(terminal.render(Sample().explain()).split())
-    assert "of roof: absent for 1 node (1.0 % of the time): its work is not modelled" in text
+    assert "of roof: n/a for 1 node (1.0 % of the time): its work is not modelled" in text
 
 
 @pytest.mark.parametrize(("overhead_pct", "flagged"), [(-10.5, True), (-9.5, False), (0.0, False), (24.5, False),

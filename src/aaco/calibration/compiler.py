@@ -18,7 +18,7 @@ from pathlib import Path
 
 from aaco.calibration import libraries
 from aaco.calibration.driver import Vendor
-from aaco.core import files
+from aaco.core import extras, files
 from aaco.core.errors import Missing
 from aaco.core.host import ask
 from aaco.core.readings import Absent
@@ -61,7 +61,7 @@ def compiled(vendor: Vendor, arch: str, cache: Path, folder: Path | None = None)
         files.write_atomically(path, lambda file, code=code: file.write(code))  # type: ignore[misc]
         return code, compiler
     raise Missing("the calibration kernels could not be compiled: " + "; ".join(refusals),
-                  "pip install nvidia-cuda-nvrtc  # or install the CUDA toolkit" if vendor == "NVIDIA" else
+                  f"{extras.add('nvidia-cuda-nvrtc')}  # or install the CUDA toolkit" if vendor == "NVIDIA" else
                   "install ROCm's hipcc or hiprtc")
 
 

@@ -48,6 +48,7 @@ def calibrate(device: Any, rounds: int, config_file: Path | None, as_json: bool)
     memory, vector and matrix rates by type, launches, and copies from pinned and pageable memory, each with the clocks,
     power, temperature and throttling seen meanwhile. A GPU needs its driver and nvcc, NVRTC, hipcc or hipRTC.
     """
+    from aaco.report import format
     from aaco.steps import calibrate as roofs
 
     with talk() as show:
@@ -58,7 +59,7 @@ def calibrate(device: Any, rounds: int, config_file: Path | None, as_json: bool)
     for item in card.ceilings:
         say.line(_line(item))
     for name, why in card.absent.items():
-        say.line(f"{name:<24}absent: {why}")
+        say.line(f"{name:<24}{format.unavailable(why)}")
     for doubt in roofs.guard(card):
         say.line(f"note: {doubt}")
     moved = [change for change in drift if abs(change.relative) >= SMALLEST]

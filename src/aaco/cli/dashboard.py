@@ -19,8 +19,8 @@ def dashboard(port: int, baselines_dir: Path | None, config_file: Path | None, s
     """Show sessions in a browser on this machine, until Ctrl-C: lists, answers, kernels, timelines, comparisons.
 
     A run that is at work is followed live. Nothing is changed, nothing is asked of another machine, and only this
-    machine can reach it; `aaco serve` has the same pages for others, who show a token. Needs pip install
-    'aaco[dashboard]'.
+    machine can reach it; `aaco serve` has the same pages for others, who show a token. Needs the extra
+    aaco[dashboard].
     """
     from aaco.cli.serve import until_interrupted
     from aaco.dashboard import settings

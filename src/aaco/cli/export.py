@@ -71,7 +71,7 @@ def otlp(session: str | None, named: str | None, live: bool, endpoint: str | Non
     """Send SESSION (by default the latest), or what this machine's devices tell, to an OpenTelemetry collector.
 
     By OTLP over HTTP, with OpenTelemetry's own exporter, which also takes its settings (headers, certificates) from
-    the environment. Needs pip install 'aaco[otlp]'.
+    the environment. Needs the extra aaco[otlp].
     """
     from aaco.workflows.export_otlp import send
 

@@ -11,7 +11,7 @@ import click
 
 EXIT = ("0 fine, 1 tool error, 2 usage, 3 regression or different outputs, 4 with --strict: inconclusive, no baseline "
         "or a false trace, 5 model error, 6 missing hardware or tool, 130 interrupted.")
-SENTENCE = re.compile(r".+?[.?](?=\s+[A-Z\x08]|\Z)", re.DOTALL)
+SENTENCE = re.compile(r".+?[.?](?=\s+[A-Z`\x08]|\Z)", re.DOTALL)
 
 
 class Formatter(click.HelpFormatter):
@@ -33,6 +33,8 @@ class Page(click.Command):
     context_class = Context
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from aaco.core import extras
+
         name, remaining = _split(inspect.cleandoc(self.help or ""))
         with formatter.section("Name"):
             formatter.write_text(f"{ctx.command_path} - {name}")
@@ -42,6 +44,11 @@ class Page(click.Command):
             with formatter.section("Description"):
                 formatter.write_text(remaining)
         self.format_options(ctx, formatter)  # of a group also its commands
+        said = " ".join([self.help or "", *(option.help or "" for option in self.params if isinstance(
+            option, click.Option))])
+        if lacking := extras.named_and_missing(said):
+            with formatter.section("Not installed"):
+                formatter.write("".join(f"  {extras.install(extra)}\n" for extra in lacking))
         if lines := list(_examples(ctx.command_path)):
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line}\n" for line in lines))

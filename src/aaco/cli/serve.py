@@ -32,7 +32,7 @@ def serve(host: str, port: int, tokens_file: Path | None, writable: bool, audit_
     """Serve sessions as a REST API under /api/v1, until Ctrl-C; its documentation is at /api/docs.
 
     Tokens come from --tokens, AACO_SERVE_READ_TOKEN and AACO_SERVE_WRITE_TOKEN. Without any, programs on this machine
-    may read. Needs pip install 'aaco[dashboard]'.
+    may read. Needs the extra aaco[dashboard].
     """
     from aaco.dashboard import settings
 

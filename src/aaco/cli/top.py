@@ -24,7 +24,7 @@ def top(session: str, config_file: Path | None, sessions_dir: Path | None) -> No
     """Look through SESSION (by default the latest) at a terminal: numbers, latencies, kernels; / searches, q leaves.
 
     `live` is the newest run in progress: its latencies as they are measured, and all the rest once it has ended. Needs
-    pip install 'aaco[top]'.
+    the extra aaco[top].
     """
     from aaco.cli.screen import Top
     from aaco.core.errors import UsageError

@@ -20,6 +20,7 @@ import aaco
 from aaco.collectors.gpu import amd_sensors, gpu_access
 from aaco.collectors.host import bpf, kernel_device, perf_event, tracepoints
 from aaco.collectors.inventory import environment, machine
+from aaco.core import extras
 from aaco.core.host import Host, known, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent
@@ -354,10 +355,10 @@ _CUDA = "install the CUDA toolkit and put its bin folder on PATH"
 QUESTIONS = (
     HostCheck("python", "Python", _python, ""),
     HostCheck("python", "aaco", _distribution("aaco"), "pip install . in aaco's own folder"),
-    HostCheck("python", "onnx", _distribution("onnx"), "pip install onnx"),
+    HostCheck("python", "onnx", _distribution("onnx"), extras.add("onnx")),
     HostCheck("runtime", "ONNX Runtime", _onnxruntime, "pip uninstall them all, then pip install exactly one of "
               "onnxruntime, onnxruntime-gpu, onnxruntime-migraphx, onnxruntime-openvino"),
-    HostCheck("runtime", "CPUExecutionProvider", _provider("CPUExecutionProvider"), "pip install onnxruntime"),
+    HostCheck("runtime", "CPUExecutionProvider", _provider("CPUExecutionProvider"), extras.add("onnxruntime")),
     HostCheck("runtime", "MIGraphXExecutionProvider", _provider("MIGraphXExecutionProvider", _device("dev/kfd")),
               _ALONE + "onnxruntime-migraphx"),
     HostCheck("runtime", "ROCMExecutionProvider", _provider("ROCMExecutionProvider", _device("dev/kfd")),
@@ -395,7 +396,7 @@ QUESTIONS = (
     HostCheck("nvidia", "NVIDIA counters", gpu_access.nvidia_counters,
               "run as root, in a container with --cap-add SYS_ADMIN, or: echo 'options nvidia "
               "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf, and reboot"),
-    HostCheck("nvidia", "CUPTI", _cupti, "pip install nvidia-cuda-cupti"),
+    HostCheck("nvidia", "CUPTI", _cupti, extras.add("nvidia-cuda-cupti")),
     HostCheck("nvidia", "ncu", _tool("ncu", "--version"), _CUDA),
     HostCheck("nvidia", "nsys", _tool("nsys", "--version"), _CUDA),
     HostCheck("kernel", "perf events", _perf_events, "sudo sysctl kernel.perf_event_paranoid=2"),

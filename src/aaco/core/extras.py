@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from importlib import metadata
@@ -20,6 +21,7 @@ EXTRAS = {
     "textual": "top",
     "opentelemetry": "otlp",
 }
+NAMED = re.compile(r"aaco\[(\w+)\]")
 
 
 def missing(error: ModuleNotFoundError) -> Missing | None:
@@ -42,6 +44,17 @@ def install(extra: str) -> str:
         return f"pip install 'aaco[{extra}]'"
     packages = [package.strip() for package, _, marker in (line.partition(";") for line in required)
                 if f"extra == '{extra}'" in marker.replace('"', "'")]
+    return f"{add(*packages)}  # aaco[{extra}]"
+
+
+def add(*packages: str) -> str:
+    """Return the command that adds packages to this installation."""
     python = shlex.quote(sys.executable)
     pip = f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
-    return f"{pip} {shlex.join(packages)}  # aaco[{extra}]"
+    return f"{pip} {shlex.join(packages)}"
+
+
+def named_and_missing(text: str) -> list[str]:
+    """Return the extras that a text names, as in aaco[pdf], and of which this installation lacks a module."""
+    lacking = {extra for module, extra in EXTRAS.items() if not find_spec(module)}
+    return [extra for extra in dict.fromkeys(NAMED.findall(text)) if extra in lacking]

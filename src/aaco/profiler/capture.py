@@ -9,7 +9,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from aaco.core.errors import BadCapture
+
 _PART = b"aaco.part"
+COUNTED, TIMED = "counted", "timed"  # what a pass over the kernels of a program was for
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Parser(Protocol):
     """A module of this package: one file per format.
 
     A module may also define `members(path) -> Sequence[Path]`: every file of the capture that `path` is part of, the
-    one to parse first. Without it a capture is one file.
+    one to parse first (without it a capture is one file), and `kernel_pass(path)`, as the function below returns it.
     """
 
     FORMAT: str
@@ -122,3 +125,14 @@ def members(parser: Any, path: Path) -> Sequence[Path]:
     """Return every file of the capture that `path` is part of, the one to parse first."""
     paths: Sequence[Path] = parser.members(path) if hasattr(parser, "members") else (path,)
     return paths
+
+
+def kernel_pass(parser: Any, path: Path) -> str | None:
+    """Return COUNTED if kernels of the capture have counters (the profiler ran them one by one, or again: their times
+    are not the program's), TIMED if it holds kernels without; None if it holds none, or if the format cannot say.
+    """
+    try:
+        kind: str | None = parser.kernel_pass(path) if hasattr(parser, "kernel_pass") else None
+    except BadCapture:
+        kind = None  # parsing the file reports it
+    return kind

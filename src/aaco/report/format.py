@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aaco.core.readings import Evidence, Reading
     from aaco.core.registry import Metric
 
+NA = "n/a"
 MOST_COUNTERS = 6  # named in a line
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SUFFIX = {"pct": " %", "ratio": "", "1": "", "1/s": " /s", "probability": ""}
@@ -22,10 +23,15 @@ OUTCOME = {True: "for", False: "against", None: "unknown"}
 
 
 def reading(measured: Reading) -> str:
-    """Return a reading in words: "42.1 ms [41.8, 42.5]", or "absent: why"."""
+    """Return a reading in words: "42.1 ms [41.8, 42.5]", or "n/a: why"."""
     if measured.value is None:
-        return f"absent: {measured.why_absent}"
+        return unavailable(measured.why_absent)
     return quantity(measured.value, measured.unit, measured.low, measured.high)
+
+
+def unavailable(why: str | None) -> str:
+    """Return what stands in the place of a value that was not measured."""
+    return f"{NA}: {why}" if why else NA
 
 
 def not_measured(reasons: Mapping[str, str]) -> str:

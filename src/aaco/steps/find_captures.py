@@ -10,14 +10,16 @@ from pathlib import Path
 from aaco.analytics.serving.annotations import read_capture
 from aaco.core import files
 from aaco.core.errors import BadCapture
-from aaco.profiler.capture import Parser, members
+from aaco.profiler.capture import COUNTED, TIMED, Parser, kernel_pass, members
 from aaco.profiler.formats import registry
-from aaco.profiler.formats.rocprofv3.rocprofv3_layout import COUNTER, KERNEL, run_of, source
+from aaco.profiler.formats.rocprof_legacy import rocprof_csv
+from aaco.profiler.formats.rocprofv3 import rocprofv3_layout
 
 NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
 GRAPH_FOLDER = "capture_traces"  # where SGLang writes the traces of its captures
-# The formats in which rocprofv3 saves one run, the one that says most first.
-FULLEST_FIRST = ("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace")
+# The formats in which a tool saves one run, the one that says most first, and what names a run of it.
+SAVED_AS = ((("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace"), rocprofv3_layout.run_of),
+            (("rocprof_db", "rocprof_json", "rocprof_csv"), rocprof_csv.run_of))
 
 
 @dataclass(frozen=True)
@@ -110,24 +112,25 @@ def _of_graphs(captures: Sequence[CaptureFiles]) -> tuple[CaptureFiles, ...]:
 
 
 def _counting(captures: Sequence[CaptureFiles]) -> list[CaptureFiles]:
-    """Return the executions of rocprofv3 that counted, where another one was traced without counters: its times are
-    those of the program, and kernels that were run again for counters are no more work.
+    """Return the executions that counted, where another one was traced without counters: its times are those of the
+    program, and kernels that were run again for counters are no more work.
     """
-    kinds = {capture: [csv.kind for file in capture.files if (csv := source(file))]
-             for capture in captures if capture.parser.FORMAT == "rocprofv3_csv"}
-    if not any(KERNEL in held and COUNTER not in held for held in kinds.values()):
-        return []
-    return [capture for capture, held in kinds.items() if COUNTER in held]
+    kinds = {capture: kernel_pass(capture.parser, capture.path) for capture in captures if len(captures) > 1}
+    return [capture for capture, kind in kinds.items() if kind == COUNTED] if TIMED in kinds.values() else []
 
 
 def _saved_again(captures: Sequence[CaptureFiles]) -> dict[CaptureFiles, CaptureFiles]:
-    """Return the captures of runs that are also there in a richer format: rocprofv3 writes each requested one."""
-    fullest: dict[tuple[Path, str | None], CaptureFiles] = {}
-    runs = [(run, capture) for capture in captures if capture.parser.FORMAT in FULLEST_FIRST
-            and (run := run_of(capture.path))]
-    for run, capture in sorted(runs, key=lambda pair: FULLEST_FIRST.index(pair[1].parser.FORMAT)):
-        fullest.setdefault(run, capture)
-    return {capture: fullest[run] for run, capture in runs if capture.parser.FORMAT != fullest[run].parser.FORMAT}
+    """Return the captures of runs that are also there in a richer format: rocprof and rocprofv3 write several."""
+    again: dict[CaptureFiles, CaptureFiles] = {}
+    for formats, run_of in SAVED_AS:
+        fullest: dict[tuple[Path, str | None], CaptureFiles] = {}
+        runs = [(run, capture) for capture in captures if capture.parser.FORMAT in formats
+                and (run := run_of(capture.path))]
+        for run, capture in sorted(runs, key=lambda pair: formats.index(pair[1].parser.FORMAT)):
+            fullest.setdefault(run, capture)
+        again |= {capture: fullest[run] for run, capture in runs
+                  if capture.parser.FORMAT != fullest[run].parser.FORMAT}
+    return again
 
 
 def _walk(folder: Path) -> Iterator[Path]:

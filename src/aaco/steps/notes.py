@@ -66,7 +66,7 @@ def of_captures(captures: Mapping[str, Any]) -> list[str]:
         problems[MOST_PROBLEMS:] = [f"{len(problems) - MOST_PROBLEMS} more problems of captures: {layout.CAPTURES}."]
     notes = [*captures.get("notes", []), *problems]
     if left := captures.get("unrecognised"):
-        notes.append(f"{left} other files in the folder were not recognised ({layout.CAPTURES} names them).")
+        notes.append(f"{format.plural(left, 'other file')} of the folder not imported: {layout.CAPTURES} says why.")
     for name, count in captures.get("references_to_nothing", {}).items():
         notes.append(f"{count} rows of {name} refer to a row that the capture does not have.")
     return notes

@@ -78,7 +78,7 @@ def router(site: Site) -> APIRouter:
         session = site.session(session_id)
         trace = f"/sessions/{session.id}/{session.id}.pftrace"
         return look.render("timeline.html", here="sessions", **head(site, session.id, site.explained(session)),
-                           trace=trace, there=viewer() is not None)
+                           trace=trace, there=viewer() is not None, install=extras.install("dashboard"))
 
     @pages.get("/sessions/{session_id}/{name}.pftrace")
     def trace(session_id: str, name: str) -> Response:

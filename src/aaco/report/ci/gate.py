@@ -36,11 +36,11 @@ def measured(check: Check) -> str:
     """Return the effect with its interval, the smallest detectable change, and the noise."""
     if check.kind == "objective":
         if check.current_value is None or check.limit is None:
-            return "n/a"
+            return format.NA
         value = format.quantity(check.current_value, check.unit, *(check.ci or (None, None)))
         return f"{value}, limit {format.quantity(check.limit, check.unit)}"
     if check.effect_pct is None or check.baseline_value is None or check.current_value is None:
-        return "n/a"
+        return format.NA
     before, after = (format.quantity(value, check.unit) for value in (check.baseline_value, check.current_value))
     seen = f"smallest visible {percent(check.mde80_pct)}, noise {percent(check.noise_pct)}"
     return f"{before} -> {after}, {effect(check)}; {seen}"

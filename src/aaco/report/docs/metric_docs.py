@@ -14,7 +14,7 @@ INTRODUCTION = """\
 # Metrics
 
 Every metric that `aaco` computes, as declared in the code; `aaco explain NAME` prints one of them with its value in a
-session. A value that was not measured is absent with the reason, never zero. This page is generated:
+session. A value that was not measured is n/a with the reason, never zero. This page is generated:
 `./scripts/docs` rewrites it.
 """
 RULES = """\

@@ -22,7 +22,7 @@ def draw(explanation: Explanation) -> Drawing | None:
     if explanation.captures or len(worth) < FEWEST:
         return None
     parts = list(measurement_quality.PARTS)
-    described = ", ".join(f"{name} {100 * worth[name]:.0f}" if name in worth else f"{name} absent" for name in parts)
+    described = ", ".join(f"{name} {100 * worth[name]:.0f}" if name in worth else f"{name} n/a" for name in parts)
     drawing = Drawing(WIDTH, HEIGHT, f"Measurement quality by part, 0 to 100: {described}.")
     for ring in RINGS:
         drawing.outline([_at(place, len(parts), ring / 100) for place in range(len(parts))], "ring")
@@ -32,7 +32,7 @@ def draw(explanation: Explanation) -> Drawing | None:
         drawing.line(*CENTRE, x, y, "grid")
         x, y = _at(place, len(parts), 1.14)
         anchor: Anchor = "middle" if abs(x - CENTRE[0]) < 20 else "start" if x > CENTRE[0] else "end"
-        score_text = f"{100 * worth[name]:.0f}" if name in worth else "absent"
+        score_text = f"{100 * worth[name]:.0f}" if name in worth else "n/a"
         drawing.text(x, y + 4, f"{name} {score_text}", "ink small" if name in worth else "dim small", anchor)
     measured = [(place, worth[name]) for place, name in enumerate(parts) if name in worth]
     points = [_at(place, len(parts), value) for place, value in measured]

@@ -113,7 +113,7 @@ def _nothing(explanation: Explanation, drawn: Mapping[str, Drawing]) -> dict[str
         "iterations": "" if "latency_series" in drawn else outline.why_no_iterations(explanation),
         "devices": "" if "gpu_series" in drawn else _why_no_telemetry(explanation),
         "change": "" if explanation.verdict else explanation.absent.get(layout.VERDICT, "not compared with a baseline")}
-    return {part: why.removeprefix("absent: ") for part, why in reasons.items()
+    return {part: why.removeprefix(f"{format.NA}: ") for part, why in reasons.items()
             if why and not catalogue.rows_of_part(part, explanation)}
 
 
@@ -136,7 +136,7 @@ def _statistics(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _statistic(statistic: Mapping[str, Any]) -> str:
     if statistic["value"] is None:
-        return f"absent: {statistic['why_absent']}"
+        return format.unavailable(statistic["why_absent"])
     return format.quantity(statistic["value"], "ms", statistic.get("ci_low"), statistic.get("ci_high"))
 
 

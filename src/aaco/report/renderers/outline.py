@@ -139,12 +139,12 @@ def _kernels(explanation: Explanation) -> Iterator[Block]:
     limited = any(row["limit"] for row in groups)
     rows = [(Code(row["kernel_name"]), row["family"] or "", f"{row['calls']:,}", format.duration(row["total_ns"]),
              format.percent(row["pct_of_kernel_time"] / 100), format.duration(row["mean_ns"]),
-             format.percent(near.share) if (near := reached.get(row["kernel_name"])) else "absent",
+             format.percent(near.share) if (near := reached.get(row["kernel_name"])) else format.NA,
              *([words(row["limit"])] if limited else []),
              format.bar(row["pct_of_kernel_time"] / 100, 10)) for row in groups[:TOP]]
     more = [f"{format.plural(len(groups) - TOP, 'more kernel')} not shown."] if len(groups) > TOP else []
     more += [f"{note}." for note in kernels.skew_notes(explanation)]
-    by = roofline_headroom.sources(reached) if reached else f"absent for all: {roofline_headroom.why_none(explanation)}"
+    by = roofline_headroom.sources(reached) if reached else format.unavailable(roofline_headroom.why_none(explanation))
     header = ("kernel", "family", "calls", "total", "share", "mean", "of roof", *(["limit"] if limited else []), "")
     yield Table(header, rows, numeric=True, notes=[*more, f"Of roof: {by}."])
 
@@ -152,7 +152,7 @@ def _kernels(explanation: Explanation) -> Iterator[Block]:
 def _nodes(explanation: Explanation) -> Iterator[Block]:
     rows = [(Code(node.name), Code(node.op_type), Code(", ".join((node.sources or ())[:4])),
              format.percent(node.share), format.duration(node.time_ns),
-             format.percent(node.roof.utilization) if node.roof else "absent")
+             format.percent(node.roof.utilization) if node.roof else format.NA)
             for node in nodes.executed(explanation)[:TOP]]
     yield Table(("node", "operator", "computes", "share", "per inference", "of roof"), rows,
                 notes=[f"Of roof: {note}" for note in nodes.roof_notes(explanation)])
@@ -165,13 +165,13 @@ def _roofline(explanation: Explanation) -> Iterator[Block]:
     elif (explanation.examined.get("roofline") or {}).get("symbols"):
         text = "Kernels at their counted work."
     else:
-        text = f"absent: {why}"
+        text = format.unavailable(why)
     yield Words((text,))
 
 
 def _iterations(explanation: Explanation) -> Iterator[Block]:
     if "inference_iters" not in explanation.tables:
-        yield Words((f"absent: {why_no_iterations(explanation)}",))
+        yield Words((format.unavailable(why_no_iterations(explanation)),))
         return
     rows = [(str(number), outlier.spot, format.quantity(outlier.latency_ms, "ms"),
              f"+{format.quantity(outlier.excess_ms, 'ms')}", outlier.why)
@@ -207,7 +207,7 @@ def _absent(explanation: Explanation) -> Iterator[Block]:
 def _files(explanation: Explanation) -> Iterator[Block]:
     yield Words(("In ", Code(explanation.folder), ":"))
     rows = [(Code(file.name), "" if file.rows is None else f"{file.rows:,}",
-             f"absent: {file.why_absent}" if file.why_absent else file.meaning,
+             format.unavailable(file.why_absent) if file.why_absent else file.meaning,
              "" if file.why_absent else Code(inventory.captured(explanation, file.name)))
             for file in inventory.every(explanation)]
     yield Table(("file", "rows", "what it is", "read from"), rows)

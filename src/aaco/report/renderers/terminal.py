@@ -132,7 +132,7 @@ def _nodes(explanation: Explanation, columns: int) -> Iterator[str]:
     if executed:
         yield f"  {'':<{width}}  {'operator':<14}{'share':>8}{'per inference':>15}{'of roof':>9}"
     for node in executed[:TOP]:
-        roof = format.percent(node.roof.utilization) if node.roof else "absent"
+        roof = format.percent(node.roof.utilization) if node.roof else format.NA
         operator = format.pad(format.name(node.op_type, 13), 14)
         yield (f"  {format.pad(names[node.name], width)}  {operator}{format.percent(node.share):>8}"
                f"{format.duration(node.time_ns):>15}{roof:>9}")
@@ -179,8 +179,8 @@ def _absent(explanation: Explanation, columns: int) -> Iterator[str]:
         yield from format.hung("  ", f"{named}: {why}", columns)
     if len(reasons) > REASONS:
         left = sum(len(metrics) for _, metrics in reasons[REASONS:])
-        more = f"{format.plural(left, 'more reading')} absent: aaco report {explanation.session_id} --format markdown"
-        yield from format.hung("  ", more, columns)
+        yield from format.hung("  ", f"{format.plural(left, 'more metric')} not measured: aaco report "
+                               f"{explanation.session_id} --format markdown", columns)
 
 
 def _files(explanation: Explanation, columns: int) -> Iterator[str]:
@@ -214,6 +214,6 @@ _COLOURS = {
     r"(?<=Classification:).*?(?=║)": "bold",
     r"^  for (?= )": "green",
     r"^  against (?= )": "red",
-    r"^  unknown (?= )|absent:": "yellow",
+    r"^  unknown (?= )|n/a(?=[: ])": "yellow",
     r"█+": "cyan",
 }

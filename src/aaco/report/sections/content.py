@@ -216,7 +216,7 @@ def _confidence_rows(found: Diagnosis) -> Iterator[Row]:
 def confidence(found: Diagnosis) -> str:
     """Return the probability that the class is right, or why there is none."""
     if found.confidence is None:
-        return f"n/a: {found.why_no_confidence.partition(';')[0]}"
+        return format.unavailable(found.why_no_confidence.partition(";")[0])
     return f"{found.confidence:.2f}, calibrated on labelled recordings (docs/concepts/diagnosis.md)"
 
 
@@ -287,7 +287,7 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
 def commands(explanation: Explanation) -> list[tuple[str, str]]:
     """Commands that look closer at this session: what each is for, and the command."""
     found: list[tuple[str, tuple[str, ...]]] = [
-        ("every metric, with its reason where it is absent", ("report", "{}", "--format", "json"))]
+        ("every metric, or why it was not measured", ("report", "{}", "--format", "json"))]
     if "kernels" in explanation.tables:
         found += [("the kernels that took the most time", ("kernels", "{}", "--top", "20")),
                   ("every kernel on a time line, for ui.perfetto.dev", ("perfetto", "{}"))]

@@ -136,7 +136,7 @@ def _subject(explanation: Explanation) -> tuple[str, str]:
         shown += [f"{label.lower()} {facts[label]}" for label in capture.NOUNS.values() if label in facts]
         return what, "; ".join((*shown[:3], session))
     figures = [f"{row.label[0].lower()}{row.label[1:]} {row.text}" for row in content.summary(explanation)
-               if row.label in FIGURES and not row.text.startswith("absent")]
+               if row.label in FIGURES and not row.text.startswith(format.NA)]
     return f"{model} on {backend} ({explanation.status})", "; ".join((*figures, session))
 
 
@@ -150,8 +150,8 @@ def _trust(explanation: Explanation) -> str:
 
 def _first_reason(text: str) -> str:
     """Return a reading in words; of one that is absent only the first clause of why."""
-    why = text.removeprefix("absent: ")
-    return text if why == text else f"n/a ({why.partition(':')[0].partition(';')[0]})"
+    why = text.removeprefix(f"{format.NA}: ")
+    return text if why == text else f"{format.NA} ({why.partition(':')[0].partition(';')[0]})"
 
 
 def _notes(explanation: Explanation) -> tuple[str, ...]:

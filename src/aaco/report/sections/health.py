@@ -52,7 +52,7 @@ class Health:
     def lines(self) -> Iterator[str]:
         """What `aaco chi` prints."""
         document = self.document()
-        value = "absent" if self.reading.value is None else f"{self.reading.value:.0f} ({self.reading.band})"
+        value = format.NA if self.reading.value is None else f"{self.reading.value:.0f} ({self.reading.band})"
         yield f"COMPUTE HEALTH INDEX: {value}, {100 * document['coverage']:.0f} % of the weight measured"
         for name, part in document["parts"].items():
             worth = "  -" if part["worth"] is None else f"{100 * part['worth']:3.0f}"

@@ -45,7 +45,7 @@ def every(explanation: Explanation) -> list[ListedFile]:
         **_runtime(explanation),
         layout.CAPSULE: ("the laboratory: what was asked of the machine, and what held", explanation.capsule),
         layout.SUMMARY: ("latency statistics with intervals", explanation.summary),
-        layout.DERIVED_METRICS: ("every metric, measured or absent with its reason", explanation.readings),
+        layout.DERIVED_METRICS: ("every metric, or why it was not measured", explanation.readings),
         layout.BOTTLENECK: ("the verdict with its evidence", explanation.diagnosis),
         layout.VERDICT: ("the comparison with a baseline", explanation.verdict),
         layout.CAPTURES: ("what was imported: files, facts, and the account of every record", explanation.captures),

@@ -29,8 +29,9 @@ def _function(one: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield f"{'kernel' if one['is_kernel'] else 'function'} {format.name(one['name'], WIDTH - 10)}"
     yield f"  {format.plural(one['total'], 'operation')} in {format.plural(one['blocks'], 'block')}"
-    workgroup = " x ".join(map(str, one["workgroup"])) if one["workgroup"] else "n/a: the text does not say it"
-    shared = "n/a: the text does not say it" if one["lds_bytes"] is None else format.quantity(
+    unsaid = format.unavailable("the text does not say it")
+    workgroup = " x ".join(map(str, one["workgroup"])) if one["workgroup"] else unsaid
+    shared = unsaid if one["lds_bytes"] is None else format.quantity(
         one["lds_bytes"], "bytes")
     yield f"  workgroup      {workgroup}"
     yield f"  shared memory  {shared}"

@@ -89,7 +89,7 @@ def _memory(kernel: Mapping[str, Any]) -> str:
 def _occupied(kernel: Mapping[str, Any]) -> str:
     found = kernel["occupancy"]
     if found["why_absent"]:
-        return f"n/a: {found['why_absent']}"
+        return format.unavailable(found["why_absent"])
     per_simd = f"{found['waves_per_simd']} waves per SIMD by registers"
     if found["waves"] is None:
         return per_simd

@@ -92,4 +92,4 @@ def coverage(explanation: Explanation) -> list[tuple[str, int, int]]:
 
 def why_none(explanation: Explanation) -> str:
     """The reason there is no kernel capture."""
-    return f"absent: {explanation.absent.get(tables.KERNELS.file, NO_KERNELS)}"
+    return format.unavailable(explanation.absent.get(tables.KERNELS.file, NO_KERNELS))

@@ -81,7 +81,7 @@ def roof_notes(explanation: Explanation) -> list[str]:
     for node in executed(explanation):
         if node.why_no_roof:
             lost[node.why_no_roof].append(node)
-    absent = [f"absent for {format.plural(len(some), 'node')} ({format.percent(sum(node.share for node in some))} of "
+    absent = [f"n/a for {format.plural(len(some), 'node')} ({format.percent(sum(node.share for node in some))} of "
               f"the time): {why}" for why, some in lost.items()]
     return [found.caveat, *absent] if found and found.caveat else absent
 

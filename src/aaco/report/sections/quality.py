@@ -60,7 +60,7 @@ def _score(explanation: Explanation) -> Iterator[Row]:
 
 def _amount(iterations: pa.Table | None) -> str:
     if iterations is None:
-        return "absent: no iteration was recorded"
+        return format.unavailable("no iteration was recorded")
     phases = iterations["phase"].cast(pa.string()).to_pylist()
     measured, warm = phases.count("measurement"), phases.count("warmup")
     processes = pc.count_distinct(iterations["process"]).as_py()
@@ -84,7 +84,7 @@ def _noise(explanation: Explanation) -> Iterator[Row]:
     yield from readings(explanation, (("Cost of noise", "noise_impact_pct"),))
     if (policy := plan.get("noise", "tag")) != "tag":
         left_out = pc.sum(pc.invert(pc.fill_null(measured["counted"], True))).as_py() or 0
-        with_all = format.quantity(median(measured["latency_ms"].to_pylist()), "ms") if measured.num_rows else "absent"
+        with_all = format.quantity(median(measured["latency_ms"].to_pylist()), "ms") if measured.num_rows else format.NA
         extra = pc.count_distinct(iterations["process"]).as_py() - plan.get("processes", 1)
         added = f"; {format.plural(extra, 'process')} added for more clean ones" if extra > 0 else ""
         yield Row(f"Noise: {policy}", f"{left_out:,} of {measured.num_rows:,} left out of the statistics; median with "
@@ -115,7 +115,8 @@ def _settled(explanation: Explanation) -> Iterator[Row]:
         made = [run["warmup"] for run in explanation.runtime.get("passes") or [] if run.get("warmup")]
         words = [f"{warm['iterations']:,}{'' if warm['stopped_by'] == 'settled' else ' (not settled: the most)'}"
                  for warm in made]
-        yield Row("Warm-up until settled", f"{', '.join(words)} iterations" if words else "absent: no process ended")
+        yield Row("Warm-up until settled", f"{', '.join(words)} iterations" if words else
+                  format.unavailable("no process ended"))
 
 
 def _stopped(runtime: Mapping[str, Any]) -> Iterator[Row]:
@@ -127,7 +128,7 @@ def _stopped(runtime: Mapping[str, Any]) -> Iterator[Row]:
 def _loop_overhead(explanation: Explanation) -> str:
     loops = [run["null_loop"] for run in explanation.runtime.get("passes") or [] if run.get("null_loop")]
     if not loops:
-        return "absent: the empty loop was not timed"
+        return format.unavailable("the empty loop was not timed")
     inside = median(loop["inside_ns"] for loop in loops)
     p50 = explanation.readings.get("latency_p50_ms")
     share = f", {format.percent(inside / p50.value / 1e6)} of the median" if p50 and p50.value else ""
@@ -147,7 +148,7 @@ def _roofs(explanation: Explanation) -> Iterator[Row]:
     found = card.of(explanation.machine.get("card"))
     if found is None:
         if content.kind(explanation) == "Model":
-            yield Row("Roofs", f"absent: {NO_CEILINGS}" if not explanation.machine.get("ceilings") else
+            yield Row("Roofs", format.unavailable(NO_CEILINGS) if not explanation.machine.get("ceilings") else
                       "their values are kept, how they were measured is not")
         return
     when, of_nodes = found.measured_utc.strftime("%Y-%m-%d %H:%M UTC"), roofs_of(explanation.tables)

@@ -115,7 +115,8 @@ def launches(trace: DeviceTrace, readings: Mapping[str, Reading]) -> Iterator[Ro
     """Launch calls: how many, how long, how late their work starts; the queues."""
     found = trace.launches
     if not found.linked:
-        yield Row("Linked", f"absent: of {found.work:,} pieces of device work none has its launch call in the capture")
+        yield Row("Linked", format.unavailable(f"no launch call of the {found.work:,} pieces of device work is in the "
+                                               "capture"))
         return
     yield Row("Linked", f"{found.linked:,} of {found.work:,} pieces of device work, to "
                         f"{format.plural(found.launches, 'launch')}")
@@ -138,7 +139,7 @@ def _function(found: LaunchFunction) -> str:
 
 def _typical(found: DurationSummary | None) -> str:
     if found is None:
-        return "absent"
+        return format.NA
     middle = found.p50.value_ns if found.p50 else found.mean_ns
     return format.duration(middle) + (f" (p99 {_at(found.p99)})" if found.p99 else "")
 
@@ -187,7 +188,7 @@ def collectives(trace: DeviceTrace, readings: Mapping[str, Reading]) -> Iterator
         yield Row("Clock shifted", f"capture {shift.capture} by {format.exact_ns(shift.offset_ns)} and "
                                    f"{shift.drift_ppm:.2f} ppm, by {format.plural(shift.operations, 'operation')}; "
                                    f"left over {format.duration(shift.residual_ns)}, at worst "
-                                   f"{format.duration(shift.worst_ns)}. End skew is absent")
+                                   f"{format.duration(shift.worst_ns)}. End skew: n/a")
 
 
 def _operation(found: Operation) -> str:
@@ -238,7 +239,7 @@ def _block(found: Block) -> str:
 
 def _window(found: Block) -> str:
     if found.duration is None:
-        return "absent"
+        return format.NA
     warm = f" after {format.plural(found.warmup, 'block')} of warm-up" if found.warmup else ""
     spread = f", CV {found.duration.cov_pct:.1f} %" if found.duration.cov_pct is not None else ""
     return (f"{format.plural(found.steady, 'block')}{warm}, {format.duration(found.duration.median_ns)} each "

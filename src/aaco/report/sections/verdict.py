@@ -41,7 +41,7 @@ def rows(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield NAMES.get(verdict["metric"], verdict["metric"]), _effect(verdict)
     if verdict.get("duet") and verdict["duet"]["only_quiet"]:  # a device did the work
         for metric, why in verdict["metrics_absent"].items():
-            yield NAMES.get(metric, metric), f"n/a: {why}"
+            yield NAMES.get(metric, metric), format.unavailable(why)
     yield "suspected cause", verdict["suspected_cause"] or _absent(verdict, "suspected_cause")
     yield "tolerance", _percent(verdict, "tolerance_pct")
     yield "smallest detectable", _percent(verdict, "mde80_pct")
@@ -139,4 +139,4 @@ def _row(label: str, text: str) -> Iterator[str]:
 
 
 def _absent(verdict: Mapping[str, Any], name: str) -> str:
-    return f"n/a: {verdict['why_absent'].get(name, 'not measured')}"
+    return format.unavailable(verdict["why_absent"].get(name, "not measured"))

@@ -53,7 +53,7 @@ def of(explanation: Explanation) -> View:
     """The view of a session whose evidence is explained."""
     model, backend = content.heading(explanation)
     rows = [row for row in (*content.summary(explanation), *content.bottleneck(explanation),
-                            *quality.rows(explanation)[:1]) if not row.text.startswith("absent")]
+                            *quality.rows(explanation)[:1]) if not row.text.startswith(format.NA)]
     if explanation.captures:  # a trace has no latencies to begin with
         rows.sort(key=lambda row: row.label not in FIRST)
     busy_text, busy = _busy(explanation)

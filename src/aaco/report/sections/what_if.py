@@ -143,7 +143,8 @@ def lines(made: WhatIfModel, predictions: Sequence[Prediction], found: ChoiceAns
         yield (f"{mark}{one.choice.batch:>5}  {format.cut(where(one), 12):<13}{latency:<24}"
                f"{format.number(one.throughput_per_s):>9}  {memory:>8}  {BOUNDS[one.region]}")
     yield ""
-    facts = [*_facts(made, predictions, found, limits, aim), *(("left out", f"n/a: {why}") for why in refused)]
+    left_out = [("left out", format.unavailable(why)) for why in refused]
+    facts = [*_facts(made, predictions, found, limits, aim), *left_out]
     for label, text in facts:
         yield from format.hung(f"{label:<{LABEL}}", text, COLUMNS)
 
@@ -189,7 +190,7 @@ def node_lines(made: WhatIfModel, one: Prediction, most: int) -> Iterator[str]:
         time = format.quantity(node.time_ns, "ns", node.low_ns, node.high_ns)
         yield f"  {format.cut(node.name, 40):<42}{time:<26}{node.bound}"
     if why:
-        yield from format.hung(f"{'':<2}", f"n/a: {why}", COLUMNS)
+        yield from format.hung(f"{'':<2}", format.unavailable(why), COLUMNS)
 
 
 def _facts(made: WhatIfModel, predictions: Sequence[Prediction], found: ChoiceAnswer, limits: Mapping[str, float],
@@ -200,13 +201,13 @@ def _facts(made: WhatIfModel, predictions: Sequence[Prediction], found: ChoiceAn
     if errors:
         yield "held out", ("each measured batch predicted from the others is off by "
                            + ", ".join(f"{error:+.1f} % ({batch})" for batch, error in errors.items()))
-    yield "interval", f"n/a: {why}" if why else f"{100 * interval.LEVEL:g} %, {interval.METHOD}"
+    yield "interval", format.unavailable(why) if why else f"{100 * interval.LEVEL:g} %, {interval.METHOD}"
     if limits:
         yield from _solved(found, limits, aim)
     for text in dict.fromkeys(text for one in predictions for text in one.assumed):
         yield "assumed", text
     for name, text in {name: text for one in predictions for name, text in one.absent.items()}.items():
-        yield name.partition("_")[0], f"n/a: {text}"
+        yield name.partition("_")[0], format.unavailable(text)
     yield "marks", "* none within the limits beats it in latency, throughput and memory; x not surely within them"
 
 

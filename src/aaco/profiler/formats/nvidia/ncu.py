@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import COUNTERS, DEVICE_FACTS, KERNELS
-from aaco.profiler.capture import CapturedDevice, CaptureFacts
+from aaco.profiler.capture import COUNTED, CapturedDevice, CaptureFacts
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import bare, constant, encoded, integers
 from aaco.profiler.io.record_accounting import RecordAccount
@@ -77,6 +77,11 @@ def recognises(path: Path) -> bool:
     return start >= 0 and (start == 0
                            or head[start - 1:start] == b"\n") and b'"Kernel Name"' in head[start:start + 4096] \
         and b'"Metric Value"' not in head[start:start + 4096]
+
+
+def kernel_pass(_: Path) -> str:
+    """Return COUNTED: Nsight Compute runs every kernel by itself."""
+    return COUNTED
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:

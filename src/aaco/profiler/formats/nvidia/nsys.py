@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALLOCATIONS, API_CALLS, COPIES, KERNELS, SAMPLES
 from aaco.core.untimed import NOT_TIMED
-from aaco.profiler.capture import CapturedDevice, CaptureFacts
+from aaco.profiler.capture import TIMED, CapturedDevice, CaptureFacts
 from aaco.profiler.formats.nvidia.cupti_kinds import COPY_KINDS, KINDS
 from aaco.profiler.io import names, sqlite
 from aaco.profiler.io.columns import coded, constant, titled
@@ -56,6 +56,13 @@ def recognises(path: Path) -> bool:
     """Return whether the file is a SQLite database with the tables that every export has."""
     table_names = sqlite.table_names(path)
     return "StringIds" in table_names and any(name.startswith((CUPTI, "TARGET_INFO_", NVTX)) for name in table_names)
+
+
+def kernel_pass(path: Path) -> str | None:
+    """Return TIMED if there are kernels: Nsight Systems never runs one for counters. Raise BadCapture."""
+    with sqlite.opened(path) as database:
+        held = KERNEL in database.tables and database.value(f"SELECT 1 FROM {KERNEL} LIMIT 1")
+    return TIMED if held else None
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:

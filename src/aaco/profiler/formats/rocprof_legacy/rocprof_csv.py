@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import COUNTERS, INT, KERNELS, NAME, REAL, TEXT
-from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts
 from aaco.profiler.formats.rocprof_compute import workload_machine
 from aaco.profiler.io import csvstream
 from aaco.profiler.io.columns import bare, coded, constant, renamed
@@ -47,8 +47,8 @@ IGNORED = frozenset({"queue_index", "fbar", "wave_size", "sig", "obj", "dispatch
                      "xcc_index", "args", "data", "roctx_range", "__section", "__lane"})
 TIMES = frozenset({"t_start_ns", "t_end_ns"})
 # A dispatch is identified by its times, or by place and size; rocprofv3 has columns that these tools do not have.
-TIMED = TIMES | {"kernel_name"}
-COUNTED = frozenset({"kernel_name", "dispatch_id", "device_id", "grid_x", "block_x"})
+TIMED_HEADER = TIMES | {"kernel_name"}
+COUNTED_HEADER = frozenset({"kernel_name", "dispatch_id", "device_id", "grid_x", "block_x"})
 NOT_KERNELS = frozenset({"kind", "agent_id", "counter_name", "guid"})
 SUMMARY_NEEDS = frozenset({"name", "calls", "total_ns", "percentage"})
 NOT_SUMMARY = frozenset({"minns", "stddev"})  # rocprofv3's
@@ -74,6 +74,12 @@ def members(path: Path) -> Sequence[Path]:
     return [file.path for file in _files_of_run(path)]
 
 
+def kernel_pass(path: Path) -> str | None:
+    """Return what the kernels were run for: whether the header of a results file has counters."""
+    heads = [source.head for source in _files_of_run(path) if not source.summary]
+    return COUNTED if any(map(_counter_columns, heads)) else TIMED if heads else None
+
+
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     """Yield `kernels` and `counters` of the run that the file belongs to, and its CaptureFacts. Raise BadCapture."""
     sources = _files_of_run(path)
@@ -86,13 +92,20 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     yield run.facts()
 
 
+def run_of(path: Path) -> tuple[Path, str | None]:
+    """Return the folder and the name that identify the run of a file: -o NAME.csv leaves NAME.db and NAME.json too."""
+    match = FILE.fullmatch(path.name)
+    return path.parent, match["run"] if match else path.stem
+
+
 def _recognise_file(path: Path) -> _RocprofCsvFile | None:
     head = csvstream.sniff(path, ALIASES)
     if head and head.at.keys() >= SUMMARY_NEEDS:
         return None if head.at.keys() & NOT_SUMMARY else _RocprofCsvFile(path, head, True)
     if head and "kernel_name" not in head:  # as in a dump of the database
         head = csvstream.sniff(path, ALIASES | {"name": "kernel_name"})
-    if head is None or head.at.keys() & NOT_KERNELS or not (head.at.keys() >= TIMED or head.at.keys() >= COUNTED):
+    if head is None or head.at.keys() & NOT_KERNELS or not any(
+            head.at.keys() >= needs for needs in (TIMED_HEADER, COUNTED_HEADER)):
         return None
     return None if workload_machine.in_workload(path) else _RocprofCsvFile(path, head, False)
 
@@ -120,8 +133,7 @@ class _RocprofRun:
     def kernels(self, source: _RocprofCsvFile) -> Iterator[pa.Table]:
         """Yield the rows of a results file as tables."""
         types = {name: INT for name in NUMBERS if name in source.head} | {"kernel_name": NAME}
-        counters = {name: source.head.written[index].strip() for name, index in source.head.at.items()
-                    if name not in types and name not in IGNORED}
+        counters = _counter_columns(source.head)
         layout = Layout(types | dict.fromkeys(counters, REAL),
                         TIMES | {"dispatch_id"}, "kernel_name")
         tally = CsvTally()
@@ -199,6 +211,12 @@ class _RocprofRun:
 
     def _collect_problems(self, source: _RocprofCsvFile, tally: CsvTally) -> None:
         self.problems += [f"{source.path.name}: {problem}" for problem in tally.problems(source.head)]
+
+
+def _counter_columns(head: Header) -> dict[str, str]:
+    """Return the columns that are not the tool's own, and how the file writes them."""
+    return {name: head.written[index].strip() for name, index in head.at.items()
+            if name not in (*NUMBERS, "kernel_name") and name not in IGNORED}
 
 
 def _counter_rows(table: pa.Table, ids: np.ndarray, counters: dict[str, str]) -> pa.Table:

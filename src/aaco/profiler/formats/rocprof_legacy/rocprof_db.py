@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, KERNELS
-from aaco.profiler.capture import CapturedDevice, CaptureFacts
+from aaco.profiler.capture import COUNTED, TIMED, CapturedDevice, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import sqlite
 from aaco.profiler.io.columns import bare, coded, constant
@@ -46,6 +46,16 @@ LONGEST_ARGUMENTS = 4096
 def recognises(path: Path) -> bool:
     """Return whether the file is a SQLite database with rocprof's tables; rocprof creates KERN in every file."""
     return "KERN" in sqlite.table_names(path)
+
+
+def kernel_pass(path: Path) -> str | None:
+    """Return what the kernels were run for: whether dispatches have columns of counters. Raise BadCapture."""
+    with sqlite.opened(path) as database:
+        held = {name: database.value(f"SELECT 1 FROM {name} LIMIT 1") for name in ("KERN", "OPS")
+                if name in database.tables}
+        if held.get("KERN") and database.tables["KERN"].columns.keys() - PROPERTIES:
+            return COUNTED
+        return TIMED if any(held.values()) else None
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COPIES, KERNELS
-from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts
 from aaco.profiler.formats import ranks
 from aaco.profiler.formats.rocprofv3 import rocpd_counters, rocpd_schema
 from aaco.profiler.formats.rocprofv3.rocpd_rows import LONGEST_WORD, RECORDS, RocpdRows, call_names, copy_kinds, domains
@@ -45,6 +45,16 @@ def recognises(path: Path) -> bool:
     """
     return any(name.startswith(("rocpd_kernel_dispatch", "rocpd_info_agent", "rocpd_region"))
                for name in sqlite.table_names(path))
+
+
+def kernel_pass(path: Path) -> str | None:
+    """Return what the dispatches were run for: whether any has a counter. Raise BadCapture."""
+    with sqlite.opened(path) as database:
+        sources = [source for source in rocpd_schema.sources(database) if source.has("kernel_dispatch")]
+        if any(rocpd_counters.has_counters(database, source) for source in sources):
+            return COUNTED
+        return TIMED if any(database.value(f"SELECT 1 FROM {source.table('kernel_dispatch')} LIMIT 1")
+                            for source in sources) else None
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:

@@ -11,16 +11,26 @@ from aaco.core.tables import COUNTERS, SAMPLES
 from aaco.core.untimed import NOT_TIMED
 from aaco.profiler.formats.rocprofv3 import rocpd_schema
 from aaco.profiler.formats.rocprofv3.rocpd_rows import RECORDS, RocpdRows
+from aaco.profiler.formats.rocprofv3.rocpd_schema import RocpdSource
 from aaco.profiler.io.columns import coded
 from aaco.profiler.io.names import NamesById
 from aaco.profiler.io.record_accounting import ABSENT, LATEST_NS, integers
-from aaco.profiler.io.sqlite import ColumnBatch
+from aaco.profiler.io.sqlite import ColumnBatch, Database
 
 KIND = "pmc_event"
 NO_EVENT = "no kernel or sample of the file has its event"
 NO_VALUE = "it has no value"
 NO_COUNTER = "its counter is not in the file"
 ADDED = "added to the kernel's other values of the same counter"
+
+
+def has_counters(database: Database, source: RocpdSource) -> bool:
+    """Return whether any dispatch has a counter."""
+    if not source.has(KIND, "event_id") or not source.has("kernel_dispatch", "event_id"):
+        return False
+    return bool(database.value(
+        f"SELECT 1 FROM {source.table(KIND)} WHERE event_id IN (SELECT event_id FROM "
+        f"{source.table('kernel_dispatch')}) LIMIT 1"))
 
 
 def counters(rows: RocpdRows) -> Iterator[pa.Table]:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALLOCATIONS, API_CALLS, COPIES, COUNTERS, INT, KERNELS, TEXT, TableSpec
-from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout as files
 from aaco.profiler.formats.rocprofv3.rocm_labels import RocmAgents, allocation, direction, domain
 from aaco.profiler.formats.rocprofv3.rocprofv3_layout import TIMES, CsvSource
@@ -55,6 +55,12 @@ def recognises(path: Path) -> bool:
 def members(path: Path) -> Sequence[Path]:
     """Return the files of the run, the file with the kernels first."""
     return [source.path for source in _sources_of_run(path)]
+
+
+def kernel_pass(path: Path) -> str | None:
+    """Return what the run's kernels were run for, by the kinds of its files. Raise BadCapture."""
+    kinds = [source.kind for source in _sources_of_run(path)]
+    return COUNTED if files.COUNTER in kinds else TIMED if files.KERNEL in kinds else None
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:

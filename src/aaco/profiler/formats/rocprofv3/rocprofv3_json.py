@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.core.errors import BadCapture
-from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocprofv3_known import ProcessNames
 from aaco.profiler.formats.rocprofv3.rocprofv3_records import ProcessRecords
 from aaco.profiler.formats.rocprofv3.rocprofv3_types import UnreadRecord
@@ -37,6 +37,32 @@ RECORDS = ("callback_records", "buffer_records")
 def recognises(path: Path) -> bool:
     """Return whether the document begins with the tool's name for itself."""
     return bool(MARK.match(jsonstream.head(path, 4096)))
+
+
+def kernel_pass(path: Path) -> str | None:
+    """Return what the dispatches were run for, by the arrays that hold any; the file is read up to the first counters.
+    Raise BadCapture.
+    """
+    timed = False
+    with jsonstream.opened(path) as file:
+        walk = Walk(path, file)
+        for name in (name for _ in _processes(walk) for key in walk.entries() for name in _arrays(key, walk)):
+            for batch in walk.objects(UnreadRecord):
+                if name == "counter_collection" and batch:
+                    return COUNTED
+                timed |= name == "kernel_dispatch" and bool(batch)
+    return TIMED if timed else None
+
+
+def _arrays(key: str, walk: Walk) -> Iterator[str]:
+    """Yield the name of each array of records below the key, at the array; pass over all else."""
+    for name in walk.entries() if key in RECORDS else ():
+        if walk.is_array():
+            yield name
+        else:
+            walk.value()
+    if key not in RECORDS:
+        walk.value()
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
@@ -120,10 +146,7 @@ def _read_names(walk: Walk) -> ProcessNames:
         if key not in RECORDS:
             names.take(key, walk)
             continue
-        for _ in walk.entries():
-            if walk.is_array():
-                for _ in walk.objects(UnreadRecord):
-                    pass
-            else:
-                walk.value()
+        for _ in _arrays(key, walk):
+            for _ in walk.objects(UnreadRecord):
+                pass
     return names

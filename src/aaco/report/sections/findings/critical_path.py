@@ -49,7 +49,7 @@ def _course(course: PathSummary, several: bool) -> Iterator[Row]:
                                f"{course.without_slack:,} of {format.plural(course.dispatches, 'dispatch')} have"
                                " no slack")
     if not any(course.edges["launch"]):
-        yield Row("Launches", f"n/a: {NO_HOST}; what passed between kernels is not known")
+        yield Row("Launches", format.unavailable(f"{NO_HOST}; what passed between kernels is not known"))
     on_path = [kernel for kernel in course.contributions[:MOST_KERNELS] if kernel.path_ns]
     names = shorten((kernel.kernel_name for kernel in on_path), 40, format.symbol)
     yield from (Row(names[kernel.kernel_name], _contribution(kernel)) for kernel in on_path)

@@ -55,7 +55,7 @@ def _reached(document: Shown, found: Mapping[str, Envelope], why: Mapping[str, s
     for label, name, metric in (("Measured roof", "envelope", "hardware_envelope_utilization"),
                                 ("Theoretical roof", "theoretical_envelope", "theoretical_envelope_utilization")):
         one = found.get(name)
-        text = f"n/a: {why[name]}" if one is None else \
+        text = format.unavailable(why[name]) if one is None else \
             f"{format.percent(one.ideal_ns / one.time_ns)} of it reached, over {format.duration(one.time_ns)}"
         yield Row(label, text, metric)
     if regions := document["region_ns"]:
