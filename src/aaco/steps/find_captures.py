@@ -16,7 +16,7 @@ from aaco.profiler.formats.rocprof_legacy import rocprof_csv
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout
 
 NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
-GRAPH_FOLDER = "capture_traces"  # where SGLang writes the traces of its captures
+GRAPH_FOLDERS = ("capture_traces", "graph_capture_profile")  # where SGLang writes the traces of its captures
 # The formats in which a tool saves one run, the one that says most first, and what names a run of it.
 SAVED_AS = ((("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace"), rocprofv3_layout.run_of),
             (("rocprof_db", "rocprof_json", "rocprof_csv"), rocprof_csv.run_of))
@@ -107,7 +107,7 @@ def _of_graphs(captures: Sequence[CaptureFiles]) -> tuple[CaptureFiles, ...]:
     """Return the traces of the capture of device graphs, by the names of their files and folders. Where there is
     nothing else, they are what the user wants to see."""
     graphs = tuple(capture for capture in captures
-                   if read_capture(capture.path.name) or capture.path.parent.name == GRAPH_FOLDER)
+                   if read_capture(capture.path.name) or capture.path.parent.name in GRAPH_FOLDERS)
     return graphs if len(graphs) < len(captures) else ()
 
 

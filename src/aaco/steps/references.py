@@ -98,6 +98,8 @@ def _eager(session: Session) -> pa.Table:
     """Return the launches of each different step of a trace, in the order of their kernels."""
     launched = Attribution()
     mapped = pa.concat_tables(attribution.map_kernels(session, launched))
+    if launched.captured().num_rows:  # its launches ran nothing
+        return REFERENCE_LAUNCHES.build()
     operators = launched.operators()
     kernels = queries.QueryableSession(session.folder).kernels().select(["kernel_id", "kernel_name", "t_start_ns"])
     steps = serving_steps.find(session)

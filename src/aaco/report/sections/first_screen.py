@@ -15,6 +15,7 @@ from aaco.core.readings import Verdict
 from aaco.report import format
 from aaco.report.rows import Row
 from aaco.report.sections import breakdown, budget, capture, content, quality, windows
+from aaco.report.sections.findings import serving
 
 ADVICE = 3  # pieces of it on the screen
 PARTS = 5  # of the time that are named; the rest is one part
@@ -134,7 +135,8 @@ def _subject(explanation: Explanation) -> tuple[str, str]:
         what = first + (f" and {format.plural(more, 'more capture')}" if more > 0 else "")
         shown = [facts[label] for label in ("Devices",) if label in facts]
         shown += [f"{label.lower()} {facts[label]}" for label in capture.NOUNS.values() if label in facts]
-        return what, "; ".join((*shown[:3], session))
+        steps = [serving.count(document)] if (document := explanation.examined.get("serving")) else []
+        return what, "; ".join((*shown[:3], *steps, session))
     figures = [f"{row.label[0].lower()}{row.label[1:]} {row.text}" for row in content.summary(explanation)
                if row.label in FIGURES and not row.text.startswith(format.NA)]
     return f"{model} on {backend} ({explanation.status})", "; ".join((*figures, session))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,6 +41,16 @@ def _rows(serving: Serving) -> Iterator[Row]:
         yield Row("Speculative", SPECULATIVE)
     for warning in serving.warnings[:2]:
         yield Row("Annotations", warning)
+
+
+def count(document: Mapping[str, Any]) -> str:
+    """Return how many steps of each phase there are, in a few words."""
+    serving = Serving.of(document)
+    phases = Counter[str]()
+    for group in serving.groups:
+        phases[group.phase or "of unknown phase"] += group.steps
+    named = ", ".join(f"{number} {phase}" for phase, number in phases.most_common())
+    return f"engine steps {named}" + (" and more" if serving.others else "")
 
 
 def bound(group: StepGroup) -> str:

@@ -1,0 +1,84 @@
+"""Traces of serving engines, as a user imports them: steps, what replays are, layers, least times, and bad input."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import serving
+from tests.system.conftest import Aaco
+
+pytestmark = pytest.mark.captures
+
+
+def test_one_command_gives_the_layers_of_a_real_replay(aaco: Aaco, captures: Path, tmp_path: Path):
+    """SGLang on an MI300X: Qwen3-8B, batch 32. Its bound: 15.1 GB of weights and 4.8 GB of KV at 5.3 TB/s."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({
+        "model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936,
+        "torch_dtype": "bfloat16", "tie_word_embeddings": False, "use_sliding_window": False}))
+    kineto = captures / "kineto"
+    aaco.inside("import", kineto / serving.SGLANG, "--capture", kineto / serving.SGLANG_CAPTURE,
+                "--model-config", config)
+    layers = json.loads(aaco.inside("kernels", "--by", "layer", "--top", "40", "--json").stdout)["layers"]
+    assert [row["place"] for row in layers] == [*range(36), None]
+    assert sum(row["total_ns"] for row in layers) == 9_765_437
+    operators = {row["place"]: row["total_ns"] for row in json.loads(
+        aaco.inside("kernels", "--by", "operator", "--json").stdout)["operators"]}
+    assert operators["aten::mm"] > 5_700_000 and "RMSNorm" not in operators
+    modules = json.loads(aaco.inside("kernels", "--by", "module", "--top", "999", "--json").stdout)["modules"]
+    assert any((row["place"] or "").endswith("Qwen3Attention_35/QKVParallelLinear_35") for row in modules)
+    report = aaco.inside("report").stdout
+    assert "36 layers" in report and "3.78 ms at the memory's full rate" in " ".join(report.replace("║", "").split())
+
+
+def test_steps_are_listed_with_their_phases(aaco: Aaco, captures: Path):
+    aaco.inside("import", serving.own(captures, "serving_window"))
+    listed = json.loads(aaco.inside("steps", "--json").stdout)["steps"]
+    assert "".join(row["phase"][0] for row in listed) == "ddpddddmdddd"
+    assert {row["batch"] for row in listed if row["phase"] == "decode"} == {16}
+    assert aaco.inside("steps", "--phase", "mixed").stdout.count("mixed") == 1
+
+
+def test_captures_beside_the_workload_are_set_apart_and_named(aaco: Aaco, captures: Path, tmp_path: Path):
+    """Mutation: `_of_graphs` gives nothing."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for name in ("decode_bs8_ctx1000_graph", "capture_8_DECODE", "capture_16_DECODE"):
+        shutil.copy(serving.own(captures, name), folder)
+    done = aaco.inside("import", folder, "--full").stdout
+    assert "capture_8_DECODE.trace.json.gz tells of 1 graph capture of batch 8" in " ".join(done.split())
+    kernels = json.loads(aaco.inside("kernels", "--by", "operator", "--top", "99", "--json").stdout)["operators"]
+    summary = json.loads((aaco.latest / "metrics" / "serving.json").read_text())
+    assert sum(row["total_ns"] for row in kernels) == summary["kernel_ns"] == summary["traced_ns"]
+
+
+@pytest.mark.parametrize(("options", "text"), [
+    (["--capture", "decode_bs8_ctx1000_eager"], "it holds no graph capture"),
+    (["--eager", "capture_8_DECODE"], "it holds no eager step")])
+def test_a_reference_that_tells_nothing_is_refused_and_leaves_no_session(aaco: Aaco, captures: Path, options, text):
+    option, name = options
+    done = aaco.inside("import", serving.own(captures, "decode_bs8_ctx1000_graph"), option, serving.own(captures, name),
+                       expect=2)
+    assert text in done.stderr
+    assert not list(aaco.folder.glob("sessions/2*/*"))
+
+
+@pytest.mark.parametrize(("content", "text"), [
+    ("{", "not valid JSON"), ("[]", "no JSON object"), ('{"num_hidden_layers": "many"}', "num_hidden_layers")])
+def test_a_configuration_that_is_none_is_refused(aaco: Aaco, captures: Path, tmp_path: Path, content: str, text: str):
+    config = tmp_path / "config.json"
+    config.write_text(content)
+    done = aaco.inside("import", serving.own(captures, "decode_bs8_ctx1000_graph"), "--model-config", config,
+                       expect=2)
+    assert text in done.stderr
+
+
+def test_another_models_configuration_is_found_out_by_its_least_time(aaco: Aaco, captures: Path, tmp_path: Path):
+    """Mutation: the least time not held against the time that it took."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(serving.own_config(serving.truth_of(captures)) | {"num_hidden_layers": 80}))
+    aaco.inside("import", serving.own(captures, "decode_bs8_ctx1000_graph"), "--model-config", config)
+    assert "configuration does not fit this trace" in " ".join(aaco.inside("report").stdout.replace("║", "").split())
