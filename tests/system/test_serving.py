@@ -82,3 +82,11 @@ def test_another_models_configuration_is_found_out_by_its_least_time(aaco: Aaco,
     config.write_text(json.dumps(serving.own_config(serving.truth_of(captures)) | {"num_hidden_layers": 80}))
     aaco.inside("import", serving.own(captures, "decode_bs8_ctx1000_graph"), "--model-config", config)
     assert "configuration does not fit this trace" in " ".join(aaco.inside("report").stdout.replace("║", "").split())
+
+
+def test_a_trace_of_a_capture_alone_is_said_to_be_one(aaco: Aaco, captures: Path):
+    """Mutation: MOST_RUN of a million."""
+    done = aaco.inside("import", serving.own(captures, "capture_8_DECODE"), "--full")
+    assert "this is the trace of a graph's capture" in " ".join(done.stdout.replace("║", "").split())
+    replayed = aaco.inside("import", serving.own(captures, "serving_window"), "--full")
+    assert "trace of a graph's capture" not in replayed.stdout

@@ -128,7 +128,7 @@ class LazyGroup(manual.Group):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one line per verb, below the question that it answers, and each alias once."""
         purpose = inspect.cleandoc(self.help or "").replace("\n\n", "\n")
-        formatter.write(f"{purpose}\nusage: {ctx.command_path} VERB ...; VERB --help has options and examples\n")
+        formatter.write(f"{purpose}; {ctx.command_path} VERB --help has examples\n")
         width = max(map(len, self.commands_table)) + 2
         for question, verbs in self.verbs.items():
             formatter.write(f"{question.upper()}\n")

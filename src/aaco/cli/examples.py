@@ -23,6 +23,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "sweep": _of("which batch gives the most within 20 ms?", "aaco sweep resnet50 --batches 1,2,4,8 --slo 20",
                  "how does the latency grow with the length of the text?",
                  "aaco sweep bert-tiny --over sequence=32,64,128 --batches 4"),
+    "steps": _of("which steps did the engine make, and how long did the device work on each?", "aaco steps",
+                 "the decode steps alone, for a script", "aaco steps --phase decode --json"),
     "what-if": _of("after a sweep: what would batches 6 and 64 take?", "aaco what-if --tag sweep --batch 6,64",
                    "the most samples a second within 20 ms, also in half precision",
                    "aaco what-if --tag sweep --precision fp16 --under latency_ms=20"),

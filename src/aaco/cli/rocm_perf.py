@@ -16,7 +16,10 @@ VERBS = {"Shared with aaco": {
 @click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "-v", "--version", prog_name="rocm-perf")
 def app() -> None:
-    """Per-kernel roofline, guarded optimiser and replay are not part of this version."""
+    """Per-kernel roofline, guarded optimiser and replay are not part of this version
+
+    usage: rocm-perf VERB ...
+    """
 
 
 def main() -> None:
