@@ -1542,6 +1542,10 @@ MUTATIONS = [
      "tests/unit/test_serving_operators.py::test_other_names_are_no_attention_over_a_cache"),
     ("analytics/costs/torch/products.py", "call.number(\"packed\") * sum(", "sum(",
      "tests/unit/test_serving_operators.py::test_packed_experts_cost_as_many_operations_as_others"),
+    ("analytics/kernels/families/backends.py", "(?:_UserArgs|_Bias_|_HA_S_|_SAV)", "_Bias_XYZ",
+     "tests/unit/test_kernel_backends.py::test_the_backend_of_a_kernel"),
+    ("analytics/kernels/families/serving.py", "paged_attention_(?:v\\d|ll4mi|kernel)", "paged_attention",
+     "tests/unit/test_kernel_backends.py::test_a_kernel_written_in_triton_is_not_vllms"),
 ]
 
 
