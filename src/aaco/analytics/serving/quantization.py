@@ -17,7 +17,7 @@ ATTENTION = ("self_attn", "attn", "attention")
 
 @dataclass(frozen=True)
 class Quantization:
-    """The bits of a quantized weight and of the scales beside it, None where the method is not known; what keeps the
+    """The bits of a quantized weight and of its scales, None where the method is not known; what keeps the
     model's own type."""
 
     method: str
@@ -45,10 +45,10 @@ def read_quantization(fields: ConfigFields) -> Quantization | None:
 
 
 def _names(stated: ConfigFields, key: str) -> list[str]:
-    value = stated.value(key)
-    if value is not None and not (isinstance(value, list) and all(isinstance(name, str) for name in value)):
-        raise wrong(key, value, "a list of names")
-    return value or []
+    names = stated.raw(key)
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise wrong(key, names, "a list of names")
+    return names or []
 
 
 def _bits(method: str, stated: ConfigFields) -> tuple[float | None, float]:

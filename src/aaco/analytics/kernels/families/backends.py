@@ -58,7 +58,7 @@ _BACKENDS = {family: tuple((backend, re.compile(pattern)) for backend, pattern i
 
 
 def backend_of(family: str, text: str) -> str | None:
-    """Return the implementation of a kernel of this family, whose function and template arguments are `text`; None of
-    another family, or where the name does not tell."""
+    """Return the implementation of a kernel of this family with this function and template arguments; None of
+    another family, or where the name does not say."""
     text = text[:_READ]
     return next((backend for backend, pattern in _BACKENDS.get(family, ()) if pattern.search(text)), None)
