@@ -74,7 +74,7 @@ class CapturedBatch:
 
 def read_step(name: str) -> StepAnnotation | None:
     """Return the step that an annotation names; None if it has no known form, or is not one of a step."""
-    name = name.strip() if len(name) <= LONGEST else ""
+    name = DOMAIN.sub("", name.strip(), count=1) if len(name) <= LONGEST else ""
     for form, read in STEP_FORMS:
         if match := form.fullmatch(name):
             counts = _counts(match)
@@ -315,6 +315,7 @@ def _pairs(body: str) -> dict[str, int] | None:
 
 
 ONE_SUM = "the annotation has one sum for prompts and generation together"
+DOMAIN = re.compile(r"^[A-Za-z0-9_ .-]{0,40}:(?! )")  # of an NVTX range, as nsys writes it before the text
 NUMBER = re.compile(r"[0-9]+")
 PAIR = re.compile(r"\b([A-Za-z_]+)=(\[[0-9, ]*\](?:\.\.\.\+[0-9]+)?|[^\s\[\]=]+)(?=\s|$)")
 CONTEXTS = re.compile(r"\bctx=(\[[0-9, ]*\]|[0-9]+)(?=\s|$)")
@@ -325,9 +326,9 @@ SGLANG_SPECULATIVE = {"TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"}
 SGLANG_DECODES = {mode for mode, phase in SGLANG_PHASES.items() if phase == DECODE}
 CAPTURE_PHASES = {"decode": DECODE, "prefill": PREFILL, "extend": PREFILL, "mixed": MIXED, "target_verify": DECODE}
 MODE = r"(?:[_-](?P<mode>(?i:decode|prefill|extend|mixed|target_verify|full|piecewise)))?"
-RANK = r"(?:tp|rank)[_-]?(?P<rank>[0-9]+)"
+RANK = r"(?i:tp|rank)[_-]?(?P<rank>[0-9]+)"
 CAPTURE = re.compile(rf"capture_(?:graph_bs_)?(?P<batch>[0-9]+){MODE}(?:[_-](?:{RANK}|[A-Za-z]\w*))?(?:\.\w+)*")
-RANKED = re.compile(rf"(?:.*[_-](?=bs_?[0-9]+[_-](?:tp|rank)))?bs_?(?P<batch>[0-9]+){MODE}(?:[_-]{RANK})?(?:\.\w+)*")
+RANKED = re.compile(rf"(?:.*[_-](?=bs_?[0-9]+[_-](?i:tp|rank)))?bs_?(?P<batch>[0-9]+){MODE}(?:[_-]{RANK})?(?:\.\w+)*")
 FOUR = r"\(sq(?P<{0}_sq>[0-9]+)sk(?P<{0}_sk>[0-9]+)sqsq(?P<{0}_sqsq>[0-9]+)sqsk(?P<{0}_sqsk>[0-9]+)\)"
 STEP_FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str], Mapping[str, int]], StepAnnotation | None]]] = [
     (re.compile(r"execute_(?P<tokens>[0-9]+)_context_(?P<c>[0-9]+)" + FOUR.format("c") + "_generation_(?P<g>[0-9]+)"
