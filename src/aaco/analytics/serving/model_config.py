@@ -192,11 +192,23 @@ def _attention_kinds(fields: ConfigFields, layers: int | None) -> tuple[tuple[st
 def _listed_kinds(fields: ConfigFields, layers: int) -> tuple[str, ...] | None:
     listed = fields.texts("layer_types") or fields.texts("layers_block_type")
     if listed is None:
-        return None
+        return _with_linear_layers(fields, layers)
     if len(listed) != layers:
         raise UsageError(f"config.json: layer_types names {len(listed)} layers, num_hidden_layers {layers}",
                          TRY)
     return tuple(LAYER_TYPES.get(kind, kind[:40]) for kind in listed)
+
+
+def _with_linear_layers(fields: ConfigFields, layers: int) -> tuple[str, ...] | None:
+    """Return the kinds of a model in which only some layers have attention of all pairs; None of any other."""
+    flags = fields.whole_numbers("attn_type_list")
+    if flags is not None and len(flags) == layers:
+        return tuple(FULL if flag else LINEAR for flag in flags)
+    period = fields.size("", "full_attention_interval", "attn_layer_period")
+    if period is None:
+        return None
+    offset = fields.size("", "attn_layer_offset", least=0)
+    return _each(layers, lambda layer: FULL if layer % period == (period - 1 if offset is None else offset) else LINEAR)
 
 
 def _windowed(fields: ConfigFields, layers: int, kind: str) -> tuple[str, ...]:
