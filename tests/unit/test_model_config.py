@@ -93,6 +93,8 @@ def test_a_document_that_is_no_object():
     ({"model_type": "llama4_text", "attention_chunk_size": 8192, "no_rope_layers": [1, 1, 1, 0]}, "CCCF", 8192),
     ({"model_type": "llama4_text", "attention_chunk_size": 8192}, "CCCF", 8192),
     ({"layer_types": ["linear_attention", "full_attention"] * 2}, "LFLF", None),
+    ({"full_attention_interval": 4}, "LLLF", None), ({"attn_type_list": [0, 1, 0, 1]}, "LFLF", None),
+    ({"attn_layer_period": 4, "attn_layer_offset": 1}, "LFLL", None),
 ])
 def test_which_layers_have_a_window(changes, kinds, window):
     names = {"F": "full", "S": "sliding", "C": "chunked", "L": "linear"}
@@ -141,7 +143,7 @@ def test_a_model_inside_one_of_several_kinds_of_input():
     ({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True}, 4 + 16 / 128),
     ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, 4 + 20 / 128),
     ({"quant_method": "gptq", "bits": 8, "group_size": -1, "sym": True}, 8),
-    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5), ({"quant_method": "fbgemm_fp8"}, 8),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
     ({"quant_method": "modelopt", "quant_algo": "FP8"}, 8),
     ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, 8),

@@ -59,6 +59,9 @@ SUMS_OF_11 = TokenSums(11, 8811, 11, 8811)
     ("prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3 sqsq=59768832 sqsk=59768832 sk=17408 tbo=1]",
      StepAnnotation("atom", "prefill", 17408, 6, 0, TokenSums(17408, 17408, 59768832, 59768832), NO_TOKENS, 6)),
     ("[Executor] _forward_step 7: 2 ctx reqs, 64 gen reqs", StepAnnotation("tensorrt-llm", "mixed", None, 2, 64)),
+    ("TensorRT-LLM:[Executor] _forward_step 7: 2 ctx reqs, 64 gen reqs",
+     StepAnnotation("tensorrt-llm", "mixed", None, 2, 64)),
+    (":execute_context_2(6144)_generation_3(3)", StepAnnotation("vllm", "mixed", 6147, 2, 3)),
     ("_forward_step: 0 ctx reqs, 64 gen reqs", StepAnnotation("tensorrt-llm", "decode", None, 0, 64)),
     ("[Executor] _forward_step 7: 2 ctx reqs, 90 ctx tokens, 0 gen reqs",
      StepAnnotation("tensorrt-llm", "prefill", 90, 2, 0)),
@@ -131,6 +134,7 @@ def test_a_contradiction_is_said_and_no_side_chosen(inner, field):
     ("sglang_capture_traces_bs_32_rank1.json.gz", CapturedBatch(32, None, 1)),
     ("capture_32_DECODE.trace.json.gz", CapturedBatch(32, "decode")),
     ("capture_8_DECODE_with_stack.trace.json.gz", CapturedBatch(8, "decode")),
+    ("bs_16-TP-2.trace.json.gz", CapturedBatch(16, None, 2)),
     ("capture_8_DECODE_rank3.json", CapturedBatch(8, "decode", 3)),
 ])
 def test_names_of_captures(name, captured):

@@ -74,7 +74,7 @@ class CapturedBatch:
 
 def read_step(name: str) -> StepAnnotation | None:
     """Return the step that an annotation names; None if it has no known form, or is not one of a step."""
-    name = name.strip() if len(name) <= LONGEST else ""
+    name = DOMAIN.sub("", name.strip(), count=1) if len(name) <= LONGEST else ""
     for form, read in STEP_FORMS:
         if match := form.fullmatch(name):
             counts = _counts(match)
@@ -97,7 +97,7 @@ def read_capture(name: str) -> CapturedBatch | None:
 def merge(outer: StepAnnotation, inner: StepAnnotation) -> StepAnnotation:
     """Return what two annotations around one step say together. What they contradict is None, with a warning.
 
-    A batch (bs=) may include the padding of a graph: beside the other's requests it is the batch of the graph.
+    A batch (bs=) may include the padding of a graph: with the other's requests it is the batch of the graph.
     """
     if outer.batch is None:
         inner = _padded_to(outer, inner)
@@ -119,7 +119,7 @@ def _agreed(field: str, outer: StepAnnotation, inner: StepAnnotation, warnings: 
 
 
 def _padded_to(requests: StepAnnotation, batch: StepAnnotation) -> StepAnnotation:
-    """Return the annotation with a batch, without the requests that it only inferred, beside one that counts them."""
+    """Return the annotation with a batch, without the requests that it only inferred, where the other counts them."""
     counted = requests.requests
     if counted is None or batch.batch is None or batch.graph_batch is not None or batch.batch == counted:
         return batch
@@ -195,7 +195,7 @@ def _old_vllm(match: re.Match[str], counts: Mapping[str, int]) -> StepAnnotation
 
 
 def _new_and_cached(match: re.Match[str], counts: Mapping[str, int]) -> StepAnnotation:
-    """Return a step of early vLLM. A cached request may be a further chunk of a prompt: only new ones alone tell."""
+    """Return a step of early vLLM. Cached requests may be further chunks of prompts: only new ones are known."""
     only_new = counts["c"] > 0 == counts["g"]
     return StepAnnotation("vllm", PREFILL if only_new else None, None, counts["c"] if only_new else None,
                           0 if only_new else None, batch=counts["c"] + counts["g"])
@@ -206,27 +206,30 @@ def _forward_of_vllm(match: re.Match[str], counts: Mapping[str, int]) -> StepAnn
 
 
 def _sglang(match: re.Match[str], counts: Mapping[str, int]) -> StepAnnotation | None:
-    told = _pairs(match["rest"])
-    if told is None or "bs" not in told:
+    pairs = _pairs(match["body"])
+    if pairs is None or "bs" not in pairs:
         return None
-    mode, batch, padded = match["mode"], told["bs"], told.get("bs/")
+    mode, batch, padded = match["mode"], pairs["bs"], pairs.get("bs/")
     if mode == "MIXED":
-        requests: tuple[int | None, int | None] = (told.get("c"), told.get("g"))
+        requests: tuple[int | None, int | None] = (pairs.get("c"), pairs.get("g"))
     else:
         requests = (0, batch) if mode in SGLANG_DECODES else (batch, 0)
-    step = StepAnnotation("sglang", None if mode == "IDLE" else SGLANG_PHASES[mode], told.get("toks"), *requests,
+    phase = SGLANG_PHASES[mode]
+    step = StepAnnotation("sglang", phase, pairs.get("toks"), *requests,
                           batch=batch, graph_batch=padded, speculative=mode in SGLANG_SPECULATIVE)
-    return replace(step, context_requests=None, generation_requests=None) if mode == "IDLE" else _with_sums(step, told)
+    return replace(step, context_requests=None, generation_requests=None) if phase is None else _with_sums(step, pairs)
 
 
-def _with_sums(step: StepAnnotation, told: dict[str, int]) -> StepAnnotation:
+def _with_sums(step: StepAnnotation, pairs: dict[str, int]) -> StepAnnotation:
     """Return an SGLang step with its sums and tokens. A decode step has one token for each request unless it says."""
     plain_decode = step.phase == DECODE and not step.speculative
-    told.setdefault("g_sq", told.get("g_sqsq", step.batch or 0)) if plain_decode else None
-    told.setdefault("c_sq", told["toks"]) if step.phase == PREFILL and "toks" in told else None
-    context = NO_TOKENS if step.phase == DECODE else _sums("c_", told)
-    generation = NO_TOKENS if step.phase == PREFILL else _sums("g_", told)
-    tokens = told.get("g_sq") if plain_decode else step.scheduled_tokens
+    if plain_decode:
+        pairs.setdefault("g_sq", pairs.get("g_sqsq", step.batch or 0))
+    elif step.phase == PREFILL and "toks" in pairs:
+        pairs.setdefault("c_sq", pairs["toks"])
+    context = NO_TOKENS if step.phase == DECODE else _sums("c_", pairs)
+    generation = NO_TOKENS if step.phase == PREFILL else _sums("g_", pairs)
+    tokens = pairs.get("g_sq") if plain_decode else step.scheduled_tokens
     if context and generation:
         tokens = tokens or context.sq + generation.sq
     step = replace(step, context=context, generation=generation, scheduled_tokens=tokens)
@@ -244,30 +247,30 @@ def _without_padding(step: StepAnnotation) -> StepAnnotation:
 
 
 def _atom(match: re.Match[str], counts: Mapping[str, int]) -> StepAnnotation | None:
-    told = _pairs(match["rest"])
-    if told is None or "bs" not in told:
+    pairs = _pairs(match["body"])
+    if pairs is None or "bs" not in pairs:
         return None
-    prompts = told["bs"] if match["mode"] == "prefill" else told.get("p", 0)
-    requests = (prompts, told["bs"] - prompts)
+    prompts = pairs["bs"] if match["mode"] == "prefill" else pairs.get("p", 0)
+    requests = (prompts, pairs["bs"] - prompts)
     if requests[1] < 0:
         return None
-    sums = _atom_sums(match["rest"], told)
-    return StepAnnotation("atom", _phase(*requests), told.get("tok"), *requests,
+    sums = _atom_sums(match["body"], pairs)
+    return StepAnnotation("atom", _phase(*requests), pairs.get("tok"), *requests,
                           sums if not requests[1] else NO_TOKENS if not requests[0] else None,
-                          sums if not requests[0] else NO_TOKENS if not requests[1] else None, told["bs"],
-                          told.get("bs/"), speculative="spec" in told,
+                          sums if not requests[0] else NO_TOKENS if not requests[1] else None, pairs["bs"],
+                          pairs.get("bs/"), speculative="spec" in pairs,
                           warnings=(ONE_SUM,) if min(requests) and sums else ())
 
 
-def _atom_sums(rest: str, told: Mapping[str, int]) -> TokenSums | None:
+def _atom_sums(body: str, pairs: Mapping[str, int]) -> TokenSums | None:
     """Return the sums of an ATOM step: as stated, or by its contexts where these determine them."""
-    tokens, listed = told.get("tok"), CONTEXTS.search(rest)
+    tokens, listed = pairs.get("tok"), CONTEXTS.search(body)
     if tokens is None:
         return None
-    if {"sk", "sqsq", "sqsk"} <= told.keys():
-        return TokenSums(tokens, told["sk"], told["sqsq"], told["sqsk"])
+    if {"sk", "sqsq", "sqsk"} <= pairs.keys():
+        return TokenSums(tokens, pairs["sk"], pairs["sqsq"], pairs["sqsk"])
     contexts = [count for text in NUMBER.findall(listed[1]) if (count := _count(text))] if listed else []
-    if len(contexts) != told["bs"]:
+    if len(contexts) != pairs["bs"]:
         return None
     total = sum(contexts)
     if tokens == len(contexts):
@@ -290,40 +293,42 @@ def _tgi(match: re.Match[str], counts: Mapping[str, int]) -> StepAnnotation:
     return StepAnnotation("tgi", PREFILL if prompts else DECODE, None, context, generation, batch=size)
 
 
-def _sums(prefix: str, told: Mapping[str, int]) -> TokenSums | None:
+def _sums(prefix: str, pairs: Mapping[str, int]) -> TokenSums | None:
     names = [prefix + name for name in ("sq", "sk", "sqsq", "sqsk")]
-    return TokenSums(*(told[name] for name in names)) if all(name in told for name in names) else None
+    return TokenSums(*(pairs[name] for name in names)) if all(name in pairs for name in names) else None
 
 
-def _pairs(rest: str) -> dict[str, int] | None:
+def _pairs(body: str) -> dict[str, int] | None:
     """Return the numbers of "key=number" words ("bs=117/128": also "bs/"); None if a word has another form, a key comes
     twice, or a number is larger than any count."""
-    told: dict[str, int | None] = {}
-    words = PAIR.findall(rest)
-    if PAIR.sub("", rest).strip() or len({key for key, _ in words}) < len(words):
+    pairs: dict[str, int | None] = {}
+    words = PAIR.findall(body)
+    if PAIR.sub("", body).strip() or len({key for key, _ in words}) < len(words):
         return None
     for key, text in words:
         number, slash, padded = text.partition("/")
         if NUMBER.fullmatch(number):
-            told[key] = _count(number)
+            pairs[key] = _count(number)
         if slash and NUMBER.fullmatch(padded):
-            told[key + "/"] = _count(padded)
-    return None if None in told.values() else {key: count for key, count in told.items() if count is not None}
+            pairs[key + "/"] = _count(padded)
+    return None if None in pairs.values() else {key: count for key, count in pairs.items() if count is not None}
 
 
 ONE_SUM = "the annotation has one sum for prompts and generation together"
+DOMAIN = re.compile(r"^[A-Za-z0-9_ .-]{0,40}:(?! )")  # of an NVTX range, as nsys writes it before the text
 NUMBER = re.compile(r"[0-9]+")
 PAIR = re.compile(r"\b([A-Za-z_]+)=(\[[0-9, ]*\](?:\.\.\.\+[0-9]+)?|[^\s\[\]=]+)(?=\s|$)")
 CONTEXTS = re.compile(r"\bctx=(\[[0-9, ]*\]|[0-9]+)(?=\s|$)")
-SGLANG_PHASES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "IDLE": None, "TARGET_VERIFY": DECODE,
-                 "DRAFT_EXTEND": DECODE, "DRAFT_EXTEND_V2": DECODE, "SPLIT_PREFILL": PREFILL, "DLLM_EXTEND": PREFILL}
+SGLANG_PHASES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "IDLE": None, "PREBUILT": None,
+                 "TARGET_VERIFY": DECODE, "DRAFT_EXTEND": DECODE, "DRAFT_EXTEND_V2": DECODE, "SPLIT_PREFILL": PREFILL,
+                 "DLLM_EXTEND": PREFILL}
 SGLANG_SPECULATIVE = {"TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"}
 SGLANG_DECODES = {mode for mode, phase in SGLANG_PHASES.items() if phase == DECODE}
 CAPTURE_PHASES = {"decode": DECODE, "prefill": PREFILL, "extend": PREFILL, "mixed": MIXED, "target_verify": DECODE}
 MODE = r"(?:[_-](?P<mode>(?i:decode|prefill|extend|mixed|target_verify|full|piecewise)))?"
-RANK = r"(?:tp|rank)[_-]?(?P<rank>[0-9]+)"
+RANK = r"(?i:tp|rank)[_-]?(?P<rank>[0-9]+)"
 CAPTURE = re.compile(rf"capture_(?:graph_bs_)?(?P<batch>[0-9]+){MODE}(?:[_-](?:{RANK}|[A-Za-z]\w*))?(?:\.\w+)*")
-RANKED = re.compile(rf"(?:.*[_-](?=bs_?[0-9]+[_-](?:tp|rank)))?bs_?(?P<batch>[0-9]+){MODE}(?:[_-]{RANK})?(?:\.\w+)*")
+RANKED = re.compile(rf"(?:.*[_-](?=bs_?[0-9]+[_-](?i:tp|rank)))?bs_?(?P<batch>[0-9]+){MODE}(?:[_-]{RANK})?(?:\.\w+)*")
 FOUR = r"\(sq(?P<{0}_sq>[0-9]+)sk(?P<{0}_sk>[0-9]+)sqsq(?P<{0}_sqsq>[0-9]+)sqsk(?P<{0}_sqsk>[0-9]+)\)"
 STEP_FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str], Mapping[str, int]], StepAnnotation | None]]] = [
     (re.compile(r"execute_(?P<tokens>[0-9]+)_context_(?P<c>[0-9]+)" + FOUR.format("c") + "_generation_(?P<g>[0-9]+)"
@@ -333,8 +338,8 @@ STEP_FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str], Mapping[str, in
     (re.compile(r"execute_context_(?P<c>[0-9]+)_generation_(?P<g>[0-9]+)"), _old_vllm),
     (re.compile(r"execute_new_(?P<c>[0-9]+)_cached_(?P<g>[0-9]+)"), _new_and_cached),
     (re.compile(r"(?:v2_)?gpu_model_runner: forward"), _forward_of_vllm),
-    (re.compile(rf"step\[(?P<mode>{'|'.join(SGLANG_PHASES)}) (?P<rest>.*)\]"), _sglang),
-    (re.compile(r"(?P<mode>prefill|(?:eager_)?decode)\[(?P<rest>.*)\]"), _atom),
+    (re.compile(rf"step\[(?P<mode>{'|'.join(SGLANG_PHASES)}) (?P<body>.*)\]"), _sglang),
+    (re.compile(r"(?P<mode>prefill|(?:eager_)?decode)\[(?P<body>.*)\]"), _atom),
     (re.compile(r"(?:\[Executor\] )?_forward_step(?: [0-9]+)?: (?P<c>[0-9]+) ctx reqs, "
                 r"(?:(?P<tokens>[0-9]+) ctx tokens, )?(?P<g>[0-9]+) gen reqs"), _tensorrt_llm),
     (re.compile(r"executeStep: (?P<c>[0-9]+) ctx reqs, (?P<g>[0-9]+) gen reqs"), _tensorrt_llm),

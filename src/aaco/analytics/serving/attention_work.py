@@ -53,15 +53,15 @@ def of_layer(sums: TokenSums, requests: int | None, shape: ModelShape, kind: str
 
     kv_bits: of an element of the cache, by default as an activation has. absorbed: of latent attention, whether queries
     meet the compressed keys (as in decoding), or keys and values of every head (as with prompts). Raise Absent if the
-    model's configuration lacks a size.
+    model's configuration does not state a size.
     """
     check_ranks(shape, tp)
     if kind not in DOT_PRODUCT:
         raise Absent(f"layers of {kind} attention are not modelled")
-    heads, kv_heads, width, value, kv_width = _widths(shape, tp, absorbed)
+    heads, kv_heads, width, value_width, kv_width = _widths(shape, tp, absorbed)
     pairs, keys, exact = _seen(sums, requests, None if kind == FULL else shape.need("window"), kind)
     bits = shape.element_bits
-    return AttentionWork(2 * heads * (width + value) * pairs, sums.sq * heads * (width + value) * bits // 8,
+    return AttentionWork(2 * heads * (width + value_width) * pairs, sums.sq * heads * (width + value_width) * bits // 8,
                          keys * kv_heads * kv_width * (kv_bits or bits) // 8, exact)
 
 
@@ -90,7 +90,7 @@ def _widths(shape: ModelShape, tp: int, absorbed: bool) -> tuple[int, int, int, 
     if absorbed:
         return heads, 1, latent.kv_rank + latent.rope, latent.kv_rank, latent.kv_rank + latent.rope
     width = latent.nope + latent.rope
-    return heads, heads, width, latent.value, width + latent.value
+    return heads, heads, width, latent.value_width, width + latent.value_width
 
 
 def _seen(sums: TokenSums, requests: int | None, window: int | None, kind: str) -> tuple[int, int, bool]:
@@ -119,5 +119,5 @@ def _in_chunk(sums: TokenSums, chunk: int) -> tuple[int, int, bool]:
 
 
 def _chunked_pairs(tokens: int, chunk: int) -> int:
-    whole, rest = divmod(tokens, chunk)
-    return whole * chunk * (chunk + 1) // 2 + rest * (rest + 1) // 2
+    whole, remainder = divmod(tokens, chunk)
+    return whole * chunk * (chunk + 1) // 2 + remainder * (remainder + 1) // 2

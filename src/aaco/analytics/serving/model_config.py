@@ -1,6 +1,6 @@
 """The shape of a language model, from the fields of its Hugging Face config.json.
 
-Source: the configuration classes of huggingface.co/docs/transformers, whose defaults stand where a field may be left
+Source: the configuration classes of huggingface.co/docs/transformers, and their defaults for fields that may be left
 out. A field that is missing and has no default is None, and `absent` says why; one of a wrong type raises UsageError.
 """
 
@@ -36,7 +36,7 @@ class LatentAttention:
     kv_rank: int
     rope: int
     nope: int
-    value: int
+    value_width: int
     query_rank: int | None = None
 
 
@@ -77,10 +77,10 @@ class ModelShape:
 
     def need(self, name: str) -> Any:
         """Return a field. Raise Absent with the reason if the configuration does not have it."""
-        value = getattr(self, name)
-        if value is None:
+        stated = getattr(self, name)
+        if stated is None:
             raise Absent(self.absent.get(name, f"the model's config.json has no {name}"))
-        return value
+        return stated
 
     @property
     def element_bits(self) -> int:
@@ -155,7 +155,7 @@ def _dtype(fields: ConfigFields) -> str | None:
 
 
 def _tied(fields: ConfigFields) -> bool | None:
-    if fields.value("tie_word_embeddings") is None:
+    if fields.raw("tie_word_embeddings") is None:
         fields.absent["tied_embeddings"] = "config.json has no tie_word_embeddings"
         return None
     return fields.flag("tie_word_embeddings", default=False)
@@ -169,8 +169,8 @@ def _latent(fields: ConfigFields) -> LatentAttention | None:
     if None in parts:
         raise UsageError("config.json: kv_lora_rank without qk_rope_head_dim, qk_nope_head_dim and v_head_dim",
                          TRY)
-    rope, nope, value = (part or 0 for part in parts)
-    return LatentAttention(rank, rope, nope, value, fields.size("", "q_lora_rank"))
+    rope, nope, value_width = (part or 0 for part in parts)
+    return LatentAttention(rank, rope, nope, value_width, fields.size("", "q_lora_rank"))
 
 
 def _attention_kinds(fields: ConfigFields, layers: int | None) -> tuple[tuple[str, ...] | None, int | None]:
@@ -192,22 +192,34 @@ def _attention_kinds(fields: ConfigFields, layers: int | None) -> tuple[tuple[st
 def _listed_kinds(fields: ConfigFields, layers: int) -> tuple[str, ...] | None:
     listed = fields.texts("layer_types") or fields.texts("layers_block_type")
     if listed is None:
-        return None
+        return _with_linear_layers(fields, layers)
     if len(listed) != layers:
         raise UsageError(f"config.json: layer_types names {len(listed)} layers, num_hidden_layers {layers}",
                          TRY)
     return tuple(LAYER_TYPES.get(kind, kind[:40]) for kind in listed)
 
 
+def _with_linear_layers(fields: ConfigFields, layers: int) -> tuple[str, ...] | None:
+    """Return the kinds of a model in which only some layers have attention of all pairs; None of any other."""
+    flags = fields.whole_numbers("attn_type_list")
+    if flags is not None and len(flags) == layers:
+        return tuple(FULL if flag else LINEAR for flag in flags)
+    period = fields.size("", "full_attention_interval", "attn_layer_period")
+    if period is None:
+        return None
+    offset = fields.size("", "attn_layer_offset", least=0)
+    return _each(layers, lambda layer: FULL if layer % period == (period - 1 if offset is None else offset) else LINEAR)
+
+
 def _windowed(fields: ConfigFields, layers: int, kind: str) -> tuple[str, ...]:
     """Return the kinds of the layers of a model with a window: by a pattern, from a layer on, or all."""
-    pattern = fields.value("sliding_window_pattern") or PATTERNS.get(fields.text("model_type") or "")
+    pattern = fields.raw("sliding_window_pattern") or PATTERNS.get(fields.text("model_type") or "")
     if isinstance(pattern, str):  # LLLG: three local layers, then a global one
         letters = islice(cycle(pattern), layers)
         return tuple(FULL if letter in "Gg" else kind for letter in letters)
     if pattern is not None:
-        every = fields.size("", "sliding_window_pattern") or pattern
-        return _each(layers, lambda layer: kind if (layer + 1) % every else FULL)
+        period = fields.size("", "sliding_window_pattern") or pattern
+        return _each(layers, lambda layer: kind if (layer + 1) % period else FULL)
     if kind == CHUNKED:
         rotary = fields.whole_numbers("no_rope_layers")
         return _each(layers, lambda layer: kind if (rotary[layer] if rotary and len(rotary) == layers
@@ -245,10 +257,10 @@ def _expert_layers(fields: ConfigFields, layers: int) -> tuple[bool, ...]:
     """Return which layers have experts. The others have a dense block."""
     dense = fields.size("", "first_k_dense_replace", "moe_layer_start_index", least=0) or 0
     without, listed = fields.whole_numbers("mlp_only_layers") or (), fields.whole_numbers("moe_layer_freq")
-    every = fields.size("", "decoder_sparse_step", "interleave_moe_layer_step") or 1
+    step = fields.size("", "decoder_sparse_step", "interleave_moe_layer_step") or 1
     frequency = listed or (1,)
     if len(frequency) == layers:
         return tuple(bool(has) for has in frequency)
     period = max(1, frequency[0])
-    return tuple(layer >= dense and layer % period == 0 and (layer + 1) % every == 0 and layer not in without
+    return tuple(layer >= dense and layer % period == 0 and (layer + 1) % step == 0 and layer not in without
                  for layer in range(layers))

@@ -59,8 +59,8 @@ class WeightProduct:
 def products(shape: ModelShape, tokens: int, sampled: int, tp: int = 1) -> list[WeightProduct]:
     """Return the products of a step on one of `tp` ranks: `tokens` query tokens, `sampled` of which reach lm_head.
 
-    Raise Absent if the configuration lacks a size or has layers that are not modelled, UsageError if `tp` divides no
-    heads.
+    Raise Absent if the configuration does not state a size, or has layers that are not modelled; UsageError if `tp`
+    divides no heads.
     """
     check_ranks(shape, tp)
     if unknown := set(shape.need("layer_kinds")) - DOT_PRODUCT:
@@ -116,8 +116,8 @@ def _of_attention(shape: ModelShape, tokens: int, tp: int) -> Iterator[WeightPro
         yield _weights(shape, "q_a_proj", tokens, latent.query_rank, hidden, layers)
     yield _weights(shape, "q_b_proj", tokens, queries, latent.query_rank or hidden, layers)
     yield _weights(shape, "kv_a_proj", tokens, latent.kv_rank + latent.rope, hidden, layers)
-    yield _weights(shape, "kv_b_proj", tokens, heads * (latent.nope + latent.value), latent.kv_rank, layers)
-    yield _weights(shape, "o_proj", tokens, hidden, heads * latent.value, layers)
+    yield _weights(shape, "kv_b_proj", tokens, heads * (latent.nope + latent.value_width), latent.kv_rank, layers)
+    yield _weights(shape, "o_proj", tokens, hidden, heads * latent.value_width, layers)
 
 
 def _of_dense_layers(shape: ModelShape, tokens: int, tp: int) -> Iterator[WeightProduct]:
@@ -133,10 +133,10 @@ def _of_experts(shape: ModelShape, tokens: int, tp: int) -> Iterator[WeightProdu
         if "experts" in shape.absent:
             raise Absent(shape.absent["experts"])
         return
-    layers, chosen = sum(experts.layers), tokens * experts.per_token
-    copies = (experts.per_token, min(experts.count, chosen))
+    layers, rows = sum(experts.layers), tokens * experts.per_token
+    copies = (experts.per_token, min(experts.count, rows))
     yield _weights(shape, "router", tokens, experts.count, shape.need("hidden"), layers)
-    for product in _block(shape, EXPERT, chosen, share(experts.intermediate, tp), layers):
+    for product in _block(shape, EXPERT, rows, share(experts.intermediate, tp), layers):
         yield replace(product, copies=copies)
     if experts.shared_intermediate:
         yield from _block(shape, "shared_", tokens, share(experts.shared_intermediate, tp), layers)

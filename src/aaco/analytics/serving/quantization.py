@@ -10,14 +10,15 @@ from dataclasses import dataclass
 
 from aaco.analytics.serving.config_fields import ConfigFields, wrong
 
-WIDTHS = {"fp8": 8, "int8": 8, "fp4": 4, "mxfp4": 4, "nvfp4": 4, "int4": 4, "uint4": 4, "nf4": 4, "w4a16": 4, "w8a8": 8}
+WIDTHS = {"fp8": 8, "int8": 8, "fp4": 4, "mxfp4": 4, "nvfp4": 4, "int4": 4, "uint4": 4, "nf4": 4, "w4a16": 4, "w8a8": 8,
+          "fbgemm_fp8": 8, "w8a8_fp8": 8, "w8a8_int8": 8, "ptpc_fp8": 8, "eetq": 8}
 MICROSCALED = {"mxfp4": 8 / 32, "nvfp4": 8 / 16, "fp4": 8 / 32}  # bits of scales for each number
 ATTENTION = ("self_attn", "attn", "attention")
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """The bits of a quantized weight and of the scales beside it, None where the method is not known; what keeps the
+    """The bits of a quantized weight and of its scales, None where the method is not known; what keeps the
     model's own type."""
 
     method: str
@@ -45,10 +46,10 @@ def read_quantization(fields: ConfigFields) -> Quantization | None:
 
 
 def _names(stated: ConfigFields, key: str) -> list[str]:
-    value = stated.value(key)
-    if value is not None and not (isinstance(value, list) and all(isinstance(name, str) for name in value)):
-        raise wrong(key, value, "a list of names")
-    return value or []
+    names = stated.raw(key)
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise wrong(key, names, "a list of names")
+    return names or []
 
 
 def _bits(method: str, stated: ConfigFields) -> tuple[float | None, float]:

@@ -1,4 +1,4 @@
-"""The work of a whole serving step: matrix products and attention; and the time that its bytes alone take.
+"""The work of a whole serving step: matrix products and attention; and the time that moving its bytes takes.
 
 Useful work is that of the scheduled requests. Executed work has the padding of the replayed graph in its products; what
 padded requests do in attention is not known, and counted as nothing. Not counted: norms, embedding, sampling, writing
@@ -57,7 +57,7 @@ class StepBytes:
 
 
 def useful(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1, kv_bits: int | None = None) -> StepCost:
-    """Return the work of the scheduled requests. Raise Absent if annotation or model configuration lack something."""
+    """Return the work of the scheduled requests. Raise Absent if annotation or configuration leave something out."""
     return _cost(step_products(step, shape, tp=tp), step, shape, tp, kv_bits)
 
 
@@ -85,8 +85,8 @@ def step_products(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1
         raise Absent(NO_SUMS)
     tokens, sampled = step.context.sq + step.generation.sq, step.context_requests + step.generation.sq
     if padded and step.graph_batch and step.generation_requests and step.phase == "decode":
-        each = step.generation.sq // step.generation_requests  # more than one with speculative tokens
-        tokens = sampled = max(tokens, each * step.graph_batch)
+        per_request = step.generation.sq // step.generation_requests  # more than one with speculative tokens
+        tokens = sampled = max(tokens, per_request * step.graph_batch)
     return products(shape, tokens, sampled, tp)
 
 

@@ -42,8 +42,8 @@ def model(name: str) -> Model | None:
     a name with the words of attention over a cache, as wrappers of serving engines have it, is that."""
     if name.startswith(COMPILED.rstrip("*")):
         return TABLE[COMPILED]
-    known = TABLE.get(name) or TABLE.get(name.removesuffix("_"))
-    return known or (CACHED_ATTENTION if ATTENTION_WORDS.search(name[:LONGEST]) else None)
+    listed = TABLE.get(name) or TABLE.get(name.removesuffix("_"))
+    return listed or (CACHED_ATTENTION if ATTENTION_WORDS.search(name[:LONGEST]) else None)
 
 
 def price(name: str, arguments: OperatorArguments | None) -> Price:

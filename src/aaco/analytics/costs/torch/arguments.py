@@ -146,7 +146,7 @@ def recorded(arguments: Mapping[str, Any]) -> OperatorArguments:
 
 
 def unpacked(args: OperatorArguments, index: int, axis: int, always: bool = False) -> TensorType:
-    """Return a tensor of 4-bit numbers, two of which lie in a byte along `axis`, with its true sizes; another as it is.
+    """Return a tensor of 4-bit numbers, two to a byte along `axis`, with its true sizes; another as it is.
 
     always: bytes of any type hold two.
     """

@@ -95,13 +95,13 @@ def grouped_flops(call: OperatorCall) -> int:
 
 
 def fused_experts(args: OperatorArguments) -> OperatorCall:
-    """fused_experts (tokens, gate and up, down, weights of the chosen experts, the chosen). Several weights may lie in
+    """fused_experts (tokens, gate and up, down, weights of the chosen experts, the chosen). Several weights may share
     one element, as 4-bit ones in bytes: the first matrix is then narrower than the tokens."""
     operands = [args.tensor(index) for index in range(5)]
-    tokens, first, second, chosen = (known(operands[index]) for index in (0, 1, 2, 4))
-    if (len(tokens), len(first), len(second), len(chosen)) != (2, 3, 3, 2) or tokens[1] % first[2]:
+    tokens, first, second, ids = (known(operands[index]) for index in (0, 1, 2, 4))
+    if (len(tokens), len(first), len(second), len(ids)) != (2, 3, 3, 2) or tokens[1] % first[2]:
         raise UnknownShape("shapes of experts that do not fit their tokens")
-    return form(operands, operands[0], k=chosen[-1], packed=tokens[1] // first[2])
+    return form(operands, operands[0], k=ids[-1], packed=tokens[1] // first[2])
 
 
 def fused_experts_flops(call: OperatorCall) -> int:

@@ -30,7 +30,7 @@ def moved(read: tuple[int, ...], written: tuple[int, ...], operations: int = 0) 
 
 def quantised_norm(weight: int, scales: tuple[int, ...], finds: bool, residual: int | None = None,
                    total: int | None = None, quantise: int = 4) -> Form:
-    """RMS norm (result, input, ...) whose result is quantised. residual: what is added before; total: where the sum is
+    """RMS norm (result, input, ...) with a quantised result. residual: what is added before; total: where the sum is
     written, by default in its place. finds: whether the scales are results."""
     def made(args: OperatorArguments) -> OperatorCall:
         added = None if residual is None else args.optional(residual)
@@ -61,12 +61,12 @@ def scaled_product(right: int = 1, scales: tuple[int, int] = (2, 3), *, out: int
         depth, width = (sides[0], sides[1]) if columns else (sides[1], sides[0])
         if len(sides) != 2 or rows[-1] != depth:
             raise UnknownShape(MISFIT)
-        result, given = TensorType("", (*rows[:-1], width)), args.optional(out) if out is not None else None
+        shape, written = (*rows[:-1], width), args.optional(out) if out is not None else None
         added = args.optional(bias) if bias is not None else None
-        if given is not None and given.shape != result.shape:
-            given, added = None, given
-        result = given or TensorType("bfloat16" if dtype is None else args.dtype(dtype, "bfloat16"), result.shape)
-        return form((operand, weight, *(args.optional(at) for at in scales), None, None, added), result)
+        if written is not None and written.shape != shape:
+            written, added = None, written
+        product = written or TensorType("bfloat16" if dtype is None else args.dtype(dtype, "bfloat16"), shape)
+        return form((operand, weight, *(args.optional(at) for at in scales), None, None, added), product)
 
     return made
 
@@ -94,7 +94,7 @@ def packed_weights(scales: int, others: tuple[int, ...], columns_of: int) -> For
 
 def marlin(args: OperatorArguments) -> OperatorCall:
     """marlin_gemm: its positions change with its version; the sizes (m, n, k) are three numbers in a row, and all else
-    that is a tensor is read, without the workspace behind them."""
+    that is a tensor is read, without the workspace after them."""
     rows, depth = known(args.tensor(0))
     at = _sizes(args, rows, depth)
     tensors = [index for index in range(1, at) if args.has(index)]
@@ -109,11 +109,11 @@ def marlin_experts(args: OperatorArguments) -> OperatorCall:
                     and len(known(args.tensor(index))) == 3 and args.tensor(index).dtype == "int32"), None)
     if weights is None:
         raise UnknownShape("weights of the experts")
-    chosen, outputs = rows * args.integer(at - 4), args.integer(at + 1)
+    expert_rows, outputs = rows * args.integer(at - 4), args.integer(at + 1)
     experts, *shape = known(weights)
-    reached = TensorType(weights.dtype, (min(experts, chosen), *shape))
-    return form((args.tensor(0), reached), TensorType(args.tensor(0).dtype, (chosen, outputs)), flops=2 * chosen *
-                outputs * depth)
+    reached = TensorType(weights.dtype, (min(experts, expert_rows), *shape))
+    return form((args.tensor(0), reached), TensorType(args.tensor(0).dtype, (expert_rows, outputs)),
+                flops=2 * expert_rows * outputs * depth)
 
 
 def stated_flops(call: OperatorCall) -> int:
@@ -213,7 +213,7 @@ def _few_bits(args: OperatorArguments, outputs: int, others: tuple[int, ...]) ->
 
 
 def _sizes(args: OperatorArguments, rows: int, depth: int) -> int:
-    """Return where the sizes m, n, k of a product stand among the arguments."""
+    """Return the position of the sizes m, n, k of a product among the arguments."""
     for at in range(1, len(args) - 2):
         first, outputs, last = (args.value(at + offset) for offset in range(3))
         if (first, last) == (str(rows), str(depth)) and outputs.isascii() and outputs.isdecimal():

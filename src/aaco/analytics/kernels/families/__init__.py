@@ -17,6 +17,7 @@ from aaco.analytics import costs
 from aaco.analytics.kernels.families import (
     aiter,
     aten,
+    backends,
     ck,
     cublas,
     cudnn,
@@ -39,13 +40,13 @@ from aaco.analytics.kernels.families import (
 from aaco.analytics.kernels.families.terms import UNKNOWN, Fields, KernelLibrary, KernelName, ParsedSymbol, Rules
 from aaco.core.tables import KERNEL_NAMES
 
-__all__ = ["LIBRARIES", "UNKNOWN", "KernelName", "decode", "families_of", "of_names"]
+__all__ = ["LIBRARIES", "UNKNOWN", "KernelName", "backend", "decode", "families_of", "of_names"]
 
 # Of two that could begin a symbol the first takes it: the narrower grammar precedes the wider.
 LIBRARIES: tuple[KernelLibrary, ...] = (
     tensile.LIBRARY, nccl.LIBRARY, rocclr.LIBRARY, rocprim.ROCPRIM, rocprim.CUB, ck.LIBRARY, xla.LIBRARY,
     triton.INDUCTOR, aiter.LIBRARY, miopen.LIBRARY, llamacpp.LIBRARY, onnxruntime.LIBRARY, aten.LIBRARY,
-    cublas.CUTLASS, cudnn.LIBRARY, cublas.CUDNN, serving.VLLM, serving.SGLANG, serving.TENSORRT_LLM,
+    cublas.CUTLASS, cudnn.LIBRARY, cublas.CUDNN, serving.VLLM, serving.SGLANG, serving.TENSORRT_LLM, serving.DEEP_GEMM,
     flash.LIBRARY, cublas.CUBLAS, migraphx.LIBRARY, triton.AUTHORED,
 )
 # Words of a direction, in lower case.
@@ -76,6 +77,14 @@ def decode(name: str) -> KernelName:
         key: value for key, value in properties.items() if value}
     normalise = stated.pop("normalise", symbols.short)
     return KernelName(name, symbols.cut(normalise(symbol)), **stated)
+
+
+def backend(name: str) -> str | None:
+    """Return which implementation of a matrix product or of attention a kernel's name says: hipBLASLt, cuBLASLt nvjet,
+    FlashInfer, AITER and others; None of another kernel, or where the name does not tell."""
+    symbol = symbols.read(name)
+    family = _properties(symbol).get("family", UNKNOWN) if symbol.base else UNKNOWN
+    return backends.backend_of(family, symbol.text)
 
 
 def of_names(names: Iterable[str]) -> pa.Table:

@@ -25,9 +25,10 @@ _RULES = (
     ("reduction", r"reduce|sum|cumsum|penalt"),
 )
 VLLM = KernelLibrary("vllm",
-                     r"vllm::|wvSpl|LLGemm|LLMM|(?:vllm::)?paged_attention|moe_align|topkGating|top_k_per_row|marlin"
+                     r"vllm::|wvSpl|LLGemm|LLMM|(?:vllm::)?paged_attention_(?:v\d|ll4mi|kernel)|moe_align|topkGating|top_k_per_row|marlin"
                      r"|Marlin|gptq|awq|exllama", rules=_RULES)
 SGLANG = replace(VLLM, name="sglang", begins=r"sgl|resolve_future_token")
+DEEP_GEMM = KernelLibrary("deep_gemm", r"deep_gemm::", rules=(("transpose", r"transpose|transform"),), otherwise="gemm")
 _TILE = re.compile(r"_t(\d{1,4})x(\d{1,4})x(\d{1,4})(?!\d)")
 
 
