@@ -182,10 +182,10 @@ def _bounds(step: _Step, anchors: _Anchors) -> tuple[Ints, Ints]:
     gaps = [np.arange(last + 1, first) for last, first in zip(anchors.last[:-1], anchors.first[1:], strict=True)]
     keys = [step.roles[gap].tobytes() for gap in gaps]
     counts = Counter(keys)
-    modal = gaps[keys.index(counts.most_common(1)[0][0])]
+    common = [gaps[keys.index(key)] for key, _ in counts.most_common(COMMON)]
     head, tail = np.arange(anchors.first[0]), np.arange(anchors.last[-1] + 1, len(step.roles))
-    reach = 2 * len(modal) + REACH
-    beginning = modal[_cut(step, modal, head[-reach:], tail[:reach]):]
+    reach = 2 * max(map(len, common)) + REACH
+    _, beginning = max((_cut(step, gap, head[-reach:], tail[:reach]) for gap in common), key=lambda cut: cut[0])
     heads = {key: _head(step, beginning, gap[-reach:]) for key, gap in zip(keys, gaps, strict=True)}
     starts = anchors.first - np.array([_head(step, beginning, head[-reach:]), *(heads[key] for key in keys)])
     breaks = _breaks(step, starts)
@@ -193,7 +193,7 @@ def _bounds(step: _Step, anchors: _Anchors) -> tuple[Ints, Ints]:
                      in zip(keys, gaps, starts[1:].tolist(), breaks, strict=True) if len(gap) and not broken}
     endings = [ending_by_key[key] for key, _ in counts.most_common() if key in ending_by_key][:COMMON]
     least = np.where(breaks, SIMILAR, [np.inf if counts[key] > 1 else COMPLETE * SAME for key in keys])
-    return starts, _ends(step, endings or [modal[:0]], anchors.last, starts, np.append(least, -np.inf))
+    return starts, _ends(step, endings or [common[0][:0]], anchors.last, starts, np.append(least, -np.inf))
 
 
 def _breaks(step: _Step, starts: Ints) -> Flags:
@@ -211,14 +211,16 @@ def _gains(step: _Step, block: Ints, kernels: Ints) -> Reals:
     return np.where(same, SAME, np.where(similar, weak, OTHER))
 
 
-def _cut(step: _Step, gap: Ints, head: Ints, tail: Ints) -> int:
-    """Return how many kernels of a gap end a layer; of equally good answers the greatest, as before the first layer
-    there may be the end of one whose attention was cut off."""
+def _cut(step: _Step, gap: Ints, head: Ints, tail: Ints) -> tuple[float, Ints]:
+    """Return how well the best cut of a gap agrees with both ends of the step, and the beginning of a layer behind it.
+
+    Of equally good cuts it is the last: before the first layer there may be the end of one without its attention.
+    """
     ending = _edge(prefix_scores(_gains(step, gap, tail)))
     beginning = _edge(prefix_scores(_gains(step, gap[::-1], head[::-1])))[::-1]
     norms = np.append([_feeds_gemm([step.families[kernel] for kernel in gap[place:]]) for place in range(len(gap))], 0)
     scores = ending + beginning + AT_NORM * norms
-    return int(np.flatnonzero(scores == scores.max())[-1])
+    return float(scores.max()) - SAME * len(gap), gap[int(np.flatnonzero(scores == scores.max())[-1]):]
 
 
 def _edge(scores: Reals) -> Reals:
