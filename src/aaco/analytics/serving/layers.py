@@ -1,9 +1,9 @@
 """The layers of one serving step, found by repetition in the sequence of its kernels.
 
 An anchor occurs once in each layer: the mixing of tokens (attention or a state-space scan) where kernel families tell,
-else a name of the commonest count. Kernels between two anchors are the end of one layer and the beginning of the next.
-Where to cut is decided by what precedes the first anchor and follows the last one: the cut's right side must be there
-as the beginning of the first layer and its left side as the end of the last layer, best at a norm that feeds a GEMM.
+else a name as frequent as most others. Kernels between two anchors end one layer and begin the next. Where to cut is
+decided by what precedes the first anchor and follows the last one: the cut's right side must be there as the beginning
+of the first layer and its left side as the end of the last layer, best at a norm that feeds a GEMM.
 
 GEMMs count as alike whatever their names, as do norms: autotuning chooses other GEMMs in some layers, and the first
 norm of a model is rarely fused with an addition. Blocks whose kernels agree are of one kind. If most kernels are in a
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +29,14 @@ MIXERS = frozenset({"attention", "recurrent"})
 ROUTING = frozenset({"sort", "softmax"})  # behind the attention only a mixture of experts has them
 MOVES = frozenset({"copy", "fill", "reduction", "transpose"})  # come and go with a GEMM's name: no kind of their own
 LEAST_GEMMS = 3  # between the attention of two layers: output, feed-forward and input projections
-LEAST_ROLES = 3  # that occur equally often, to count layers without an attention
-LEAST_SHARE = 0.5  # of the roles with the count that most roles have
+LEAST_NAMES = 3  # that occur equally often, to count layers without an attention
+LEAST_SHARE = 0.5  # of the names with the count that most names have
+MOST_OPENS = 4  # norms before GEMMs in a layer: two, more with cross or latent attention
+MORE = 1.25  # times the known attentions: fewer are a step cut off, or a lost kernel
+WHOLE = 0.9  # of the gaps between anchors hold two halves of a layer
 ALIKE = 0.8  # of the longer block's kernels
 REPEATED = 0.5  # of the kernels from the first layer to the last
+FEW, REGULAR = 4, 0.8  # without a known attention as many kinds make up that share of the layers
 COVERED = 0.25  # of the step's kernels
 SAME, SIMILAR, OTHER = 2.0, 1.0, -2.0  # gain of matching kernels of the same name, the same role, other roles
 OTHER_GEMM = 0.5  # of the same role: the head of the model is a GEMM, too
@@ -70,12 +75,13 @@ class LayerBlocks:
 
 @dataclass(frozen=True)
 class _Step:
-    """The kernels of a step: codes of names and of roles, families, and which are GEMMs."""
+    """The kernels of a step: codes of names and of roles, families, which are GEMMs, and which are norms before one."""
 
     names: Ints
     roles: Ints
     families: tuple[str, ...]
     gemm: Flags
+    opens: Flags
 
     def of(self, *families: str) -> Flags:
         """Return which kernels are of these families."""
@@ -101,12 +107,12 @@ class _Ending(NamedTuple):
 def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
     """Return the layers of one step from the names and families of its kernels in their order."""
     step = _step(names, families)
-    anchors = _mixers(step) or _equally_often(step)
+    anchors = _anchors(step)
     if anchors is None:
         return _without_layers(len(names), "no kernels repeat as those of layers do")
     starts, ends = _split(step, *_bounds(step, anchors))
     kinds = _kinds(step, starts, ends)
-    if why := _doubt(starts, ends, kinds, len(names)):
+    if why := _doubt(step, starts, ends, kinds):
         return _without_layers(len(names), why)
     return _blocks(step, starts, ends, kinds)
 
@@ -135,7 +141,16 @@ def _step(names: Sequence[str], families: Sequence[str]) -> _Step:
     role_by_kernel = {pair: _role(*pair) for pair in dict.fromkeys(zip(names, families, strict=True))}
     roles = [role_by_kernel[pair] for pair in zip(names, families, strict=True)]
     gemm = np.array([family == "gemm" for family in families], bool)
-    return _Step(_codes(names), _codes(roles), tuple(families), gemm)
+    return _Step(_codes(names), _codes(roles), tuple(families), gemm, _opens(families))
+
+
+def _opens(families: Sequence[str]) -> Flags:
+    """Return which kernels are norms whose next kernel of weight is a GEMM: each half of a layer begins with one."""
+    weighty = [kernel for kernel, family in enumerate(families) if family in ("gemm", "norm", *MIXERS)]
+    opens = np.zeros(len(families), bool)
+    opens[[kernel for kernel, later in pairwise(weighty)
+           if (families[kernel], families[later]) == ("norm", "gemm")]] = True
+    return opens
 
 
 def _role(name: str, family: str) -> str:
@@ -151,6 +166,16 @@ def _codes(labels: Sequence[Hashable]) -> Ints:
     return np.array([code_by_label[label] for label in labels], np.int64)
 
 
+def _anchors(step: _Step) -> _Anchors | None:
+    """Return the attention of each layer; a name instead where more layers have that than have a known attention."""
+    mixers, names = _mixers(step), _equally_often(step)
+    if mixers is None or names is None:
+        return mixers or names
+    halves = np.diff(np.searchsorted(np.flatnonzero(step.opens), names.first))
+    is_whole = np.mean(halves >= 2) >= WHOLE
+    return names if len(names.first) >= MORE * len(mixers.first) and is_whole else mixers
+
+
 def _mixers(step: _Step) -> _Anchors | None:
     """Return the attention of each layer: kernels with fewer than LEAST_GEMMS between them are of one."""
     kernels = np.flatnonzero(step.of(*MIXERS))
@@ -164,14 +189,14 @@ def _mixers(step: _Step) -> _Anchors | None:
 
 
 def _equally_often(step: _Step) -> _Anchors | None:
-    """Return the most regular of the roles that occur once in each layer: of the greatest count that many share."""
-    counts = np.bincount(step.roles) if len(step.roles) else step.roles
-    roles_of_count = Counter(counts[counts > 1].tolist())
-    least = max(LEAST_ROLES, LEAST_SHARE * max(roles_of_count.values(), default=0))
-    layers = max((count for count, roles in roles_of_count.items() if roles >= least), default=0)
+    """Return the most regular of the names that occur once in each layer: of the greatest count that many share."""
+    counts = np.bincount(step.names) if len(step.names) else step.names
+    names_of_count = Counter(counts[counts > 1].tolist())
+    least = max(LEAST_NAMES, LEAST_SHARE * max(names_of_count.values(), default=0))
+    layers = max((count for count, names in names_of_count.items() if names >= least), default=0)
     if not layers:
         return None
-    order = np.argsort(step.roles, kind="stable")
+    order = np.argsort(step.names, kind="stable")
     positions = [np.sort(part) for part in np.split(order, np.cumsum(counts)[:-1]) if len(part) == layers]
     most_regular = min(positions, key=lambda kernels: int(np.ptp(np.diff(kernels))))
     return _Anchors(most_regular, most_regular)
@@ -218,8 +243,7 @@ def _cut(step: _Step, gap: Ints, head: Ints, tail: Ints) -> tuple[float, Ints]:
     """
     ending = _edge(prefix_scores(_gains(step, gap, tail)))
     beginning = _edge(prefix_scores(_gains(step, gap[::-1], head[::-1])))[::-1]
-    norms = np.append([_feeds_gemm([step.families[kernel] for kernel in gap[place:]]) for place in range(len(gap))], 0)
-    scores = ending + beginning + AT_NORM * norms
+    scores = ending + beginning + AT_NORM * np.append(step.opens[gap], 0)
     return float(scores.max()) - SAME * len(gap), gap[int(np.flatnonzero(scores == scores.max())[-1]):]
 
 
@@ -227,12 +251,6 @@ def _edge(scores: Reals) -> Reals:
     """Return the best score of each beginning of the rows with any beginning of the columns; what is behind the end of
     the columns costs nothing."""
     return np.maximum(scores.max(axis=1), np.maximum.accumulate(scores[:, -1]))
-
-
-def _feeds_gemm(families: Sequence[str]) -> bool:
-    """Return whether the first kernel is a norm and the next kernel of weight a GEMM."""
-    weighty = ("gemm", "norm", *MIXERS)
-    return families[0] == "norm" and next((family for family in families[1:] if family in weighty), "") == "gemm"
 
 
 def _head(step: _Step, block: Ints, kernels: Ints) -> int:
@@ -317,14 +335,19 @@ def _nearest(content: _Content, kinds: list[_Content]) -> _Content:
     return kind if best >= ALIKE else content
 
 
-def _doubt(starts: Ints, ends: Ints, kinds: Ints, count: int) -> str:
-    """Return why these blocks are no layers of one step of so many kernels; "" if they are."""
-    if (covered := int((ends - starts).sum())) < COVERED * count:
-        return f"what repeats is only {covered} of {count} kernels"
+def _doubt(step: _Step, starts: Ints, ends: Ints, kinds: Ints) -> str:
+    """Return why these blocks are no layers of one step; "" if they are."""
+    if (covered := int((ends - starts).sum())) < COVERED * len(step.roles):
+        return f"what repeats is only {covered} of {len(step.roles)} kernels"
+    opens = np.append(0, np.cumsum(step.opens))
+    if (norms := int(np.median(opens[ends] - opens[starts]))) > MOST_OPENS:
+        return f"each repeated block has {norms} norms before GEMMs: layers of which only some have a known attention"
     repeated = np.bincount(kinds)[kinds] > 1
     span = int(ends[-1] - starts[0])
     if (ends - starts)[repeated].sum() < REPEATED * span:
         return f"of {len(kinds)} blocks only {int(repeated.sum())} repeat: their kernels are in no common order"
+    if MIXERS.isdisjoint(step.families) and np.sort(np.bincount(kinds))[-FEW:].sum() < REGULAR * len(kinds):
+        return f"no attention is known, and {len(kinds)} blocks are of {int(kinds.max()) + 1} kinds"
     breaks = np.flatnonzero(starts[1:] - ends[:-1] >= SURPLUS) + 1
     stacks = {tuple(stack.tolist()) for stack in np.split(kinds, breaks)}
     if len(breaks) and len(stacks) == 1 and len(kinds) > len(breaks) + 1:
