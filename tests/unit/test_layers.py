@@ -58,7 +58,8 @@ def test_names_without_families_give_the_count(model: str) -> None:
 
 def test_without_families_blocks_of_many_kinds_are_no_layers() -> None:
     names = [name for name, _ in step(planted()["other GEMMs in some layers"])]
-    assert "no attention is known, and 40 blocks are of 18 kinds" in layer_blocks(names, ["unknown"] * len(names)).why_none
+    blocks = layer_blocks(names, ["unknown"] * len(names))
+    assert blocks.why_none == "no attention is known, and 40 blocks are of 18 kinds"
 
 
 @pytest.mark.parametrize(("model", "kinds"), [
@@ -146,7 +147,8 @@ def test_blocks_of_many_layers_are_not_called_layers() -> None:
     ([], "no kernels repeat"), ([FULL], "no kernels repeat"),
     ([str(number) for number in range(50)], "no kernels repeat"),
     ([name for name, _ in step([fused(ATTENTION, MLP)])], "no kernels repeat"),
-    ([*(str(number) for number in range(200)), *fused(ATTENTION, MLP) * 3], "only 33 of 233 kernels")])
+    ([*(str(number) for number in range(200)), *fused(ATTENTION, MLP) * 3], "only 33 of 233 kernels"),
+    ([*fused(ATTENTION, [*MLP, *map(str, range(2000))])] * 3, "more than 1,000 kernels")])
 def test_a_sequence_without_layers_says_why(names: list[str], why: str) -> None:
     blocks = layers_of(names)
     assert blocks.count == 0
@@ -232,7 +234,8 @@ def test_twenty_thousand_kernels_take_less_than_a_second() -> None:
     layers = [[f"{name}/{number % 5}" for name in fused(ATTENTION, EXPERTS)] for number in range(1300)]
     names = [name for name, _ in step(layers)]
     shuffled = random.Random(0).sample(names, len(names))
-    for sequence in (names, shuffled):
+    long = [name for name, _ in step([fused(ATTENTION, [*MLP, *map(str, range(980))])] * 20)]
+    for sequence in (names, shuffled, long):
         kinds = families(sequence)
         begin = time.thread_time()
         layer_blocks(sequence, kinds)

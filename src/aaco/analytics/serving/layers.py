@@ -46,6 +46,7 @@ TWICE = 1.5  # of the median length: perhaps two layers
 RARE = 0.2  # of the blocks: more are not two layers, but long
 COMMON = 8  # block ends and kinds compared with an odd one
 SURPLUS = 2  # kernels between layers that make a break
+LONGEST_GAP = 1000  # kernels between two anchors
 REACH = 64  # kernels beyond twice a block's length in which its ends are looked for
 _Content = tuple[str, tuple[int, ...]]  # what a layer holds and the roles of its kernels
 
@@ -96,6 +97,21 @@ class _Anchors:
     last: Ints
 
 
+@dataclass(frozen=True)
+class _Gaps:
+    """The kernels between anchors: those of each gap, a key by their roles, how often a key occurs, the commonest."""
+
+    kernels: list[Ints]
+    keys: list[bytes]
+    counts: Counter[bytes]
+    common: list[Ints]
+
+    @property
+    def reach(self) -> int:
+        """Return among how many kernels the beginning or end of a layer is looked for."""
+        return 2 * max(map(len, self.common)) + REACH
+
+
 class _Ending(NamedTuple):
     """The first kernels matched with an ending of a layer: score, how many they are, and the ending's length."""
 
@@ -110,7 +126,11 @@ def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
     anchors = _anchors(step)
     if anchors is None:
         return _without_layers(len(names), "no kernels repeat as those of layers do")
-    starts, ends = _split(step, *_bounds(step, anchors))
+    gaps = _gaps(step, anchors)
+    if not gaps.common:
+        return _without_layers(len(names), f"what repeats has more than {LONGEST_GAP:,} kernels")
+    starts = _starts(step, anchors, gaps)
+    starts, ends = _split(step, starts, _ends(step, anchors, gaps, starts))
     kinds = _kinds(step, starts, ends)
     if why := _doubt(step, starts, ends, kinds):
         return _without_layers(len(names), why)
@@ -202,23 +222,52 @@ def _equally_often(step: _Step) -> _Anchors | None:
     return _Anchors(most_regular, most_regular)
 
 
-def _bounds(step: _Step, anchors: _Anchors) -> tuple[Ints, Ints]:
-    """Return the first kernel of each layer and that after its last."""
-    gaps = [np.arange(last + 1, first) for last, first in zip(anchors.last[:-1], anchors.first[1:], strict=True)]
-    keys = [step.roles[gap].tobytes() for gap in gaps]
+def _gaps(step: _Step, anchors: _Anchors) -> _Gaps:
+    """Return the gaps between anchors."""
+    kernels = [np.arange(last + 1, first) for last, first in zip(anchors.last[:-1], anchors.first[1:], strict=True)]
+    keys = [step.roles[gap].tobytes() for gap in kernels]
+    gap_by_key = {key: gap for key, gap in zip(keys, kernels, strict=True) if len(gap) <= LONGEST_GAP}
     counts = Counter(keys)
-    common = [gaps[keys.index(key)] for key, _ in counts.most_common(COMMON)]
-    head, tail = np.arange(anchors.first[0]), np.arange(anchors.last[-1] + 1, len(step.roles))
-    reach = 2 * max(map(len, common)) + REACH
-    _, beginning = max((_cut(step, gap, head[-reach:], tail[:reach]) for gap in common), key=lambda cut: cut[0])
-    heads = {key: _head(step, beginning, gap[-reach:]) for key, gap in zip(keys, gaps, strict=True)}
-    starts = anchors.first - np.array([_head(step, beginning, head[-reach:]), *(heads[key] for key in keys)])
+    common = [gap_by_key[key] for key, _ in counts.most_common() if key in gap_by_key]
+    return _Gaps(kernels, keys, counts, common[:COMMON])
+
+
+def _starts(step: _Step, anchors: _Anchors, gaps: _Gaps) -> Ints:
+    """Return the first kernel of each layer."""
+    head = np.arange(anchors.first[0])[-gaps.reach:]
+    tail = np.arange(anchors.last[-1] + 1, len(step.roles))[:gaps.reach]
+    _, beginning = max((_cut(step, gap, head, tail) for gap in gaps.common), key=lambda cut: cut[0])
+    gap_by_key = dict(zip(gaps.keys, gaps.kernels, strict=True))
+    before = {key: _head(step, beginning, gap[-gaps.reach:]) for key, gap in gap_by_key.items()}
+    starts: Ints = anchors.first - np.array([_head(step, beginning, head), *(before[key] for key in gaps.keys)])
+    return starts
+
+
+def _ends(step: _Step, anchors: _Anchors, gaps: _Gaps, starts: Ints) -> Ints:
+    """Return the kernel after the last of each layer: the next layer's first, or that after a known ending of a layer
+    in the last one, before another step, and in an odd gap that holds all of an ending and more."""
     breaks = _breaks(step, starts)
+    endings = _endings(step, gaps, starts, breaks)
+    odd = [COMPLETE * SAME if gaps.counts[key] == 1 else np.inf for key in gaps.keys]
+    least = np.append(np.where(breaks, SIMILAR, odd), -np.inf)  # score per kernel of the ending
+    ends = np.append(starts[1:], len(step.roles))
+    for layer in np.flatnonzero(least < np.inf).tolist():
+        first = int(anchors.last[layer]) + 1
+        length = int(ends[layer]) - first
+        ending = _ending(step, endings, np.arange(first, first + min(length, gaps.reach)))
+        surplus = length - ending.length >= SURPLUS or layer == len(starts) - 1
+        if surplus and ending.score >= least[layer] * max(1, ending.expected):
+            ends[layer] = first + ending.length
+    return ends
+
+
+def _endings(step: _Step, gaps: _Gaps, starts: Ints, breaks: Flags) -> list[Ints]:
+    """Return the commonest kernels that end a layer, not before another step."""
     ending_by_key = {key: np.arange(gap[0], start) for key, gap, start, broken
-                     in zip(keys, gaps, starts[1:].tolist(), breaks, strict=True) if len(gap) and not broken}
-    endings = [ending_by_key[key] for key, _ in counts.most_common() if key in ending_by_key][:COMMON]
-    least = np.where(breaks, SIMILAR, [np.inf if counts[key] > 1 else COMPLETE * SAME for key in keys])
-    return starts, _ends(step, endings or [common[0][:0]], anchors.last, starts, np.append(least, -np.inf))
+                     in zip(gaps.keys, gaps.kernels, starts[1:].tolist(), breaks, strict=True)
+                     if 0 < len(gap) <= LONGEST_GAP and not broken}
+    endings = [ending_by_key[key] for key, _ in gaps.counts.most_common() if key in ending_by_key]
+    return endings[:COMMON] or [starts[:0]]
 
 
 def _breaks(step: _Step, starts: Ints) -> Flags:
@@ -280,20 +329,6 @@ def _matched(step: _Step, ending: Ints, kernels: Ints) -> _Ending:
     return _Ending(float(scores[-1, length]), length, len(ending))
 
 
-def _ends(step: _Step, endings: list[Ints], lasts: Ints, starts: Ints, least: Reals) -> Ints:
-    """Return the kernel after the last of each layer: the next layer's first, or that after an ending that scores at
-    least so much per kernel: what follows is the head of the model, or another step's embedding."""
-    ends = np.append(starts[1:], len(step.roles))
-    for layer in np.flatnonzero(least < np.inf).tolist():
-        first = int(lasts[layer]) + 1
-        length = int(ends[layer]) - first
-        ending = _ending(step, endings, np.arange(first, first + min(length, 2 * len(endings[0]) + REACH)))
-        surplus = length - ending.length >= SURPLUS or layer == len(starts) - 1
-        if surplus and ending.score >= least[layer] * max(1, ending.expected):
-            ends[layer] = first + ending.length
-    return ends
-
-
 def _split(step: _Step, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Return the bounds with each block that is two layers split: in one of them, the attention or GEMMs were lost."""
     blocks = [np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -308,6 +343,7 @@ def _split(step: _Step, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 def _second(step: _Step, layer: Ints, block: Ints) -> int:
     """Return the first kernel of the second layer of a block; 0 if it is not two layers."""
+    block = block[:2 * len(layer) + REACH]
     first = _matched(step, layer, block)
     second = _matched(step, layer, block[first.length:])
     both = min(first.score, second.score) >= SIMILAR * len(layer)
