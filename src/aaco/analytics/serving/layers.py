@@ -1,9 +1,9 @@
 """The layers of one serving step, found by repetition in the sequence of its kernels.
 
 An anchor occurs once in each layer: the mixing of tokens (attention or a state-space scan) where kernel families tell,
-else a name of the commonest count. Kernels between two anchors are the end of one layer and the beginning of the next.
-Where to cut is decided by what precedes the first anchor and follows the last one: the cut's right side must be there
-as the beginning of the first layer and its left side as the end of the last layer, best at a norm that feeds a GEMM.
+else a name as frequent as most others. Kernels between two anchors end one layer and begin the next. Where to cut is
+decided by what precedes the first anchor and follows the last one: the cut's right side must be there as the beginning
+of the first layer and its left side as the end of the last layer, best at a norm that feeds a GEMM.
 
 GEMMs count as alike whatever their names, as do norms: autotuning chooses other GEMMs in some layers, and the first
 norm of a model is rarely fused with an addition. Blocks whose kernels agree are of one kind. If most kernels are in a
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +29,14 @@ MIXERS = frozenset({"attention", "recurrent"})
 ROUTING = frozenset({"sort", "softmax"})  # behind the attention only a mixture of experts has them
 MOVES = frozenset({"copy", "fill", "reduction", "transpose"})  # come and go with a GEMM's name: no kind of their own
 LEAST_GEMMS = 3  # between the attention of two layers: output, feed-forward and input projections
-LEAST_ROLES = 3  # that occur equally often, to count layers without an attention
-LEAST_SHARE = 0.5  # of the roles with the count that most roles have
+LEAST_NAMES = 3  # that occur equally often, to count layers without an attention
+LEAST_SHARE = 0.5  # of the names with the count that most names have
+MOST_OPENS = 4  # norms before GEMMs in a layer: two, more with cross or latent attention
+MORE = 1.25  # times the known attentions: fewer are a step cut off, or a lost kernel
+WHOLE = 0.9  # of the gaps between anchors hold two halves of a layer
 ALIKE = 0.8  # of the longer block's kernels
 REPEATED = 0.5  # of the kernels from the first layer to the last
+FEW, REGULAR = 4, 0.8  # without a known attention as many kinds make up that share of the layers
 COVERED = 0.25  # of the step's kernels
 SAME, SIMILAR, OTHER = 2.0, 1.0, -2.0  # gain of matching kernels of the same name, the same role, other roles
 OTHER_GEMM = 0.5  # of the same role: the head of the model is a GEMM, too
@@ -41,6 +46,7 @@ TWICE = 1.5  # of the median length: perhaps two layers
 RARE = 0.2  # of the blocks: more are not two layers, but long
 COMMON = 8  # block ends and kinds compared with an odd one
 SURPLUS = 2  # kernels between layers that make a break
+LONGEST_GAP = 1000  # kernels between two anchors
 REACH = 64  # kernels beyond twice a block's length in which its ends are looked for
 _Content = tuple[str, tuple[int, ...]]  # what a layer holds and the roles of its kernels
 
@@ -70,12 +76,13 @@ class LayerBlocks:
 
 @dataclass(frozen=True)
 class _Step:
-    """The kernels of a step: codes of names and of roles, families, and which are GEMMs."""
+    """The kernels of a step: codes of names and of roles, families, which are GEMMs, and which are norms before one."""
 
     names: Ints
     roles: Ints
     families: tuple[str, ...]
     gemm: Flags
+    opens: Flags
 
     def of(self, *families: str) -> Flags:
         """Return which kernels are of these families."""
@@ -90,6 +97,21 @@ class _Anchors:
     last: Ints
 
 
+@dataclass(frozen=True)
+class _Gaps:
+    """The kernels between anchors: those of each gap, a key by their roles, how often a key occurs, the commonest."""
+
+    kernels: list[Ints]
+    keys: list[bytes]
+    counts: Counter[bytes]
+    common: list[Ints]
+
+    @property
+    def reach(self) -> int:
+        """Return among how many kernels the beginning or end of a layer is looked for."""
+        return 2 * max(map(len, self.common)) + REACH
+
+
 class _Ending(NamedTuple):
     """The first kernels matched with an ending of a layer: score, how many they are, and the ending's length."""
 
@@ -101,12 +123,16 @@ class _Ending(NamedTuple):
 def layer_blocks(names: Sequence[str], families: Sequence[str]) -> LayerBlocks:
     """Return the layers of one step from the names and families of its kernels in their order."""
     step = _step(names, families)
-    anchors = _mixers(step) or _equally_often(step)
+    anchors = _anchors(step)
     if anchors is None:
         return without_layers(len(names), "no kernels repeat as those of layers do")
-    starts, ends = _split(step, *_bounds(step, anchors))
+    gaps = _gaps(step, anchors)
+    if not gaps.common:
+        return without_layers(len(names), f"what repeats has more than {LONGEST_GAP:,} kernels")
+    starts = _starts(step, anchors, gaps)
+    starts, ends = _split(step, starts, _ends(step, anchors, gaps, starts))
     kinds = _kinds(step, starts, ends)
-    if why := _doubt(starts, ends, kinds, len(names)):
+    if why := _doubt(step, starts, ends, kinds):
         return without_layers(len(names), why)
     return _blocks(step, starts, ends, kinds)
 
@@ -136,7 +162,16 @@ def _step(names: Sequence[str], families: Sequence[str]) -> _Step:
     role_by_kernel = {pair: _role(*pair) for pair in dict.fromkeys(zip(names, families, strict=True))}
     roles = [role_by_kernel[pair] for pair in zip(names, families, strict=True)]
     gemm = np.array([family == "gemm" for family in families], bool)
-    return _Step(_codes(names), _codes(roles), tuple(families), gemm)
+    return _Step(_codes(names), _codes(roles), tuple(families), gemm, _opens(families))
+
+
+def _opens(families: Sequence[str]) -> Flags:
+    """Return which kernels are norms whose next kernel of weight is a GEMM: each half of a layer begins with one."""
+    weighty = [kernel for kernel, family in enumerate(families) if family in ("gemm", "norm", *MIXERS)]
+    opens = np.zeros(len(families), bool)
+    opens[[kernel for kernel, later in pairwise(weighty)
+           if (families[kernel], families[later]) == ("norm", "gemm")]] = True
+    return opens
 
 
 def _role(name: str, family: str) -> str:
@@ -152,6 +187,16 @@ def _codes(labels: Sequence[Hashable]) -> Ints:
     return np.array([code_by_label[label] for label in labels], np.int64)
 
 
+def _anchors(step: _Step) -> _Anchors | None:
+    """Return the attention of each layer; a name instead where more layers have that than have a known attention."""
+    mixers, names = _mixers(step), _equally_often(step)
+    if mixers is None or names is None:
+        return mixers or names
+    halves = np.diff(np.searchsorted(np.flatnonzero(step.opens), names.first))
+    is_whole = np.mean(halves >= 2) >= WHOLE
+    return names if len(names.first) >= MORE * len(mixers.first) and is_whole else mixers
+
+
 def _mixers(step: _Step) -> _Anchors | None:
     """Return the attention of each layer: kernels with fewer than LEAST_GEMMS between them are of one."""
     kernels = np.flatnonzero(step.of(*MIXERS))
@@ -165,36 +210,65 @@ def _mixers(step: _Step) -> _Anchors | None:
 
 
 def _equally_often(step: _Step) -> _Anchors | None:
-    """Return the most regular of the roles that occur once in each layer: of the greatest count that many share."""
-    counts = np.bincount(step.roles) if len(step.roles) else step.roles
-    roles_of_count = Counter(counts[counts > 1].tolist())
-    least = max(LEAST_ROLES, LEAST_SHARE * max(roles_of_count.values(), default=0))
-    layers = max((count for count, roles in roles_of_count.items() if roles >= least), default=0)
+    """Return the most regular of the names that occur once in each layer: of the greatest count that many share."""
+    counts = np.bincount(step.names) if len(step.names) else step.names
+    names_of_count = Counter(counts[counts > 1].tolist())
+    least = max(LEAST_NAMES, LEAST_SHARE * max(names_of_count.values(), default=0))
+    layers = max((count for count, names in names_of_count.items() if names >= least), default=0)
     if not layers:
         return None
-    order = np.argsort(step.roles, kind="stable")
+    order = np.argsort(step.names, kind="stable")
     positions = [np.sort(part) for part in np.split(order, np.cumsum(counts)[:-1]) if len(part) == layers]
     most_regular = min(positions, key=lambda kernels: int(np.ptp(np.diff(kernels))))
     return _Anchors(most_regular, most_regular)
 
 
-def _bounds(step: _Step, anchors: _Anchors) -> tuple[Ints, Ints]:
-    """Return the first kernel of each layer and that after its last."""
-    gaps = [np.arange(last + 1, first) for last, first in zip(anchors.last[:-1], anchors.first[1:], strict=True)]
-    keys = [step.roles[gap].tobytes() for gap in gaps]
+def _gaps(step: _Step, anchors: _Anchors) -> _Gaps:
+    """Return the gaps between anchors."""
+    kernels = [np.arange(last + 1, first) for last, first in zip(anchors.last[:-1], anchors.first[1:], strict=True)]
+    keys = [step.roles[gap].tobytes() for gap in kernels]
+    gap_by_key = {key: gap for key, gap in zip(keys, kernels, strict=True) if len(gap) <= LONGEST_GAP}
     counts = Counter(keys)
-    modal = gaps[keys.index(counts.most_common(1)[0][0])]
-    head, tail = np.arange(anchors.first[0]), np.arange(anchors.last[-1] + 1, len(step.roles))
-    reach = 2 * len(modal) + REACH
-    beginning = modal[_cut(step, modal, head[-reach:], tail[:reach]):]
-    heads = {key: _head(step, beginning, gap[-reach:]) for key, gap in zip(keys, gaps, strict=True)}
-    starts = anchors.first - np.array([_head(step, beginning, head[-reach:]), *(heads[key] for key in keys)])
+    common = [gap_by_key[key] for key, _ in counts.most_common() if key in gap_by_key]
+    return _Gaps(kernels, keys, counts, common[:COMMON])
+
+
+def _starts(step: _Step, anchors: _Anchors, gaps: _Gaps) -> Ints:
+    """Return the first kernel of each layer."""
+    head = np.arange(anchors.first[0])[-gaps.reach:]
+    tail = np.arange(anchors.last[-1] + 1, len(step.roles))[:gaps.reach]
+    _, beginning = max((_cut(step, gap, head, tail) for gap in gaps.common), key=lambda cut: cut[0])
+    gap_by_key = dict(zip(gaps.keys, gaps.kernels, strict=True))
+    before = {key: _head(step, beginning, gap[-gaps.reach:]) for key, gap in gap_by_key.items()}
+    starts: Ints = anchors.first - np.array([_head(step, beginning, head), *(before[key] for key in gaps.keys)])
+    return starts
+
+
+def _ends(step: _Step, anchors: _Anchors, gaps: _Gaps, starts: Ints) -> Ints:
+    """Return the kernel after the last of each layer: the next layer's first, or that after a known ending of a layer
+    in the last one, before another step, and in an odd gap that holds all of an ending and more."""
     breaks = _breaks(step, starts)
+    endings = _endings(step, gaps, starts, breaks)
+    odd = [COMPLETE * SAME if gaps.counts[key] == 1 else np.inf for key in gaps.keys]
+    least = np.append(np.where(breaks, SIMILAR, odd), -np.inf)  # score per kernel of the ending
+    ends = np.append(starts[1:], len(step.roles))
+    for layer in np.flatnonzero(least < np.inf).tolist():
+        first = int(anchors.last[layer]) + 1
+        length = int(ends[layer]) - first
+        ending = _ending(step, endings, np.arange(first, first + min(length, gaps.reach)))
+        surplus = length - ending.length >= SURPLUS or layer == len(starts) - 1
+        if surplus and ending.score >= least[layer] * max(1, ending.expected):
+            ends[layer] = first + ending.length
+    return ends
+
+
+def _endings(step: _Step, gaps: _Gaps, starts: Ints, breaks: Flags) -> list[Ints]:
+    """Return the commonest kernels that end a layer, not before another step."""
     ending_by_key = {key: np.arange(gap[0], start) for key, gap, start, broken
-                     in zip(keys, gaps, starts[1:].tolist(), breaks, strict=True) if len(gap) and not broken}
-    endings = [ending_by_key[key] for key, _ in counts.most_common() if key in ending_by_key][:COMMON]
-    least = np.where(breaks, SIMILAR, [np.inf if counts[key] > 1 else COMPLETE * SAME for key in keys])
-    return starts, _ends(step, endings or [modal[:0]], anchors.last, starts, np.append(least, -np.inf))
+                     in zip(gaps.keys, gaps.kernels, starts[1:].tolist(), breaks, strict=True)
+                     if 0 < len(gap) <= LONGEST_GAP and not broken}
+    endings = [ending_by_key[key] for key, _ in gaps.counts.most_common() if key in ending_by_key]
+    return endings[:COMMON] or [starts[:0]]
 
 
 def _breaks(step: _Step, starts: Ints) -> Flags:
@@ -212,26 +286,21 @@ def _gains(step: _Step, block: Ints, kernels: Ints) -> Reals:
     return np.where(same, SAME, np.where(similar, weak, OTHER))
 
 
-def _cut(step: _Step, gap: Ints, head: Ints, tail: Ints) -> int:
-    """Return how many kernels of a gap end a layer; of equally good answers the greatest, as before the first layer
-    there may be the end of one whose attention was cut off."""
+def _cut(step: _Step, gap: Ints, head: Ints, tail: Ints) -> tuple[float, Ints]:
+    """Return how well the best cut of a gap agrees with both ends of the step, and the beginning of a layer behind it.
+
+    Of equally good cuts it is the last: before the first layer there may be the end of one without its attention.
+    """
     ending = _edge(prefix_scores(_gains(step, gap, tail)))
     beginning = _edge(prefix_scores(_gains(step, gap[::-1], head[::-1])))[::-1]
-    norms = np.append([_feeds_gemm([step.families[kernel] for kernel in gap[place:]]) for place in range(len(gap))], 0)
-    scores = ending + beginning + AT_NORM * norms
-    return int(np.flatnonzero(scores == scores.max())[-1])
+    scores = ending + beginning + AT_NORM * np.append(step.opens[gap], 0)
+    return float(scores.max()) - SAME * len(gap), gap[int(np.flatnonzero(scores == scores.max())[-1]):]
 
 
 def _edge(scores: Reals) -> Reals:
     """Return the best score of each beginning of the rows with any beginning of the columns; what is behind the end of
     the columns costs nothing."""
     return np.maximum(scores.max(axis=1), np.maximum.accumulate(scores[:, -1]))
-
-
-def _feeds_gemm(families: Sequence[str]) -> bool:
-    """Return whether the first kernel is a norm and the next kernel of weight a GEMM."""
-    weighty = ("gemm", "norm", *MIXERS)
-    return families[0] == "norm" and next((family for family in families[1:] if family in weighty), "") == "gemm"
 
 
 def _head(step: _Step, block: Ints, kernels: Ints) -> int:
@@ -261,20 +330,6 @@ def _matched(step: _Step, ending: Ints, kernels: Ints) -> _Ending:
     return _Ending(float(scores[-1, length]), length, len(ending))
 
 
-def _ends(step: _Step, endings: list[Ints], lasts: Ints, starts: Ints, least: Reals) -> Ints:
-    """Return the kernel after the last of each layer: the next layer's first, or that after an ending that scores at
-    least so much per kernel: what follows is the head of the model, or another step's embedding."""
-    ends = np.append(starts[1:], len(step.roles))
-    for layer in np.flatnonzero(least < np.inf).tolist():
-        first = int(lasts[layer]) + 1
-        length = int(ends[layer]) - first
-        ending = _ending(step, endings, np.arange(first, first + min(length, 2 * len(endings[0]) + REACH)))
-        surplus = length - ending.length >= SURPLUS or layer == len(starts) - 1
-        if surplus and ending.score >= least[layer] * max(1, ending.expected):
-            ends[layer] = first + ending.length
-    return ends
-
-
 def _split(step: _Step, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Return the bounds with each block that is two layers split: in one of them, the attention or GEMMs were lost."""
     blocks = [np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -289,6 +344,7 @@ def _split(step: _Step, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 def _second(step: _Step, layer: Ints, block: Ints) -> int:
     """Return the first kernel of the second layer of a block; 0 if it is not two layers."""
+    block = block[:2 * len(layer) + REACH]
     first = _matched(step, layer, block)
     second = _matched(step, layer, block[first.length:])
     both = min(first.score, second.score) >= SIMILAR * len(layer)
@@ -316,14 +372,19 @@ def _nearest(content: _Content, kinds: list[_Content]) -> _Content:
     return kind if best >= ALIKE else content
 
 
-def _doubt(starts: Ints, ends: Ints, kinds: Ints, count: int) -> str:
-    """Return why these blocks are no layers of one step of so many kernels; "" if they are."""
-    if (covered := int((ends - starts).sum())) < COVERED * count:
-        return f"what repeats is only {covered} of {count} kernels"
+def _doubt(step: _Step, starts: Ints, ends: Ints, kinds: Ints) -> str:
+    """Return why these blocks are no layers of one step; "" if they are."""
+    if (covered := int((ends - starts).sum())) < COVERED * len(step.roles):
+        return f"what repeats is only {covered} of {len(step.roles)} kernels"
+    opens = np.append(0, np.cumsum(step.opens))
+    if (norms := int(np.median(opens[ends] - opens[starts]))) > MOST_OPENS:
+        return f"each repeated block has {norms} norms before GEMMs: layers of which only some have a known attention"
     repeated = np.bincount(kinds)[kinds] > 1
     span = int(ends[-1] - starts[0])
     if (ends - starts)[repeated].sum() < REPEATED * span:
         return f"of {len(kinds)} blocks only {int(repeated.sum())} repeat: their kernels are in no common order"
+    if MIXERS.isdisjoint(step.families) and np.sort(np.bincount(kinds))[-FEW:].sum() < REGULAR * len(kinds):
+        return f"no attention is known, and {len(kinds)} blocks are of {int(kinds.max()) + 1} kinds"
     breaks = np.flatnonzero(starts[1:] - ends[:-1] >= SURPLUS) + 1
     stacks = {tuple(stack.tolist()) for stack in np.split(kinds, breaks)}
     if len(breaks) and len(stacks) == 1 and len(kinds) > len(breaks) + 1:
