@@ -80,7 +80,9 @@ def _places(value: Any, at: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def _csv(path: Path, content: bytes, chance: Random) -> str:
-    rows = list(csv.reader(io.StringIO(content.decode())))
+    whole = content.decode()
+    before = max(0, whole.find('\n"') + 1) if not whole.startswith('"') else 0  # what ncu prints above its table
+    rows = list(csv.reader(io.StringIO(whole[before:])))
     timed = [index for index, name in enumerate(rows[0]) if TIME.search(name)]
     row, how = chance.randrange(len(rows)), chance.choice(("set", "set", "set", "row", "repeat", "short", "column"))
     column = chance.choice(timed) if timed and chance.random() < 0.6 else chance.randrange(len(rows[0]))
@@ -96,8 +98,8 @@ def _csv(path: Path, content: bytes, chance: Random) -> str:
     else:
         rows = [[cell for index, cell in enumerate(cells) if index != column] for cells in rows]
     text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_ALL if content.startswith(b'"') else csv.QUOTE_MINIMAL).writerows(rows)
-    path.write_text(text.getvalue(), errors="replace")
+    csv.writer(text, quoting=csv.QUOTE_ALL if whole[before] == '"' else csv.QUOTE_MINIMAL).writerows(rows)
+    path.write_text(whole[:before] + text.getvalue(), errors="replace")
     return f"{how} row {row} column {column} {value!r:.40}"
 
 

@@ -8,6 +8,7 @@ within a day of another. A reader returns None where the file is not what it was
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import sqlite3
@@ -101,6 +102,17 @@ def rocprof_json(path: Path) -> Total:
     return total((_whole(each.get("BeginNs")), _whole(each.get("EndNs"))) for each in args)
 
 
+def ncu(path: Path) -> Total:
+    """Rows below the units, and their durations: a row has no times."""
+    text = path.read_text()
+    head, units, *rows = csv.reader(io.StringIO(text[text.index('\n"') + 1:]))
+    column = head.index("gpu__time_duration.sum")
+    if units[column] != "ns" or any(len(row) != len(head) for row in rows):
+        return None
+    taken = [Decimal(row[column].replace(",", "") or 0) for row in rows]
+    return len(rows), sum(int(ns.to_integral_value()) for ns in taken if ns.is_finite() and 0 <= ns <= 1 << 53)
+
+
 def _cells(begin: str, end: str) -> Callable[[Path], Total]:
     def reader(path: Path) -> Total:
         with path.open(newline="") as file:
@@ -130,7 +142,7 @@ def _table(words: str, begin: str, end: str, where: str = "1", from_zero: bool =
 
 RPD_KERNEL = "opType_id IN (SELECT id FROM rocpd_string WHERE string IN ('KernelExecution', 'Task'))"
 READERS: dict[str, Callable[[Path], Total]] = {form: _tolerant(read) for form, read in {
-    "kineto": kineto, "ort": ort, "rocprofv3_json": rocprofv3_json, "rocprof_json": rocprof_json,
+    "kineto": kineto, "ncu": ncu, "ort": ort, "rocprofv3_json": rocprofv3_json, "rocprof_json": rocprof_json,
     "roctracer": roctracer, "rocprofv3_csv": _cells("Start_Timestamp", "End_Timestamp"),
     "rocprof_csv": _cells("BeginNs", "EndNs"), "rocprof_db": _table("KERN", "BeginNs", "EndNs"),
     "rocpd": _table("kernel_dispatch", "start", "end"), "rpd": _table("rocpd_op", "start", "end", RPD_KERNEL),

@@ -195,6 +195,8 @@ MUTATIONS = [
     ("profiler/formats/onnxruntime/ort.py", "np.asarray(integers([event.tid for event in events]).fill_null(ABSENT),",
      "np.array([event.tid for event in events],",
      "tests/contract/test_hostile_numbers.py::test_a_number_that_no_column_holds_is_no_error_of_the_code[ort]"),
+    ("profiler/formats/nvidia/ncu.py", "if ns is not None and ns <= LONGEST_NS else None for ns in durations]",
+     "for ns in durations]", "tests/unit/test_ncu.py::test_a_duration_that_cannot_be_is_none_and_is_said"),
     ("profiler/formats/rocprof_legacy/rocprof_json.py", 'if kind not in ("again", "barrier"):', 'if kind == "X":',
      "tests/unit/test_rocprof_json.py::test_a_kernel_of_no_known_phase_is_named"),
     ("steps/findings/windows.py", "if first.skew_ns and store", "if not first.skew_ns and store",

@@ -87,6 +87,18 @@ def test_durations_are_in_ns_whatever_their_unit(tmp_path, unit, text, ns):
     assert facts.kernels.ns == (ns or 0)
 
 
+@pytest.mark.parametrize(("text", "why"), [
+    (str(2**60), "it lasts longer than 104 days"), ("-5", "'-5' is no number")])
+def test_a_duration_that_cannot_be_is_none_and_is_said(tmp_path, text, why):
+    """Found by benchmarks.hostile. Mutation: every whole number is a duration."""
+    path = tmp_path / "page.csv"
+    path.write_text(fake.page([(name, {"gpu__time_duration.sum": ("ns", took)}) for name, took in (
+        ("k", text), ("l", "7"))]))
+    tables, facts = gather(ncu.parse(path))
+    assert tables["kernels"]["dur_ns"].to_pylist() == [None, 7] and facts.kernels.ns == 7
+    assert f"1 kernels have no duration: {why}" in facts.problems
+
+
 @pytest.mark.parametrize(("unit", "text", "value"), [
     ("byte", "1,048,576", 1_048_576), ("Mbyte", "1.5", 1.5e6), ("Gbyte/second", "2.25", 2.25e9),
     ("Ghz", "1.98", 1.98e9), ("%", "95.06", 95.06), ("Kbyte/block", "32.77", 32_770), ("inst/cycle", "0.12", 0.12),

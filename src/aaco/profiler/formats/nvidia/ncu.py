@@ -21,10 +21,11 @@ import pyarrow as pa
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import COUNTERS, DEVICE_FACTS, KERNELS
+from aaco.core.untimed import TOO_LONG
 from aaco.profiler.capture import COUNTED, CapturedDevice, CaptureFacts
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import bare, constant, encoded, integers
-from aaco.profiler.io.record_accounting import RecordAccount
+from aaco.profiler.io.record_accounting import LONGEST_NS, RecordAccount
 
 FORMAT = "ncu"
 TOOL = "ncu"
@@ -193,13 +194,15 @@ class _NcuReport:
     def _kernels(self, rows: Sequence[dict[str, str]], ids: range) -> pa.Table:
         durations = [next((ns for name in DURATIONS if (ns := _nearest_integer(row.get(name, ""))) is not None), None)
                      for row in rows]
-        self.account.kernel_ns += sum(ns or 0 for ns in durations)
         texts = [next(filter(None, (row.get(name) for name in DURATIONS)), "") for row in rows]
         unread = [text for text, ns in zip(texts, durations, strict=True) if text and ns is None]
         self.account.trouble("kernels have no duration: gpu__time_duration was not collected",
                              durations.count(None) - len(unread))
         if unread:
             self.account.trouble(f"kernels have no duration: {unread[0][:40]!r} is no number", len(unread))
+        possible = [ns if ns is not None and ns <= LONGEST_NS else None for ns in durations]
+        self.account.trouble(f"kernels have no duration: {TOO_LONG}", possible.count(None) - durations.count(None))
+        self.account.kernel_ns += sum(ns or 0 for ns in possible)
         blocks, grids = _parse_sizes(rows, "Block Size"), _parse_sizes(rows, "Grid Size")
         columns: dict[str, Any] = {
             name: integers([_nearest_integer(row.get(title, "")) for row in rows])
@@ -211,7 +214,7 @@ class _NcuReport:
                                                 for block, grid in zip(blocks, grids, strict=True)])
         return KERNELS.build(
             kernel_id=list(ids), kernel_name=encoded([bare(row.get("Kernel Name", "")) for row in rows]),
-            dur_ns=integers(durations), lds_bytes=integers([_sum_columns(row, SHARED) for row in rows]),
+            dur_ns=integers(possible), lds_bytes=integers([_sum_columns(row, SHARED) for row in rows]),
             occupancy_pct=[_real_number(row.get(OCCUPANCY, "")) for row in rows], source=constant(FORMAT, len(rows)),
             **columns)
 
