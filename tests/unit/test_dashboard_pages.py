@@ -197,7 +197,7 @@ def test_names_that_begin_alike_are_told_apart(tmp_path, monkeypatch) -> None:
     """Mutation: each name is cut alone."""
     session = made(tmp_path)
     numbers = dict.fromkeys(("calls", "total_ns", "mean_ns", "p50_ns", "p99_ns", "min_ns", "max_ns", "std_ns"), 7)
-    rows = [{"kernel_name": f"void at::native::unroll<{'int, ' * 20}{kind}{', int' * 20}>()", "family": "", "limit": None,
+    rows = [{"kernel_name": f"void at::unroll<{'int, ' * 20}{kind}{', int' * 20}>()", "family": "", "limit": None,
              "pct_of_kernel_time": 50.0, **numbers} for kind in ("float", "half")]
     monkeypatch.setattr(kernels.kernels, "groups", lambda explained: rows)
     page = client(tmp_path).get(f"/sessions/{session.id}/kernels").text
