@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import struct
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -101,3 +102,11 @@ def test_the_demo_on_a_fresh_copy(tmp_path):
     for place in places.values():
         assert Path(place.strip()).exists()
     assert "synthetic weights" in done.stdout
+
+
+def test_the_picture_of_the_guide_is_of_todays_report(tmp_path):
+    """scripts/picture --report: a page of 1280 x 900 with something on it. Mutation: an empty page."""
+    subprocess.run([sys.executable, ROOT / "scripts/picture", "--report", "-o", tmp_path / "report.png"], check=True)
+    picture = (tmp_path / "report.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">2I", picture[16:24]) == (1280, 900)
+    assert len(picture) > 50_000 and "](../images/report.png)" in (ROOT / "docs/guides/first-run.md").read_text()

@@ -193,6 +193,18 @@ def test_what_does_not_compare_is_said(tmp_path: Path) -> None:
     assert site.get("/pick", params={"session": [one.id]}).status_code == 400
 
 
+def test_names_that_begin_alike_are_told_apart(tmp_path, monkeypatch) -> None:
+    """Mutation: each name is cut alone."""
+    session = made(tmp_path)
+    numbers = dict.fromkeys(("calls", "total_ns", "mean_ns", "p50_ns", "p99_ns", "min_ns", "max_ns", "std_ns"), 7)
+    rows = [{"kernel_name": f"void at::unroll<{'int, ' * 20}{kind}{', int' * 20}>()", "family": "", "limit": None,
+             "pct_of_kernel_time": 50.0, **numbers} for kind in ("float", "half")]
+    monkeypatch.setattr(kernels.kernels, "groups", lambda explained: rows)
+    page = client(tmp_path).get(f"/sessions/{session.id}/kernels").text
+    shown = re.findall(r'<th scope="row" class="kernel"><code[^>]*>(.*?)</code>', page)
+    assert len(shown) == len(set(shown)) == 2 and all("…" in name for name in shown)
+
+
 def test_rows_without_a_value_come_last_either_way() -> None:
     rows = [{"p99_ns": value} for value in (3, None, 1)]
     assert [row["p99_ns"] for row in kernels._sorted(rows, "p99_ns", True)] == [3, 1, None]

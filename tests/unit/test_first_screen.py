@@ -49,6 +49,21 @@ def test_it_has_at_most_25_lines_however_long_its_texts_are():
     assert any("of the profiled trace" in line for line in lines)
 
 
+def test_up_to_three_notes_are_shown_and_the_rest_counted():
+    """Mutations: one note only; the others not counted; a note more than there is room for; the report cuts them."""
+    notes = tuple(f"Thing {number} is so." for number in range(1, 6))
+    shown = first_lines.lines(screen(notes=notes))
+    assert shown[1:5] == ["Note: Thing 1 is so.", "Note: Thing 2 is so.", "Note: Thing 3 is so.",
+                          "      and 2 more: --full"]
+    assert first_lines.lines(screen(notes=notes[:1]))[1:3] == ["Note: Thing 1 is so.", ""]
+    tight = first_lines.lines(screen(notes=notes, trust=LONG, disturbed=LONG, limit=LONG, basis=LONG,
+                                     advice=("short. " * 20,) * 3, commands=(("all", "aaco report"),) * 2))
+    assert tight[1] == "Note: Thing 1 is so." and "more: --full" in tight[2] and len(tight) <= 25
+    whole = first_lines.whole(screen(notes=notes, basis=LONG), 80)
+    assert [line for line in whole if line.startswith("Note: ")] == [f"Note: {note}" for note in notes]
+    assert len(whole) > 10 and not any("…" in line or "more" in line for line in whole)
+
+
 def test_text_without_room_ends_with_a_sentence():
     lines = first_lines.lines(screen(basis="Short. " + "word " * 100, advice=(LONG,) * 3))
     shown = " ".join(lines)
@@ -104,7 +119,8 @@ def test_records_that_contradict_each_other_have_no_shares():
 def test_the_page_and_the_report_open_with_it():
     found = Sample(verdict=regressed()).explain()
     text, page = terminal.render(found), html.render(found)
-    assert text.startswith(terminal.first(found))
+    opening = text[:text.index("╔")]
+    assert all(line.removesuffix(" …") in opening for line in terminal.first(found).splitlines())
     first = page[page.index('<section id="verdict"'):page.index("<nav")]
     for words in ("nodes that arithmetic limits take", "regressed +7.2 %", 'class="stack"', "What to try"):
         assert words.lower() in first.lower()

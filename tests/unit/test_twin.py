@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from aaco.analytics.roofline.devices import boards
 from aaco.analytics.what_if import choose, curves, interval, roofs
 from aaco.analytics.what_if.interval import ResidualSpread, conformal
 from aaco.analytics.what_if.model import BatchChoice, BatchMeasurement, what_if_model
@@ -247,6 +248,15 @@ def test_boards_are_found_by_name_and_named_when_not():
     assert found.source == "data sheet" and found.bytes_per_s == 4.8e12 and found.gpu
     assert found.peak("gemm", "bfloat16") == pytest.approx(989.4e12, rel=0.01)
     assert found.peak("elementwise", "float32") == pytest.approx(66.9e12, rel=0.01)
+    names = {"NVIDIA H100 80GB HBM3": "H100 SXM", "AMD Instinct MI300X": "MI300X", "AMD Instinct MI300X OAM": "MI300X",
+             "NVIDIA A100-SXM4-80GB": "A100 SXM 80 GB", "GeForce RTX 4090": "GeForce RTX 4090", "gfx908": "MI100",
+             "sm_100": "B200"}
+    assert {name: boards.board_of(name).name for name in names} == names
+    for name in ("H100 PCIe", "NVIDIA GH200 480GB", "GeForce RTX 4090 Laptop GPU", "NVIDIA", ""):  # others than those
+        with pytest.raises(Absent, match="no board"):
+            boards.board_of(name)
+    with pytest.raises(Absent, match="'sm_90' may be H100 SXM or H200"):
+        boards.board_of("sm_90")
     with pytest.raises(Absent, match="no board 'H20'"):
         roofs.of_board("H20")
     with pytest.raises(Absent, match="have not been measured"):

@@ -36,8 +36,9 @@ class _Named(click.Path):
               "CSV file of single steps. A profiler stretches what the host does; this sets it right.")
 @click.option("--steps", metavar="N", type=click.IntRange(1), help="How many steps the capture holds, for --latency, "
               "where it has no markers of steps.")
-@click.option("--device", default="", metavar="NAME", help="The device of captures that do not name it: a board by its "
-              "data sheet, such as MI300X; it gives them a roofline and ceilings.")
+@click.option("--device", "--arch", "device", default="", metavar="NAME", help="The device of captures that do not "
+              "name it: a board such as MI300X or 'NVIDIA H100 80GB HBM3', or the architecture of only one, such as "
+              "gfx908; it gives them a roofline and ceilings.")
 @click.option("--capture", "graphs", multiple=True, metavar="PATH", type=_Named(path_type=Path),
               help="A trace of the capture of the device graphs that PATH replays, or a folder of them: it tells the "
               "operator, module and shapes of each replayed kernel. Repeatable.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from aaco.analytics.roofline.devices.boards import Board, board_of
+from aaco.analytics.roofline.devices.boards import BOARDS, Board, board_of
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
@@ -16,8 +16,7 @@ def board_named(name: str) -> Board:
     try:
         return board_of(name)
     except Absent as reason:
-        step = "a board by its data sheet, such as MI300X or 'H100 SXM'"
-        raise UsageError(f"--device {name}: {reason}", step) from None
+        raise UsageError(f"--device {name}: {reason}", f"known: {', '.join(board.name for board in BOARDS)}") from None
 
 
 def with_board(facts: CaptureFacts, board: Board, device_ids: Iterable[int]) -> CaptureFacts:

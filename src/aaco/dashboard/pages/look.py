@@ -22,6 +22,7 @@ from aaco.core.errors import AacoError
 from aaco.dashboard.paths import without_folders
 from aaco.dashboard.problems import Refusal, status_of
 from aaco.report import format
+from aaco.report.names import shorten
 
 # A page may run and load only what this server serves, and may send only to this server; data is never script.
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -108,7 +109,7 @@ def _environment() -> Environment:
     environment = Environment(loader=PackageLoader("aaco.dashboard"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True, finalize=_cleaned)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals |= {"format": format, "address": address}
+    environment.globals |= {"format": format, "address": address, "shorten": shorten}
     return environment
 
 

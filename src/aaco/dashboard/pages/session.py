@@ -14,6 +14,7 @@ from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.paths import without_folders
+from aaco.report import format
 from aaco.report.plots.plots import drawings
 from aaco.report.renderers import html
 from aaco.report.rows import Row
@@ -77,4 +78,4 @@ def _other_rows(rows: list[Row], explained: Explanation) -> list[Row]:
 
 
 def _present(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if not row.text.startswith("absent")]
+    return [row for row in rows if not row.text.startswith(format.NA)]

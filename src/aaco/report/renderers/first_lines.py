@@ -9,6 +9,7 @@ from aaco.report import format
 from aaco.report.sections.first_screen import OTHER, BarPart, FirstScreen
 
 LINES = 25
+NOTES = 3  # of them are shown, if there is room
 GLYPHS = "█▓▒░▚"  # of the parts of the bar, largest first
 OTHERS = "╌"  # of what is not named
 
@@ -32,17 +33,33 @@ class Paragraph:
 
 
 def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
-    """Return the lines of the screen, none wider than `columns`."""
-    paragraphs = [paragraph for paragraph in _paragraphs(screen, columns) if paragraph.lines]
-    while sum(paragraph.room + paragraph.gap for paragraph in paragraphs) > LINES:
+    """Return the lines of the screen, none wider than `columns`, with as many of its notes as there is room for."""
+    for notes in range(min(NOTES, len(screen.notes)), -1, -1):
+        paragraphs = [paragraph for paragraph in _paragraphs(screen, columns, notes) if paragraph.lines]
+        if notes <= 1 or _length(paragraphs) <= LINES:
+            break
+    while _length(paragraphs) > LINES:
         max(paragraphs, key=lambda paragraph: paragraph.room * (not paragraph.whole)).room -= 1
     return [line for paragraph in paragraphs for line in ([""] * paragraph.gap + paragraph.shown())]
 
 
-def _paragraphs(screen: FirstScreen, columns: int) -> Iterator[Paragraph]:
+def whole(screen: FirstScreen, columns: int) -> list[str]:
+    """Return the lines of the screen with all its notes and no text cut."""
+    return [line for paragraph in _paragraphs(screen, columns, len(screen.notes)) if paragraph.lines
+            for line in ([""] * paragraph.gap + paragraph.lines)]
+
+
+def _length(paragraphs: Sequence[Paragraph]) -> int:
+    return sum(paragraph.room + paragraph.gap for paragraph in paragraphs)
+
+
+def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Paragraph]:
     yield _text("", screen.what, columns, 2)
     yield _text("Change: ", screen.change, columns, 3)
-    yield _text("Note: ", " ".join(f"{note.rstrip('.')}." for note in screen.notes), columns, 2)
+    for note in screen.notes[:notes]:
+        yield _text("Note: ", f"{note.rstrip('.')}.", columns, 2)
+    left = len(screen.notes) - notes
+    yield _text("      ", f"and {left} more: --full" if left else "", columns, 1)
     yield _text("  ", screen.facts, columns, 2)
     yield _text("", screen.trust, columns, 3)
     yield _text("Disturbed: ", screen.disturbed, columns, 3)

@@ -28,8 +28,8 @@ def first(explanation: Explanation, style: Style = "plain", columns: int = WIDTH
 
 def render(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
     """Return the first screen and the whole report, at most `columns` wide."""
-    whole = _text([*_box(explanation, columns), *_below(explanation, columns)], style)
-    return f"{first(explanation, style, columns)}\n{whole}"
+    opening = first_lines.whole(first_screen.first_screen(explanation), columns)
+    return _text([*opening, "", *_box(explanation, columns), *_below(explanation, columns)], style)
 
 
 def _text(lines: Iterable[str], style: Style) -> str:
@@ -44,8 +44,6 @@ def _box(explanation: Explanation, columns: int) -> Iterator[str]:
     yield _framed(_centred("AACO Performance Report", inner), inner)
     subject = f"{content.kind(explanation)}: {format.name(model, inner - 44)}"
     yield _framed(_centred(f"{subject} | Backend: {format.cut(backend, 24)}", inner), inner)
-    for text in content.banners(explanation):
-        yield from (_framed(_centred(line, inner), inner) for line in format.wrap(text, inner - 6))
     for section in catalogue.SECTIONS:
         if section.box:
             yield from _part(*_boxed(section, explanation, inner), inner)

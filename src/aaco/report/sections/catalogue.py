@@ -96,8 +96,8 @@ def _findings(explanation: Explanation) -> Iterator[TitledRows]:
 GRAPH_FILES = ("model/graph_nodes.parquet", "model/graph_edges.parquet", "model/executed_nodes.parquet")
 SECTIONS = (
     Section("first_screen", "In short", first_screen.rows, page="verdict"),
-    Section("summary", "Summary", content.summary, box="SUMMARY"),
-    Section("bottleneck", "Bottleneck", content.bottleneck, box="BOTTLENECK ANALYSIS"),
+    Section("summary", "Summary", content.figures, box="SUMMARY"),
+    Section("bottleneck", "Bottleneck", content.classification, box="BOTTLENECK ANALYSIS"),
     Section("evidence", "Evidence", printed=False, terminal=15, page="evidence"),
     Section("conditions", "Conditions", terminal=16, page="evidence"),
     Section("considered", printed=False, page="evidence"),
@@ -105,7 +105,7 @@ SECTIONS = (
     Section("families", "Time by family", families.rows, terminal=1),
     Section("quality", "Measurement quality", quality.rows, figures=("radar",), terminal=2, page="quality"),
     Section("coverage", "Coverage of the capture", terminal=4, page="quality"),
-    Section("truth", "Trace check", content.trace_truth, terminal=5, page="quality",
+    Section("truth", "Trace check", content.trace_remarks, terminal=5, page="quality",
             files=("metrics/trace_check.json",), source=False),
     Section("kernels", "Top kernels by time", aside=kernels.place, figures=("kernels",), box="TOP KERNELS BY TIME",
             page="kernels"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
+from aaco.report.names import shorten
 from aaco.report.svg import Drawing, Scale
 
 WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 960, 210, 190, 44, 30, 48
@@ -51,6 +52,7 @@ def attribution(explanation: Explanation) -> Drawing | None:
     parts = [(name, ns) for name, ns in _parts(causes)]
     total = sum(ns for _, ns in parts)
     rows = [*parts, ("all of it", total)]
+    names = shorten((name for name, _ in rows), 32, format.cut)
     scale, unit = format.scaling(max(abs(ns) for _, ns in rows) or 1.0, "ns")
     reach = [0.0]
     for _, ns in parts:
@@ -70,7 +72,7 @@ def attribution(explanation: Explanation) -> Drawing | None:
         look = "c7" if whole else "c1" if ns > 0 else "c2"
         drawing.rect(min(across(start), across(end)), top + 5, abs(across(end) - across(start)), ROW - 10,
                      f"bar {look}", f"{format.cut(name, 80)}: {_signed(ns)} per inference")
-        drawing.text(LEFT - 10, top + 19, format.cut(name, 32), "ink strong" if whole else "ink", "end")
+        drawing.text(LEFT - 10, top + 19, names[name], "ink strong" if whole else "ink", "end")
         drawing.text(WIDTH - RIGHT + 12, top + 19, _signed(ns), "ink strong" if whole else "dim")
     drawing.line(across(0), TOP, across(0), bottom, "rule")
     drawing.text(EDGE, 22, "Where the change sits: parts that sum to the whole", "ink strong")

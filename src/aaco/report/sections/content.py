@@ -100,19 +100,18 @@ def _profiled_otherwise(explanation: Explanation) -> Iterator[str]:
                "kernel times do not describe the clean run.")
 
 
-def _trust(explanation: Explanation) -> list[Row]:
-    """Whether the recording can be trusted, for the rows before any class; no row if nothing was checked."""
-    line = explanation.trust.line
-    return [Row("Trace check", line)] if line else []
-
-
 def summary(explanation: Explanation) -> list[Row]:
-    """The numbers of the first look; of an import, what was imported. First whether the recording can be trusted."""
+    """Whether the recording can be trusted, if anything was checked, and the figures."""
+    line = explanation.trust.line
+    return [*([Row("Trace check", line)] if line else []), *figures(explanation)]
+
+
+def figures(explanation: Explanation) -> list[Row]:
+    """The numbers of the first look; of an import, what was imported."""
     if explanation.captures:
         active = readings(explanation, (("GPU active", "gpu_active_ratio"),)) if explanation.trace else ()
-        return [*_trust(explanation), *capture.rows(explanation), *active]
-    return [*_trust(explanation),
-            *readings(explanation, (("Mean latency", "latency_mean_ms"), ("Median latency", "latency_p50_ms"))),
+        return [*capture.rows(explanation), *active]
+    return [*readings(explanation, (("Mean latency", "latency_mean_ms"), ("Median latency", "latency_p50_ms"))),
             *_by_process(explanation),
             *readings(explanation, (("P99 latency", "latency_p99_ms"), ("Throughput (samples)", "throughput_per_s"),
                                      ("GPU active", "gpu_active_ratio")))]
@@ -147,6 +146,11 @@ def _by_process(explanation: Explanation) -> Iterator[Row]:
         spread = explanation.readings.get("process_spread_pct")
         apart = f"; {format.reading(spread)} apart ({spread.band})" if spread and spread.value is not None else ""
         yield Row("Median by process", text + apart, "process_spread_pct")
+
+
+def classification(explanation: Explanation) -> list[Row]:
+    """The rows of the verdict that the first screen does not show."""
+    return [row for row in bottleneck(explanation) if row.label not in ("Disturbed", "Judged", "Straggler")]
 
 
 def bottleneck(explanation: Explanation) -> list[Row]:
@@ -231,6 +235,11 @@ def _reservations(explanation: Explanation) -> Iterator[Row]:
 def trace_truth(explanation: Explanation) -> list[Row]:
     """What the trace shows of its own gaps and contradictions; empty where it was not checked."""
     return truth.rows(explanation.truth)
+
+
+def trace_remarks(explanation: Explanation) -> list[Row]:
+    """The same without the line that the first screen shows."""
+    return trace_truth(explanation)[1:]
 
 
 def judged(explanation: Explanation) -> Verdict | None:

@@ -7,6 +7,7 @@ that is another (NVIDIA quotes dense tensor rates at a lower boost clock). xcds:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from aaco.core.near import meant
@@ -84,11 +85,20 @@ BOARDS = (
 )
 
 
+VENDOR = r"\b(?:nvidia|amd|instinct|tesla|accelerator)\b"
+FORM = r"\b(?:sxm\d?|oam|\d+ ?gi?b|hbm\d\w?)\b"  # of which a board is sold in one
+
+
 def board_of(name: str) -> Board:
-    """Return the board that is called so, in full or by one of its words. Raise Absent if none or several are."""
-    word = "".join(name.lower().split())
-    exact = [board for board in BOARDS if "".join(board.name.lower().split()) == word]
-    called = exact or [board for board in BOARDS if word in board.words]
+    """Return the board that is called so: in full, by one of its words, as it calls itself, or by an architecture that
+    only one board has. Raise Absent if none or several are.
+    """
+    called: list[Board] = []
+    for left_out in ("$^", VENDOR, f"{VENDOR}|{FORM}"):
+        word = "".join(re.sub(left_out, " ", name.lower()).split()).strip("-_")
+        exact = [board for board in BOARDS if "".join(board.name.lower().split()) == word]
+        called = called or exact or [board for board in BOARDS if word in board.words]
+    called = called or [board for board in BOARDS if board.arch == name.lower()]
     if len(called) != 1:
         board_names = [board.name for board in BOARDS]
         raise Absent(f"no board {name!r} is known{meant(name, board_names)}" if not called else
