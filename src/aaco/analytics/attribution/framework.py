@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from aaco.analytics.attribution.graphs import (
     MatchedGraph,
     Replay,
     ReplayedKernels,
+    ReplayKernels,
     captured_graphs,
     kernel_of,
 )
@@ -105,7 +107,10 @@ class Attribution:
         """Return the map rows that need the whole trace. Call it once, after the last `feed` and before `operators`."""
         empty = {spec.name: spec.build().select(COLUMNS[spec.name]) for spec in (KERNELS, API_CALLS)}
         last = self.feed(empty["kernels"], empty["api_calls"], CALL_ARGUMENTS.build(), None)
-        return pa.concat_tables([last, *(self._replayed(replay) for replay in self._replays.values())])
+        replays = [self._replayed(replay) for replay in self._replays.values()]
+        if not replays:
+            return last
+        return pa.concat_tables([last, self._rows(*map(np.concatenate, zip(*replays, strict=True)))])
 
     def operators(self) -> pa.Table:
         """Return the operators table, the longest on the device first."""
@@ -182,8 +187,7 @@ class Attribution:
         lost = linked.number < 0
         row[lost] = self._operators.nowhere(linked.work.capture[lost], Why.NO_LAUNCH)
         replayed = ~lost & (linked.call.part == CallKind.GRAPH) & bool(self._graphs)
-        for at in np.flatnonzero(replayed).tolist():
-            self._hold(linked, at)
+        self._hold(linked, np.flatnonzero(replayed))
         return self._mapped(linked.work.take(~replayed), row[~replayed])
 
     def _mapped(self, work: WorkRows, row: Ints) -> pa.Table:
@@ -234,35 +238,34 @@ class Attribution:
         row = self._operators.given(operator, outermost, path, annotation, signature)
         return captured_graphs(references, row, signature)
 
-    def _hold(self, linked: Linked, at: int) -> None:
-        """Keep a replayed kernel until its whole replay has come."""
-        number = int(linked.number[at])
-        if number not in self._replays:
-            capture, correlation = int(linked.work.capture[at]), int(linked.work.correlation[at])
-            self._replays[number] = Replay(capture, int(linked.call.tag[at]),
-                                           batch=self._batches.get((capture, correlation), NO_BATCH))
-        replay = self._replays[number]
-        replay.streams.add(int(linked.work.stream[at]))
-        replay.ids.append(int(linked.work.kernel_id[at]))
-        replay.names.append(int(linked.work.name[at]))
-        replay.lengths.append(int(linked.work.end[at] - linked.work.start[at]))
-        replay.nodes.append(int(linked.work.iteration[at]))
+    def _hold(self, linked: Linked, rows: Ints) -> None:
+        """Keep replayed kernels until their whole replay has come."""
+        rows = rows[np.argsort(linked.number[rows], kind="stable")]
+        work, number = linked.work, linked.number[rows]
+        columns = np.stack([work.kernel_id, work.name, work.end - work.start, work.iteration, work.stream])[:, rows]
+        bounds = [*np.flatnonzero(np.r_[True, number[1:] != number[:-1]]).tolist(), len(rows)] if len(rows) else []
+        for low, high in pairwise(bounds):
+            launch, at = int(number[low]), int(rows[low])
+            if launch not in self._replays:
+                capture, correlation = int(work.capture[at]), int(work.correlation[at])
+                batch = self._batches.get((capture, correlation), NO_BATCH)
+                self._replays[launch] = Replay(capture, int(linked.call.tag[at]), batch)
+            self._replays[launch].parts.append(columns[:, low:high])
 
-    def _replayed(self, replay: Replay) -> pa.Table:
-        """Return the map of one replay's kernels."""
-        ids, names, lengths = replay.ordered()
-        match = self._match(replay, names)
-        row = np.full(len(ids), self._operators.unlike(replay.alone)) if match is None else (
+    def _replayed(self, replay: Replay) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return id, number of the name, length and operator's row of one replay's kernels."""
+        kernels = replay.kernels()
+        match = self._match(replay, kernels)
+        row = np.full(len(kernels.ids), self._operators.unlike(replay.alone)) if match is None else (
             self._operators.replayed(replay.capture, match, replay.alone))
-        return self._rows(ids, names, lengths, row)
+        return kernels.ids, kernels.names, kernels.lengths, row
 
-    def _match(self, replay: Replay, names: Ints) -> MatchedGraph | None:
+    def _match(self, replay: Replay, kernels: ReplayKernels) -> MatchedGraph | None:
         """Return the graph of a replay; of the next replays of the same kernels at once."""
-        in_order = replay.is_numbered or len(replay.streams) == 1
-        key = replay.capture, replay.batch, in_order, names.tobytes()
+        names, key = kernels.names, (replay.capture, replay.batch, kernels.in_launch_order, kernels.names.tobytes())
         if key not in self._matches:
             families = np.append(self._family_of, -1)[np.maximum(names, -1)].tolist()
             self._matches[key] = self._graphs.of_replay(replay.capture, ReplayedKernels(
                 [self._kernels.text(name) or None for name in names.tolist()],
-                [self._families.text(family) or None for family in families], in_order, replay.batch))
+                [self._families.text(family) or None for family in families], kernels.in_launch_order, replay.batch))
         return self._matches[key]

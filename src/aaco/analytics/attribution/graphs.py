@@ -229,28 +229,33 @@ class Graphs:
 
 @dataclass
 class Replay:
-    """The kernels of one graph launch as they come: id, name, length, node of the graph (NONE: not recorded)."""
+    """The kernels of one graph launch as they come: columns of id, name, length, node of the graph (NONE: not
+    recorded) and stream. alone: the row of its kernels if no captured graph matches."""
 
     capture: int
-    alone: int  # the row of its kernels if no captured graph matches
-    ids: list[int] = field(default_factory=list)
-    names: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    nodes: list[int] = field(default_factory=list)
-    streams: set[int] = field(default_factory=set)
+    alone: int
     batch: GraphBatch = NO_BATCH
+    parts: list[Ints] = field(default_factory=list)
 
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the recording says which node of the graph each kernel is."""
-        return NONE not in self.nodes and len(set(self.nodes)) == len(self.nodes)
+    def kernels(self) -> ReplayKernels:
+        """Return its kernels in the order of the graph's nodes, or of their starts."""
+        columns = self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts, axis=1)
+        nodes, streams = columns[3], columns[4]
+        is_numbered = bool((nodes != NONE).all()) and len(np.unique(nodes)) == len(nodes)
+        if is_numbered:
+            columns = columns[:, np.argsort(nodes, kind="stable")]
+        return ReplayKernels(columns[0], columns[1], columns[2], is_numbered or bool((streams == streams[0]).all()))
 
-    def ordered(self) -> tuple[Ints, Ints, Ints]:
-        """Return ids, names and lengths in the order of the graph's nodes, or of the kernels' starts."""
-        nodes = np.array(self.nodes, np.int64)
-        order = np.argsort(nodes, kind="stable") if self.is_numbered else np.arange(len(nodes))
-        return (np.array(self.ids, np.int64)[order], np.array(self.names, np.int64)[order],
-                np.array(self.lengths, np.int64)[order])
+
+@dataclass(frozen=True)
+class ReplayKernels:
+    """The kernels of one graph launch: ids, numbers of names, lengths. in_launch_order: whether so the graph has them.
+    """
+
+    ids: Ints
+    names: Ints
+    lengths: Ints
+    in_launch_order: bool
 
 
 def captured_graphs(references: pa.Table, row: Ints, inputs: Ints) -> list[Captured]:

@@ -100,6 +100,7 @@ class Operators:
         # capture, operator, outermost, path, annotation, signature, Why, Phase, source
         self._keys = TupleIds()
         self._sources = [BY_LAUNCH]
+        self._replays: dict[tuple[int, int, int], tuple[Ints, Ints]] = {}  # rows of kernels, rows of calls
         self._calls, self._host, self._kernels, self._device = (np.zeros(0, np.int64) for _ in range(4))
         self._families: dict[tuple[int, int], int] = defaultdict(int)  # (row, family) -> ns
 
@@ -133,23 +134,26 @@ class Operators:
 
         A launch without an operator keeps its reason. alone: the row of kernels that match no launch.
         """
-        launches = np.array(match.launches, np.int64)
-        replay_rows = np.full(len(launches), self._with_reason(alone, Why.UNCERTAIN if (launches < 0).any() else None))
-        told = launches >= 0
-        replay_rows[told] = self._matched(capture, match, launches[told].tolist())
-        return replay_rows
+        key = id(match), capture, alone  # a match is kept, and the next replays of these kernels have it again
+        if key not in self._replays:
+            self._replays[key] = self._matched(capture, match, alone)
+        rows, called = self._replays[key]
+        np.add.at(self._calls, called, 1)
+        return rows
 
-    def _matched(self, capture: int, match: MatchedGraph, launches: Sequence[int]) -> Ints:
-        rows, operators = ([column[launch] for launch in launches]
-                           for column in (match.graph.rows, match.graph.operators))
+    def _matched(self, capture: int, match: MatchedGraph, alone: int) -> tuple[Ints, Ints]:
+        """Return the rows of a replay's kernels, and those of the operators' calls."""
+        launches = np.array(match.launches, np.int64)
+        told = np.flatnonzero(launches >= 0)
         source, how = self._source(match.graph.source), Why.BY_NAMES if match.named else Why.BY_POSITION
-        keys = [self._keys.known[row] for row in rows]
+        keys = [self._keys.known[match.graph.rows[launch]] for launch in launches[told].tolist()]
         replay_keys = [(capture, *key[1:5], key[5] if match.shaped else -1, how if key[6] == Why.FOUND else key[6],
                         key[7], source) for key in keys]
-        replay_rows = self._numbers(*(np.array(column, np.int64) for column in zip(*replay_keys, strict=True)))
-        calls = {(int(row), operator) for row, operator in zip(replay_rows, operators, strict=True) if operator >= 0}
-        np.add.at(self._calls, np.array([row for row, _ in calls], np.int64), 1)
-        return replay_rows
+        rows = np.full(len(launches), self._with_reason(alone, Why.UNCERTAIN) if len(told) < len(launches) else alone)
+        rows[told] = self._numbers(*np.array(replay_keys, np.int64).reshape(-1, KEY_PARTS).T)
+        operators = np.array(match.graph.operators, np.int64)[launches[told]]
+        calls = {call for call in zip(rows[told].tolist(), operators.tolist(), strict=True) if call[1] >= 0}
+        return rows, np.array([row for row, _ in calls], np.int64)
 
     def called(self, row: Ints) -> tuple[Ints, Ints]:
         """Return the numbers of the operator's name and of its inputs in these rows; -1: none."""
@@ -165,9 +169,7 @@ class Operators:
         """Return the row of a replay that matches none of the captured graphs, in place of `row`."""
         return self._with_reason(row, Why.UNLIKE)
 
-    def _with_reason(self, row: int, why: Why | None) -> int:
-        if why is None:
-            return row
+    def _with_reason(self, row: int, why: Why) -> int:
         key = (*self._keys.known[row][:6], why, *self._keys.known[row][7:])
         return int(self._numbers(*(np.array([part], np.int64) for part in key))[0])
 
