@@ -87,7 +87,7 @@ def _without_layers(count: int, why: str) -> LayerBlocks:
 
 
 def _kinds(step: LayerKernels, starts: Ints, ends: Ints) -> Ints:
-    """Return the kind of each layer by first appearance."""
+    """Return the kind of each layer by first appearance: the order of kernels of two streams may differ."""
     weighty = ~step.of(*MOVES)
     contents = [(block_kind(step.families[start:end]), tuple(step.roles[start:end][weighty[start:end]].tolist()))
                 for start, end in zip(starts, ends, strict=True)]
@@ -97,7 +97,8 @@ def _kinds(step: LayerKernels, starts: Ints, ends: Ints) -> Ints:
         if content not in kind_by_content:
             kind_by_content[content] = _nearest(content, kinds[:COMMON_KINDS])
             kinds += [content] * (kind_by_content[content] == content)
-    return label_codes([kind_by_content[content] for content in contents])
+    kind_of_layer = [kind_by_content[content] for content in contents]
+    return label_codes([(holds, tuple(sorted(roles))) for holds, roles in kind_of_layer])
 
 
 def _nearest(content: _Content, kinds: list[_Content]) -> _Content:
