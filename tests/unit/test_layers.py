@@ -10,6 +10,7 @@ import pytest
 
 from aaco.analytics.serving.layers import LayerBlocks, block_kind, layer_blocks
 from tests.serving_steps import (
+    ACTIVATION,
     ADD_NORM,
     ALL_REDUCE,
     ATTENTION,
@@ -59,7 +60,7 @@ def test_names_without_families_give_the_count(model: str) -> None:
 def test_without_families_blocks_of_many_kinds_are_no_layers() -> None:
     names = [name for name, _ in step(planted()["other GEMMs in some layers"])]
     blocks = layer_blocks(names, ["unknown"] * len(names))
-    assert blocks.why_none == "no attention is known, and 40 blocks are of 18 kinds"
+    assert blocks.why_none == "no attention is known, and 40 blocks are of 17 kinds"
 
 
 @pytest.mark.parametrize(("model", "kinds"), [
@@ -164,6 +165,20 @@ def test_the_parts_of_a_layer() -> None:
     assert {blocks.part[kernel] for kernel in np.flatnonzero(blocks.layer == 3)} == {
         "norm", "attention", "collective", "moe"}
     assert blocks.part[0] == blocks.part[-1] == ""
+
+
+def test_a_second_stream_makes_no_kinds() -> None:
+    """A shared expert runs in a stream of its own, and so is somewhere among the other experts' kernels."""
+    chance = random.Random(0)
+    layers = []
+    for _ in range(40):
+        experts = list(enumerate(EXPERTS))
+        experts += zip(sorted(chance.choices(range(7), k=3)), [gemm("shared"), ACTIVATION, gemm("shared")], strict=True)
+        layers.append(fused(ATTENTION, [name for _, name in sorted(experts, key=lambda expert: expert[0])]))
+    names, truth = zip(*step(layers), strict=True)
+    blocks = layers_of(list(names))
+    assert right_share(blocks.layer, list(truth)) > 0.99
+    assert blocks.kind.tolist() == [0] * 40
 
 
 def test_a_residual_without_a_second_norm_has_no_known_feed_forward() -> None:
