@@ -221,6 +221,8 @@ MUTATIONS = [
      "tests/system/test_trust.py::test_a_sound_trace_says_so_and_keeps_its_class"),
     ("report/sections/catalogue.py", "content.classification", "content.bottleneck",
      "tests/system/test_first_lines.py::test_my_trace_what_limits_it"),
+    ("report/renderers/first_lines.py", "max(reversed(paragraphs)", "max(iter(paragraphs)",
+     "tests/unit/test_first_screen.py::test_the_first_advice_keeps_its_last_line_longest"),
     ("report/renderers/first_lines.py", "min(NOTES, len(screen.notes))", "min(1, len(screen.notes))",
      "tests/unit/test_first_screen.py::test_up_to_three_notes_are_shown_and_the_rest_counted"),
     ("report/renderers/first_lines.py", "or _length(paragraphs) <= LINES:", "or True:",
