@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from aaco.profiler.formats import registry
 from aaco.profiler.formats.rocprof_legacy import rocprof_csv
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout
 
+ENDINGS = re.compile(r"(?:\.(?:[a-z_]+|\d{10,}))+$", re.IGNORECASE)  # .1699999999999.pt.trace.json.gz
 NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
 # The formats in which a tool saves one run, the one that says most first, and what names a run of it.
 SAVED_AS = ((("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace"), rocprofv3_layout.run_of),
@@ -60,7 +62,7 @@ class CaptureSelection:
     def name(self) -> str:
         """Return the default name: the only capture's stem, or the name of its folder."""
         first = self.captures[0].path
-        stem = first.name.partition(".")[0] or first.name
+        stem = ENDINGS.sub("", first.name) or first.name
         if len(self.captures) == 1:
             return stem
         folder = next((path for path in self.asked if path.is_dir()), first.parent)
