@@ -35,6 +35,8 @@ MUTATIONS = [
      "tests/system/test_import.py::test_a_session_is_named_by_its_file_without_endings"),
     ("report/renderers/terminal.py", "inner - 45", "inner - 44",
      "tests/unit/test_report_terminal.py::test_the_title_of_a_long_import_fits_the_box"),
+    ("dashboard/templates/session.html", '<p class="lead">{{ format.cut(screen.sentence, 400) }}</p>', "",
+     "tests/unit/test_dashboard_pages.py::test_a_session_says_what_limits_it_in_a_sentence"),
     ("core/extras.py", "if extra in lacking]", "if extra]",
      "tests/unit/test_extras.py::test_the_help_says_how_to_add_what_is_not_installed"),
     ("runner/provider.py", "options.register_custom_ops_library(library)", "pass",
