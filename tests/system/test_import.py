@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from aaco.steps.find_captures import CaptureFiles, CaptureSelection
 from benchmarks.rocpd_generator import write_rocpd
 from tests.fakes import captures
 from tests.system.conftest import Aaco
@@ -409,6 +410,15 @@ def test_a_folder_does_not_hide_the_session_of_its_name(aaco, tmp_path):
     assert "gemm_0" in aaco("kernels", "nchw").stdout
     (aaco.folder / "other").mkdir()
     says(aaco("report", "other", expect=2), "other", "session.json")
+
+
+@pytest.mark.parametrize(("file", "name"), [
+    ("h100_Qwen1.5-0.5B__1016005.json.gz", "h100_Qwen1.5-0.5B__1016005"), ("results.hip_stats.csv", "results"),
+    ("host_7.1699999999999999999.pt.trace.json.gz", "host_7"), ("net.v1.2.json", "net.v1.2"), (".json", ".json")])
+def test_a_session_is_named_by_its_file_without_endings(file, name):
+    """Mutation: the name ends at its first point."""
+    capture_of_it = CaptureFiles(Path(file), (Path(file),), None)
+    assert CaptureSelection((capture_of_it,), ()).name == name
 
 
 def test_a_run_saved_in_several_formats_is_read_once(aaco, tmp_path):

@@ -193,6 +193,14 @@ def test_what_does_not_compare_is_said(tmp_path: Path) -> None:
     assert site.get("/pick", params={"session": [one.id]}).status_code == 400
 
 
+def test_a_session_says_what_limits_it_in_a_sentence(tmp_path) -> None:
+    """The words of the terminal's first screen. Mutation: the name of the class alone."""
+    session = made(tmp_path)
+    page = client(tmp_path).get(f"/sessions/{session.id}").text
+    label, sentence = re.findall(r'<p class="label">(.*?)</p>\s*<p class="lead">(.*?)</p>', page)[0]
+    assert label == "No diagnosis" and len(sentence) > 20 and sentence[0].isupper() and sentence.endswith(".")
+
+
 def test_names_that_begin_alike_are_told_apart(tmp_path, monkeypatch) -> None:
     """Mutation: each name is cut alone."""
     session = made(tmp_path)

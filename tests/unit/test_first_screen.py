@@ -49,6 +49,15 @@ def test_it_has_at_most_25_lines_however_long_its_texts_are():
     assert any("of the profiled trace" in line for line in lines)
 
 
+def test_the_first_advice_keeps_its_last_line_longest():
+    """Mutation: of texts of one length the first is cut."""
+    advice = tuple(f"{word} {'does ' * 36}it. Try: {word}." for word in ("one", "two", "three"))
+    lines = first_lines.lines(screen(advice=advice, trust=LONG, basis=LONG, facts=LONG, disturbed=LONG,
+                                     parts=(BarPart("memory", 1.0),)))
+    shown = " ".join(lines)
+    assert len(lines) == 25 and "Try: one." in shown and "Try: three." not in shown
+
+
 def test_up_to_three_notes_are_shown_and_the_rest_counted():
     """Mutations: one note only; the others not counted; a note more than there is room for; the report cuts them."""
     notes = tuple(f"Thing {number} is so." for number in range(1, 6))

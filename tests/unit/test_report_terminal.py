@@ -29,6 +29,15 @@ def test_no_line_is_wider_than_80_columns_and_nothing_steers_the_terminal(sessio
     assert all(line.isprintable() for line in text.split("\n"))
 
 
+def test_the_title_of_a_long_import_fits_the_box() -> None:
+    """Mutation: one column more for the name."""
+    explanation = Sample(device=0).explain()
+    long = replace(explanation, captures={"captures": []}, model={"name": "m" * 90},
+                   record={**explanation.record, "backend_ran": "imported: rocpd (rocprofv3) and more"})
+    title = next(line for line in terminal._box(long, 80) if "Backend:" in line)  # written before any section
+    assert cell_len(title) == 80 and title.startswith("║") and title.endswith("║")
+
+
 def test_every_line_of_the_box_is_as_wide_as_its_frame() -> None:
     lines = terminal.render(explained.hostile()).split("\n")
     begin, end = (next(index for index, line in enumerate(lines) if line.startswith(corner)) for corner in "╔╚")

@@ -44,9 +44,9 @@ class Page(click.Command):
             with formatter.section("Description"):
                 formatter.write_text(remaining)
         self.format_options(ctx, formatter)  # of a group also its commands
-        said = " ".join([self.help or "", *(option.help or "" for option in self.params if isinstance(
+        help_text = " ".join([self.help or "", *(option.help or "" for option in self.params if isinstance(
             option, click.Option))])
-        if lacking := extras.named_and_missing(said):
+        if lacking := extras.named_and_missing(help_text):
             with formatter.section("Not installed"):
                 formatter.write("".join(f"  {extras.install(extra)}\n" for extra in lacking))
         if lines := list(_examples(ctx.command_path)):

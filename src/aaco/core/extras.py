@@ -55,6 +55,6 @@ def add(*packages: str) -> str:
 
 
 def named_and_missing(text: str) -> list[str]:
-    """Return the extras that a text names, as in aaco[pdf], and of which this installation lacks a module."""
+    """Return the extras that a text names, as in aaco[pdf], and of which a module is not installed."""
     lacking = {extra for module, extra in EXTRAS.items() if not find_spec(module)}
     return [extra for extra in dict.fromkeys(NAMED.findall(text)) if extra in lacking]

@@ -30,7 +30,7 @@ def reading(measured: Reading) -> str:
 
 
 def unavailable(why: str | None) -> str:
-    """Return what stands in the place of a value that was not measured."""
+    """Return the text for a value that was not measured."""
     return f"{NA}: {why}" if why else NA
 
 

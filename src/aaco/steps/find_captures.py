@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from aaco.profiler.formats import registry
 from aaco.profiler.formats.rocprof_legacy import rocprof_csv
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout
 
+ENDINGS = re.compile(r"(?:\.(?:[a-z_]+|\d{10,}))+$", re.IGNORECASE)  # .1699999999999.pt.trace.json.gz
 NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
 GRAPH_FOLDERS = ("capture_traces", "graph_capture_profile")  # where SGLang writes the traces of its captures
 # The formats in which a tool saves one run, the one that says most first, and what names a run of it.
@@ -64,7 +66,7 @@ class CaptureSelection:
     def name(self) -> str:
         """Return the default name: the only capture's stem, or the name of its folder."""
         first = self.captures[0].path
-        stem = first.name.partition(".")[0] or first.name
+        stem = ENDINGS.sub("", first.name) or first.name
         if len(self.captures) == 1:
             return stem
         folder = next((path for path in self.asked if path.is_dir()), first.parent)

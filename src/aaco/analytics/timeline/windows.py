@@ -34,7 +34,7 @@ MARKERS, INFERENCES, REPETITION, WHOLE = "markers", "measured inferences", "repe
 SLOWER = 1.5  # times the median of the steps behind it: a step still warming up
 FEWEST = 3  # steps that stay when warm-up is left out
 LEAST = 0.5  # of a device's kernels in the run of repeated blocks
-NO_STEPS = "no markers of steps, and no sequence of kernels that repeats over half of the kernels"
+NO_STEPS = "no markers of steps, and no sequence of kernels that repeats"
 GRAPH_CAPTURE, START_SKEW, WARM_UP, LOADING, START_UP, AFTER = (
     "graph capture", "waiting for a rank that had not started", "warm-up steps", "loading", "start-up",
     "after the steps")

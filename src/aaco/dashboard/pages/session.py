@@ -18,7 +18,7 @@ from aaco.report import format
 from aaco.report.plots.plots import drawings
 from aaco.report.renderers import html
 from aaco.report.rows import Row
-from aaco.report.sections import content, tiles
+from aaco.report.sections import content, first_screen, tiles
 
 FIGURES = {"devices": "Devices over time", "latency_series": "Latency by iteration",
            "latency_histogram": "Distribution of latencies", "kernels": "Kernels that took most time"}
@@ -60,7 +60,7 @@ def _answers(explained: Explanation) -> dict[str, Any]:
         "severe": severe, "notes": [text for text in banners if text not in severe],
         "tiles": [tile for tile in figures if not tile.why_absent],
         "unmeasured": {tile.label: tile.why_absent for tile in figures if tile.why_absent},
-        "label": explained.diagnosis.label.replace("_", " "), "why": explained.diagnosis.abstained_because,
+        "screen": first_screen.first_screen(explained),
         "bottleneck": [row for row in _other_rows(content.bottleneck(explained), explained)
                        if row.label != "Classification"],
         "summary": _other_rows(content.summary(explained), explained),

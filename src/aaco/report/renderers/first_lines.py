@@ -39,7 +39,7 @@ def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
         if notes <= 1 or _length(paragraphs) <= LINES:
             break
     while _length(paragraphs) > LINES:
-        max(paragraphs, key=lambda paragraph: paragraph.room * (not paragraph.whole)).room -= 1
+        max(reversed(paragraphs), key=lambda paragraph: paragraph.room * (not paragraph.whole)).room -= 1
     return [line for paragraph in paragraphs for line in ([""] * paragraph.gap + paragraph.shown())]
 
 

@@ -42,7 +42,7 @@ def _box(explanation: Explanation, columns: int) -> Iterator[str]:
     inner = columns - 2
     yield f"╔{'═' * inner}╗"
     yield _framed(_centred("AACO Performance Report", inner), inner)
-    subject = f"{content.kind(explanation)}: {format.name(model, inner - 44)}"
+    subject = f"{content.kind(explanation)}: {format.name(model, inner - 45)}"
     yield _framed(_centred(f"{subject} | Backend: {format.cut(backend, 24)}", inner), inner)
     for section in catalogue.SECTIONS:
         if section.box:

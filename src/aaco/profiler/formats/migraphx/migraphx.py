@@ -88,7 +88,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
                  for reason, count in ((TWICE, repeated_count), (SILENT, silent_count)) if count}
     records = {"instruction": len(instructions) + repeated_count, "summary": len(sums)}
     problems = [] if any(instruction.nodes for instruction in instructions) else [
-        "it names no nodes of the model: migraphx-driver's option --debug-symbols makes it"]
+        "its output names no nodes of the model; migraphx-driver --debug-symbols writes them"]
     if changed_count:
         problems.append(f"{changed_count} {OTHER}")
     if not instructions:
