@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aaco import pipeline
 from aaco.analytics.streaming.calls import CallKind, call_kind
@@ -332,6 +333,7 @@ def is_found(name: str, path: Path) -> bool:
 
 # Of captures of other tools: (share of the kernels, whether they follow each other).
 KINDS = ("", ", nothing to tell by")
+HOST_ALONE = "launches without any kernel, untouched"
 OF_TABLES = {"1 % of kernels": (0.01, False), "5 % of kernels": (0.05, False), "10 % in one run": (0.10, True)}
 # Excerpts that their author made of larger files: what they lack is really not there (kernel numbers with holes,
 # launches whose work is not in the file), so an alarm on them is true.
@@ -360,8 +362,14 @@ def carries(found: dict[str, pa.Table]) -> bool:
     numbers = kernels["dispatch_id"].drop_null().to_numpy()
     numbered = len(numbers) > 0 and numbers.max() - numbers.min() < 1.2 * len(numbers)
     numbered |= kernels["iteration"].null_count < kernels.num_rows
-    return numbered or any(call_kind(name) == CallKind.LAUNCH
-                           for name in calls["name"].unique().cast(pa.string()).to_pylist())
+    return numbered or launches(calls)
+
+
+def launches(calls: pa.Table) -> bool:
+    """Whether a launch is among the calls; a range that a program named after one is none."""
+    of_runtimes = calls.filter(pc.not_equal(calls["domain"].cast(pa.string()).fill_null(""), "marker"))
+    return any(call_kind(name) == CallKind.LAUNCH
+               for name in of_runtimes["name"].unique().cast(pa.string()).to_pylist())
 
 
 def lose(found: dict[str, pa.Table], share: float, together: bool, rng: random.Random) -> dict[str, pa.Table]:
@@ -378,9 +386,13 @@ def measure_others(seeds: int, most: int | None) -> tuple[list[Outcome], list[st
     """As `measure`, for captures of other tools with at least 50 kernels; untouched ones count whatever they hold."""
     false_alarms, count = [], 0
     results: dict[str, list[tuple[str, bool]]] = {f"{name}{kind}": [] for kind in KINDS for name in OF_TABLES}
+    host_alone = list[tuple[str, bool]]()
     for path, found, facts in islice(others(), most):
-        count += 1
         trusted = of_tables(found, facts).trusted
+        if not found["kernels"].num_rows and launches(found["api_calls"]):
+            host_alone.append((path.name, not trusted))  # as recorded, or read: none of the work is there
+            continue
+        count += 1
         if not trusted and path.name not in EXCERPTS:
             false_alarms.append(path.name)
         if not trusted or found["kernels"].num_rows < 50:
@@ -390,6 +402,7 @@ def measure_others(seeds: int, most: int | None) -> tuple[list[Outcome], list[st
                 damaged = lose(found, share, together, random.Random(f"{path.name} {seed}"))
                 seen = not of_tables(damaged, facts | {"kernels": None}).trusted
                 results[name + KINDS[not carries(found)]].append((path.name, seen))
+    results[HOST_ALONE] = host_alone
     outcomes = [Outcome(f"others: {name}", OTHER if name.endswith(KINDS[1]) else LOSS, len(rows),
                         sum(seen for _, seen in rows),
                         tuple(dict.fromkeys(capture for capture, seen in rows if not seen)))
