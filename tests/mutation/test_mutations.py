@@ -1623,7 +1623,6 @@ MUTATIONS = [
      "tests/unit/test_kernel_backends.py::test_the_backend_of_a_kernel"),
     ("analytics/kernels/families/serving.py", "paged_attention_(?:v\\d|ll4mi|kernel)", "paged_attention",
      "tests/unit/test_kernel_backends.py::test_a_kernel_written_in_triton_is_not_vllms"),
-    ("analytics/serving/layers.py", "LEAST_GEMMS = 3", "LEAST_GEMMS = 1",
     ("analytics/serving/anchors.py", "LEAST_GEMMS = 3", "LEAST_GEMMS = 1",
      "tests/unit/test_layers.py::test_every_kernel_of_a_planted_model_is_in_its_layer"),
     ("analytics/serving/layers.py", "REPEATED = 0.5", "REPEATED = 0.0",
