@@ -21,6 +21,7 @@ from aaco.core.session import Session
 from aaco.report.docs import schemas
 from aaco.report.sections import finding_views
 from aaco.steps import make_findings
+from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas import form_of
 from aaco.tracelake.document_schemas.answers import FindingDocument
@@ -68,6 +69,9 @@ def _imported(folder: Path, captures: Path) -> Iterator[Session]:
     yield from (before, after)
     yield imported(OURS / "torch_shapes_h200/resnet50_fp32.json.gz", latency="12.5")
     yield imported(*(OURS / f"torch_ranks_h100/even_rank{rank}.json.gz" for rank in (0, 1)))
+    engine = OURS / "torch_serving_h100"
+    yield imported(engine / "decode_batch_8.trace.json.gz", serving=ServingInputs(
+        (engine / "capture_traces",), model_config=engine / "config.json"))
     yield imported(captures / "rocprof-compute/vcopy_MI200")
     yield imported(captures / "att/gfx950_aiter_mxfp4_BM32-BN128_orig")
     yield imported(captures / "migraphx/perf_test_rocm702_gfx1100.txt")
