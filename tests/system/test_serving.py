@@ -90,3 +90,17 @@ def test_a_trace_of_a_capture_alone_is_said_to_be_one(aaco: Aaco, captures: Path
     assert "this is the trace of a graph's capture" in " ".join(done.stdout.replace("║", "").split())
     replayed = aaco.inside("import", serving.own(captures, "serving_window"), "--full")
     assert "trace of a graph's capture" not in replayed.stdout
+
+
+def test_steps_and_layers_are_tracks_of_an_exported_trace(aaco: Aaco, captures: Path, tmp_path: Path):
+    """Mutation: layers from one kernel's start to its own end."""
+    aaco.inside("import", serving.own(captures, "decode_bs8_ctx1000_graph"))
+    aaco.inside("perfetto", "--format", "chrome", "-o", tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    slices = [event for event in events if event.get("cat") == "serving"]
+    steps = [event for event in slices if event["name"] == "decode, batch 8"]
+    layers = [event for event in slices if event["name"] == "layer 5"]
+    assert len(steps) == len(layers) == 3 and len(slices) == 3 + 3 * 6
+    for step, layer in zip(steps, layers, strict=True):
+        assert step["ts"] < layer["ts"] < layer["ts"] + layer["dur"] < step["ts"] + step["dur"]
+        assert layer["dur"] > 0.05 * step["dur"]

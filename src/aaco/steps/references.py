@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from aaco.analytics.attribution.framework import Attribution
 from aaco.analytics.attribution.graphs import CAPTURE, EAGER
 from aaco.analytics.serving.annotations import read_capture
+from aaco.analytics.serving.steps import StepKernels
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
@@ -106,19 +107,20 @@ def _eager(session: Session) -> pa.Table:
     rows = kernels.join(mapped.select(["kernel_id", "operator_id"]), "kernel_id").join(
         operators.select(["operator_id", *(name for name in TOLD if name != "kernel_name")]), "operator_id").sort_by(
             "t_start_ns")
-    parts = list(_different(rows, *steps.of_kernels()[:2], steps.table()) if steps else
+    parts = list(_different(rows, steps.of_kernels(), steps.table()) if steps else
                  [_rows(rows, 0, None)])
     return pa.concat_tables(parts) if parts else REFERENCE_LAUNCHES.build()
 
 
-def _different(rows: pa.Table, kernel_id: np.ndarray, step: np.ndarray, steps: pa.Table) -> Iterator[pa.Table]:
+def _different(rows: pa.Table, kernels: StepKernels, steps: pa.Table) -> Iterator[pa.Table]:
     """Yield the steps that differ in their batch or kernels, the first of each kind."""
-    order = np.argsort(kernel_id)
+    order = np.argsort(kernels.kernel_id)
+    sorted_ids, step = kernels.kernel_id[order], kernels.step[order]
     ids = integers(rows["kernel_id"])
-    place = np.minimum(np.searchsorted(kernel_id[order], ids), max(len(order) - 1, 0))
+    place = np.minimum(np.searchsorted(sorted_ids, ids), max(len(order) - 1, 0))
     of_row = np.full(len(ids), NONE)
     if len(order):
-        of_row = np.where(kernel_id[order][place] == ids, step[order][place], NONE)
+        of_row = np.where(sorted_ids[place] == ids, step[place], NONE)
     seen = set[tuple[object, ...]]()
     for number, batch in zip(steps["step"].to_pylist(), steps["batch"].to_pylist(), strict=True):
         mine = rows.filter(pa.array(of_row == number))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.serving.layers import LayerBlocks, layer_blocks, without_layers
+from aaco.analytics.serving.steps import StepKernels
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core.arrays import Ints
 from aaco.core.tables import SERVING_KERNELS
@@ -17,24 +18,24 @@ MOST_DIFFERENT = 512  # sequences of kernels whose layers are looked for
 TOO_MANY = f"more than {MOST_DIFFERENT} steps of different kernels"
 
 
-def serving_kernels(kernel_id: Ints, step: Ints, name: Ints, names: Sequence[str], families: Sequence[str]
+def serving_kernels(kernels: StepKernels, names: Sequence[str], families: Sequence[str]
                     ) -> tuple[pa.Table, dict[int, str]]:
     """Return the serving_kernels table, and by step why it has no layers.
 
-    kernel_id, step, name: of the kernels that steps launched, in start order; name: its number in names, of which
-    families has the families.
+    kernels: of all steps, in start order. names: of kernels, by their numbers; families: of these.
     """
-    order = np.argsort(step, kind="stable")
-    kernel_id, step, name = kernel_id[order], step[order], name[order]
+    kernels = kernels.take(np.argsort(kernels.step, kind="stable"))
+    step = kernels.step
     bounds = [*np.flatnonzero(np.r_[True, step[1:] != step[:-1]]).tolist(), len(step)] if len(step) else []
     found: dict[bytes, LayerBlocks] = {}
-    blocks = [_blocks(name[low:high], names, families, found) for low, high in pairwise(bounds)]
+    blocks = [_blocks(kernels.name[low:high], names, families, found) for low, high in pairwise(bounds)]
     layer, position = (np.concatenate([np.zeros(0, np.int64), *(getattr(block, column) for block in blocks)])
                        for column in ("layer", "position"))
     kind = np.concatenate([np.zeros(0, np.int64), *map(_kinds, blocks)])
     table = SERVING_KERNELS.build(
-        kernel_id=kernel_id, step=step, layer=_known(layer), position=_known(position), kind=_known(kind),
-        part=[part or None for block in blocks for part in block.part])
+        kernel_id=kernels.kernel_id, step=step, layer=_known(layer), position=_known(position), kind=_known(kind),
+        t_start_ns=kernels.start, t_end_ns=kernels.end, dur_ns=kernels.end - kernels.start,
+        part=[part or None for block in blocks for part in block.part], capture=_known(kernels.capture))
     return table, {int(step[low]): block.why_none for low, block in zip(bounds, blocks, strict=False) if block.why_none}
 
 

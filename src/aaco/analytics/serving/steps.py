@@ -8,7 +8,7 @@ annotation has ended. A launch by a thread without steps belongs to the one step
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,22 @@ class _Spans:
         return step, start, end
 
 
+@dataclass(frozen=True)
+class StepKernels:
+    """Kernels that steps launched, as columns; name: its number (NONE: unnamed)."""
+
+    kernel_id: Ints
+    step: Ints
+    name: Ints
+    start: Ints
+    end: Ints
+    capture: Ints
+
+    def take(self, rows: Ints) -> StepKernels:
+        """Return these rows."""
+        return StepKernels(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+
 class ServingSteps:
     """One pass over a trace. `table` returns the steps; `of_kernels` the step of each kernel."""
 
@@ -102,12 +118,13 @@ class ServingSteps:
                                   for spec in (KERNELS, COPIES, API_CALLS))
         self.feed(kernels, copies, calls, until=None)
 
-    def of_kernels(self) -> tuple[Ints, Ints, Ints]:
-        """Return kernel_id, step and number of the name (NONE: unnamed) of each kernel of a step, in start order."""
-        step, _, _ = self._kernels.columns()
+    def of_kernels(self) -> StepKernels:
+        """Return the kernels that steps launched, in start order."""
+        step, start, end = self._kernels.columns()
         ids, names = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
             self._kernel_ids, self._kernel_names))
-        return ids, step, names
+        capture = np.array([capture for capture, _, _ in self._origin] or [NONE], np.int64)[step]
+        return StepKernels(ids, step, names, start, end, capture)
 
     @property
     def kernel_names(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aaco.core.tables.spec import CAPTURE, INT, NAME, TEXT, TableSpec
+from aaco.core.tables.spec import CAPTURE, INT, NAME, TEXT, WHEN, TableSpec
 
 _SUMS = {"sq": "query tokens", "sk": "keys, those of the query tokens included", "sqsq": "squared query tokens",
          "sqsk": "products of query tokens and keys"}
@@ -58,5 +58,7 @@ SERVING_KERNELS = TableSpec(
         "layer": (INT, "number of the layer, 0-based; null before the first, behind the last, and where none repeat"),
         "position": (INT, "place in a layer of this kind; null where such layers have no such kernel"),
         "kind": (INT, "kind of the layer, 0-based by first appearance: layers of one kind hold the same"),
+        **WHEN,
         "part": (NAME, "attention, mlp, moe, norm or collective; null where the kernels' families do not tell"),
+        **CAPTURE,
     }, never_null=("kernel_id", "step"))

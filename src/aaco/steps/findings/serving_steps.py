@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
@@ -50,10 +52,9 @@ def _bandwidth(session: Session) -> float | None:
 
 def _kernels(steps: ServingSteps) -> tuple[pa.Table, dict[int, str]]:
     """Return the kernels with their layers, and by step why it has none."""
-    kernel_id, step, name = steps.of_kernels()
-    names = [*steps.kernel_names, ""]
-    numbers = np.where(name == NONE, len(names) - 1, name)
-    return serving_kernels(kernel_id, step, numbers, names, [decode(text).family for text in names])
+    kernels, names = steps.of_kernels(), [*steps.kernel_names, ""]
+    numbered = replace(kernels, name=np.where(kernels.name == NONE, len(names) - 1, kernels.name))
+    return serving_kernels(numbered, names, [decode(text).family for text in names])
 
 
 def find(session: Session) -> ServingSteps | None:

@@ -23,6 +23,8 @@ INFERENCES = "Inferences"
 HOST = "Host process"  # viewers write its number behind it
 CRITICAL_PATH = "Critical path"
 PATH_PID = 2**31 - 1  # likewise no process
+ENGINE = "Serving engine"
+ENGINE_PID = 2**31 - 2  # likewise
 DEVICE_PIDS = 1 << 22  # above Linux's largest process id (pid_max), so that a device is never taken for a process
 MARKER_TIDS = 1 << 22  # likewise: a thread's markers have a line of their own beside its operating-system events
 UNITS = {"_pct": "%", "_c": "°C", "_w": "W", "_mhz": "MHz", "_bytes": "bytes", "_j": "J"}
@@ -347,6 +349,36 @@ def _notes(table: pa.Table, *columns: str) -> dict[str, Ints]:
     return {name: _whole(table, name) for name in columns if table[name].null_count < table.num_rows}
 
 
+def _steps(table: pa.Table) -> Events:
+    """The device's part of a serving engine's steps, a line for each capture."""
+    table = table.filter(pc.is_valid(table["device_start_ns"]))
+    phases, batches = table["phase"].cast(pa.string()).to_pylist(), table["batch"].to_pylist()
+    labels = [f"{phase or 'step'}{'' if batch is None else f', batch {batch}'}"
+              for phase, batch in zip(phases, batches, strict=True)]
+    return _engine(table, "Steps on the device", 0, labels, _whole(table, "device_start_ns"),
+                   _whole(table, "device_end_ns"), "step", "scheduled_tokens", "kernels")
+
+
+def _layers(table: pa.Table) -> Events:
+    """The layers of these steps, from the first kernel's start to the last one's end."""
+    spans = table.filter(pc.is_valid(table["layer"])).group_by(["capture", "step", "layer"]).aggregate(
+        [("t_start_ns", "min"), ("t_end_ns", "max")]).sort_by("t_start_ns_min")
+    labels = [f"layer {layer}" for layer in spans["layer"].to_pylist()]
+    return _engine(spans, "Layers", 1, labels, _whole(spans, "t_start_ns_min"), _whole(spans, "t_end_ns_max"), "step")
+
+
+def _engine(table: pa.Table, line: str, first: int, labels: Sequence[str], start: Ints, end: Ints, *notes: str
+            ) -> Events:
+    """Slices of a serving engine, a line for each capture. first: number of the first capture's line; two apart."""
+    capture = _whole(table, "capture")
+    numbers = np.unique(capture)
+    tracks = [Track(ENGINE, ENGINE_PID, f"{line}, capture {number}" if len(numbers) > 1 else line,
+                    first + 2 * max(0, int(number))) for number in numbers]
+    names, name = np.unique(list(labels), return_inverse=True)
+    return Events("serving", tracks, np.searchsorted(numbers, capture), start, end, names.tolist(), name,
+                  notes=_notes(table, *notes))
+
+
 _LASTING = {"critical_path": _critical, "inference_iters": _inferences, "api_calls": _calls, "kernels": _kernels,
-            "copies": _copies, "system_events": _system}
+            "copies": _copies, "system_events": _system, "serving_steps": _steps, "serving_kernels": _layers}
 SHOWN = (*_LASTING, "gpu_events", "samples")  # the tables that events and values are of
