@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from aaco.core import documents
 from aaco.tracelake import layout
 
+COPIES, IDLE, IDLE_BEFORE = "copies", "idle", "idle_before"
 MOST = 40  # groups that are listed
 TIMES = ("host_ns", "device_ns", "busy_ns", "graph_launch_ns", "wait_ns", "idle_before_ns")
 WORK = ("moved_bytes", "weight_bytes", "kv_bytes", "attention_flops", "attention_bytes")
@@ -25,7 +26,9 @@ class StepGroup:
     device_ns from the first kernel's start to the last one's end, busy_ns of it with work, idle_before_ns between
     steps (None: there is no earlier one). tokens and keys: medians of the scheduled and of the KV tokens; None where
     the annotations do not say. all_busy_ns: busy_ns of all the steps together. layers: that repeat in the most steps;
-    None where none do, and why_no_layers. The bytes and FLOPs: medians of what a step must at least do, None where that
+    None where none do, and why_no_layers. budget: ns of all the steps together from one to the next: of the time with
+    work by what limits its kernels (`copies` where there are none), then `idle` inside steps and `idle_before`; the
+    parts sum to it. The bytes and FLOPs: medians of what a step must at least do, None where that
     is not known, and why_no_work. least_ns: what the memory needs for these bytes by its data sheet.
     """
 
@@ -47,6 +50,7 @@ class StepGroup:
     all_busy_ns: int
     layers: int | None
     why_no_layers: str
+    budget: Mapping[str, float]
     moved_bytes: float | None
     weight_bytes: float | None
     kv_bytes: float | None
@@ -84,14 +88,14 @@ class Serving:
 
 
 def summary(steps: pa.Table, kernels: pa.Table, why_no_layers: Mapping[int, str], operators: pa.Table | None,
-            bytes_per_s: float | None) -> Serving:
+            bytes_per_s: float | None, limits: Mapping[int, Mapping[str, int]]) -> Serving:
     """Return the summary of a session's steps.
 
     kernels: the serving_kernels table. why_no_layers: by step. operators: the session's operators table, if it has one.
-    bytes_per_s: of the device's memory, if known.
+    bytes_per_s: of the device's memory, if known. limits: by step and by what limits them the ns of its kernels.
     """
     layers = _layers(kernels)
-    rows = [_measured(row, layers, why_no_layers) for row in steps.to_pylist()]
+    rows = [_measured(row, layers, why_no_layers, limits) for row in steps.to_pylist()]
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         grouped.setdefault((row["capture"], row["engine"], row["phase"], row["batch"]), []).append(row)
@@ -104,12 +108,14 @@ def summary(steps: pa.Table, kernels: pa.Table, why_no_layers: Mapping[int, str]
                    any(row["speculative"] for row in rows), warnings)
 
 
-def _measured(row: dict[str, Any], layers: Mapping[int, int], why_no_layers: Mapping[int, str]) -> dict[str, Any]:
+def _measured(row: dict[str, Any], layers: Mapping[int, int], why_no_layers: Mapping[int, str],
+              limits: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
     """Return a step with what follows from its columns."""
     step = row["step"]
     return row | {"host_ns": row["t_end_ns"] - row["t_start_ns"], "keys": _total(row, "sk"),
                   "device_ns": (row["device_end_ns"] or 0) - (row["device_start_ns"] or 0),
-                  "layers": layers.get(step), "why_no_layers": why_no_layers.get(step, "")}
+                  "budget": _budget(row, limits.get(step, {})), "layers": layers.get(step),
+                  "why_no_layers": why_no_layers.get(step, "")}
 
 
 def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], bytes_per_s: float | None) -> StepGroup:
@@ -119,11 +125,33 @@ def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], bytes_per_s:
     layers = counts.most_common(1)[0][0]
     why = next((row["why_no_layers"] for row in rows if row["layers"] == layers), "")
     capture, engine, phase, batch = key
-    return StepGroup(capture, engine, phase, batch, layers=layers, why_no_layers=why, steps=len(rows), **medians,
+    return StepGroup(capture, engine, phase, batch, budget=_summed(row["budget"] for row in rows), layers=layers,
+                     why_no_layers=why, steps=len(rows), **medians,
                      least_ns=1e9 * moved / bytes_per_s if moved is not None and bytes_per_s else None,
                      why_no_work=next((row["why_no_work"] for row in rows if row["why_no_work"]), ""),
                      replayed=sum(row["graph_launches"] > 0 for row in rows),
                      tokens=_median(rows, "scheduled_tokens"), all_busy_ns=sum(row["busy_ns"] for row in rows))
+
+
+def _budget(row: Mapping[str, Any], limits: Mapping[str, int]) -> dict[str, float]:
+    """Return the time from the step before to the end of this one by what limits it, ns.
+
+    Kernels that run at once share the time with work by their durations.
+    """
+    if row["device_start_ns"] is None:
+        return {}
+    kernel_ns, busy = sum(limits.values()), row["busy_ns"]
+    parts = {limit: busy * ns / kernel_ns for limit, ns in limits.items()} if kernel_ns else {COPIES: float(busy)}
+    idle = max(0.0, row["device_end_ns"] - row["device_start_ns"] - busy)
+    return parts | {IDLE: idle, IDLE_BEFORE: float(row["idle_before_ns"] or 0)}
+
+
+def _summed(budgets: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for budget in budgets:
+        for part, ns in budget.items():
+            total[part] = total.get(part, 0.0) + ns
+    return dict(sorted(total.items(), key=lambda part: -part[1]))
 
 
 def _layers(kernels: pa.Table) -> dict[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.kernels.families import decode
+from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.roofline.devices.ceilings import DRAM
 from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.serving.served_model import ServedModel
@@ -15,18 +15,18 @@ from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import COLUMNS, ServingSteps
 from aaco.analytics.serving.summary import summary
-from aaco.analytics.streaming.stream_ids import NONE
+from aaco.analytics.streaming.stream_ids import NONE, TupleIds
 from aaco.core.config import Analysis
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
-from aaco.core.tables import API_CALLS, OPERATORS, SERVING_KERNELS, SERVING_STEPS
+from aaco.core.tables import API_CALLS, KERNEL_GROUPS, OPERATORS, SERVING_KERNELS, SERVING_STEPS
 from aaco.steps.findings.kernel_classes import ceilings_of
 from aaco.tracelake import documents, layout, queries, store
 
 
-@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution",), writes=(SERVING_STEPS, SERVING_KERNELS, "serving"),
-         report="serving")
+@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution", "kernel_classes"),
+         writes=(SERVING_STEPS, SERVING_KERNELS, "serving"), report="serving")
 def serving_steps(session: Session, settings: Analysis) -> Results:
     """The steps of a serving engine: phase, batch, token sums, the device work that each launched, and its layers."""
     if steps := find(session):
@@ -35,13 +35,29 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
         kernels, why = _kernels(steps)
         yield SERVING_KERNELS, kernels
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
-        yield "serving", encode(summary(table, kernels, why, operators, _bandwidth(session)))
+        yield "serving", encode(summary(table, kernels, why, operators, _bandwidth(session), _limits(session, steps)))
 
 
 def _workload(session: Session) -> ServedWorkload:
     document = documents.read(session, layout.SERVED_MODEL)
     sizes = [capture["world_size"] or 1 for capture in documents.read(session, layout.CAPTURES)["captures"]]
     return ServedWorkload(ServedModel.of(document) if document else None, max(sizes, default=1))
+
+
+def _limits(session: Session, steps: ServingSteps) -> dict[int, dict[str, int]]:
+    """Return by step and by what limits them the ns of its kernels."""
+    groups = store.read(session, KERNEL_GROUPS).to_pylist() if store.holds(session, KERNEL_GROUPS) else []
+    limit_of = {group["kernel_name"]: group["limit"] for group in groups}
+    kernels, limits = steps.of_kernels(), [*(limit_of.get(name) or UNKNOWN for name in steps.kernel_names), UNKNOWN]
+    ns_by_name = TupleIds()
+    pair = ns_by_name.numbers(kernels.step, np.where(kernels.name == NONE, len(limits) - 1, kernels.name))
+    spent = np.zeros(len(ns_by_name), np.int64)
+    np.add.at(spent, pair, kernels.end - kernels.start)
+    by_step: dict[int, dict[str, int]] = {}
+    for (step, name), ns in zip(ns_by_name.known, spent.tolist(), strict=True):
+        of_step = by_step.setdefault(step, {})
+        of_step[limits[name]] = of_step.get(limits[name], 0) + ns
+    return by_step
 
 
 def _bandwidth(session: Session) -> float | None:

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aaco.analytics.serving.summary import Serving, StepGroup
+from aaco.analytics.kernels.families import UNKNOWN
+from aaco.analytics.serving.summary import COPIES, IDLE, IDLE_BEFORE, Serving, StepGroup
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
+from aaco.report.sections.findings.kernel_classes import words
 
 TITLE = "Serving steps (times of the profiled run)"
 MOST = 8
+LEAST = 0.005  # of the time: smaller parts are not shown
+PARTS = {COPIES: "copies", IDLE: "idle inside steps", IDLE_BEFORE: "idle between steps", UNKNOWN: "unknown limit"}
 SPECULATIVE = ("steps check several tokens of a request: how many were accepted is not recorded, so there is no time "
                "per token")
 
@@ -27,6 +31,8 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
 def _rows(serving: Serving) -> Iterator[Row]:
     for group in serving.groups[:MOST]:
         yield Row(label(group), text(group))
+        if group.budget:
+            yield Row("  of its time", budget(group))
         if group.least_ns is not None:
             yield Row("  at least", bound(group))
     if hidden := len(serving.groups[MOST:]) + serving.others:
@@ -41,6 +47,14 @@ def _rows(serving: Serving) -> Iterator[Row]:
         yield Row("Speculative", SPECULATIVE)
     for warning in serving.warnings[:2]:
         yield Row("Annotations", warning)
+
+
+def budget(group: StepGroup) -> str:
+    """Return what the time from step to step is, the largest part first."""
+    total = sum(group.budget.values())
+    parts = sorted(group.budget.items(), key=lambda part: -part[1])
+    return ", ".join(f"{PARTS.get(part, words(part))} {format.percent(ns / total)}"
+                     for part, ns in parts if ns >= LEAST * total)
 
 
 def count(document: Mapping[str, Any]) -> str:
