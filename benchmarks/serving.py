@@ -30,6 +30,8 @@ SGLANG = "inference_sglang_decode_sglang_Qwen3-8B_decode.json.gz"
 SGLANG_CAPTURE = "inference_sglang_decode_capture_traces_bs_32_rank0.json.gz"
 VLLM = "inference_vllm_decode_full_graph_execution.json.gz"
 BATCHES = (1, 8, 32)
+# What TraceLens (commit 171dd747) sums for the two largest operators after its merge of the same two files, ns.
+TRACELENS_NS = {"aten::mm": 5_782_254, "sglang_profiler::attention_paged_attention_ragged_100": 2_127_863}
 LIKELY = (1, 2, 4, 8, 16, 32, 64)  # batches that were captured
 
 
@@ -200,9 +202,15 @@ def third_party(captures: Path, folder: Path) -> Iterator[BarResult]:
                     share >= 0.988)
     exact = total == pc.sum(session.kernels()["dur_ns"]).as_py()
     yield BarResult("SGLang: attributed + unattributed = total, ns", str(exact), "True", exact)
+    summed = operators.group_by("operator").aggregate([("device_ns", "sum")]).to_pylist()
+    ours = {row["operator"]: row["device_ns_sum"] for row in summed}
+    for name, theirs in TRACELENS_NS.items():
+        off = ours.get(name, 0) / theirs - 1
+        yield BarResult(f"SGLang: {name[:40]}, off TraceLens's merge", f"{100 * off:+.4f} %", "within .1 %",
+                        abs(off) <= 0.001)
     session = imported(folder, [kineto / VLLM])
     placed = session.table("serving_kernels").join(
-        session.kernels().select(["kernel_id", "dur_ns", "family"]), "kernel_id")
+        session.kernels().select(["kernel_id", "family"]), "kernel_id")
     layers = pc.max(placed["layer"]).as_py() + 1
     yield BarResult("vLLM without a capture: layers", str(layers), "24", layers == 24)
     named = pc.not_equal(placed["family"].cast("string"), "unknown")
