@@ -44,7 +44,7 @@ def attribute(parts, kernels, cuts=()):
     for place, one in enumerate(calls):
         one["call_id"] = place
         one["parent_id"] = next((at for at in range(place - 1, -1, -1)
-                                 if ("::" in calls[at]["name"] or calls[at]["domain"] == "marker")
+                                 if ("::" in calls[at]["name"] or calls[at]["domain"] in ("marker", "python"))
                                  and calls[at]["t_end_ns"] >= one["t_end_ns"]), None)
     api_calls = timed.calls(*calls)
     arguments = tables.CALL_ARGUMENTS.build(
@@ -167,6 +167,20 @@ def test_without_a_capture_in_the_trace_that_is_said():
     found, rows = attribute([launch(1000, 7)], replay("ab", 1100, 7))
     assert found == [(None, "unattributed")] * 2
     assert {row["why_unattributed"] for row in rows if row["kernels"]} == {REASONS[Why.REPLAYED]}
+
+
+@pytest.mark.parametrize(("functions", "frame"), [
+    (["model.py(7): forward", "triton/runtime/jit.py(3): run", "<built-in function launch>"], "model.py(7): forward"),
+    (["/usr/lib/python3/site-packages/torch/nn/modules/module.py(3): _call_impl"], None),
+    (["aiter/ops/triton/gemm.py(30): gemm"], "aiter/ops/triton/gemm.py(30): gemm"), ([], None)])
+def test_a_launch_outside_any_operator_is_known_by_the_python_function_around_it(functions, frame):
+    """Of those inside each other the innermost that is the program's own. Mutation: no kind of its own for frames."""
+    calls = [call(name, at, 100 - at) | {"domain": "python"} for at, name in enumerate(functions)]
+    for depth, one in enumerate(calls):
+        one["name"] = functions[depth]
+    part = [*calls, call("cudaLaunchKernel", 40, 50, correlation=7)]
+    _, rows = attribute([(part, {})], [timed.at(60, 70, kernel_name="k", correlation_id=7)])
+    assert [row["frame"] for row in rows if row["kernels"]] == [frame]
 
 
 @pytest.mark.captures

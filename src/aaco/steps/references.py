@@ -31,7 +31,7 @@ from aaco.steps.findings import attribution, serving_steps
 from aaco.steps.serving_inputs import NO_INPUTS, ServingInputs
 from aaco.tracelake import queries, store
 
-TOLD = ("kernel_name", "operator", "outermost", "module", "annotation", "shapes", "dtypes", "inputs")
+TOLD = ("kernel_name", "operator", "outermost", "module", "annotation", "frame", "shapes", "dtypes", "inputs")
 MOST_STEPS = 64  # different eager steps of a file that are kept
 
 

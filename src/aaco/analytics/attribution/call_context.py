@@ -6,6 +6,7 @@ next one, because only those can have children there.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
@@ -19,6 +20,9 @@ from aaco.core.arrays import Flags, Ints
 CALL_COLUMNS = ("call_id", "name", "domain", "parent_id", "t_start_ns", "t_end_ns", "capture")
 MODULE_PREFIX = "nn.Module: "
 STEP_PREFIX = "ProfilerStep#"
+# As PyTorch's profiler writes Python functions; those of PyTorch and Triton launch for whoever calls them.
+FRAME = re.compile(r"(?!(?:.*(?:site|dist)-packages/)?(?:torch|triton)/)(?!contextlib\.py|functools\.py"
+                   r"|threading\.py|runpy\.py|<).+\.py\(\d+\): .")
 DEEPEST = 64  # modules in a path; deeper ones count as the last
 MOST_PATHS = 1 << 17
 
@@ -30,6 +34,7 @@ class Is(IntEnum):
     OPERATOR = 1
     MODULE = 2
     ANNOTATION = 3
+    FRAME = 4  # a Python function of the program, not of PyTorch, Triton or the interpreter
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,8 @@ class CallContext:
     """The context of each call of a line. -1: none.
 
     operator, above, outermost: positions in the line of the innermost operator (of an operator: itself), of the
-    operator around it, and of the outermost one. path: number of the module path. annotation: number of a name. phase:
-    of phases.Phase, 0 until it is computed.
+    operator around it, and of the outermost one. path: number of the module path. annotation, frame: numbers of names.
+    phase: of phases.Phase, 0 until it is computed.
     """
 
     operator: Ints
@@ -82,6 +87,7 @@ class CallContext:
     outermost: Ints
     path: Ints
     annotation: Ints
+    frame: Ints
     phase: Ints
 
 
@@ -115,8 +121,10 @@ class CallContexts:
         modules = nearest(parent, line.kind == Is.MODULE)
         path = self._numbered(line, modules, at(modules, parent))
         annotation = nearest(parent, line.kind == Is.ANNOTATION)
+        frames = line.kind == Is.FRAME
+        frame = nearest(parent, frames) if frames.any() else np.full(len(line), -1)
         return CallContext(operator, above, at(_last(above), operator), at(path, modules), at(line.name, annotation),
-                           np.zeros(len(line), np.int64))
+                           at(line.name, frame), np.zeros(len(line), np.int64))
 
     def ranges_around(self, line: CallLine, place: int) -> list[str]:
         """Return the names of the calls and ranges around a call of the line, innermost first."""
@@ -162,9 +170,9 @@ class CallContexts:
         self._kind_of_name = np.concatenate([self._kind_of_name, np.array(kinds, np.int64)])
         by_domain = np.append(self._kind_of_domain, Is.OTHER)[np.where(domain == NONE, -1, domain)]
         by_name = np.append(self._kind_of_name, Is.OTHER)[np.where(name == NONE, -1, name)]
-        module = (by_domain == Is.MODULE) & (by_name != Is.MODULE)
+        python = (by_domain == Is.MODULE) & (by_name != Is.MODULE)
         step = (by_domain == Is.ANNOTATION) & (by_name == Is.ANNOTATION)
-        return np.where(module | step, Is.OTHER, by_domain)
+        return np.where(python & (by_name == Is.FRAME), Is.FRAME, np.where(python | step, Is.OTHER, by_domain))
 
     def _numbered(self, line: CallLine, modules: Ints, around: Ints) -> Ints:
         """Return the path number of each module of the line, -1 for other calls. Outer modules are numbered first."""
@@ -192,9 +200,11 @@ _DOMAINS = {"cpu_op": Is.OPERATOR, "python": Is.MODULE, "marker": Is.ANNOTATION}
 
 
 def _like(name: str) -> Is:
-    """Return the kind that a name implies: a Python module range, or a profiler step among annotations."""
+    """Return the kind that a name implies: of Python's calls a module or a frame, among annotations a step."""
     is_step = name.startswith(STEP_PREFIX) or read_step(name) is not None
-    return Is.MODULE if name.startswith(MODULE_PREFIX) else Is.ANNOTATION if is_step else Is.OTHER
+    if name.startswith(MODULE_PREFIX):
+        return Is.MODULE
+    return Is.ANNOTATION if is_step else Is.FRAME if FRAME.match(name) else Is.OTHER
 
 
 def _positions(sorted_ids: Ints, ids: Ints) -> Ints:

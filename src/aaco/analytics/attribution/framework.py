@@ -228,14 +228,14 @@ class Attribution:
     def _given(self, references: pa.Table) -> list[Captured]:
         """Return the graphs that reference traces tell of."""
         names = {column: self._contexts.names.numbers(references[column]) for column in
-                 ("operator", "outermost", "module", "annotation")}
+                 ("operator", "outermost", "module", "annotation", "frame")}
         none = np.full(references.num_rows, -1)
         path = self._contexts.path_numbers(names["module"])
-        operator, outermost, annotation = (np.where(names[column] == NONE, none, names[column])
-                                           for column in ("operator", "outermost", "annotation"))
+        operator, outermost, annotation, frame = (np.where(names[column] == NONE, none, names[column]) for column in
+                                                  ("operator", "outermost", "annotation", "frame"))
         signature = self._signatures.of_texts(*(references[column].to_pylist()
                                                 for column in ("shapes", "dtypes", "inputs")))
-        row = self._operators.given(operator, outermost, path, annotation, signature)
+        row = self._operators.given(operator, outermost, path, annotation, signature, frame)
         return captured_graphs(references, row, signature)
 
     def _hold(self, linked: Linked, rows: Ints) -> None:

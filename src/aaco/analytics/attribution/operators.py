@@ -21,8 +21,8 @@ from aaco.core.tables import OPERATORS
 MOST_SIGNATURES = 1 << 17  # later ones count as not recorded: a hostile trace may give each call its own
 NO_COST = "not modelled"
 BY_LAUNCH = "launch"
-KEY_PARTS = 9
-_NAMED_PARTS = {"operator": 1, "outermost": 2, "annotation": 4}
+KEY_PARTS = 10
+_NAMED_PARTS = {"operator": 1, "outermost": 2, "annotation": 4, "frame": 9}
 
 
 class Why(IntEnum):
@@ -97,7 +97,7 @@ class Operators:
     """Rows by key, and the sums of each: calls, host time, kernels, device time by family."""
 
     def __init__(self) -> None:
-        # capture, operator, outermost, path, annotation, signature, Why, Phase, source
+        # capture, operator, outermost, path, annotation, signature, Why, Phase, source, frame
         self._keys = TupleIds()
         self._sources = [BY_LAUNCH]
         self._replays: dict[tuple[int, int, int], tuple[Ints, Ints]] = {}  # rows of kernels, rows of calls
@@ -109,25 +109,28 @@ class Operators:
         outermost = line.name[around.outermost[operators]]
         return self._numbers(line.capture[operators], line.name[operators], outermost, around.path[operators],
                              around.annotation[operators], signature, np.full(len(operators), Why.FOUND),
-                             around.phase[operators], np.zeros(len(operators), np.int64))
+                             around.phase[operators], np.zeros(len(operators), np.int64),
+                             np.full(len(operators), -1))
 
     def outside(self, line: CallLine, around: CallContext, calls: Ints, why: Ints) -> Ints:
         """Return the rows of launches that belong to no operator."""
         none = np.full(len(calls), -1)
         return self._numbers(line.capture[calls], none, none, around.path[calls], around.annotation[calls], none, why,
-                             around.phase[calls], none)
+                             around.phase[calls], none, around.frame[calls])
 
     def nowhere(self, capture: Ints, why: Why) -> Ints:
         """Return the rows of kernels without a known launch."""
         none = np.full(len(capture), -1)
-        return self._numbers(capture, none, none, none, none, none, np.full(len(capture), why), 0 * none, none)
+        return self._numbers(capture, none, none, none, none, none, np.full(len(capture), why), 0 * none, none,
+                             none)
 
-    def given(self, operator: Ints, outermost: Ints, path: Ints, annotation: Ints, signature: Ints) -> Ints:
+    def given(self, operator: Ints, outermost: Ints, path: Ints, annotation: Ints, signature: Ints, frame: Ints
+              ) -> Ints:
         """Return the rows of launches in a reference trace, by the numbers of what its table says; -1: nothing."""
         none = np.full(len(operator), -1)
         why = np.where(operator >= 0, Why.FOUND, Why.NO_OPERATOR)
         return self._numbers(np.full(len(operator), NONE), operator, outermost, path, annotation, signature, why,
-                             0 * none, none)
+                             0 * none, none, frame)
 
     def replayed(self, capture: int, match: MatchedGraph, alone: int) -> Ints:
         """Return the rows of a replay's kernels and count one more call for each captured call of an operator.
@@ -148,7 +151,7 @@ class Operators:
         source, how = self._source(match.graph.source), Why.BY_NAMES if match.named else Why.BY_POSITION
         keys = [self._keys.known[match.graph.rows[launch]] for launch in launches[told].tolist()]
         replay_keys = [(capture, *key[1:5], key[5] if match.shaped else -1, how if key[6] == Why.FOUND else key[6],
-                        key[7], source) for key in keys]
+                        key[7], source, key[9]) for key in keys]
         rows = np.full(len(launches), self._with_reason(alone, Why.UNCERTAIN) if len(told) < len(launches) else alone)
         rows[told] = self._numbers(*np.array(replay_keys, np.int64).reshape(-1, KEY_PARTS).T)
         operators = np.array(match.graph.operators, np.int64)[launches[told]]

@@ -60,14 +60,15 @@ class OperatorGroup:
 def summed(operators: pa.Table, by: str = "call") -> list[OperatorGroup]:
     """Return the operators' rows summed by one of BY, the longest on the device first. Shares are of all kernels' time.
 
-    The reason why a work is not known is that of the row without one that took longest.
+    Launches outside any operator are summed under the Python function that made them, where that is known. The reason
+    why a work is not known is that of the row without one that took longest.
     """
     keys = BY[by]
-    column_names = [*keys, *_SUMMED, LIMIT, "why_no_cost", "why_unattributed"]
+    column_names = [*keys, "frame", *_SUMMED, LIMIT, "why_no_cost", "why_unattributed"]
     groups: dict[tuple[str | None, ...], OperatorGroup] = {}
     longest: dict[tuple[str | None, ...], int] = {}
     for row in operators.select(list(dict.fromkeys(column_names))).to_pylist():
-        names = tuple(row[key] for key in keys)
+        names = tuple(row[key] or (row["frame"] if key == "operator" else None) for key in keys)
         group = groups.setdefault(names, OperatorGroup(names))
         _add(group, row)
         why = row["why_unattributed"] or row["why_no_cost"]

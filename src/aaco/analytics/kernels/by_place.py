@@ -18,8 +18,14 @@ def by_layer(kernels: pa.Table, placed: pa.Table, column: str) -> pa.Table:
 
 
 def by_operator(operators: pa.Table, column: str) -> pa.Table:
-    """Return the time of kernels by operator or module of the operators table, the largest first; see `_summed`."""
-    return _summed(operators[column].cast(pa.string()), operators["device_ns"], operators["kernels"])
+    """Return the time of kernels by operator or module of the operators table, the largest first; see `_summed`.
+
+    The place of launches outside any operator is the Python function that made them.
+    """
+    place = operators[column].cast(pa.string())
+    if column == "operator":
+        place = pc.coalesce(place, operators["frame"].cast(pa.string()))
+    return _summed(place, operators["device_ns"], operators["kernels"])
 
 
 def _summed(place: pa.ChunkedArray, duration_ns: pa.ChunkedArray, calls: pa.ChunkedArray | None = None) -> pa.Table:

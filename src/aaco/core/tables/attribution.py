@@ -28,6 +28,8 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "provider": (NAME, "execution provider, of a model's graph"),
     "partition": (INT, "index of the provider's partition of a model's graph"),
     "annotation": (NAME, "innermost range around it that the user named; a profiler's own steps are none"),
+    "frame": (NAME, "of launches outside any operator the innermost Python function around it, without those of "
+                    "PyTorch and Triton; null where the trace has no stacks"),
     "phase": (NAME, "forward, backward, optimizer, or recompute: forward operators computed again on the way back; "
               "null in a trace without a way back"),
     "shapes": (TEXT, "JSON of the inputs' shapes; null where not recorded, and for calls that launched nothing"),
@@ -61,6 +63,7 @@ REFERENCE_LAUNCHES = TableSpec(
         "outermost": (NAME, "outermost operator around that call"),
         "module": (NAME, "path of the modules around it"),
         "annotation": (NAME, "innermost range around it that the user named"),
+        "frame": (NAME, "of launches outside any operator the innermost Python function"),
         "shapes": (TEXT, "JSON of the inputs' shapes"),
         "dtypes": (TEXT, "JSON of the inputs' types"),
         "inputs": (TEXT, "JSON of the inputs' values where they are numbers or lists of them"),
