@@ -222,6 +222,9 @@ def third_party(captures: Path, folder: Path) -> Iterator[BarResult]:
     yield BarResult("vLLM: the operator is absent with a reason", str(bool(why)), "True", bool(why))
 
 
+PARTS = (third_party, own_operators, own_layers, own_steps)
+
+
 def main() -> int:
     """Print the table and the JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
@@ -230,11 +233,11 @@ def main() -> int:
     captures = Path(os.environ["AACO_CAPTURES"])
     results = list[BarResult]()
     with tempfile.TemporaryDirectory() as folder:
-        for part in (third_party, own_operators, own_layers, own_steps):
+        for part in PARTS:
             for result in part(captures, Path(folder)):
                 results.append(result)
                 print(f"{'met   ' if result.met else 'MISSED'}  {result.claim:62} {result.measured:>20}  {result.bar}")
-    record = json.dumps({"bars": [asdict(result) for result in results]}, indent=2)
+    record = json.dumps({"bars": [asdict(result) for result in results]})
     print(record)
     if path:
         path.write_text(record + "\n")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import claims
+from benchmarks import claims, serving
 from tests import third_party
 from tests.browser.chromium import missing
 
@@ -207,6 +207,20 @@ def test_what_records_with_pytorch(small: Callable[..., Ran], name: str):
     if importlib.util.find_spec("torch") is None:
         pytest.skip("no PyTorch: this records on a GPU")
     assert small(name, "--help")[0] == 0
+
+
+@pytest.mark.captures
+def test_serving(small: Callable[..., Ran]):
+    code, printed = small("serving", PARTS=(serving.third_party,))
+    bars = last_line(printed)["bars"]
+    assert code == 0 and len(bars) == 7 and all(bar["met"] for bar in bars)
+
+
+@pytest.mark.captures
+def test_serving_cost(small: Callable[..., Ran]):
+    code, printed = small("serving_cost", "--kernels", 800, TURNS=1)
+    record = last_line(printed)
+    assert record["kernels"] == 1188 and code == (0 if record["met"] else 1)
 
 
 def test_each_benchmark_with_a_command_has_a_small_part():
