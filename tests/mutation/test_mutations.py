@@ -1611,6 +1611,8 @@ MUTATIONS = [
      "tests/unit/test_attribution_graphs.py::test_kernels_on_several_streams_are_in_no_order_that_positions_could_tell"),
     ("analytics/attribution/graphs.py", "return self._by_name(names) if self.named else None", "return None",
      "tests/unit/test_attribution_graphs.py::test_names_on_several_streams_tell_operators_in_any_order"),
+    ("analytics/advice/responses.py", "np.lexsort((-device[rows], run))", "np.lexsort((0 * device[rows], run))",
+     "tests/unit/test_expected.py::test_one_pass_by_brute_force"),
     ("analytics/attribution/call_context.py", "python & (by_name == Is.FRAME)", "python & False",
      "tests/unit/test_attribution_graphs.py"
      "::test_a_launch_outside_any_operator_is_known_by_the_python_function_around_it"),

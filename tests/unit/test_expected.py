@@ -12,9 +12,10 @@ from scipy import stats
 from aaco.analytics.advice.achieved import ChangedStep, changed_step
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, floor
+from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanisms import MECHANISMS
-from aaco.analytics.advice.responses import fusible_runs
+from aaco.analytics.advice.responses import fusible_runs, in_one_pass
 from aaco.analytics.advice.track_record import (
     DEVICE,
     HOST,
@@ -132,7 +133,28 @@ def test_runs_by_brute_force():
                     expected_runs.append(last)
                 else:
                     last.append(row)
-        assert [run.tolist() for run in fusible_runs(lane, fusible)] == expected_runs
+        rows, run = fusible_runs(lane, fusible)
+        assert [rows[run == number].tolist() for number in range(len(expected_runs))] == expected_runs
+        assert len(rows) == fusible.sum()
+
+
+def test_one_pass_by_brute_force():
+    """Of each run the longest stays, the first of equals; of a run with norms these. Mutation: the first of each."""
+    random = np.random.default_rng(2)
+    for _ in range(60):
+        rows = [kernel(int(random.integers(1, 4)), family=str(random.choice(["elementwise", "norm", "gemm"])))
+                for _ in range(int(random.integers(1, 12)))]
+        work = step(*rows)
+        fusible = random.random(len(work.ns)) < 0.7
+        left = in_one_pass(work, fusible).device_ns
+        expected = own_time(work)
+        runs, numbers = fusible_runs(work.lane, fusible)
+        for number in np.unique(numbers):
+            run = runs[numbers == number]
+            norms = run[work.of_families("norm", "softmax")[run]]
+            kept = norms if len(norms) else run[[np.argmax(expected[run])]]
+            gone = [row for row in run.tolist() if row not in kept.tolist()]
+            assert left[kept].tolist() == own_time(work)[kept].tolist() and not left[gone].any()
 
 
 def test_products_in_a_narrower_type_keep_their_share_of_the_roof():

@@ -59,22 +59,25 @@ def in_one_pass(work: StepWork, fusible: Flags) -> Response:
 
     All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows.
     """
-    device, left, whole = own_time(work), np.ones(len(fusible)), work.of_families(*WHOLE)
-    for rows in fusible_runs(work.lane, fusible):
-        kept = rows[whole[rows]] if whole[rows].any() else rows[np.argmax(device[rows])]
-        others = np.setdiff1d(rows, kept)
-        device[others] = left[others] = 0.0
+    device, left = own_time(work), np.ones(len(fusible))
+    rows, run = fusible_runs(work.lane, fusible)
+    if not len(rows):
+        return Response(device, left)
+    whole = work.of_families(*WHOLE)[rows]
+    kept = whole.copy()
+    longest = np.lexsort((-device[rows], run))  # of each run in turn; of equals the first, as lexsort is stable
+    first = longest[np.r_[True, np.diff(run[longest]) != 0]]
+    kept[first] |= np.bincount(run, whole) == 0
+    device[rows[~kept]] = left[rows[~kept]] = 0.0
     return Response(device, left)
 
 
-def fusible_runs(lane: Ints, fusible: Flags) -> list[Ints]:
-    """Return the rows of each run of fusible rows that follow each other in a lane."""
-    runs: list[Ints] = []
-    for number in np.unique(lane).tolist():
-        rows = np.flatnonzero(lane == number)
-        edges = np.flatnonzero(np.diff(fusible[rows])) + 1
-        runs += [run for run in np.split(rows, edges) if fusible[run[0]]]
-    return runs
+def fusible_runs(lane: Ints, fusible: Flags) -> tuple[Ints, Ints]:
+    """Return the fusible rows, and of each the number of its run: rows that follow each other in a lane."""
+    order = np.argsort(lane, kind="stable")
+    flags, lanes = fusible[order], lane[order]
+    starts = flags & np.r_[True, ~flags[:-1] | (lanes[1:] != lanes[:-1])] if len(order) else flags
+    return order[flags], (np.cumsum(starts) - 1)[flags]
 
 
 def roofs_now(work: StepWork) -> Reals:

@@ -24,8 +24,8 @@ def _of_norms(work: StepWork) -> Flags:
     if work.operated(lambda operator: operator.phase == "backward").any():
         return passes
     signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(passes), bool)
-    for rows in fusible_runs(work.lane, passes):
-        taken[rows] = signs[rows].any()
+    rows, run = fusible_runs(work.lane, passes)
+    taken[rows] = (np.bincount(run, signs[rows]) > 0)[run]
     return taken
 
 
