@@ -1609,6 +1609,9 @@ MUTATIONS = [
      "tests/unit/test_attribution_graphs.py::test_names_on_several_streams_tell_operators_in_any_order"),
     ("analytics/advice/responses.py", "np.lexsort((-device[rows], run))", "np.lexsort((0 * device[rows], run))",
      "tests/unit/test_expected.py::test_one_pass_by_brute_force"),
+    ("report/renderers/first_lines.py", "BEFORE_ANSWER = 8", "BEFORE_ANSWER = 100",
+     "tests/unit/test_first_screen.py"
+     "::test_what_limits_a_session_begins_within_ten_lines_whatever_is_said_before"),
     ("analytics/attribution/call_context.py", "python & (by_name == Is.FRAME)", "python & False",
      "tests/unit/test_attribution_graphs.py"
      "::test_a_launch_outside_any_operator_is_known_by_the_python_function_around_it"),

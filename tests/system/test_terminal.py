@@ -17,7 +17,8 @@ ONLY_PARSED = {
         "run", "sweep", "compare", "profile", "trace", "calibrate", "ci", "lab run", "lab enter", "lab exit", "capsule",
         "uncapsule", "lab restore"},
     "need a file or a capture that a reader has": {
-        "import", "lab diff", "ir", "isa", "history import", "instructions", "critical-path", "roofline", "ops"},
+        "import", "lab diff", "ir", "isa", "history import", "instructions", "critical-path", "roofline", "ops",
+        "steps"},
     "need a second session, a server or a terminal": {
         "serve", "dashboard", "top", "analyze", "export otlp", "env diff", "root-cause", "baseline expire",
         "history accept",

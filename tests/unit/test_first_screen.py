@@ -51,7 +51,7 @@ def test_it_has_at_most_25_lines_however_long_its_texts_are():
 
 def test_the_first_advice_keeps_its_last_line_longest():
     """Mutation: of texts of one length the first is cut."""
-    advice = tuple(f"{word} {'does ' * 36}it. Try: {word}." for word in ("one", "two", "three"))
+    advice = tuple(f"{word} {'does ' * 56}it. Try: {word}." for word in ("one", "two", "three"))
     lines = first_lines.lines(screen(advice=advice, trust=LONG, basis=LONG, facts=LONG, disturbed=LONG,
                                      parts=(BarPart("memory", 1.0),)))
     shown = " ".join(lines)
@@ -134,3 +134,13 @@ def test_the_page_and_the_report_open_with_it():
     for words in ("nodes that arithmetic limits take", "regressed +7.2 %", 'class="stack"', "What to try"):
         assert words.lower() in first.lower()
     assert page.index("<nav") < page.index('<section id="evidence"')
+
+
+def test_what_limits_a_session_begins_within_ten_lines_whatever_is_said_before():
+    """Mutation: BEFORE_ANSWER of a hundred."""
+    long = "word " * 60
+    crowded = FirstScreen(long, long, long, (long,) * 5, long, long, "Compute-bound: it computes.", long, (), long,
+                          (long,) * 3, (("why", "aaco kernels"),))
+    shown = first_lines.lines(crowded)
+    assert len(shown) <= 25
+    assert next(at for at, line in enumerate(shown, 1) if line.startswith("Compute-bound")) <= 10

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from aaco.report import format
 from aaco.report.sections.first_screen import OTHER, BarPart, FirstScreen
 
 LINES = 25
+BEFORE_ANSWER = 8  # lines before what limits the session, which an empty line precedes: it begins on the tenth at last
 NOTES = 3  # of them are shown, if there is room
 GLYPHS = "█▓▒░▚"  # of the parts of the bar, largest first
 OTHERS = "╌"  # of what is not named
@@ -22,6 +24,7 @@ class Paragraph:
     room: int
     gap: bool = False
     whole: bool = False  # whether it must not lose a line
+    answer: bool = False  # whether it says what limits the session
 
     def shown(self) -> list[str]:
         """Return the lines that have room; text that has none ends with its last whole sentence, or with "…"."""
@@ -36,11 +39,19 @@ def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
     """Return the lines of the screen, none wider than `columns`, with as many of its notes as there is room for."""
     for notes in range(min(NOTES, len(screen.notes)), -1, -1):
         paragraphs = [paragraph for paragraph in _paragraphs(screen, columns, notes) if paragraph.lines]
-        if notes <= 1 or _length(paragraphs) <= LINES:
+        before = list(takewhile(lambda paragraph: not paragraph.answer, paragraphs))
+        if notes <= 1 or (_length(paragraphs) <= LINES and _length(before) <= BEFORE_ANSWER):
             break
+    while _length(before) > max(BEFORE_ANSWER, len(before)):
+        _shorten(before)
     while _length(paragraphs) > LINES:
-        max(reversed(paragraphs), key=lambda paragraph: paragraph.room * (not paragraph.whole)).room -= 1
+        _shorten(paragraphs)
     return [line for paragraph in paragraphs for line in ([""] * paragraph.gap + paragraph.shown())]
+
+
+def _shorten(paragraphs: Sequence[Paragraph]) -> None:
+    """Take a line from the longest paragraph that may lose one, the last of equals."""
+    max(reversed(paragraphs), key=lambda paragraph: paragraph.room * (not paragraph.whole)).room -= 1
 
 
 def whole(screen: FirstScreen, columns: int) -> list[str]:
@@ -63,7 +74,7 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
     yield _text("  ", screen.facts, columns, 2)
     yield _text("", screen.trust, columns, 3)
     yield _text("Disturbed: ", screen.disturbed, columns, 3)
-    yield _text("", screen.limit, columns, 3, gap=True)
+    yield replace(_text("", screen.limit, columns, 3, gap=True), answer=True)
     yield _text("  ", screen.basis, columns, 2)
     yield Paragraph(_bar(screen.parts, columns), 1, gap=True)
     legend = _legend(screen, columns)
