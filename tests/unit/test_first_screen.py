@@ -51,8 +51,8 @@ def test_it_has_at_most_25_lines_however_long_its_texts_are():
 
 def test_the_first_advice_keeps_its_last_line_longest():
     """Mutation: of texts of one length the first is cut."""
-    advice = tuple(f"{word} {'does ' * 56}it. Try: {word}." for word in ("one", "two", "three"))
-    lines = first_lines.lines(screen(advice=advice, trust=LONG, basis=LONG, facts=LONG, disturbed=LONG,
+    advice = tuple(f"{word} {'does ' * 36}it. Try: {word}." for word in ("one", "two", "three"))
+    lines = first_lines.lines(screen(advice=advice, trust=LONG, basis=LONG, limit=LONG, facts=LONG, disturbed=LONG,
                                      parts=(BarPart("memory", 1.0),)))
     shown = " ".join(lines)
     assert len(lines) == 25 and "Try: one." in shown and "Try: three." not in shown
