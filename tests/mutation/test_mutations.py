@@ -1612,6 +1612,10 @@ MUTATIONS = [
     ("report/renderers/first_lines.py", "BEFORE_ANSWER = 8", "BEFORE_ANSWER = 100",
      "tests/unit/test_first_screen.py"
      "::test_what_limits_a_session_begins_within_ten_lines_whatever_is_said_before"),
+    ("analytics/serving/ranges.py", "step.phase not in (DECODE, None)", "False",
+     "tests/unit/test_attribution_graphs.py::test_the_annotation_of_the_launch_tells_which_captured_batch_is_replayed"),
+    ("steps/references.py", "decoding if phase == DECODE else None", "decoding",
+     "tests/system/test_serving.py::test_prompts_give_a_decode_step_no_shapes_though_they_are_as_many"),
     ("analytics/attribution/call_context.py", "python & (by_name == Is.FRAME)", "python & False",
      "tests/unit/test_attribution_graphs.py"
      "::test_a_launch_outside_any_operator_is_known_by_the_python_function_around_it"),

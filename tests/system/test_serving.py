@@ -55,6 +55,15 @@ def test_captures_beside_the_workload_are_set_apart_and_named(aaco: Aaco, captur
     assert sum(row["total_ns"] for row in kernels) == summary["kernel_ns"] == summary["traced_ns"]
 
 
+def test_prompts_give_a_decode_step_no_shapes_though_they_are_as_many(aaco: Aaco, captures: Path):
+    """One prompt of 512 tokens and one request that decodes. Mutation: the batch of any step."""
+    aaco.inside("import", serving.own(captures, "decode_bs1_ctx1000_graph"), "--eager",
+                serving.own(captures, "prefill_1x512"))
+    summary = json.loads((aaco.latest / "metrics" / "serving.json").read_text())
+    assert summary["with_operator_ns"] > 0.5 * summary["traced_ns"]
+    assert summary["with_shapes_ns"] < 0.1 * summary["traced_ns"]
+
+
 @pytest.mark.parametrize(("options", "text"), [
     (["--capture", "decode_bs8_ctx1000_eager"], "it holds no graph capture"),
     (["--eager", "capture_8_DECODE"], "it holds no eager step")])

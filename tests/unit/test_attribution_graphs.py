@@ -121,7 +121,8 @@ def in_range(name, part):
 
 
 @pytest.mark.parametrize(("replayed", "shapes"), [
-    ("step[DECODE bs=2]", "small"), ("step[DECODE bs=4]", "large"), ("step[DECODE bs=8]", None), ("my range", None)])
+    ("step[DECODE bs=2]", "small"), ("step[DECODE bs=4]", "large"), ("step[DECODE bs=8]", None), ("my range", None),
+    ("step[EXTEND bs=2 toks=2]", None), ("step[MIXED bs=4 toks=4]", None)])
 def test_the_annotation_of_the_launch_tells_which_captured_batch_is_replayed(replayed, shapes):
     """Mutation: `fits` always true."""
     found, rows = attribute([in_range("capture_2_DECODE", captured("ab", named=False)),

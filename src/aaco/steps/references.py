@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.attribution.framework import Attribution
 from aaco.analytics.attribution.graphs import CAPTURE, EAGER
-from aaco.analytics.serving.annotations import read_capture
+from aaco.analytics.serving.annotations import DECODE, read_capture
 from aaco.analytics.serving.steps import StepKernels
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.errors import UsageError
@@ -122,7 +122,9 @@ def _different(rows: pa.Table, kernels: StepKernels, steps: pa.Table) -> Iterato
     if len(order):
         of_row = np.where(sorted_ids[place] == ids, step[place], NONE)
     seen = set[tuple[object, ...]]()
-    for number, batch in zip(steps["step"].to_pylist(), steps["batch"].to_pylist(), strict=True):
+    decoded = zip(*(steps[name].to_pylist() for name in ("step", "phase", "batch")), strict=True)
+    for number, phase, decoding in decoded:
+        batch = decoding if phase == DECODE else None  # prompts have other shapes whatever their number
         mine = rows.filter(pa.array(of_row == number))
         kind = batch, tuple(mine["kernel_name"].to_pylist())
         if mine.num_rows and kind not in seen and len(seen) < MOST_STEPS:

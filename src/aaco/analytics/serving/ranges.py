@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from aaco.analytics.serving.annotations import StepAnnotation, merge, read_capture, read_step
+from aaco.analytics.serving.annotations import DECODE, StepAnnotation, merge, read_capture, read_step
 
 
 def step_of(ranges: Sequence[str]) -> StepAnnotation | None:
@@ -22,9 +22,14 @@ def captured_batch(ranges: Sequence[str]) -> int | None:
 
 
 def replayed_batch(ranges: Sequence[str]) -> tuple[int | None, int | None]:
-    """Return the batch of the graph, and the requests of the step, by the ranges around its launch; None: not said."""
+    """Return the batch of the graph, and the requests of the step, by the ranges around its launch; None: not said.
+
+    Only of steps that decode one token a request: graphs of others are captured for a number of tokens.
+    """
     step = step_of(ranges)
-    return (None, None) if step is None else (step.graph_batch or step.batch, step.requests)
+    if step is None or step.phase not in (DECODE, None) or step.speculative:
+        return None, None
+    return step.graph_batch or step.batch, step.requests
 
 
 @lru_cache(1 << 14)
