@@ -1616,6 +1616,13 @@ MUTATIONS = [
      "tests/unit/test_attribution_graphs.py::test_the_annotation_of_the_launch_tells_which_captured_batch_is_replayed"),
     ("steps/references.py", "decoding if phase == DECODE else None", "decoding",
      "tests/system/test_serving.py::test_prompts_give_a_decode_step_no_shapes_though_they_are_as_many"),
+    ("analytics/streaming/link_launches.py", "(part == CallKind.BEGIN_CAPTURE) | (part == CallKind.END_CAPTURE)",
+     "part >= CallKind.BEGIN_CAPTURE",
+     "tests/unit/test_attribution_graphs.py"
+     "::test_events_recorded_and_waited_for_while_capturing_end_no_capture"),
+    ("analytics/attribution/graphs.py", "if count == max(usual)]", "if True]",
+     "tests/unit/test_attribution_graphs.py"
+     "::test_of_pieces_with_as_many_launches_the_one_is_meant_that_launches_such_kernels"),
     ("analytics/attribution/call_context.py", "python & (by_name == Is.FRAME)", "python & False",
      "tests/unit/test_attribution_graphs.py"
      "::test_a_launch_outside_any_operator_is_known_by_the_python_function_around_it"),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from aaco.steps.serving_inputs import ServingInputs
+from aaco.tracelake.queries import QueryableSession
 from benchmarks import serving
 from tests.system.conftest import Aaco
 
@@ -113,3 +115,31 @@ def test_steps_and_layers_are_tracks_of_an_exported_trace(aaco: Aaco, captures: 
     for step, layer in zip(steps, layers, strict=True):
         assert step["ts"] < layer["ts"] < layer["ts"] + layer["dur"] < step["ts"] + step["dur"]
         assert layer["dur"] > 0.05 * step["dur"]
+
+
+@pytest.mark.parametrize("variant", ["fused", "alternating", "piecewise"])
+def test_each_replayed_kernel_has_the_operator_that_launches_it_without_a_graph(tmp_path: Path, variant: str):
+    """The step without a graph tells operator and layer of each kernel, by its own ranges; names agree at each place.
+    Mutation: an event recorded inside a capture ends it."""
+    ours = Path(__file__).parents[1] / "captures/torch_serving_engine" / variant
+    named = serving.imported(tmp_path, [ours / "named_b16.trace.json.gz"])
+    replayed = serving.imported(tmp_path, [ours / "decode_b16.trace.json.gz"],
+                                ServingInputs((ours / "capture_traces",), model_config=ours / "config.json"))
+    truth, found = (first_step(session) for session in (named, replayed))
+    assert [row["kernel_name"] for row in truth] == [row["kernel_name"] for row in found]
+    assert [row["operator"] for row in truth] == [row["operator"] for row in found]
+    assert sum(row["shapes"] != kernel["shapes"] for row, kernel in zip(truth, found, strict=True)
+               if kernel["shapes"]) == 0
+    right = sum(row["annotation"].startswith(f"layers.{kernel['layer']}.") for row, kernel in
+                zip(truth, found, strict=True) if kernel["layer"] is not None)
+    assert right >= 0.9 * len(truth)
+
+
+def first_step(session: QueryableSession):
+    """The kernels of the first step in their order, with their operators and layers."""
+    operators = {row["operator_id"]: row for row in session.table("operators").to_pylist()}
+    row_of = {row["kernel_id"]: row["operator_id"] for row in session.table("op_to_kernel_map").to_pylist()}
+    names = {row["kernel_id"]: row["kernel_name"] for row in session.kernels().to_pylist()}
+    return [operators[row_of[kernel["kernel_id"]]] | {"kernel_name": names[kernel["kernel_id"]]} | {
+        "layer": kernel["layer"]} for kernel in sorted(session.table("serving_kernels").to_pylist(),
+                                                       key=lambda row: row["kernel_id"]) if kernel["step"] == 0]

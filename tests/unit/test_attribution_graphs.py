@@ -158,6 +158,26 @@ def test_of_two_graphs_the_names_tell_which():
     assert [name for name, _ in found] == ["aten::op0", "aten::op1"]
 
 
+def test_events_recorded_and_waited_for_while_capturing_end_no_capture():
+    """Streams fork and join by events inside a capture. Mutation: any call after a capture's begin ends it."""
+    calls, names = captured("abc")
+    calls += [call("cudaEventRecord", 62, 64), call("cudaStreamWaitEvent", 65, 68)]
+    found, _ = attribute([(calls, names), launch(1000, 7)], replay("abc", 1100, 7))
+    assert found == [(f"aten::op{place}", "exact_sequence") for place in range(3)]
+
+
+def test_of_pieces_with_as_many_launches_the_one_is_meant_that_launches_such_kernels():
+    """The first piece of a model looks an embedding up where the others add. Mutation: all that may be are equal."""
+    first, names = captured("ab", named=False)
+    first[1]["name"] = "aten::embedding"
+    later, _ = captured("ab", at=400, named=False)
+    later[1]["name"] = "aten::add"
+    found, _ = attribute([(first, names), (later, names), launch(1000, 7), launch(2000, 8)],
+                         [*replay("ab", 1100, 7, family=["elementwise", "gemm"]),
+                          *replay("cb", 2100, 8, family=["embedding", "gemm"])])
+    assert [name for name, _ in found] == ["aten::add", "aten::op1", "aten::embedding", "aten::op1"]
+
+
 def test_nodes_of_the_graph_go_before_the_order_in_which_streams_ran_them():
     """Mutation: kernels in the order of their starts."""
     found, _ = attribute([captured("ab"), launch(1000, 7)], replay("ba", 1100, 7, graph_node_id=[12, 11]))

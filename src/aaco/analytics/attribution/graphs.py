@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.attribution.launchable import may_launch
+from aaco.analytics.attribution.launchable import may_launch, usually_launches
 from aaco.analytics.kernels.families import decode
 from aaco.analytics.serving.alignment import align
 from aaco.analytics.streaming.calls import CallKind
@@ -143,6 +143,13 @@ class Launched:
     inputs: Ints
 
 
+def _likeliest(fitting: list[tuple[Captured, list[int]]], replay: ReplayedKernels
+               ) -> list[tuple[Captured, list[int]]]:
+    """Return those of several graphs whose operators most often launch such kernels."""
+    usual = [sum(map(usually_launches, graph.called, replay.families)) for graph, _ in fitting]
+    return [pair for pair, count in zip(fitting, usual, strict=True) if count == max(usual)]
+
+
 class Graphs:
     """The captured graphs of a trace that streams by."""
 
@@ -192,7 +199,9 @@ class Graphs:
         best = of_batch or fitting
         if not best:
             return self._of_eager(replay)
-        if not best[0][0].named and len({tuple(graph.called) for graph, _ in best}) > 1:
+        if not best[0][0].named:
+            best = _likeliest(best, replay)
+        if len({tuple(graph.called) for graph, _ in best}) > 1 and not best[0][0].named:
             return None
         graph, launches = best[0]
         same = all(other.inputs == graph.inputs for other, _ in fitting)

@@ -1,6 +1,7 @@
 """Whether an operator may launch a kernel of some family: what refutes a match by position, where no name proves it.
 
-Only what is certain counts: a matrix product is never launched by an addition, nor a normalisation by an embedding.
+Only what is certain refutes: a matrix product is never launched by an addition, nor a normalisation by an embedding. Of
+several captures that remain the one is meant whose operators usually launch such kernels.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ("conv", r"\w*conv\w*|miopen_conv\w*|cudnn_conv\w*"),
     ("softmax", r"\w*softmax\w*"),
     ("collective", r"\w*all_?(reduce|gather|to_?all)\w*|\w*reduce_scatter\w*|broadcast_?|send|recv"),
+    ("reads", r"(index\w*|gather|scatter\w*|embedding|take|store_cache|reshape_and_cache\w*)_?"),
     ("light", r"(add|sub|mul|div|neg|rsub|silu|gelu|relu|sigmoid|tanh|exp|pow|rsqrt|cos|sin|copy|clone|cat|stack|fill"
-              r"|zero|ones|arange|index\w*|gather|scatter|embedding|slice|where|masked_fill|to|_to_copy|contiguous|argmax|max"
+              r"|zero|ones|arange|slice|where|masked_fill|to|_to_copy|contiguous|argmax|max"
               r"|min|sum|mean|cumsum|topk|sort|eq|ne|lt|gt|le|ge|repeat|expand|silu_and_mul|gelu_and_mul"
-              r"|rotary_embedding|store_cache|reshape_and_cache\w*)_?"),
+              r"|rotary_embedding)_?"),
 )
 _COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
 # Families of kernels that tell, and the kinds of operators that launch them.
@@ -32,6 +34,11 @@ _LAUNCHED_BY: dict[str, frozenset[str]] = {
     "norm": frozenset({"norm", "any"}),
     "collective": frozenset({"collective", "any"}),
     "softmax": frozenset({"softmax", "attention", "any"}),
+}
+_USUALLY: dict[str, frozenset[str]] = {
+    **{kind: frozenset({kind}) for kind in ("attention", "norm", "gemm", "conv", "softmax", "collective")},
+    "reads": frozenset({"embedding"}),
+    "light": frozenset({"elementwise", "copy", "concat", "reduction", "fill", "transpose", "sort"}),
 }
 _NEVER_LAUNCHES: dict[str, frozenset[str]] = {
     "gemm": frozenset({"embedding", "elementwise", "concat"}),
@@ -45,6 +52,11 @@ def may_launch(operator: str | None, family: str | None) -> bool:
     if not kind or not family:
         return True
     return kind in _LAUNCHED_BY.get(family, {kind}) and family not in _NEVER_LAUNCHES.get(kind, ())
+
+
+def usually_launches(operator: str | None, family: str | None) -> bool:
+    """Return whether the operator usually launches kernels of this family; False where either is not known."""
+    return (family or "") in _USUALLY.get(_kind(operator) if operator else "", ())
 
 
 @lru_cache(1 << 14)

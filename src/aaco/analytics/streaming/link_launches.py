@@ -142,7 +142,7 @@ class Callers:
         name = self.names.numbers(rows["name"])
         self._learn()
         part = np.append(self._part, CallKind.OTHER)[np.where(name == NONE, -1, name)]
-        at = np.flatnonzero(part >= CallKind.BEGIN_CAPTURE)
+        at = np.flatnonzero((part == CallKind.BEGIN_CAPTURE) | (part == CallKind.END_CAPTURE))
         if not len(at):
             return []
         column = {field: integers(rows[field])[at] for field in ("capture", "process_id", "thread_id", "t_start_ns")}
