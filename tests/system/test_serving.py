@@ -51,7 +51,8 @@ def test_captures_beside_the_workload_are_set_apart_and_named(aaco: Aaco, captur
     for name in ("decode_bs8_ctx1000_graph", "capture_8_DECODE", "capture_16_DECODE"):
         shutil.copy(serving.own(captures, name), folder)
     done = aaco.inside("import", folder, "--full").stdout
-    assert "capture_8_DECODE.trace.json.gz tells of 1 graph capture of batch 8" in " ".join(done.split())
+    assert "capture_16_DECODE.trace.json.gz and 1 more tell of 2 graph captures of batch 8, 16, 262 launches" in (
+        " ".join(done.split()))
     kernels = json.loads(aaco.inside("kernels", "--by", "operator", "--top", "99", "--json").stdout)["operators"]
     summary = json.loads((aaco.latest / "metrics" / "serving.json").read_text())
     assert sum(row["total_ns"] for row in kernels) == summary["kernel_ns"] == summary["traced_ns"]

@@ -42,16 +42,17 @@ def add(session: Session, reading: importing.CaptureReading, inputs: ServingInpu
     They are those given, and the captures of graphs that lie beside the workload's. Raise UsageError, BadCapture.
     """
     beside = reading.selection.graphs
-    parts, notes, first = list[pa.Table](), list[str](), 0
+    parts, names, first = list[pa.Table](), dict[str, list[str]](), 0
     for kind, capture in (*((CAPTURE, capture) for capture in beside), *_asked(inputs)):
         show.step(f"reading {clean(capture.path.name)} ({kind})")
         part = _launches(capture, kind)
-        graphs = pc.count_distinct(part["graph"]).as_py()
         parts.append(replaced(part, "graph", pa.array(integers(part["graph"]) + first)))
-        notes.append(_note(capture.path, kind, part, graphs))
-        first += graphs
+        names.setdefault(kind, []).append(capture.path.name)
+        first += pc.count_distinct(part["graph"]).as_py()
     if parts:
-        store.write(session, REFERENCE_LAUNCHES, pa.concat_tables(parts, promote_options="permissive"))
+        table = pa.concat_tables(parts, promote_options="permissive")
+        store.write(session, REFERENCE_LAUNCHES, table)
+        notes = [_note(kind, files, table) for kind, files in names.items()]
         reading.selection = replace(reading.selection, notes=(*reading.selection.notes, *notes))
 
 
@@ -61,11 +62,15 @@ def _asked(inputs: ServingInputs) -> Iterator[tuple[str, CaptureFiles]]:
         yield from ((kind, capture) for capture in (*selection.captures, *selection.graphs))
 
 
-def _note(path: Path, kind: str, launches: pa.Table, graphs: int) -> str:
+def _note(kind: str, files: list[str], launches: pa.Table) -> str:
+    """Return what the reference traces of a kind tell of."""
+    launches = launches.filter(pc.starts_with(launches["source"].cast(pa.string()), kind))
+    graphs = pc.count_distinct(launches["graph"]).as_py()
     batches = sorted(set(launches["batch"].drop_null().to_pylist()))
-    of = f" of batch {', '.join(map(str, batches[:4]))}{' …' * (len(batches) > 4)}" if batches else ""
-    return (f"{path.name} tells of {graphs} {kind}{'s' * (graphs > 1)}{of}, {launches.num_rows:,} launches; "
-            "its kernels are in no figure.")
+    of = f" of batch {', '.join(map(str, batches[:8]))}{' …' * (len(batches) > 8)}" if batches else ""
+    named = f"{files[0]} tells" if len(files) == 1 else f"{files[0]} and {len(files) - 1} more tell"
+    return (f"{named} of {graphs} {kind}{'s' * (graphs > 1)}{of}, {launches.num_rows:,} launches; kernels of reference "
+            "traces are in no figure.")
 
 
 def _launches(capture: CaptureFiles, kind: str) -> pa.Table:
