@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.costs.operator_work import summed
+
 
 def by_layer(kernels: pa.Table, placed: pa.Table, column: str) -> pa.Table:
     """Return the time of kernels by layer (in order) or by part (largest first); see `_summed`.
@@ -18,26 +20,23 @@ def by_layer(kernels: pa.Table, placed: pa.Table, column: str) -> pa.Table:
 
 
 def by_operator(operators: pa.Table, column: str) -> pa.Table:
-    """Return the time of kernels by operator or module of the operators table, the largest first; see `_summed`.
-
-    The place of launches outside any operator is the Python function that made them.
-    """
-    place = operators[column].cast(pa.string())
-    if column == "operator":
-        place = pc.coalesce(place, operators["frame"].cast(pa.string()))
-    return _summed(place, operators["device_ns"], operators["kernels"])
+    """Return the time of kernels by operator or module as `operator_work.summed` sums it; columns as of `_summed`."""
+    groups = [group for group in summed(operators, column) if group.kernels]
+    return pa.table({"place": pa.array([group.names[0] for group in groups], pa.string()),
+                     "calls": [group.kernels for group in groups], "total_ns": [group.device_ns for group in groups],
+                     "mean_ns": [group.device_ns / group.kernels for group in groups],
+                     "pct_of_kernel_time": [100 * group.share for group in groups]})
 
 
-def _summed(place: pa.ChunkedArray, duration_ns: pa.ChunkedArray, calls: pa.ChunkedArray | None = None) -> pa.Table:
+def _summed(place: pa.ChunkedArray, duration_ns: pa.ChunkedArray) -> pa.Table:
     """Return place, calls, total_ns, mean_ns and pct_of_kernel_time, by place; null is a place of its own."""
-    counted = calls if calls is not None else pc.cast(pc.is_valid(duration_ns), pa.int64())
-    rows = pa.table({"place": place, "total_ns": duration_ns, "calls": counted})
-    summed = rows.group_by("place").aggregate([("calls", "sum"), ("total_ns", "sum")])
-    summed = summed.select(["place", "calls_sum", "total_ns_sum"]).rename_columns(["place", "calls", "total_ns"])
-    summed = summed.filter(pc.greater(summed["calls"], 0))
-    total = pc.sum(summed["total_ns"]).as_py() or 0
-    ns = summed["total_ns"].cast(pa.float64(), safe=False)
-    shares = pc.divide(pc.multiply(ns, 100.0), float(total)) if total else pa.nulls(summed.num_rows, pa.float64())
-    mean = pc.divide(ns, summed["calls"].cast(pa.float64(), safe=False))
-    return summed.append_column("mean_ns", mean).append_column("pct_of_kernel_time", shares).sort_by(
+    rows = pa.table({"place": place, "total_ns": duration_ns, "calls": pc.cast(pc.is_valid(duration_ns), pa.int64())})
+    totals = rows.group_by("place").aggregate([("calls", "sum"), ("total_ns", "sum")])
+    totals = totals.select(["place", "calls_sum", "total_ns_sum"]).rename_columns(["place", "calls", "total_ns"])
+    totals = totals.filter(pc.greater(totals["calls"], 0))
+    total = pc.sum(totals["total_ns"]).as_py() or 0
+    ns = totals["total_ns"].cast(pa.float64(), safe=False)
+    shares = pc.divide(pc.multiply(ns, 100.0), float(total)) if total else pa.nulls(totals.num_rows, pa.float64())
+    mean = pc.divide(ns, totals["calls"].cast(pa.float64(), safe=False))
+    return totals.append_column("mean_ns", mean).append_column("pct_of_kernel_time", shares).sort_by(
         [("total_ns", "descending"), ("place", "ascending")])

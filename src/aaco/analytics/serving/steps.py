@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -131,13 +132,14 @@ class ServingSteps:
         """Return the names of kernels by number."""
         return self._reader.names.known
 
+    @cached_property
     def annotations(self) -> list[StepAnnotation]:
-        """Return what the ranges of each step say together."""
+        """What the ranges of each step say together; to be asked after `rest`."""
         return [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
 
     def table(self) -> pa.Table:
         """Return the serving_steps table."""
-        count, steps = len(self._ranges), self.annotations()
+        count, steps = len(self._ranges), self.annotations
         capture, start, end = (np.array(column, np.int64) for column in zip(*self._origin, strict=True)) if count else (
             np.zeros(0, np.int64) for _ in range(3))
         kernels = _sums(*self._kernels.columns(), count)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.roofline.devices.ceilings import DRAM
@@ -13,7 +13,7 @@ from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.serving.served_model import ServedModel
 from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
-from aaco.analytics.serving.steps import COLUMNS, ServingSteps
+from aaco.analytics.serving.steps import COLUMNS, ServingSteps, StepKernels
 from aaco.analytics.serving.summary import summary
 from aaco.analytics.streaming.stream_ids import NONE, TupleIds
 from aaco.core.config import Analysis
@@ -30,12 +30,14 @@ from aaco.tracelake import documents, layout, queries, store
 def serving_steps(session: Session, settings: Analysis) -> Results:
     """The steps of a serving engine: phase, batch, token sums, the device work that each launched, and its layers."""
     if steps := find(session):
-        table = with_work(steps.table(), steps.annotations(), _workload(session))
+        table = with_work(steps.table(), steps.annotations, _workload(session))
         yield SERVING_STEPS, table
-        kernels, why = _kernels(steps)
+        launched, names = _launched(steps)
+        kernels, why = serving_kernels(launched, names, [decode(name).family for name in names])
         yield SERVING_KERNELS, kernels
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
-        yield "serving", encode(summary(table, kernels, why, operators, _bandwidth(session), _limits(session, steps)))
+        yield "serving", encode(summary(table, kernels, why, operators, _bandwidth(session),
+                                        _limits(session, launched, names)))
 
 
 def _workload(session: Session) -> ServedWorkload:
@@ -44,13 +46,20 @@ def _workload(session: Session) -> ServedWorkload:
     return ServedWorkload(ServedModel.of(document) if document else None, max(sizes, default=1))
 
 
-def _limits(session: Session, steps: ServingSteps) -> dict[int, dict[str, int]]:
+def _launched(steps: ServingSteps) -> tuple[StepKernels, list[str]]:
+    """Return the kernels of all steps, and the names of which they have the numbers; one without a name has the last.
+    """
+    kernels, names = steps.of_kernels(), [*steps.kernel_names, ""]
+    return replace(kernels, name=np.where(kernels.name == NONE, len(names) - 1, kernels.name)), names
+
+
+def _limits(session: Session, kernels: StepKernels, names: Sequence[str]) -> dict[int, dict[str, int]]:
     """Return by step and by what limits them the ns of its kernels."""
     groups = store.read(session, KERNEL_GROUPS).to_pylist() if store.holds(session, KERNEL_GROUPS) else []
     limit_of = {group["kernel_name"]: group["limit"] for group in groups}
-    kernels, limits = steps.of_kernels(), [*(limit_of.get(name) or UNKNOWN for name in steps.kernel_names), UNKNOWN]
+    limits = [limit_of.get(name) or UNKNOWN for name in names]
     ns_by_name = TupleIds()
-    pair = ns_by_name.numbers(kernels.step, np.where(kernels.name == NONE, len(limits) - 1, kernels.name))
+    pair = ns_by_name.numbers(kernels.step, kernels.name)
     spent = np.zeros(len(ns_by_name), np.int64)
     np.add.at(spent, pair, kernels.end - kernels.start)
     by_step: dict[int, dict[str, int]] = {}
@@ -64,13 +73,6 @@ def _bandwidth(session: Session) -> float | None:
     """Return the bytes/s of the device's memory by its data sheet; None if the device is not known."""
     ceilings = ceilings_of(session)
     return ceilings.bandwidths.get(DRAM) if ceilings else None
-
-
-def _kernels(steps: ServingSteps) -> tuple[pa.Table, dict[int, str]]:
-    """Return the kernels with their layers, and by step why it has none."""
-    kernels, names = steps.of_kernels(), [*steps.kernel_names, ""]
-    numbered = replace(kernels, name=np.where(kernels.name == NONE, len(names) - 1, kernels.name))
-    return serving_kernels(numbered, names, [decode(text).family for text in names])
 
 
 def find(session: Session) -> ServingSteps | None:
