@@ -18,7 +18,7 @@ class Job:
     """One worker process's work. Paths are absolute."""
 
     parent: int  # process that waits for this one, or for the profiler that started it
-    kind: str  # "time": the clean pass, "profile": the pass with node profiling and graph dumps
+    kind: str  # "time": the clean pass, "profile": with node profiling and graph dumps, "once": one inference
     model: str
     provider: str
     provider_options: dict[str, str]

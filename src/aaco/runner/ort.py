@@ -73,6 +73,19 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
         return _run_job(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
 
 
+def run_once(workload: Workload) -> tuple[list[outputs.Output], int]:
+    """Make one inference in a fresh process; return its outputs, and the process's peak resident set in bytes.
+
+    Raise the AacoError the process met, or one that says how it died.
+    """
+    with scratch_of(workload) as scratch:
+        job = Job(kind="once", rows="", account="", warmup=0, iterations=1, outputs=str(scratch / outputs.FILE),
+                  **job_of(workload, scratch))
+        (scratch / outputs.FILE).parent.mkdir(parents=True, exist_ok=True)
+        facts = _run_job(job, scratch, lambda: None, lambda pid: None, {})
+        return outputs.load(scratch, facts["produced"]), facts["peak_rss_bytes"]
+
+
 def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mapping[str, str],
                 before: tuple[str, ...] = (), most: int | None = None, region: bool = False) -> dict[str, Any]:
     """Run as many inferences as are profiled, in one fresh process under a tracer, which the environment, or the words

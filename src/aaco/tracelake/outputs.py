@@ -59,15 +59,18 @@ class Output:
         return self.values is not None and len(self.values) == self.elements
 
 
-def keep(path: Path, produced: Sequence[Produced]) -> list[dict[str, Any]]:
-    """Write the elements that are kept; returns the facts of every output, in order. Raises StorageError."""
-    left, facts, arrays = BUDGET, [], {}
+def keep(path: Path, produced: Sequence[Produced], limit: int = LIMIT, budget: int = BUDGET) -> list[dict[str, Any]]:
+    """Write the elements that are kept; returns the facts of every output, in order. Raises StorageError.
+
+    limit: elements kept of an output. budget: of all of them.
+    """
+    left, facts, arrays = budget, [], {}
     for index, output in enumerate(produced):
         if output.array is None:
             facts.append({"name": output.name, "dtype": output.dtype, "shape": None, "elements": None, "sha256": None,
                           "not_finite": None, "kept": 0, "why_not_kept": output.why_not})
             continue
-        values = _sample(output.array, min(LIMIT, left))
+        values = _sample(output.array, min(limit, left))
         left -= len(values)
         arrays[f"output_{index}"] = values
         facts.append(_facts(output, output.array, len(values)))

@@ -1,0 +1,133 @@
+"""The gates that a change must pass, in words and figures. Pure.
+
+They come in the order of what they cost: it computes the same, it is faster by enough, nothing else is worse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.core import statistics
+from aaco.governance.agreement import Agreement, overall
+from aaco.governance.verdict import RegressionVerdict
+from aaco.optimize.ledger import Guard, Terms
+
+WORSE_MEMORY, LEAST_MEMORY = 1.1, 32 << 20  # times the baseline's, and bytes: less is the allocator's mood
+TAILS = (0.99, 0.9)  # the quantile that is judged: the first that the pairs of a process can show
+WORSE_TAIL = math.log(1.05)
+
+
+class Outcome(NamedTuple):
+    """Whether a gate lets a change through, and why. error: as a share of the largest element, where there is one."""
+
+    passed: bool
+    why: str
+    error: float | None = None
+
+
+class Gain(NamedTuple):
+    """Time saved per sample, per cent of the baseline's, with its interval; None where it could not be estimated."""
+
+    percent: float | None
+    low: float | None
+    high: float | None
+
+
+def same_outputs(by_inputs: Sequence[Sequence[Agreement]], lossy: bool, accept_error: float,
+                 error: float | None) -> Outcome:
+    """Return whether the outputs agree for every set of inputs.
+
+    lossy: the change is meant to alter the arithmetic, so its error must be known and accepted.
+    """
+    for number, agreements in enumerate(by_inputs):
+        status = overall(agreements)
+        if status in ("different", "unknown"):
+            worst = next(item for item in agreements if item.status == status)
+            return Outcome(False, f"output {worst.name}, inputs {number + 1}: {worst.why}", error)
+    if not lossy:
+        return Outcome(True, f"outputs agree for {len(by_inputs)} sets of inputs", error)
+    if error is None:
+        return Outcome(False, "it alters the arithmetic, and its error is not known")
+    if error > accept_error:
+        return Outcome(False, f"it alters the arithmetic: its error is {error:.2g} of the largest element; "
+                              f"--accept-error {_rounded_up(error):g} accepts that", error)
+    return Outcome(True, f"its error of {error:.2g} of the largest element is accepted", error)
+
+
+def _rounded_up(error: float) -> float:
+    """Return the error with two digits, not below it."""
+    scale: float = 10.0 ** (math.floor(math.log10(error)) - 1) if error > 0 else 1.0
+    return math.ceil(error / scale) * scale
+
+
+def gain(verdict: RegressionVerdict, batch_factor: int = 1) -> Gain:
+    """Return the gain that a verdict states. batch_factor: how many times the samples an inference of `current` has."""
+    return Gain(*(None if change is None else 100 - (100 + change) / batch_factor
+                  for change in (verdict.effect_pct, verdict.ci and verdict.ci[1], verdict.ci and verdict.ci[0])))
+
+
+def fast_enough(measured: Gain, terms: Terms, why_not: str) -> Outcome:
+    """Return whether a gain is kept: its interval lies above 0, and its estimate is large enough."""
+    if measured.percent is None or measured.low is None:
+        return Outcome(False, f"it could not be judged: {why_not}")
+    if measured.low <= 0:
+        return Outcome(False, f"the interval of its gain holds 0: {measured.percent:.1f} % "
+                              f"[{measured.low:.1f}, {measured.high:.1f}]")
+    if measured.percent < terms.least_gain_pct:
+        return Outcome(False, f"its gain of {measured.percent:.1f} % is below {terms.least_gain_pct:g} %")
+    return Outcome(True, f"{measured.percent:.1f} % less time [{measured.low:.1f}, {measured.high:.1f}]")
+
+
+def memory(baseline: Sequence[int], changed: Sequence[int]) -> Guard:
+    """Return whether peak memory is worse: more, by a tenth and 32 MiB, in every process than in any of the baseline's.
+    """
+    if not baseline or not changed:
+        return Guard(metric="peak memory", worse=False, why="not measured")
+    before, after = max(baseline), min(changed)
+    worse = after > WORSE_MEMORY * before and after - before > LEAST_MEMORY
+    return Guard(metric="peak memory", worse=worse, why=f"{before / 2**20:.0f} -> {after / 2**20:.0f} MiB")
+
+
+def tail(pairs: pa.Table, level: float, batch_factor: int = 1) -> Guard:
+    """Return whether the slowest inferences are worse, by the highest quantile that the pairs of a process show."""
+    changes = pairs.filter(pc.equal(pairs["kind"].cast(pa.string()), "change"))
+    process = changes["process"].to_numpy()
+    numbers = np.unique(process)
+    fewest = min((int((process == number).sum()) for number in numbers), default=0)
+    q = next((quantile for quantile in TAILS if fewest >= statistics.smallest_sample(quantile)), None)
+    if q is None or len(numbers) < 2:
+        return Guard(metric="tail", worse=False, why=f"not judged: {fewest} pairs in a process are too few")
+    ratios = [_log_quantile_ratio(changes, process == number, q) - math.log(batch_factor) for number in numbers]
+    estimate = statistics.mean_interval(np.array(ratios), level)
+    worse = estimate.low is not None and estimate.low > WORSE_TAIL
+    return Guard(metric=f"p{100 * q:g}", worse=worse, why=f"{100 * math.expm1(estimate.value):+.1f} %")
+
+
+def _log_quantile_ratio(changes: pa.Table, rows: np.ndarray, q: float) -> float:
+    baseline, current = (changes[f"{side}_ms"].to_numpy()[rows] for side in ("baseline", "current"))
+    return math.log(float(np.quantile(current, q)) / float(np.quantile(baseline, q)))
+
+
+def largest_error(by_inputs: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> float | None:
+    """Return the largest difference of any output, as a share of the largest element of the baseline's; None if no
+    floating-point output was kept, infinite where only one side is a number.
+    """
+    shares = [_error_share(before, after) for outputs in by_inputs for before, after in outputs.values()
+              if before.dtype.kind == "f" and before.size]
+    return max(shares, default=None)
+
+
+def _error_share(before: np.ndarray, after: np.ndarray) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.abs(before.astype(np.float64) - after.astype(np.float64))
+    both_odd = (before == after) | (np.isnan(before) & np.isnan(after))
+    gap = np.where(both_odd, 0.0, gap)
+    largest = float(np.abs(before[np.isfinite(before)]).max(initial=0.0))
+    worst = float(gap.max()) if np.isfinite(gap).all() else math.inf
+    return worst / largest if largest else (0.0 if worst == 0 else math.inf)

@@ -1,0 +1,200 @@
+"""The search for a change that pays: which step comes next, from the steps that were made. Pure.
+
+Every candidate must compute the same, then all are screened; what a screening says decides only what is confirmed,
+never what is kept. The best are confirmed with new processes at a level that all intervals of the search share
+(Bonferroni), those that pass are tried together, and the best is measured once more against the untouched baseline.
+Nothing is kept unless all of that agrees; the default is "no change".
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aaco.core import statistics
+from aaco.governance.multiplicity import shared_level
+from aaco.optimize.change import Change, together
+from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Planned, Screened, Terms, _Line
+
+WORTH_FINDING_PCT = 3.0  # a confirmation is planned to see so much of a gain
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Check:
+    """Load the change, run it on several inputs, compare its outputs."""
+
+    change: Change
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Time the change in turns with the baseline, in few processes."""
+
+    change: Change
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """Time it in turns in new processes, as planned. again: the last one, against the untouched baseline."""
+
+    change: Change
+    processes: int
+    level: float
+    again: bool = False
+
+
+Step = Check | Screen | Planned | Confirm | Decided
+
+
+class Search:
+    """The state of a search: its first line, and what the lines after it say."""
+
+    def __init__(self, lines: Sequence[_Line]) -> None:
+        begun = lines[0]
+        assert isinstance(begun, Begun)
+        self.begun, self.terms, self.name = begun, begun.terms, begun.search
+        self.checked = {line.change: line for line in lines if isinstance(line, Checked)}
+        self.screened = {line.change: line for line in lines if isinstance(line, Screened)}
+        self.planned = next((line for line in lines if isinstance(line, Planned)), None)
+        self.confirmed = {line.change: line for line in lines if isinstance(line, Measured)
+                          and line.step == "confirmed"}
+        self.again = next((line for line in lines if isinstance(line, Measured) and line.step == "again"), None)
+        self.decided = next((line for line in lines if isinstance(line, Decided)), None)
+        self.spent_s = sum(line.took_s for line in lines)
+
+    @property
+    def passed(self) -> list[Change]:
+        """Return the candidates that compute the same, in the order in which they are screened."""
+        same = [change for change in self.begun.candidates if self._computes_the_same(change)]
+        random.Random(self.terms.seed).shuffle(same)
+        return same
+
+    def change(self, name: str) -> Change:
+        """Return the candidate of this name, or the combination."""
+        return next(change for change in [*self.begun.candidates, *self.combination()] if change.name == name)
+
+    def gain(self, name: str) -> float:
+        """Return the time that a screening saved: mean over processes of the log ratio, negated."""
+        return -float(np.mean(self.screened[name].log_ratios))
+
+    def winners(self) -> list[Change]:
+        """Return what was confirmed, the largest gain first."""
+        names = [name for name, line in self.confirmed.items() if line.passed]
+        return [self.change(name) for name in sorted(names, key=lambda name: -(self.confirmed[name].gain_pct or 0.0))]
+
+    def combination(self) -> list[Change]:
+        """Return the confirmed single changes that do not conflict, as one change; nothing where there is but one."""
+        chosen: list[Change] = []
+        singles = [change for change in self.begun.candidates
+                   if change.name in self.confirmed and self.confirmed[change.name].passed]
+        for change in sorted(singles, key=lambda change: -(self.confirmed[change.name].gain_pct or 0.0)):
+            if not any(change.conflicts(taken) for taken in chosen):
+                chosen.append(change)
+        return [together(chosen)] if len(chosen) > 1 else []
+
+    def affords(self, processes: int) -> bool:
+        """Return whether the budget has room for so many more processes."""
+        return self.spent_s + processes * self.terms.process_s <= self.terms.budget_s
+
+    def _computes_the_same(self, change: Change) -> bool:
+        return change.name in self.checked and self.checked[change.name].passed
+
+
+def next_step(search: Search) -> Step:
+    """Return what to do next; a Decided is the end."""
+    if search.decided:
+        return search.decided
+    unchecked = [change for change in search.begun.candidates if change.name not in search.checked]
+    if unchecked and not search.planned:
+        return Check(unchecked[0])
+    if not search.planned:
+        return _screen(search) or _plan(search)
+    return _confirm(search, search.planned) or _last(search, search.planned)
+
+
+def _screen(search: Search) -> Step | None:
+    """Return the next candidate to time, as long as the budget leaves room to confirm."""
+    waiting = [change for change in search.passed if change.name not in search.screened]
+    reserve = 2 * (2 * search.terms.processes)  # a confirmation and the last one, each with its controls
+    return Screen(waiting[0]) if waiting and search.affords(search.terms.screen_processes + reserve) else None
+
+
+def _plan(search: Search) -> Step:
+    """Return the plan of the confirmations, or the end where nothing looked faster."""
+    terms = search.terms
+    faster = sorted((name for name in search.screened if search.gain(name) > 0), key=search.gain, reverse=True)
+    if not faster:
+        return _no_change(search, _why_none(search))
+    level = shared_level(terms.alpha, terms.finalists + 2)  # the combination and the last comparison among them
+    sigma = _spread(search)
+    counts = range(terms.processes, terms.most_processes + 1)
+    processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT),
+                     counts[-1])
+    return Planned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
+                   detectable_pct=_detectable_pct(processes, level, sigma) if math.isfinite(sigma) else None)
+
+
+def _why_none(search: Search) -> str:
+    tried = len(search.screened)
+    if not tried:
+        return "no candidate both computes the same and could be timed within the budget"
+    return f"none of {tried} looked faster when timed in turns"
+
+
+def _spread(search: Search) -> float:
+    """Return the spread of one process, on the log scale, pooled over what was screened; infinite if not known."""
+    squares = [float(np.var(line.log_ratios)) * len(line.log_ratios) for line in search.screened.values()]
+    degrees = sum(len(line.log_ratios) - 1 for line in search.screened.values())
+    return math.sqrt(sum(squares) / degrees) if degrees else math.inf
+
+
+def _detectable_pct(processes: int, level: float, sigma: float) -> float:
+    """Return the gain that so many processes, with as many controls, show with a chance of POWER."""
+    errors = statistics.detectable(level, 2 * processes - 2, POWER)
+    return 100 * -math.expm1(-errors * sigma / math.sqrt(processes))
+
+
+def _confirm(search: Search, planned: Planned) -> Step | None:
+    """Return the next confirmation: each finalist, then those that passed together."""
+    waiting = [search.change(name) for name in planned.finalists if name not in search.confirmed]
+    if not waiting:
+        waiting = [change for change in search.combination() if change.name not in search.confirmed]
+        unchecked = [change for change in waiting if change.name not in search.checked]
+        if unchecked:
+            return Check(unchecked[0])
+        waiting = [change for change in waiting if search.checked[change.name].passed]
+    reserve = 2 * planned.processes if search.winners() else 0
+    if waiting and search.affords(2 * planned.processes + reserve):
+        return Confirm(waiting[0], planned.processes, planned.level)
+    return None
+
+
+def _last(search: Search, planned: Planned) -> Step:
+    """Return the last comparison of the best, or the decision that it allows."""
+    winners = search.winners()
+    if not winners:
+        waiting = [name for name in planned.finalists if name not in search.confirmed]
+        return _no_change(search, "the budget ended before a confirmation" if waiting else
+                          f"none of {len(planned.finalists)} that looked faster was confirmed")
+    best = winners[0]
+    if search.again is None:
+        return Confirm(best, planned.processes, planned.level, again=True)
+    if not search.again.passed:
+        return _no_change(search, f"{best.title}: the last comparison did not confirm it: {search.again.why}")
+    return Decided(search=search.name, kept=best.name, settings=dict(best.settings),
+                   why=f"{best.title}: confirmed twice in fresh processes")
+
+
+def _no_change(search: Search, why: str) -> Decided:
+    return Decided(search=search.name, kept=None, why=why)
+
+
+def processes_at_most(candidates: int, terms: Terms) -> int:
+    """Return how many processes a search starts at most to time things; what loads and compares outputs is not in it."""
+    per_confirmation = 2 * terms.most_processes
+    return candidates * terms.screen_processes + (min(candidates, terms.finalists) + 2) * per_confirmation

@@ -1,0 +1,124 @@
+"""What was tried on a session: the last search of its ledger, change by change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aaco.core import documents
+from aaco.core.config import Analysis
+from aaco.core.finding import Results, finding
+from aaco.core.session import Session
+from aaco.optimize import ledger
+from aaco.optimize.search import Search
+from aaco.tracelake import layout
+
+KEPT, CONFIRMED, REFUSED, SLOWER, UNFINISHED = "kept", "confirmed", "refused", "not confirmed", "not finished"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How far a change came. gain_pct: time saved per sample, with its interval; screened_pct: by the first look."""
+
+    change: str
+    title: str
+    outcome: str
+    why: str
+    advice: list[str] = field(default_factory=list)
+    expected: str | None = None
+    screened_pct: float | None = None
+    gain_pct: float | None = None
+    low_pct: float | None = None
+    high_pct: float | None = None
+    session: str | None = None
+
+
+@dataclass(frozen=True)
+class NotTried:
+    """A change that does not apply, and why."""
+
+    change: str
+    title: str
+    why: str
+
+
+@documents.document(layout.finding("trials"), version=1)
+@dataclass(frozen=True)
+class Trials:
+    """trials.json: the last search of optimize/ledger.jsonl. kept: the change that was proved; null: none.
+
+    unreadable: lines of the ledger that a kill tore, or that a later version wrote.
+    """
+
+    search: str
+    searches: int
+    kept: str | None
+    why: str
+    announced_s: float
+    took_s: float
+    processes: int | None
+    detectable_pct: float | None
+    level: float | None
+    trials: list[Trial]
+    not_tried: list[NotTried]
+    again: Trial | None = None
+    model: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    unreadable: int = 0
+
+
+@finding(reads=(layout.LEDGER,), report="trials", whole=True, on_host=True)
+def trials(session: Session, settings: Analysis) -> Results:
+    """What was tried on the session, what was proved, and what not for which reason."""
+    answer = of_ledger(ledger.read(session.folder / layout.LEDGER))
+    if answer is not None:
+        yield "trials", documents.encode(answer)
+
+
+def of_ledger(read: ledger.Read) -> Trials | None:
+    """Return what the last search of a ledger says; None where there is none."""
+    searches = list(ledger.searches(read.lines))
+    if not searches:
+        return None
+    state = Search(searches[-1])
+    ended, planned = state.decided, state.planned
+    rows = [_trial(state, change.name, change.title, list(change.advice))
+            for change in [*state.begun.candidates, *state.combination()]]
+    again = state.again and _measured(state, state.again, list(state.change(state.again.change).advice),
+                                      "confirmed again" if state.again.passed else SLOWER)
+    return Trials(
+        state.name, len(searches), ended.kept if ended else None,
+        ended.why if ended else "it is not finished: aaco try goes on with it", state.begun.announced_s, state.spent_s,
+        planned.processes if planned else None, planned.detectable_pct if planned else None,
+        planned.level if planned else None, rows,
+        [NotTried(item.name, item.title, item.why) for item in state.begun.inapplicable], again,
+        ended.model if ended else None, dict(ended.settings) if ended else {}, read.unreadable)
+
+
+def _trial(state: Search, name: str, title: str, advice: list[str]) -> Trial:
+    kept = state.decided is not None and state.decided.kept == name
+    if measured := state.confirmed.get(name):
+        outcome = KEPT if kept else CONFIRMED if measured.passed else SLOWER
+        return _measured(state, measured, advice, outcome)
+    expected, checked = state.begun.expected.get(name), state.checked.get(name)
+    if checked is None or not checked.passed:
+        return Trial(name, title, REFUSED if checked else UNFINISHED, checked.why if checked else "not checked",
+                     advice, expected)
+    if name not in state.screened:
+        return Trial(name, title, UNFINISHED, "not timed within the budget" if state.planned else "not timed", advice,
+                     expected)
+    gain = _screened_pct(state, name)
+    why = f"{gain:+.1f} % less time at first sight" + ("" if state.planned is None else ": not among the best")
+    return Trial(name, title, SLOWER if state.planned or state.decided else UNFINISHED, why, advice, expected, gain)
+
+
+def _measured(state: Search, line: ledger.Measured, advice: list[str], outcome: str) -> Trial:
+    title = state.change(line.change).title
+    screened = _screened_pct(state, line.change) if line.change in state.screened else None
+    return Trial(line.change, title, outcome, line.why, advice, state.begun.expected.get(line.change), screened,
+                 line.gain_pct, line.low_pct, line.high_pct, line.session)
+
+
+def _screened_pct(state: Search, name: str) -> float:
+    return float(100 * -np.expm1(-state.gain(name)))

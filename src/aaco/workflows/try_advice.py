@@ -1,0 +1,363 @@
+"""Advice put to the test: changes of a session of ONNX Runtime, tried until one is proved, or none is.
+
+`optimize/search.py` says what comes next, this makes it happen, and each step is a line of the session's ledger before
+the next begins. So a search that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aaco import __version__
+from aaco.collectors.inventory import machine
+from aaco.core import files
+from aaco.core.config import Settings
+from aaco.core.errors import AacoError, StorageError, UsageError
+from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
+from aaco.core.tables import PAIRS
+from aaco.governance import agreement
+from aaco.governance.interleaved import duet
+from aaco.optimize import gates, ledger, recorded_run, rewriting, search, situation
+from aaco.optimize.change import Change, Inapplicable, Situation, candidates
+from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Origin, Planned, Screened, Terms
+from aaco.optimize.search import Check, Confirm, Screen, Search, next_step
+from aaco.runner import ort
+from aaco.runner.duet import ModelSide
+from aaco.runner.ort import Workload
+from aaco.tracelake import documents, layout, manifest, store
+from aaco.tracelake.outputs import Output
+from aaco.workflows import trials
+from aaco.workflows.duet import compare, sides
+from aaco.workflows.duet.compare import DuetRequest, DuetSide
+
+INPUT_SETS = 3  # the session's own, and as many more with their elements permuted
+PROCESS_S = 3.0  # how long a process of a comparison is to measure
+FEWEST_PAIRS, MOST_PAIRS = 20, 200
+START_S = 1.0  # what a process takes beside loading and measuring
+WARMUP = 5
+SEAL = (layout.LEDGER,)
+
+
+@dataclass(frozen=True)
+class TryRequest:
+    """What to try. advice: an action that the session advises, or a change by its name; None: the first that can be
+    tried. everything: all that applies. seed: None: drawn."""
+
+    advice: str | None = None
+    everything: bool = False
+    budget_s: float = 600.0
+    seed: int | None = None
+    accept_error: float = 0.0
+    slo_ms: float | None = None
+
+
+class Tried(NamedTuple):
+    """A search that ended: the session it is of, and its lines."""
+
+    session: Session
+    lines: tuple[Any, ...]
+
+    @property
+    def decision(self) -> Decided:
+        """Return how it ended."""
+        last: Decided = self.lines[-1]
+        return last
+
+
+def try_advice(session: Session, request: TryRequest, settings: Settings, show: Show = SILENT) -> Tried:
+    """Search for a change that makes the session's workload faster, and prove it; or go on with a search that was cut
+    off. Raise UsageError for a session that is no run of ONNX Runtime, or advice that cannot be tried.
+    """
+    manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
+    facts = situation.situation_of(session, settings, request.slo_ms)
+    trial = _Trial(session, facts, settings, show)
+    lines = ledger.unfinished(ledger.read(trial.path).lines, trial.origin)
+    if lines:
+        show.step(f"going on with search {lines[0].search}")
+    else:
+        lines = (trial.begin(request),)
+    show.step(f"at most {lines[0].announced_s:.0f} s")
+    while not isinstance(lines[-1], Decided):
+        lines = (*lines, trial.make(Search(lines)))
+    return Tried(session, lines)
+
+
+def read(session: Session) -> ledger.Read:
+    """Return the lines of the session's ledger."""
+    return ledger.read(session.folder / layout.LEDGER)
+
+
+def kept(session: Session) -> tuple[Begun, Decided, Change]:
+    """Return the last search of the session that kept a change: its first line, its decision, the change. Raise
+    UsageError where none did.
+    """
+    for lines in reversed(list(ledger.searches(read(session).lines))):
+        begun, last = lines[0], lines[-1]
+        if isinstance(begun, Begun) and isinstance(last, Decided) and last.kept is not None:
+            return begun, last, Search(lines).change(last.kept)
+    raise UsageError(f"session {session.id} has no kept change", f"aaco try --all {session.id}")
+
+
+class _Trial:
+    """One search of one session: makes the steps, and writes each into the ledger."""
+
+    def __init__(self, session: Session, facts: Situation, settings: Settings, show: Show) -> None:
+        self.session, self.facts, self.settings, self.show = session, facts, settings, show
+        self.path = session.folder / layout.LEDGER
+        self.given = recorded_run.plan_fields(session)
+        self.origin = Origin(model_sha256=session.record.model_hash or "", config_hash=session.record.config_hash or "",
+                             machine=machine.identify().id, versions=recorded_run.versions())
+
+    def begin(self, request: TryRequest) -> Begun:
+        """Settle what is tried and by which terms, and write it down."""
+        applicable, inapplicable = candidates(self.facts)
+        chosen = _chosen(applicable, inapplicable, request, self.session)
+        terms = self._terms(request)
+        announced_s = min(terms.budget_s, search.processes_at_most(len(chosen), terms) * terms.process_s
+                          + (len(chosen) + 1) * INPUT_SETS * (START_S + self._load_s))
+        begun = Begun(search=secrets.token_hex(4), origin=self.origin, terms=terms, announced_s=announced_s,
+                      candidates=chosen, inapplicable=inapplicable,
+                      expected=trials.expected(self.settings, self.origin.machine, chosen))
+        self._keep(begun)
+        return begun
+
+    def make(self, state: Search) -> ledger.Checked | Screened | Planned | Measured | Decided:
+        """Make the next step of the search, and write it down."""
+        began, step = time.monotonic(), next_step(state)
+        if isinstance(step, Check):
+            line: Any = self._check(state, step.change)
+        elif isinstance(step, Screen):
+            line = self._screen(state, step.change)
+        elif isinstance(step, Confirm):
+            line = self._measure(state, step)
+        elif isinstance(step, Decided):
+            line = self._decided(state, step)
+        else:
+            line = step
+        line = line.model_copy(update={"took_s": time.monotonic() - began})
+        self._keep(line)
+        if isinstance(line, Measured) and line.step == "confirmed":
+            trials.keep(self.settings, state, line)
+        return line  # type: ignore[no-any-return]
+
+    def _keep(self, line: Any) -> None:
+        ledger.append(self.path, line)
+        if manifest.is_sealed(self.session):
+            manifest.renew(self.session, SEAL)
+
+    @property
+    def _load_s(self) -> float:
+        return recorded_run.load_s(self.session)
+
+    def _terms(self, request: TryRequest) -> Terms:
+        latency_s = (self.facts.latency_ms or 1.0) / 1e3
+        pairs = int(min(MOST_PAIRS, max(FEWEST_PAIRS, PROCESS_S / (2 * latency_s))))
+        process_s = START_S + 2 * self._load_s + 2 * (pairs + WARMUP) * latency_s
+        seed = secrets.randbelow(2**32) if request.seed is None else request.seed
+        return Terms(seed=seed, pairs=pairs, process_s=process_s, budget_s=request.budget_s,
+                     accept_error=request.accept_error)
+
+    def _side(self, change: Change | None = None) -> DuetSide:
+        """Return a side as `aaco compare` takes it; None: the untouched baseline."""
+        if change is None:
+            return DuetSide(model=self.given["model"])
+        model = str(self._model(change)) if change.rewrite else self.given["model"]
+        return DuetSide(model=model, options=change.settings)
+
+    def _model(self, change: Change) -> Path:
+        """Return the model file as the change rewrites it; it is written once for each model. Raise AacoError."""
+        target = rewritten_model(self.settings, self.origin.model_sha256, change)
+        if not target.exists():
+            with files.storage(target.parent):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            rewriting.rewrite(change.rewrite, self.facts.model, target)
+        return target
+
+    def _prepared(self, change: Change | None) -> Workload:
+        fields = {name: value for name, value in self.given.items() if name != "model"}
+        runs = sides.prepare(self._side(change), self.settings, fields).runs
+        assert isinstance(runs, ModelSide)
+        return runs.workload
+
+    @cached_property
+    def _expected_outputs(self) -> list[tuple[list[Output], int]]:
+        return list(self._run_inputs(self._prepared(None)))
+
+    def _run_inputs(self, workload: Workload) -> Iterator[tuple[list[Output], int]]:
+        """Yield the outputs and the peak memory for each set of inputs, each from a fresh process."""
+        for number in range(INPUT_SETS):
+            yield ort.run_once(replace(workload, inputs=permuted(workload.inputs, number)))
+
+    def _check(self, state: Search, change: Change) -> Checked:
+        self.show.step(f"{change.name}: does it compute the same?")
+        try:
+            before = self._expected_outputs
+            if change.batch_factor > 1:
+                return self._check_batch(state, change)
+            after = list(self._run_inputs(self._prepared(change)))
+        except StorageError:
+            raise
+        except AacoError as error:
+            return Checked(search=state.name, change=change.name, passed=False, why=f"does not run: {error.what}")
+        return self._compare(state, change, before, after)
+
+    def _compare(self, state: Search, change: Change, before: Sequence[tuple[list[Output], int]],
+                 after: Sequence[tuple[list[Output], int]]) -> Checked:
+        precisions = rewriting.precisions(change)
+        agreements = [agreement.agree(expected, actual, precisions)
+                      for (expected, _), (actual, _) in zip(before, after, strict=True)]
+        error = gates.largest_error([_values(expected, actual)
+                                     for (expected, _), (actual, _) in zip(before, after, strict=True)])
+        outcome = gates.same_outputs(agreements, change.lossy, state.terms.accept_error, error)
+        guard = gates.memory([peak for _, peak in before], [peak for _, peak in after])
+        passed, why = (False, f"{guard.metric} is worse: {guard.why}") if outcome.passed and guard.worse else (
+            outcome.passed, outcome.why)
+        return Checked(search=state.name, change=change.name, passed=passed, why=why,
+                       error=error if error is not None and np.isfinite(error) else None,
+                       peak_rss_bytes=[peak for _, peak in after])
+
+    def _screen(self, state: Search, change: Change) -> Screened:
+        self.show.step(f"{change.name}: a first look")
+        request = DuetRequest(processes=state.terms.screen_processes, pairs=state.terms.pairs, warmup=WARMUP,
+                              controls=False, seed=_seed(state, "screen", change), vary=True)
+        session = self._turns(change, request).session
+        ratios = [unit - np.log(change.batch_factor) for unit in _log_ratios(session)]
+        return Screened(search=state.name, change=change.name, session=session.id, log_ratios=ratios)
+
+    def _measure(self, state: Search, step: Confirm) -> Measured:
+        change, name = step.change, "again" if step.again else "confirmed"
+        self.show.step(f"{change.name}: {'once more against the baseline' if step.again else 'to be confirmed'}")
+        request = DuetRequest(processes=step.processes, pairs=state.terms.pairs, warmup=WARMUP, level=step.level,
+                              seed=_seed(state, name, change), vary=True)
+        session, verdict = self._turns(change, request)
+        gain = gates.gain(verdict, change.batch_factor)
+        guards = [gates.tail(store.read(session, PAIRS), step.level, change.batch_factor), *self._memory(state, change)]
+        worse = next((guard for guard in guards if guard.worse), None)
+        outcome = gates.fast_enough(gain, state.terms, verdict.why)
+        passed, why = (False, f"{worse.metric} is worse: {worse.why}") if worse else (outcome.passed, outcome.why)
+        return Measured(search=state.name, step="again" if step.again else "confirmed", change=change.name,
+                        session=session.id, gain_pct=gain.percent, low_pct=gain.low, high_pct=gain.high,
+                        level=step.level, processes=step.processes, guards=guards, passed=passed, why=why)
+
+    def _memory(self, state: Search, change: Change) -> list[ledger.Guard]:
+        return [gates.memory([peak for _, peak in self._expected_outputs], state.checked[change.name].peak_rss_bytes)]
+
+    def _turns(self, change: Change, request: DuetRequest) -> compare.Compared:
+        fields = {name: value for name, value in self.given.items() if name != "model"}
+        quiet = Show(step=lambda text: None, progress=self.show.progress)
+        return compare.compare(self._side(), self._side(change), request, self.settings, fields, quiet)
+
+    def _decided(self, state: Search, decided: Decided) -> Decided:
+        if decided.kept is None:
+            return decided
+        change = state.change(decided.kept)
+        return decided.model_copy(update={"model": str(self._model(change)) if change.rewrite else None})
+
+    def _check_batch(self, state: Search, change: Change) -> Checked:
+        """Compare the outputs of one larger batch with those of the baseline on its parts."""
+        larger = self._prepared(change)
+        parts = list(_parts(larger.inputs, self._prepared(None).inputs, change.batch_factor))
+        outputs = [ort.run_once(replace(self._prepared(None), inputs=part))[0] for part in parts]
+        actual, peak = ort.run_once(larger)
+        expected = [_joined(outputs_of_one) for outputs_of_one in zip(*outputs, strict=True)]
+        line = self._compare(state, change, [(expected, peak)], [(actual, peak)])
+        return line.model_copy(update={"peak_rss_bytes": []})  # more samples need more memory: it is not judged
+
+
+def rewritten_model(settings: Settings, model_sha256: str, change: Change) -> Path:
+    """Return where the model is kept as a change rewrites it."""
+    return settings.config.storage.cache_dir.expanduser() / "tried" / f"{model_sha256[:16]}-{change.rewrite}.onnx"
+
+
+def offered(session: Session, request: TryRequest, settings: Settings) -> tuple[list[Change], list[Inapplicable]]:
+    """Return what can be tried on the session, and what cannot with its reason. Raise UsageError."""
+    return candidates(situation.situation_of(session, settings, request.slo_ms))
+
+
+def permuted(inputs: Mapping[str, np.ndarray], number: int) -> dict[str, np.ndarray]:
+    """Return a set of inputs: number 0 as they are, else with the elements of each array in another order.
+
+    So every value stays one that the model takes. Text stays as it is.
+    """
+    if number == 0:
+        return dict(inputs)
+    rng = np.random.default_rng(number)
+    return {name: array if array.dtype.kind in "UO" else rng.permutation(array.reshape(-1)).reshape(array.shape)
+            for name, array in inputs.items()}
+
+
+def _parts(larger: Mapping[str, np.ndarray], small: Mapping[str, np.ndarray],
+           count: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the inputs of each part of a larger batch; what does not grow with the batch is in each of them."""
+    for part in range(count):
+        yield {name: array if array.shape == small[name].shape else np.split(array, count)[part]
+               for name, array in larger.items()}
+
+
+def _joined(parts: Sequence[Output]) -> Output:
+    """Return the outputs of the parts of a batch as that of the batch."""
+    first = parts[0]
+    if not first.shape or any(part.values is None for part in parts):
+        return first
+    arrays = [part.values for part in parts if part.values is not None]
+    return replace(first, shape=(first.shape[0] * len(parts), *first.shape[1:]), sha256=None,
+                   elements=sum(part.elements for part in parts), values=np.concatenate(arrays))
+
+
+def _values(expected: Sequence[Output], actual: Sequence[Output]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the elements of each output that both sides kept."""
+    theirs = {output.name: output.values for output in actual}
+    pairs = {output.name: (output.values, theirs.get(output.name)) for output in expected}
+    return {name: (before, after) for name, (before, after) in pairs.items()
+            if before is not None and after is not None and len(before) == len(after)}
+
+
+def _log_ratios(session: Session) -> list[float]:
+    return [unit.log_ratio for unit in duet.units(store.read(session, PAIRS))]
+
+
+def _seed(state: Search, step: str, change: Change) -> int:
+    """Return the seed of the order of a comparison: the same when a search is resumed."""
+    return zlib.crc32(f"{state.terms.seed} {step} {change.name}".encode())
+
+
+def _chosen(applicable: Sequence[Change], inapplicable: Sequence[Inapplicable], request: TryRequest,
+            session: Session) -> list[Change]:
+    """Return the changes to try. Raise UsageError where none is left."""
+    if request.everything:
+        return _require(applicable, session, inapplicable)
+    wanted = [request.advice] if request.advice else advised(session)
+    for name in wanted:
+        chosen = [change for change in applicable if name in (change.name, *change.advice)]
+        if chosen:
+            return chosen
+    if request.advice:
+        why = next((item.why for item in inapplicable if request.advice in (item.name, *item.advice)), "")
+        raise UsageError(f"{request.advice} cannot be tried on session {session.id}"
+                         + (f": {why}" if why else ": no change of ONNX Runtime's options does that"),
+                         f"aaco try --list {session.id}  # what can be tried, and why the rest cannot")
+    raise UsageError(f"nothing that session {session.id} advises can be tried by options of ONNX Runtime",
+                     f"aaco try --all {session.id}")
+
+
+def _require(applicable: Sequence[Change], session: Session, inapplicable: Sequence[Inapplicable]) -> list[Change]:
+    if not applicable:
+        raise UsageError(f"nothing can be tried on session {session.id}: {len(inapplicable)} changes do not apply",
+                         f"aaco try --list {session.id}")
+    return list(applicable)
+
+
+def advised(session: Session) -> list[str]:
+    """Return the names of the actions that the session advises, best first."""
+    document = documents.read(session, layout.BOTTLENECK)
+    return [str(action["name"]) for action in document.get("optimization_priority", ())]
