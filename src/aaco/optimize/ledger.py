@@ -50,7 +50,7 @@ class Terms(BaseModel):
     finalists: int = Field(default=3, ge=1, description="how many changes are confirmed at most")
     screen_processes: int = Field(default=2, ge=2)
     processes: int = Field(default=5, ge=5, description="of a confirmation, at least")
-    most_processes: int = Field(default=10, ge=5, description="of a confirmation, at most")
+    most_processes: int = Field(default=12, ge=5, description="of a confirmation, at most")
     pairs: int = Field(default=30, ge=1, description="per process")
     process_s: float = Field(default=0.0, ge=0, description="what a process is expected to take")
     budget_s: float = Field(default=600.0, gt=0)

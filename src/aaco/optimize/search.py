@@ -20,7 +20,7 @@ from aaco.governance.multiplicity import shared_level
 from aaco.optimize.change import Change, together
 from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Planned, Screened, Terms, _Line
 
-WORTH_FINDING_PCT = 3.0  # a confirmation is planned to see so much of a gain
+WORTH_FINDING_PCT = 2.0  # so large a gain is to be seen: two comparisons must both see one of 3 %
 POWER = 0.8
 
 
@@ -179,8 +179,8 @@ def _last(search: Search, planned: Planned) -> Step:
     winners = search.winners()
     if not winners:
         waiting = [name for name in planned.finalists if name not in search.confirmed]
-        return _no_change(search, "the budget ended before a confirmation" if waiting else
-                          f"none of {len(planned.finalists)} that looked faster was confirmed")
+        why = f"none of {len(planned.finalists)} that looked faster was confirmed"
+        return _no_change(search, "the budget ended before a confirmation" if waiting else why)
     best = winners[0]
     if search.again is None:
         return Confirm(best, planned.processes, planned.level, again=True)

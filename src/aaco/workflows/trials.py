@@ -56,7 +56,7 @@ def _ratios(settings: Settings, machine: str) -> dict[str, dict[str, float]]:
     by_change: dict[str, dict[str, float]] = {}
     try:
         with History.open(settings.config.storage.baselines_dir, create=False) as history:
-            for key in history.keys():
+            for key in [*history.keys()]:
                 if key.metric.startswith(METRIC) and key.machine == machine:
                     last = history.samples(key)["value"][-1].as_py()
                     by_change.setdefault(key.metric.removeprefix(METRIC), {})[key.benchmark] = last

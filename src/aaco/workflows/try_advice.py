@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aaco import __version__
+from aaco import pipeline
 from aaco.collectors.inventory import machine
 from aaco.core import files
 from aaco.core.config import Settings
@@ -27,10 +27,11 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import PAIRS
 from aaco.governance import agreement
 from aaco.governance.interleaved import duet
-from aaco.optimize import gates, ledger, recorded_run, rewriting, search, situation
+from aaco.optimize import gates, ledger, recorded_run, rewriting, search
 from aaco.optimize.change import Change, Inapplicable, Situation, candidates
 from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Origin, Planned, Screened, Terms
 from aaco.optimize.search import Check, Confirm, Screen, Search, next_step
+from aaco.optimize.situation import situation_of
 from aaco.runner import ort
 from aaco.runner.duet import ModelSide
 from aaco.runner.ort import Workload
@@ -79,7 +80,7 @@ def try_advice(session: Session, request: TryRequest, settings: Settings, show: 
     off. Raise UsageError for a session that is no run of ONNX Runtime, or advice that cannot be tried.
     """
     manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
-    facts = situation.situation_of(session, settings, request.slo_ms)
+    facts = _situation(session, settings, request)
     trial = _Trial(session, facts, settings, show)
     lines = ledger.unfinished(ledger.read(trial.path).lines, trial.origin)
     if lines:
@@ -281,7 +282,11 @@ def rewritten_model(settings: Settings, model_sha256: str, change: Change) -> Pa
 
 def offered(session: Session, request: TryRequest, settings: Settings) -> tuple[list[Change], list[Inapplicable]]:
     """Return what can be tried on the session, and what cannot with its reason. Raise UsageError."""
-    return candidates(situation.situation_of(session, settings, request.slo_ms))
+    return candidates(_situation(session, settings, request))
+
+
+def _situation(session: Session, settings: Settings, request: TryRequest) -> Situation:
+    return situation_of(pipeline.explain(session, settings), settings, request.slo_ms)
 
 
 def permuted(inputs: Mapping[str, np.ndarray], number: int) -> dict[str, np.ndarray]:

@@ -94,7 +94,8 @@ def _model(side: DuetSide, settings: Settings, given: Mapping[str, Any], show: S
     facts: dict[str, str | None] = {
         "model": prepared.plan.model, "model_hash": prepared.identity.sha256, "provider": backend.provider,
         "graph_optimization": backend.graph_optimization, "batch": str(prepared.plan.batch)}
-    facts |= {name if "." in name else f"{SESSION_OPTION}{name}": str(value) for name, value in backend.session_options.items()}
+    facts |= {name if "." in name else f"{SESSION_OPTION}{name}": str(value)
+              for name, value in backend.session_options.items()}
     facts |= {f"{PROVIDER_OPTION}{name}": value for name, value in backend.provider_options.items()}
     facts |= {f"input.{name}": f"{array.dtype} {list(array.shape)}"
               for name, array in prepared.workload.inputs.items()}
