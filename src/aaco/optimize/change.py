@@ -10,15 +10,26 @@ from pkgutil import iter_modules
 
 from aaco.optimize import changes as catalogue
 
+ALREADY = "already so"
+# What ONNX Runtime does where nothing is set (onnxruntime_session_options_config_keys.h, session_options.h and
+# cuda_execution_provider_info.h of 1.24), and `aaco run`.
+DEFAULTS: Mapping[str, str] = {
+    "io": "host", "graph_optimization": "all", "session.execution_mode": "sequential",
+    "session.enable_mem_pattern": "true", "session.enable_cpu_mem_arena": "true",
+    "session.intra_op.allow_spinning": "1", "option.enable_cuda_graph": "0", "option.use_tf32": "1",
+    "option.prefer_nhwc": "0", "option.cudnn_conv_algo_search": "EXHAUSTIVE"}
+
 
 @dataclass(frozen=True)
 class Situation:
     """What a session ran, as far as changes depend on it.
 
-    settings: what its backend sets, by the names of Change.settings. cpus: those its process may use, and cores: the
-    physical ones among them; None where not known. operators: the operator types of the model's nodes, by how many
-    nodes have them. product_types: the element types that its matrix products and convolutions compute in.
-    graph_width: the most nodes that could run beside each other. latency_ms: its median. slo_ms: what the user allows.
+    settings: what its backend sets, by the names of Change.settings. cpus: how many its process may use, and cores: the
+    physical ones among them; allowed: their numbers; machine_cores: of the machine, for ONNX Runtime has a thread for
+    each where no count is set. None, or nothing, where not known. operators: the operator types of the model's nodes,
+    by how many nodes have them. product_types: the element types that its matrix products and convolutions compute in.
+    graph_width: the most nodes at one depth of the graph, which could run beside each other. latency_ms: its median.
+    slo_ms: what the user allows.
     """
 
     model: Path
@@ -33,6 +44,17 @@ class Situation:
     cores: int | None = None
     latency_ms: float | None = None
     slo_ms: float | None = None
+    allowed: tuple[int, ...] = ()
+    machine_cores: int | None = None
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads compute an operator: as many as are set, or one for each core of the machine."""
+        return int(self.settings.get("intra_op_threads", 0)) or self.machine_cores
+
+    def has(self, name: str, value: str) -> bool:
+        """Return whether a setting has this value, set or by ONNX Runtime's default."""
+        return _plain(self.settings.get(name, DEFAULTS.get(name, ""))) == _plain(value)
 
 
 @dataclass(frozen=True)
@@ -40,8 +62,8 @@ class Change:
     """Something to try. advice: the actions (analytics/advice) that it puts to the test.
 
     settings: what differs from the session, by the names that `aaco compare --option-b` takes. rewrite: the name of a
-    rewrite of the model file (optimize/rewriting.py), or empty. lossy: whether it changes the arithmetic, so that its
-    error is stated and must be accepted. batch_factor: how many times the samples an inference holds.
+    rewrite of the model file (optimize/rewriting.py), or empty. precisions: the coarser types, by numpy's names, that
+    it computes in. batch_factor: how many times the samples an inference holds.
     """
 
     name: str
@@ -49,8 +71,13 @@ class Change:
     settings: Mapping[str, str] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
     rewrite: str = ""
-    lossy: bool = False
+    precisions: tuple[str, ...] = ()
     batch_factor: int = 1
+
+    @property
+    def lossy(self) -> bool:
+        """Whether it changes the arithmetic, so that its error is stated and must be accepted."""
+        return bool(self.precisions)
 
     def conflicts(self, other: Change) -> bool:
         """Return whether the two cannot be made together: both set the same thing, or both rewrite the model."""
@@ -67,15 +94,21 @@ class Inapplicable:
     advice: tuple[str, ...] = ()
 
 
+def unless(change: Change, *reasons: tuple[bool, str]) -> Change | Inapplicable:
+    """Return the change; or, by the first of the conditions that holds, why it cannot be tried."""
+    why = next((reason for holds, reason in reasons if holds), "")
+    return Inapplicable(change.name, change.title, why, change.advice) if why else change
+
+
 def together(parts: Iterable[Change]) -> Change:
     """Return several changes as one. They must not conflict."""
     members = sorted(parts, key=lambda change: change.name)
     settings = {name: value for change in members for name, value in change.settings.items()}
     factor = max(change.batch_factor for change in members)
-    return Change(" + ".join(change.name for change in members), "; ".join(change.title for change in members), settings,
-                  tuple(dict.fromkeys(action for change in members for action in change.advice)),
+    return Change(" + ".join(change.name for change in members), "; ".join(change.title for change in members),
+                  settings, tuple(dict.fromkeys(action for change in members for action in change.advice)),
                   next((change.rewrite for change in members if change.rewrite), ""),
-                  any(change.lossy for change in members), factor)
+                  tuple(kind for change in members for kind in change.precisions), factor)
 
 
 def candidates(situation: Situation) -> tuple[list[Change], list[Inapplicable]]:
@@ -88,3 +121,7 @@ def candidates(situation: Situation) -> tuple[list[Change], list[Inapplicable]]:
 def _all(situation: Situation) -> Iterator[Change | Inapplicable]:
     for module in sorted(entry.name for entry in iter_modules(catalogue.__path__)):
         yield from import_module(f"{catalogue.__name__}.{module}").changes(situation)
+
+
+def _plain(value: str) -> str:
+    return {"true": "1", "false": "0"}.get(value.lower(), value)

@@ -15,12 +15,13 @@ from pydantic import ValidationError
 from aaco.collectors.inventory import environment
 from aaco.core.config import Settings
 from aaco.core.errors import UsageError, first_problem
+from aaco.core.near import near
 from aaco.core.plan import HOST, Command, Plan
 from aaco.core.redaction import redact_variable
 from aaco.core.show import SILENT, Show
 from aaco.governance.compare import Difference
 from aaco.runner.duet import CommandSide, ModelSide
-from aaco.runner.registry import BackendEntry
+from aaco.runner.registry import SESSION_ATTRIBUTES, BackendEntry
 from aaco.steps import run
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -140,8 +141,11 @@ def _prefixed(options: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _session_name(name: str) -> str:
-    """Return the name of a session's option: an entry of its configuration begins with `session.` itself."""
-    return f"{SESSION_OPTION}{name}" if "." in name else name
+    """Return the name of a session's option: an entry of its configuration begins with `session.` itself.
+
+    What resembles an attribute is one, maybe misspelt, which the backend's entry then refuses.
+    """
+    return name if near(name, SESSION_ATTRIBUTES) else f"{SESSION_OPTION}{name}"
 
 
 def _require_variables(variables: Mapping[str, str]) -> None:
