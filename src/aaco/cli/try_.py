@@ -127,6 +127,7 @@ def _sentence(change: Any) -> str:
 
 def _answer(session: Session, settings: Settings, as_json: bool) -> None:
     from aaco.core import documents as forms
+    from aaco.report import format
     from aaco.report.sections.findings import trials as view
     from aaco.steps.findings.trials import of_ledger
     from aaco.workflows import try_advice as workflow
@@ -137,7 +138,7 @@ def _answer(session: Session, settings: Settings, as_json: bool) -> None:
     if as_json:
         say.document(document)
         return
-    say.line(f"TRIED  {session.id}: {len(document['trials'])} changes")
+    say.line(f"TRIED  {session.id}: {format.plural(len(document['trials']), 'change')}")
     _print(list(view.rows(document)))
     say.line("")
     say.line(f"next  aaco try --write NAME {session.id}" if document["kept"] else

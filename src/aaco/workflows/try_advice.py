@@ -46,7 +46,7 @@ PROCESS_S = 3.0  # how long a process of a comparison is to measure
 FEWEST_PAIRS, MOST_PAIRS = 20, 200
 START_S = 1.0  # what a process takes beside loading and measuring
 WARMUP = 5
-SEAL = (layout.LEDGER,)
+OPTIMIZE = "optimize/"  # in the session's folder: the ledger, and every comparison as a session of its own
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,7 @@ class _Trial:
 
     def _keep(self, line: Any) -> None:
         ledger.append(self.path, line)
-        if manifest.is_sealed(self.session):
-            manifest.renew(self.session, SEAL)
+        manifest.renew(self.session, [name for name in manifest.content(self.session) if name.startswith(OPTIMIZE)])
 
     @property
     def _load_s(self) -> float:
@@ -233,7 +232,7 @@ class _Trial:
                               controls=False, seed=_seed(state, "screen", change), vary=True)
         session = self._turns(change, request).session
         ratios = [unit - np.log(change.batch_factor) for unit in _log_ratios(session)]
-        return Screened(search=state.name, change=change.name, session=session.id, log_ratios=ratios)
+        return Screened(search=state.name, change=change.name, session=_place(self.session, session), log_ratios=ratios)
 
     def _measure(self, state: Search, step: Confirm) -> Measured:
         change, name = step.change, "again" if step.again else "confirmed"
@@ -247,7 +246,7 @@ class _Trial:
         outcome = gates.fast_enough(gain, state.terms, verdict.why)
         passed, why = (False, f"{worse.metric} is worse: {worse.why}") if worse else (outcome.passed, outcome.why)
         return Measured(search=state.name, step="again" if step.again else "confirmed", change=change.name,
-                        session=session.id, gain_pct=gain.percent, low_pct=gain.low, high_pct=gain.high,
+                        session=_place(self.session, session), gain_pct=gain.percent, low_pct=gain.low, high_pct=gain.high,
                         level=step.level, processes=step.processes, guards=guards, passed=passed, why=why)
 
     def _memory(self, state: Search, change: Change) -> list[ledger.Guard]:
@@ -256,7 +255,8 @@ class _Trial:
     def _turns(self, change: Change, request: DuetRequest) -> compare.Compared:
         fields = {name: value for name, value in self.given.items() if name != "model"}
         quiet = Show(step=lambda text: None, progress=self.show.progress)
-        return compare.compare(self._side(), self._side(change), request, self.settings, fields, quiet)
+        return compare.compare(self._side(), self._side(change), request, _inside(self.session, self.settings), fields,
+                               quiet)
 
     def _decided(self, state: Search, decided: Decided) -> Decided:
         if decided.kept is None:
@@ -283,6 +283,16 @@ def rewritten_model(settings: Settings, model_sha256: str, change: Change) -> Pa
 def offered(session: Session, request: TryRequest, settings: Settings) -> tuple[list[Change], list[Inapplicable]]:
     """Return what can be tried on the session, and what cannot with its reason. Raise UsageError."""
     return candidates(_situation(session, settings, request))
+
+
+def _inside(session: Session, settings: Settings) -> Settings:
+    """Return the settings under which a comparison is kept inside the session that it is evidence for."""
+    storage = settings.config.storage.model_copy(update={"sessions_dir": session.folder / OPTIMIZE})
+    return replace(settings, config=settings.config.model_copy(update={"storage": storage}))
+
+
+def _place(session: Session, comparison: Session) -> str:
+    return comparison.folder.relative_to(session.folder).as_posix()
 
 
 def _situation(session: Session, settings: Settings, request: TryRequest) -> Situation:

@@ -14,7 +14,8 @@ from aaco.optimize import ledger
 from aaco.optimize.search import Search
 from aaco.tracelake import layout
 
-KEPT, CONFIRMED, REFUSED, SLOWER, UNFINISHED = "kept", "confirmed", "refused", "not confirmed", "not finished"
+KEPT, CONFIRMED, REFUSED = "kept", "confirmed, but another was faster", "refused"
+NOT_PROVED, UNFINISHED = "not proved", "not finished"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def of_ledger(read: ledger.Read) -> Trials | None:
     rows = [_trial(state, change.name, change.title, list(change.advice))
             for change in [*state.begun.candidates, *state.combination()]]
     again = state.again and _measured(state, state.again, list(state.change(state.again.change).advice),
-                                      "confirmed again" if state.again.passed else SLOWER)
+                                      "confirmed again" if state.again.passed else NOT_PROVED)
     return Trials(
         state.name, len(searches), ended.kept if ended else None,
         ended.why if ended else "it is not finished: aaco try goes on with it", state.begun.announced_s, state.spent_s,
@@ -99,7 +100,7 @@ def of_ledger(read: ledger.Read) -> Trials | None:
 def _trial(state: Search, name: str, title: str, advice: list[str]) -> Trial:
     kept = state.decided is not None and state.decided.kept == name
     if measured := state.confirmed.get(name):
-        outcome = KEPT if kept else CONFIRMED if measured.passed else SLOWER
+        outcome = KEPT if kept else CONFIRMED if measured.passed else NOT_PROVED
         return _measured(state, measured, advice, outcome)
     expected, checked = state.begun.expected.get(name), state.checked.get(name)
     if checked is None or not checked.passed:
@@ -109,8 +110,9 @@ def _trial(state: Search, name: str, title: str, advice: list[str]) -> Trial:
         return Trial(name, title, UNFINISHED, "not timed within the budget" if state.planned else "not timed", advice,
                      expected)
     gain = _screened_pct(state, name)
-    why = f"{gain:+.1f} % less time at first sight" + ("" if state.planned is None else ": not among the best")
-    return Trial(name, title, SLOWER if state.planned or state.decided else UNFINISHED, why, advice, expected, gain)
+    why = f"{abs(gain):.1f} % {'less' if gain > 0 else 'more'} time at first sight"
+    why += ", not among the best" if state.planned and gain > 0 else ""
+    return Trial(name, title, NOT_PROVED if state.planned or state.decided else UNFINISHED, why, advice, expected, gain)
 
 
 def _measured(state: Search, line: ledger.Measured, advice: list[str], outcome: str) -> Trial:

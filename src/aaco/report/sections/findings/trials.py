@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aaco.report import format
@@ -28,12 +28,20 @@ def rows(document: Mapping[str, Any]) -> Iterator[Row]:
     yield Row("Time", f"{format.duration(round(1e9 * document['took_s']))}; at most "
                       f"{format.duration(round(1e9 * document['announced_s']))} was announced")
     for trial in document["trials"]:
-        yield Row(trial["title"], f"{trial['outcome']}: {trial['why']}{_expected(trial)}")
-    for item in document["not_tried"]:
-        yield Row(item["title"], f"does not apply: {item['why']}")
+        yield Row(trial["change"], f"{trial['title']}: {trial['outcome']}; {trial['why']}{_expected(trial)}")
+    for why, changes in _by_reason(document["not_tried"]).items():
+        yield Row("Does not apply", f"{', '.join(changes)}: {why}")
     if document["unreadable"]:
         yield Row("Ledger", f"{format.plural(document['unreadable'], 'line')} could not be read: torn by a kill, or of "
                             "a later version")
+
+
+def _by_reason(not_tried: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the changes that do not apply, by why."""
+    changes: dict[str, list[str]] = {}
+    for item in not_tried:
+        changes.setdefault(item["why"], []).append(item["change"])
+    return changes
 
 
 def _plan(document: Mapping[str, Any]) -> str:

@@ -1,0 +1,3 @@
+"""tmp"""
+def precisions(change): return []
+def rewrite(*a): raise SystemExit(1)
