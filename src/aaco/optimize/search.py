@@ -120,8 +120,8 @@ def next_step(search: Search) -> Step:
 def _screen(search: Search) -> Step | None:
     """Return the next candidate to time, as long as the budget leaves room to confirm."""
     waiting = [change for change in search.passed if change.name not in search.screened]
-    reserve = 2 * (2 * search.terms.processes)  # a confirmation and the last one, each with its controls
-    return Screen(waiting[0]) if waiting and search.affords(search.terms.screen_processes + reserve) else None
+    processes = search.terms.screen_processes + _reserve(search.terms)
+    return Screen(waiting[0]) if waiting and search.affords(processes) else None
 
 
 def _plan(search: Search) -> Step:
@@ -140,10 +140,18 @@ def _plan(search: Search) -> Step:
 
 
 def _why_none(search: Search) -> str:
-    tried = len(search.screened)
-    if not tried:
-        return "no candidate both computes the same and could be timed within the budget"
-    return f"none of {tried} looked faster when timed in turns"
+    if search.screened:
+        return f"none of {len(search.screened)} looked faster when timed in turns"
+    if not search.passed:
+        return "no candidate computes the same"
+    least_s = search.spent_s + (search.terms.screen_processes + _reserve(search.terms)) * search.terms.process_s
+    return (f"the budget of {search.terms.budget_s:.0f} s is too short to time and confirm a change: about "
+            f"{least_s:.0f} s")
+
+
+def _reserve(terms: Terms) -> int:
+    """Return the processes of a confirmation and of the last comparison, each with its controls."""
+    return 2 * 2 * terms.processes
 
 
 def _spread(search: Search) -> float:

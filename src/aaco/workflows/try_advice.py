@@ -35,6 +35,7 @@ from aaco.optimize.situation import situation_of
 from aaco.runner import ort
 from aaco.runner.duet import ModelSide
 from aaco.runner.ort import Workload
+from aaco.steps.findings.trials import Trials, of_ledger
 from aaco.tracelake import documents, layout, manifest, store
 from aaco.tracelake.outputs import Output
 from aaco.workflows import trials
@@ -69,10 +70,11 @@ class Tried(NamedTuple):
     lines: tuple[Any, ...]
 
     @property
-    def decision(self) -> Decided:
-        """Return how it ended."""
-        last: Decided = self.lines[-1]
-        return last
+    def trials(self) -> Trials:
+        """Return what was tried and how it ended, as the session keeps it."""
+        document = of_ledger(ledger.Read(self.lines, 0))
+        assert document is not None
+        return document
 
 
 def try_advice(session: Session, request: TryRequest, settings: Settings, show: Show = SILENT) -> Tried:
@@ -90,6 +92,7 @@ def try_advice(session: Session, request: TryRequest, settings: Settings, show: 
     show.step(f"at most {lines[0].announced_s:.0f} s")
     while not isinstance(lines[-1], Decided):
         lines = (*lines, trial.make(Search(lines)))
+    pipeline.analyze(session, settings)  # its advice says how it fared
     return Tried(session, lines)
 
 

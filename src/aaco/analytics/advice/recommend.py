@@ -54,7 +54,8 @@ class Recommendation:
     """An action with its possible gain in this session.
 
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
-    that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling: as in `Recommended`.
+    that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
+    `Recommended`.
     """
 
     action: Action
@@ -67,6 +68,7 @@ class Recommendation:
     floor_ms: float | None = None
     why_no_ceiling: str = ""
     expected: Expected | None = None
+    tried: str = ""
 
     @property
     def name(self) -> str:
@@ -114,7 +116,7 @@ class Recommendation:
             confirm=Confirmation(metric=action.confirm, direction=action.direction),
             targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
             why_no_ceiling=self.why_no_ceiling or None,
-            expected=ExpectedGain(**asdict(self.expected)) if self.expected else None)
+            expected=ExpectedGain(**asdict(self.expected)) if self.expected else None, tried=self.tried or None)
 
     @property
     def evidence(self) -> str:
@@ -145,6 +147,22 @@ def gaining(readings: Mapping[str, Reading], facts: FactValues | None = None, fl
     """
     return in_order(advice for action in ACTIONS
                     if not action.why_not(facts) and (advice := _gaining(action, readings, facts, floors)))
+
+
+def with_trials(recommendations: tuple[Recommendation, ...], trials: Mapping[str, Any]
+                ) -> tuple[Recommendation, ...]:
+    """Return the recommendations with how they fared where they were tried. trials: content of trials.json."""
+    rows = trials.get("trials", ())
+    return tuple(replace(advice, tried=_fared([row for row in rows if advice.name in row["advice"]]))
+                 for advice in recommendations)
+
+
+def _fared(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the outcome of the trial of an advice that came farthest, in words; empty without one."""
+    if not rows:
+        return ""
+    best = max(rows, key=lambda row: (row["outcome"] == "kept", row["gain_pct"] is not None, row["gain_pct"] or 0.0))
+    return f"{best['change']}: {best['outcome']}; {best['why']}"
 
 
 def in_order(recommendations: Iterable[Recommendation]) -> tuple[Recommendation, ...]:

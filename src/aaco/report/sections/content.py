@@ -302,6 +302,8 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
                   ("every kernel on a time line, for ui.perfetto.dev", ("perfetto", "{}"))]
     if "operators" in explanation.tables:
         found.append(("the operators, with their work", ("ops", "{}")))
+    if explanation.runtime.get("provider") and explanation.diagnosis.recommendations:
+        found.append(("its advice put to the test", ("try", "{}")))
     if explanation.captures:
         found.append(("what the trace says against itself", ("check", "{}")))
     elif not explanation.verdict:
@@ -314,7 +316,12 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
 
 def _brief(one: Recommendation) -> str:
     """What to try and what it can gain: what a first screen has room for."""
-    return f"{one.action.title} ({one.action.effort} effort): {_brief_gain(one)}. Try: {one.attempt}."
+    return f"{one.action.title} ({one.action.effort} effort): {_brief_gain(one)}. {_attempt(one)}"
+
+
+def _attempt(one: Recommendation) -> str:
+    """What to try, or how it fared where it was."""
+    return f"Tried: {one.tried}." if one.tried else f"Try: {one.attempt}."
 
 
 def _brief_gain(one: Recommendation) -> str:
@@ -337,7 +344,7 @@ def _step(one: Recommendation) -> str:
     action = one.action
     costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
                     if cost)
-    return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}.{costs} "
+    return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} {_attempt(one)}{costs} "
             f"It worked if {action.confirm} goes {action.direction}.")
 
 

@@ -416,7 +416,7 @@ class Recommended(Part):
     share_pct: of the time that it acts on; evidence says it in words. gain_pct: what it may remove of the time: as
     recorded changes make likely, else at most. mechanism: the kind of change. accuracy, memory: what it costs there.
     speedup_at_most: the step's time over floor_ms, what must stay of it; ceiling_of says of which step. Of a run on
-    CPUs it is of the share.
+    CPUs it is of the share. tried: how it fared where `aaco try` tried it.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -440,6 +440,7 @@ class Recommended(Part):
     floor_ms: Real | None = None
     why_no_ceiling: str | None = None
     expected: ExpectedGain | None = None
+    tried: str | None = None
 
 
 class Together(Part):
