@@ -46,8 +46,8 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--warmup", type=options.WHOLE, help="Turns of each side before.  [default: 10; commands 1]")
 @click.option("--controls/--no-controls", default=True, show_default=True,
               help="Measure either side against itself in as many processes.")
-@click.option("--vary-inputs", "vary", is_flag=True, help="Move the elements of every input by one place between pairs: "
-              "what a side remembers of the last inference is of no use.")
+@click.option("--vary-inputs", "vary", is_flag=True, help="Move the elements of every input by one place between "
+              "pairs: what a side remembers of the last inference is of no use.")
 @click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%",
               help="Tolerated slowdown, the margin of equivalence: at least 0.5 %.  [default: analysis.tolerance_pct]")
 @click.option("--level", type=options.POSITIVE, help="Confidence, e.g. 0.95.  [default: by analysis.false_alarm_pct]")

@@ -22,7 +22,7 @@ DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """Seconds, or a number with s, m or h."""
 
     name = "duration"

@@ -13,10 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.advice.action import HOST_BOUND
 from aaco.core import statistics
 from aaco.governance.agreement import Agreement, overall
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.interleaved.duet_verdict import DEVICE
+from aaco.governance.verdict import MetricVerdict, RegressionVerdict
 from aaco.optimize.ledger import Guard, Terms
+from aaco.tracelake.history.replicates import LATENCY
 
 WORSE_MEMORY, LEAST_MEMORY = 1.1, 32 << 20  # times the baseline's, and bytes: less is the allocator's mood
 TAILS = (0.99, 0.9)  # the quantile that is judged: the first that the pairs of a process can show
@@ -67,9 +70,31 @@ def _rounded_up(error: float) -> float:
 
 
 def gain(verdict: RegressionVerdict, batch_factor: int = 1) -> Gain:
-    """Return the gain that a verdict states. batch_factor: how many times the samples an inference of `current` has."""
+    """Return the gain that a verdict states: of the device's time where that fills the latency, else of the latency,
+    which is what a user waits for. batch_factor: how many times the samples an inference of `current` has.
+    """
+    metrics = {metric.metric: metric for metric in verdict.metrics}
+    device, latency = metrics.get(DEVICE), metrics.get(LATENCY)
+    judged: RegressionVerdict | MetricVerdict = verdict
+    if device and latency and device.baseline_value < HOST_BOUND * latency.baseline_value:
+        judged = latency
     return Gain(*(None if change is None else 100 - (100 + change) / batch_factor
-                  for change in (verdict.effect_pct, verdict.ci and verdict.ci[1], verdict.ci and verdict.ci[0])))
+                  for change in (judged.effect_pct, judged.ci and judged.ci[1], judged.ci and judged.ci[0])))
+
+
+def no_metric_worse(verdict: RegressionVerdict) -> Guard:
+    """Return whether the latency or the device's time got worse, be the other better."""
+    worse = [metric.metric for metric in verdict.metrics if metric.status == "regressed"]
+    return Guard(metric="latency and device time", worse=bool(worse), why=", ".join(worse) or "neither is worse")
+
+
+def within_slo(verdict: RegressionVerdict, slo_ms: float | None) -> Guard:
+    """Return whether a larger batch takes longer than the user allows."""
+    latency = next((metric.current_value for metric in verdict.metrics if metric.metric == LATENCY),
+                   verdict.current_value)
+    if latency is None or slo_ms is None:
+        return Guard(metric="latency", worse=True, why="no latency, or no objective to hold it against")
+    return Guard(metric="latency", worse=latency > slo_ms, why=f"{latency:.3g} ms, {slo_ms:.3g} ms are allowed")
 
 
 def fast_enough(measured: Gain, terms: Terms, why_not: str) -> Outcome:

@@ -1,7 +1,7 @@
 """The ledger of a search: one JSON line for each step that was made, appended and never changed.
 
-A line is written by one write(2) and synchronised before the next step begins, so a kill at any moment costs the step in
-flight and no line. Whoever resumes reads the lines; a torn last one is passed over and counted.
+A line is written by one write(2) and synchronised before the next step begins, so a kill at any moment costs the step
+in flight and no line. Whoever resumes reads the lines; a torn last one is passed over and counted.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Terms(BaseModel):
     pairs: int = Field(default=30, ge=1, description="per process")
     process_s: float = Field(default=0.0, ge=0, description="what a process is expected to take")
     budget_s: float = Field(default=600.0, gt=0)
+    slo_ms: float | None = Field(default=None, gt=0, description="what a larger batch may take")
     accept_error: float = Field(default=0.0, ge=0, description="share of an output's largest element that a change of "
                                                                "the arithmetic may differ by")
 

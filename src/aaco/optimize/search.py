@@ -203,6 +203,6 @@ def _no_change(search: Search, why: str) -> Decided:
 
 
 def processes_at_most(candidates: int, terms: Terms) -> int:
-    """Return how many processes a search starts at most to time things; what loads and compares outputs is not in it."""
+    """Return how many processes a search starts at most to time things; those that compare outputs are not in it."""
     per_confirmation = 2 * terms.most_processes
     return candidates * terms.screen_processes + (min(candidates, terms.finalists) + 2) * per_confirmation

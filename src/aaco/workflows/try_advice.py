@@ -9,11 +9,11 @@ from __future__ import annotations
 import secrets
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,10 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import PAIRS
 from aaco.governance import agreement
 from aaco.governance.interleaved import duet
-from aaco.optimize import gates, ledger, recorded_run, rewriting, search
+from aaco.governance.verdict import RegressionVerdict
+from aaco.optimize import gates, input_sets, ledger, recorded_run, rewriting, search
 from aaco.optimize.change import Change, Inapplicable, Situation, candidates
-from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Origin, Planned, Screened, Terms
+from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Origin, Screened, Terms
 from aaco.optimize.search import Check, Confirm, Screen, Search, next_step
 from aaco.optimize.situation import situation_of
 from aaco.runner import ort
@@ -42,7 +43,6 @@ from aaco.workflows import trials
 from aaco.workflows.duet import compare, sides
 from aaco.workflows.duet.compare import DuetRequest, DuetSide
 
-INPUT_SETS = 3  # the session's own, and as many more with their elements permuted
 PROCESS_S = 3.0  # how long a process of a comparison is to measure
 FEWEST_PAIRS, MOST_PAIRS = 20, 200
 START_S = 1.0  # what a process takes beside loading and measuring
@@ -89,7 +89,7 @@ def try_advice(session: Session, request: TryRequest, settings: Settings, show: 
         show.step(f"going on with search {lines[0].search}")
     else:
         lines = (trial.begin(request),)
-    show.step(f"at most {lines[0].announced_s:.0f} s")
+    show.step(f"at most {Search(lines).begun.announced_s:.0f} s")
     while not isinstance(lines[-1], Decided):
         lines = (*lines, trial.make(Search(lines)))
     pipeline.analyze(session, settings)  # its advice says how it fared
@@ -128,14 +128,14 @@ class _Trial:
         chosen = _chosen(applicable, inapplicable, request, self.session)
         terms = self._terms(request)
         announced_s = min(terms.budget_s, search.processes_at_most(len(chosen), terms) * terms.process_s
-                          + (len(chosen) + 1) * INPUT_SETS * (START_S + self._load_s))
+                          + (len(chosen) + 1) * input_sets.COUNT * (START_S + self._load_s))
         begun = Begun(search=secrets.token_hex(4), origin=self.origin, terms=terms, announced_s=announced_s,
                       candidates=chosen, inapplicable=inapplicable,
                       expected=trials.expected(self.settings, self.origin.machine, chosen))
         self._keep(begun)
         return begun
 
-    def make(self, state: Search) -> ledger.Checked | Screened | Planned | Measured | Decided:
+    def make(self, state: Search) -> Any:
         """Make the next step of the search, and write it down."""
         began, step = time.monotonic(), next_step(state)
         if isinstance(step, Check):
@@ -152,7 +152,7 @@ class _Trial:
         self._keep(line)
         if isinstance(line, Measured) and line.step == "confirmed":
             trials.keep(self.settings, state, line)
-        return line  # type: ignore[no-any-return]
+        return line
 
     def _keep(self, line: Any) -> None:
         ledger.append(self.path, line)
@@ -168,7 +168,7 @@ class _Trial:
         process_s = START_S + 2 * self._load_s + 2 * (pairs + WARMUP) * latency_s
         seed = secrets.randbelow(2**32) if request.seed is None else request.seed
         return Terms(seed=seed, pairs=pairs, process_s=process_s, budget_s=request.budget_s,
-                     accept_error=request.accept_error)
+                     accept_error=request.accept_error, slo_ms=request.slo_ms)
 
     def _side(self, change: Change | None = None) -> DuetSide:
         """Return a side as `aaco compare` takes it; None: the untouched baseline."""
@@ -198,8 +198,8 @@ class _Trial:
 
     def _run_inputs(self, workload: Workload) -> Iterator[tuple[list[Output], int]]:
         """Yield the outputs and the peak memory for each set of inputs, each from a fresh process."""
-        for number in range(INPUT_SETS):
-            yield ort.run_once(replace(workload, inputs=permuted(workload.inputs, number)))
+        for number in range(input_sets.COUNT):
+            yield ort.run_once(replace(workload, inputs=input_sets.permuted(workload.inputs, number)))
 
     def _check(self, state: Search, change: Change) -> Checked:
         self.show.step(f"{change.name}: does it compute the same?")
@@ -219,7 +219,7 @@ class _Trial:
         precisions = rewriting.precisions(change)
         agreements = [agreement.agree(expected, actual, precisions)
                       for (expected, _), (actual, _) in zip(before, after, strict=True)]
-        error = gates.largest_error([_values(expected, actual)
+        error = gates.largest_error([input_sets.elements(expected, actual)
                                      for (expected, _), (actual, _) in zip(before, after, strict=True)])
         outcome = gates.same_outputs(agreements, change.lossy, state.terms.accept_error, error)
         guard = gates.memory([peak for _, peak in before], [peak for _, peak in after])
@@ -234,26 +234,32 @@ class _Trial:
         request = DuetRequest(processes=state.terms.screen_processes, pairs=state.terms.pairs, warmup=WARMUP,
                               controls=False, seed=_seed(state, "screen", change), vary=True)
         session = self._turns(change, request).session
-        ratios = [unit - np.log(change.batch_factor) for unit in _log_ratios(session)]
+        ratios = [ratio - float(np.log(change.batch_factor)) for ratio in _log_ratios(session)]
         return Screened(search=state.name, change=change.name, session=_place(self.session, session), log_ratios=ratios)
 
     def _measure(self, state: Search, step: Confirm) -> Measured:
-        change, name = step.change, "again" if step.again else "confirmed"
+        change = step.change
+        name: Literal["again", "confirmed"] = "again" if step.again else "confirmed"
         self.show.step(f"{change.name}: {'once more against the baseline' if step.again else 'to be confirmed'}")
         request = DuetRequest(processes=step.processes, pairs=state.terms.pairs, warmup=WARMUP, level=step.level,
                               seed=_seed(state, name, change), vary=True)
         session, verdict = self._turns(change, request)
         gain = gates.gain(verdict, change.batch_factor)
-        guards = [gates.tail(store.read(session, PAIRS), step.level, change.batch_factor), *self._memory(state, change)]
+        guards = list(self._guards(state, step, session, verdict))
         worse = next((guard for guard in guards if guard.worse), None)
         outcome = gates.fast_enough(gain, state.terms, verdict.why)
         passed, why = (False, f"{worse.metric} is worse: {worse.why}") if worse else (outcome.passed, outcome.why)
-        return Measured(search=state.name, step="again" if step.again else "confirmed", change=change.name,
-                        session=_place(self.session, session), gain_pct=gain.percent, low_pct=gain.low, high_pct=gain.high,
-                        level=step.level, processes=step.processes, guards=guards, passed=passed, why=why)
+        return Measured(search=state.name, step=name, change=change.name,
+                        session=_place(self.session, session), gain_pct=gain.percent, low_pct=gain.low,
+                        high_pct=gain.high, level=step.level, processes=step.processes, guards=guards, passed=passed, why=why)
 
-    def _memory(self, state: Search, change: Change) -> list[ledger.Guard]:
-        return [gates.memory([peak for _, peak in self._expected_outputs], state.checked[change.name].peak_rss_bytes)]
+    def _guards(self, state: Search, step: Confirm, session: Session,
+                verdict: RegressionVerdict) -> Iterator[ledger.Guard]:
+        factor = step.change.batch_factor
+        yield gates.no_metric_worse(verdict) if factor == 1 else gates.within_slo(verdict, state.terms.slo_ms)
+        yield gates.tail(store.read(session, PAIRS), step.level, factor)
+        yield gates.memory([peak for _, peak in self._expected_outputs],
+                           state.checked[step.change.name].peak_rss_bytes)
 
     def _turns(self, change: Change, request: DuetRequest) -> compare.Compared:
         fields = {name: value for name, value in self.given.items() if name != "model"}
@@ -270,10 +276,10 @@ class _Trial:
     def _check_batch(self, state: Search, change: Change) -> Checked:
         """Compare the outputs of one larger batch with those of the baseline on its parts."""
         larger = self._prepared(change)
-        parts = list(_parts(larger.inputs, self._prepared(None).inputs, change.batch_factor))
+        parts = list(input_sets.parts(larger.inputs, self._prepared(None).inputs, change.batch_factor))
         outputs = [ort.run_once(replace(self._prepared(None), inputs=part))[0] for part in parts]
         actual, peak = ort.run_once(larger)
-        expected = [_joined(outputs_of_one) for outputs_of_one in zip(*outputs, strict=True)]
+        expected = [input_sets.joined(outputs_of_one) for outputs_of_one in zip(*outputs, strict=True)]
         line = self._compare(state, change, [(expected, peak)], [(actual, peak)])
         return line.model_copy(update={"peak_rss_bytes": []})  # more samples need more memory: it is not judged
 
@@ -300,44 +306,6 @@ def _place(session: Session, comparison: Session) -> str:
 
 def _situation(session: Session, settings: Settings, request: TryRequest) -> Situation:
     return situation_of(pipeline.explain(session, settings), settings, request.slo_ms)
-
-
-def permuted(inputs: Mapping[str, np.ndarray], number: int) -> dict[str, np.ndarray]:
-    """Return a set of inputs: number 0 as they are, else with the elements of each array in another order.
-
-    So every value stays one that the model takes. Text stays as it is.
-    """
-    if number == 0:
-        return dict(inputs)
-    rng = np.random.default_rng(number)
-    return {name: array if array.dtype.kind in "UO" else rng.permutation(array.reshape(-1)).reshape(array.shape)
-            for name, array in inputs.items()}
-
-
-def _parts(larger: Mapping[str, np.ndarray], small: Mapping[str, np.ndarray],
-           count: int) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the inputs of each part of a larger batch; what does not grow with the batch is in each of them."""
-    for part in range(count):
-        yield {name: array if array.shape == small[name].shape else np.split(array, count)[part]
-               for name, array in larger.items()}
-
-
-def _joined(parts: Sequence[Output]) -> Output:
-    """Return the outputs of the parts of a batch as that of the batch."""
-    first = parts[0]
-    if not first.shape or any(part.values is None for part in parts):
-        return first
-    arrays = [part.values for part in parts if part.values is not None]
-    return replace(first, shape=(first.shape[0] * len(parts), *first.shape[1:]), sha256=None,
-                   elements=sum(part.elements for part in parts), values=np.concatenate(arrays))
-
-
-def _values(expected: Sequence[Output], actual: Sequence[Output]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the elements of each output that both sides kept."""
-    theirs = {output.name: output.values for output in actual}
-    pairs = {output.name: (output.values, theirs.get(output.name)) for output in expected}
-    return {name: (before, after) for name, (before, after) in pairs.items()
-            if before is not None and after is not None and len(before) == len(after)}
 
 
 def _log_ratios(session: Session) -> list[float]:

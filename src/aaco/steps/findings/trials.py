@@ -86,8 +86,8 @@ def of_ledger(read: ledger.Read) -> Trials | None:
     ended, planned = state.decided, state.planned
     rows = [_trial(state, change.name, change.title, list(change.advice))
             for change in [*state.begun.candidates, *state.combination()]]
-    again = state.again and _measured(state, state.again, list(state.change(state.again.change).advice),
-                                      "confirmed again" if state.again.passed else NOT_PROVED)
+    again = _measured(state, state.again, list(state.change(state.again.change).advice),
+                      "confirmed again" if state.again.passed else NOT_PROVED) if state.again else None
     return Trials(
         state.name, len(searches), ended.kept if ended else None,
         ended.why if ended else "it is not finished: aaco try goes on with it", state.begun.announced_s, state.spent_s,

@@ -1,3 +1,0 @@
-"""tmp"""
-def precisions(change): return []
-def rewrite(*a): raise SystemExit(1)
