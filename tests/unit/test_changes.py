@@ -13,6 +13,7 @@ from aaco.core import config
 from aaco.optimize.change import ALREADY, Change, Situation, candidates
 from aaco.runner import ort, provider
 from aaco.runner.job import Job
+from aaco.runner.registry import BackendEntry
 from aaco.workflows.duet import sides
 from aaco.workflows.duet.sides import DuetSide
 
@@ -201,3 +202,132 @@ def _kept(options, name: str) -> str:
     if name in attributes:
         return str(getattr(options, attributes[name])).lower()
     return options.get_session_config_entry(name)
+
+
+@pytest.mark.parametrize("provider, kind, settings, rewrite", [
+    (CUDA, "float16", {}, "float16"), (TENSORRT, "float16", {"option.fp16_enable": "true"}, ""),
+    (MIGRAPHX, "float16", {"option.fp16_enable": "true"}, ""),
+    (TENSORRT, "bfloat16", {"option.bf16_enable": "true"}, ""),
+    (MIGRAPHX, "bfloat16", {"option.bf16_enable": "true"}, "")])
+def test_sixteen_bits_by_the_providers_switch_or_a_model_in_them(provider, kind, settings, rewrite):
+    """A switch that the backend has is the provider's option. Mutation: the model rewritten for every provider."""
+    change = offered(replace(HERE, provider=provider))[kind]
+    assert (change.settings, change.rewrite, change.precisions, change.lossy) == (settings, rewrite, (kind,), True)
+    entry = BackendEntry(name="it", provider=provider, options={name.removeprefix("option."): value
+                                                                for name, value in settings.items()})
+    assert set(entry.provider_options) == ({_own_name(provider, name) for name in settings})
+
+
+def _own_name(provider: str, setting: str) -> str:
+    """Return a switch's name in ONNX Runtime (migraphx_ and tensorrt_execution_provider_info)."""
+    return {MIGRAPHX: "migraphx_", TENSORRT: "trt_"}[provider] + setting.removeprefix("option.")
+
+
+@pytest.mark.parametrize("situation, name, why", [
+    (HERE, "float16", "CPUExecutionProvider has few operators in float16"),
+    (replace(HERE, provider=OPENVINO), "bfloat16", f"{OPENVINO} has few operators in bfloat16"),
+    (replace(HERE, provider=CUDA), "bfloat16", "ONNX Runtime's tools convert models to float16 alone"),
+    (replace(having(option__migraphx_fp16_enable="1"), provider=MIGRAPHX), "float16", ALREADY),
+    (replace(having(option__trt_bf16_enable="True"), provider=TENSORRT), "bfloat16", ALREADY),
+    (replace(HERE, provider=CUDA, product_types=frozenset({"float16"})), "float16",
+     "its products compute in float16 already"),
+    (replace(HERE, provider=CUDA, product_types=frozenset()), "float16",
+     "which types its products compute in is not known"),
+    (replace(HERE, product_types=frozenset({"int8"})), "dynamic_int8", "its products compute in int8 already"),
+    (replace(HERE, operators={"Conv": 3}), "dynamic_int8", "no matrix product takes part"),
+    (replace(HERE, provider=CUDA), "dynamic_int8", f"{CUDA} has no such products")])
+def test_fewer_bits_are_not_there_to_try(situation, name, why):
+    """Mutation: each condition left out."""
+    assert refused(situation)[name] == why
+
+
+def test_products_in_8_bit_integers():
+    """Mutation: a model without Gemm refused."""
+    change = offered(replace(HERE, operators={"Gemm": 1, "Conv": 20}))["dynamic_int8"]
+    assert (change.rewrite, change.precisions, change.advice) == ("dynamic_int8", ("int8",), ("int8_nodes",))
+
+
+@pytest.mark.parametrize("situation, why", [
+    (replace(HERE, provider=MIGRAPHX), f"{MIGRAPHX} has no operators that are fused so"),
+    (replace(HERE, operators={**HERE.operators, "Attention": 1}), "the model has fused operators already"),
+    (replace(HERE, operators={"MatMul": 1, "LayerNormalization": 1}), "the model has not both attention and norms"),
+    (replace(HERE, operators={"MatMul": 1, "Softmax": 1, "ReduceMean": 2}),
+     "the model has not both attention and norms")])
+def test_a_model_that_is_no_transformer_is_not_fused_as_one(situation, why):
+    """Mutation: each condition left out."""
+    assert refused(situation)["fused_transformer"] == why
+
+
+def test_a_transformer_is_fused():
+    """Norms may be written out. Mutation: only norms that are one operator."""
+    written = replace(HERE, provider=CUDA,
+                      operators=dict.fromkeys(("MatMul", "Softmax", "ReduceMean", "Pow", "Sqrt"), 1))
+    for situation in (HERE, written):
+        change = offered(situation)["fused_transformer"]
+        assert (change.rewrite, change.advice, change.lossy) == ("transformers", ("fuse_nodes",), False)
+
+
+# Provider options by the names of ONNX Runtime's sources: cuda_execution_provider_info.cc,
+# migraphx_execution_provider_info.h, tensorrt_execution_provider_info.cc, openvino's contexts.h.
+DOCUMENTED = {
+    CUDA: {"device_id", "has_user_compute_stream", "user_compute_stream", "gpu_mem_limit", "arena_extend_strategy",
+           "cudnn_conv_algo_search", "do_copy_in_default_stream", "gpu_external_alloc", "gpu_external_free",
+           "gpu_external_empty_cache", "cudnn_conv_use_max_workspace", "enable_cuda_graph", "cudnn_conv1d_pad_to_nc1d",
+           "tunable_op_enable", "tunable_op_tuning_enable", "tunable_op_max_tuning_duration_ms",
+           "enable_skip_layer_norm_strict_mode", "prefer_nhwc", "use_ep_level_unified_stream", "use_tf32"},
+    MIGRAPHX: {"device_id", "migraphx_fp16_enable", "migraphx_bf16_enable", "migraphx_fp8_enable",
+               "migraphx_int8_enable", "migraphx_exhaustive_tune", "migraphx_mem_limit",
+               "migraphx_arena_extend_strategy"},
+    TENSORRT: {"device_id", "trt_fp16_enable", "trt_bf16_enable", "trt_int8_enable", "trt_cuda_graph_enable"},
+    OPENVINO: {"device_type", "device_id", "device_luid", "cache_dir", "precision", "load_config", "context",
+               "num_of_threads", "model_priority", "num_streams", "enable_opencl_throttling", "enable_qdq_optimizer",
+               "disable_dynamic_shapes"}}
+IMAGES = {"Conv": 4, "MatMul": 1, "Softmax": 1, "LayerNormalization": 1}
+
+
+@pytest.mark.parametrize("provider", DOCUMENTED)
+def test_options_of_providers_are_those_that_onnx_runtime_documents(provider):
+    """Mutation: an option misspelt."""
+    asked = replace(having(option__use_tf32="0", option__device_type="GPU", option__precision="FP32"),
+                    provider=provider, operators=IMAGES)
+    options = {name.removeprefix("option."): value for change in offered(asked).values()
+               for name, value in change.settings.items() if name.startswith("option.")}
+    entry = BackendEntry(name="it", provider=provider, options=options)
+    assert options and set(entry.provider_options) <= DOCUMENTED[provider]
+
+
+def test_options_of_the_cuda_provider():
+    """Mutation: each condition left out."""
+    there = replace(HERE, provider=CUDA, operators=IMAGES)
+    assert {name for name in offered(there) if name in ("cuda_graph", "nhwc", "tf32") or name.startswith("conv_")} == {
+        "cuda_graph", "conv_heuristic", "conv_default", "nhwc"}
+    assert offered(there)["cuda_graph"].settings == {"option.enable_cuda_graph": "1", "io": "device"}
+    assert offered(there)["cuda_graph"].advice == ("device_graph",)
+    resident = replace(having(io="device", option__use_tf32="0"), provider=CUDA)
+    assert offered(resident)["cuda_graph"].settings == {"option.enable_cuda_graph": "1"}
+    assert offered(resident)["tf32"].precisions == ("float16",)
+    assert {name: refused(resident)[name] for name in ("nhwc", "conv_default")} == dict.fromkeys(
+        ("nhwc", "conv_default"), "nothing convolves")
+    assert refused(there)["tf32"] == ALREADY == refused(there)["conv_exhaustive"]
+    assert refused(replace(there, operators={"Loop": 1}))["cuda_graph"] == "a CUDA graph holds no branches and no loops"
+    assert refused(replace(having(option__enable_cuda_graph="1"), provider=CUDA))["cuda_graph"] == ALREADY
+    assert refused(HERE)["cuda_options"] == "it runs on CPUExecutionProvider"
+
+
+def test_options_of_migraphx_and_openvino():
+    """Mutation: each condition left out."""
+    assert offered(replace(HERE, provider=MIGRAPHX))["exhaustive_tune"].settings == {"option.exhaustive_tune": "true"}
+    tuned = replace(having(option__migraphx_exhaustive_tune="1"), provider=MIGRAPHX)
+    assert refused(tuned)["exhaustive_tune"] == ALREADY
+    assert refused(HERE)["exhaustive_tune"] == "it runs on CPUExecutionProvider" == refused(HERE)["openvino_options"]
+    there = replace(having(option__device_type="GPU.0", option__precision="FP32", option__num_streams="2"),
+                    provider=OPENVINO)
+    assert offered(there)["openvino_float16"].settings == {"option.precision": "FP16"}
+    assert refused(there)["streams_2"] == ALREADY and refused(there)["streams_8"] == "there are fewer cores"
+    assert offered(there)["streams_4"].settings == {"option.num_streams": "4"}
+    assert refused(replace(having(option__device_type="GPU"), provider=OPENVINO))["openvino_float16"] == ALREADY
+    assert refused(replace(having(option__device_type="CPU"), provider=OPENVINO))["openvino_float16"] == \
+        "on the device CPU OpenVINO computes in one type alone"
+    assert refused(replace(HERE, provider=OPENVINO))["openvino_float16"] == \
+        "the backend does not say on which device OpenVINO computes"
+    assert "load_config" in refused(there)["execution_mode_hint"]

@@ -11,8 +11,8 @@ from pkgutil import iter_modules
 from aaco.optimize import changes as catalogue
 
 ALREADY = "already so"
-# What ONNX Runtime does where nothing is set (onnxruntime_session_options_config_keys.h, session_options.h and
-# cuda_execution_provider_info.h of 1.24), and `aaco run`.
+# What `aaco run` and ONNX Runtime do where nothing is set (onnxruntime_session_options_config_keys.h,
+# session_options.h, cuda_provider_options.h).
 DEFAULTS: Mapping[str, str] = {
     "io": "host", "graph_optimization": "all", "session.execution_mode": "sequential",
     "session.enable_mem_pattern": "true", "session.enable_cpu_mem_arena": "true",

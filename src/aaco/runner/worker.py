@@ -48,7 +48,7 @@ def main() -> None:
 
 def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> None:
     """Do the parent's work and write its outcome. Exit code and outcome file return any AacoError."""
-    _die_with(parent)
+    die_with(parent)
     try:
         files.write_json(outcome, work())
     except AacoError as error:
@@ -56,7 +56,7 @@ def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> No
         sys.exit(int(error.exit_code))
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Die with a killed parent instead of measuring on, or now if it has gone already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent not in _ancestors():
