@@ -216,7 +216,7 @@ class _Trial:
 
     def _compare(self, state: Search, change: Change, before: Sequence[tuple[list[Output], int]],
                  after: Sequence[tuple[list[Output], int]]) -> Checked:
-        precisions = rewriting.precisions(change)
+        precisions = change.precisions
         agreements = [agreement.agree(expected, actual, precisions)
                       for (expected, _), (actual, _) in zip(before, after, strict=True)]
         error = gates.largest_error([input_sets.elements(expected, actual)
@@ -251,7 +251,8 @@ class _Trial:
         passed, why = (False, f"{worse.metric} is worse: {worse.why}") if worse else (outcome.passed, outcome.why)
         return Measured(search=state.name, step=name, change=change.name,
                         session=_place(self.session, session), gain_pct=gain.percent, low_pct=gain.low,
-                        high_pct=gain.high, level=step.level, processes=step.processes, guards=guards, passed=passed, why=why)
+                        high_pct=gain.high, level=step.level, processes=step.processes, guards=guards,
+                        passed=passed, why=why)
 
     def _guards(self, state: Search, step: Confirm, session: Session,
                 verdict: RegressionVerdict) -> Iterator[ledger.Guard]:
