@@ -97,9 +97,17 @@ class Search:
                 chosen.append(change)
         return [together(chosen)] if len(chosen) > 1 else []
 
-    def affords(self, processes: int) -> bool:
-        """Return whether the budget has room for so many more processes."""
-        return self.spent_s + processes * self.terms.process_s <= self.terms.budget_s
+    @property
+    def process_s(self) -> float:
+        """Return what a process takes: as it was announced, or longer where the first looks took longer."""
+        looked = [line.took_s / self.terms.screen_processes for line in self.screened.values()]
+        return max(self.terms.process_s, float(np.median(looked)) if looked else 0.0)
+
+    @property
+    def affordable(self) -> int:
+        """Return how many more processes the budget has room for."""
+        left_s = self.terms.budget_s - self.spent_s
+        return max(0, int(left_s / self.process_s)) if self.process_s else 10**6
 
     def _computes_the_same(self, change: Change) -> bool:
         return change.name in self.checked and self.checked[change.name].passed
@@ -121,7 +129,7 @@ def _screen(search: Search) -> Step | None:
     """Return the next candidate to time, as long as the budget leaves room to confirm."""
     waiting = [change for change in search.passed if change.name not in search.screened]
     processes = search.terms.screen_processes + _reserve(search.terms)
-    return Screen(waiting[0]) if waiting and search.affords(processes) else None
+    return Screen(waiting[0]) if waiting and search.affordable >= processes else None
 
 
 def _plan(search: Search) -> Step:
@@ -132,9 +140,9 @@ def _plan(search: Search) -> Step:
         return _no_change(search, _why_none(search))
     level = shared_level(terms.alpha, terms.finalists + 2)  # the combination and the last comparison among them
     sigma = _spread(search)
-    counts = range(terms.processes, terms.most_processes + 1)
-    processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT),
-                     counts[-1])
+    most = max(terms.processes, min(terms.most_processes, search.affordable // 4))  # twice, each with its controls
+    counts = range(terms.processes, most + 1)
+    processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT), most)
     return Planned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
                    detectable_pct=_detectable_pct(processes, level, sigma) if math.isfinite(sigma) else None)
 
@@ -144,7 +152,7 @@ def _why_none(search: Search) -> str:
         return f"none of {len(search.screened)} looked faster when timed in turns"
     if not search.passed:
         return "no candidate computes the same"
-    least_s = search.spent_s + (search.terms.screen_processes + _reserve(search.terms)) * search.terms.process_s
+    least_s = search.spent_s + (search.terms.screen_processes + _reserve(search.terms)) * search.process_s
     return (f"the budget of {search.terms.budget_s:.0f} s is too short to time and confirm a change: about "
             f"{least_s:.0f} s")
 
@@ -176,8 +184,7 @@ def _confirm(search: Search, planned: Planned) -> Step | None:
         if unchecked:
             return Check(unchecked[0])
         waiting = [change for change in waiting if search.checked[change.name].passed]
-    reserve = 2 * planned.processes if search.winners() else 0
-    if waiting and search.affords(2 * planned.processes + reserve):
+    if waiting and search.affordable >= 2 * 2 * planned.processes:  # the last comparison must fit in, too
         return Confirm(waiting[0], planned.processes, planned.level)
     return None
 
