@@ -89,7 +89,8 @@ def try_advice(session: Session, request: TryRequest, settings: Settings, show: 
         show.step(f"going on with search {lines[0].search}")
     else:
         lines = (trial.begin(request),)
-    show.step(f"at most {Search(lines).begun.announced_s:.0f} s")
+    begun = Search(lines).begun
+    show.step(f"this takes about {begun.announced_s:.0f} s on an idle machine, at most {begun.terms.budget_s:.0f} s")
     while not isinstance(lines[-1], Decided):
         lines = (*lines, trial.make(Search(lines)))
     pipeline.analyze(session, settings)  # its advice says how it fared
@@ -232,7 +233,7 @@ class _Trial:
     def _screen(self, state: Search, change: Change) -> Screened:
         self.show.step(f"{change.name}: a first look")
         request = DuetRequest(processes=state.terms.screen_processes, pairs=state.terms.pairs, warmup=WARMUP,
-                              controls=False, seed=_seed(state, "screen", change), vary=True)
+                              controls=False, seed=_seed(state, "screen", change), vary=True, budget_s=_left_s(state))
         session = self._turns(change, request).session
         ratios = [ratio - float(np.log(change.batch_factor)) for ratio in _log_ratios(session)]
         return Screened(search=state.name, change=change.name, session=_place(self.session, session), log_ratios=ratios)
@@ -242,7 +243,7 @@ class _Trial:
         name: Literal["again", "confirmed"] = "again" if step.again else "confirmed"
         self.show.step(f"{change.name}: {'once more against the baseline' if step.again else 'to be confirmed'}")
         request = DuetRequest(processes=step.processes, pairs=state.terms.pairs, warmup=WARMUP, level=step.level,
-                              seed=_seed(state, name, change), vary=True)
+                              seed=_seed(state, name, change), vary=True, budget_s=_left_s(state))
         session, verdict = self._turns(change, request)
         gain = gates.gain(verdict, change.batch_factor)
         guards = list(self._guards(state, step, session, verdict))
@@ -311,6 +312,11 @@ def _situation(session: Session, settings: Settings, request: TryRequest) -> Sit
 
 def _log_ratios(session: Session) -> list[float]:
     return [unit.log_ratio for unit in duet.units(store.read(session, PAIRS))]
+
+
+def _left_s(state: Search) -> float:
+    """Return what is left of the budget, s; a comparison begins no process after it."""
+    return max(1.0, state.terms.budget_s - state.spent_s)
 
 
 def _seed(state: Search, step: str, change: Change) -> int:
