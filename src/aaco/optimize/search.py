@@ -79,8 +79,11 @@ class Search:
         return next(change for change in [*self.begun.candidates, *self.combination()] if change.name == name)
 
     def gain(self, name: str) -> float:
-        """Return the time that a screening saved: mean over processes of the log ratio, negated."""
-        return -float(np.mean(self.screened[name].log_ratios))
+        """Return the time that a screening saved: mean over processes of the log ratio, negated; less than anything if
+        the budget ended before it had a process.
+        """
+        ratios = self.screened[name].log_ratios
+        return -float(np.mean(ratios)) if ratios else -math.inf
 
     def winners(self) -> list[Change]:
         """Return what was confirmed, the largest gain first."""
@@ -164,8 +167,9 @@ def _reserve(terms: Terms) -> int:
 
 def _spread(search: Search) -> float:
     """Return the spread of one process, on the log scale, pooled over what was screened; infinite if not known."""
-    squares = [float(np.var(line.log_ratios)) * len(line.log_ratios) for line in search.screened.values()]
-    degrees = sum(len(line.log_ratios) - 1 for line in search.screened.values())
+    samples = [line.log_ratios for line in search.screened.values() if len(line.log_ratios) > 1]
+    squares = [float(np.var(sample)) * len(sample) for sample in samples]
+    degrees = sum(len(sample) - 1 for sample in samples)
     return math.sqrt(sum(squares) / degrees) if degrees else math.inf
 
 
