@@ -69,18 +69,25 @@ class Search:
 
     @property
     def passed(self) -> list[Change]:
-        """Return the candidates that compute the same, in the order in which they are screened."""
-        same = [change for change in self.begun.candidates if self._computes_the_same(change)]
-        random.Random(self.terms.seed).shuffle(same)
-        return same
+        """Return the candidates that compute the same."""
+        return [change for change in self.in_order() if self._computes_the_same(change)]
+
+    def in_order(self) -> list[Change]:
+        """Return the candidates in the order in which they are looked at, drawn by the seed."""
+        drawn = list(self.begun.candidates)
+        random.Random(self.terms.seed).shuffle(drawn)
+        return drawn
 
     def change(self, name: str) -> Change:
         """Return the candidate of this name, or the combination."""
         return next(change for change in [*self.begun.candidates, *self.combination()] if change.name == name)
 
     def gain(self, name: str) -> float:
-        """Return the time that a screening saved: mean over processes of the log ratio, negated."""
-        return -float(np.mean(self.screened[name].log_ratios))
+        """Return the time that a screening saved: mean over processes of the log ratio, negated; minus infinity where
+        it did not run.
+        """
+        ratios = self.screened[name].log_ratios
+        return -float(np.mean(ratios)) if ratios else -math.inf
 
     def winners(self) -> list[Change]:
         """Return what was confirmed, the largest gain first."""
@@ -99,7 +106,13 @@ class Search:
 
     def affords(self, processes: int) -> bool:
         """Return whether the budget has room for so many more processes."""
-        return self.spent_s + processes * self.terms.process_s <= self.terms.budget_s
+        return self.spent_s + processes * self.process_s <= self.terms.budget_s
+
+    @property
+    def process_s(self) -> float:
+        """Return what a process takes: as expected, or as the screenings took if that is more."""
+        took = [line.took_s / self.terms.screen_processes for line in self.screened.values() if line.log_ratios]
+        return max(self.terms.process_s, float(np.median(took)) if took else 0.0)
 
     def _computes_the_same(self, change: Change) -> bool:
         return change.name in self.checked and self.checked[change.name].passed
@@ -109,19 +122,23 @@ def next_step(search: Search) -> Step:
     """Return what to do next; a Decided is the end."""
     if search.decided:
         return search.decided
-    unchecked = [change for change in search.begun.candidates if change.name not in search.checked]
-    if unchecked and not search.planned:
-        return Check(unchecked[0])
     if not search.planned:
-        return _screen(search) or _plan(search)
+        return _look(search) or _plan(search)
     return _confirm(search, search.planned) or _last(search, search.planned)
 
 
-def _screen(search: Search) -> Step | None:
-    """Return the next candidate to time, as long as the budget leaves room to confirm."""
-    waiting = [change for change in search.passed if change.name not in search.screened]
-    processes = search.terms.screen_processes + _reserve(search.terms)
-    return Screen(waiting[0]) if waiting and search.affords(processes) else None
+def _look(search: Search) -> Step | None:
+    """Return the next candidate to check, or to time once it computes the same, as long as the budget leaves room to
+    confirm one.
+    """
+    if not search.affords(search.terms.screen_processes + _twice(search.terms.processes)):
+        return None
+    for change in search.in_order():
+        if change.name not in search.checked:
+            return Check(change)
+        if search.checked[change.name].passed and change.name not in search.screened:
+            return Screen(change)
+    return None
 
 
 def _plan(search: Search) -> Step:
@@ -132,7 +149,8 @@ def _plan(search: Search) -> Step:
         return _no_change(search, _why_none(search))
     level = shared_level(terms.alpha, terms.finalists + 2)  # the combination and the last comparison among them
     sigma = _spread(search)
-    counts = range(terms.processes, terms.most_processes + 1)
+    counts = [count for count in range(terms.processes, terms.most_processes + 1)
+              if count == terms.processes or search.affords(_twice(count))]
     processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT),
                      counts[-1])
     return Planned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
@@ -142,22 +160,24 @@ def _plan(search: Search) -> Step:
 def _why_none(search: Search) -> str:
     if search.screened:
         return f"none of {len(search.screened)} looked faster when timed in turns"
-    if not search.passed:
+    if len(search.checked) == len(search.begun.candidates) and not search.passed:
         return "no candidate computes the same"
-    least_s = search.spent_s + (search.terms.screen_processes + _reserve(search.terms)) * search.terms.process_s
+    processes = search.terms.screen_processes + _twice(search.terms.processes)
+    least_s = search.spent_s + processes * search.process_s
     return (f"the budget of {search.terms.budget_s:.0f} s is too short to time and confirm a change: about "
             f"{least_s:.0f} s")
 
 
-def _reserve(terms: Terms) -> int:
-    """Return the processes of a confirmation and of the last comparison, each with its controls."""
-    return 2 * 2 * terms.processes
+def _twice(processes: int) -> int:
+    """Return the processes of a confirmation and of the last comparison, each with as many controls."""
+    return 2 * 2 * processes
 
 
 def _spread(search: Search) -> float:
     """Return the spread of one process, on the log scale, pooled over what was screened; infinite if not known."""
-    squares = [float(np.var(line.log_ratios)) * len(line.log_ratios) for line in search.screened.values()]
-    degrees = sum(len(line.log_ratios) - 1 for line in search.screened.values())
+    ran = [line.log_ratios for line in search.screened.values() if line.log_ratios]
+    squares = [float(np.var(log_ratios)) * len(log_ratios) for log_ratios in ran]
+    degrees = sum(len(log_ratios) - 1 for log_ratios in ran)
     return math.sqrt(sum(squares) / degrees) if degrees else math.inf
 
 
@@ -176,8 +196,7 @@ def _confirm(search: Search, planned: Planned) -> Step | None:
         if unchecked:
             return Check(unchecked[0])
         waiting = [change for change in waiting if search.checked[change.name].passed]
-    reserve = 2 * planned.processes if search.winners() else 0
-    if waiting and search.affords(2 * planned.processes + reserve):
+    if waiting and search.affords(_twice(planned.processes)):
         return Confirm(waiting[0], planned.processes, planned.level)
     return None
 
