@@ -48,7 +48,7 @@ class Terms(BaseModel):
     seed: int
     alpha: float = Field(default=0.05, gt=0, lt=1, description="chance that a search keeps a change that is no gain")
     least_gain_pct: float = Field(default=2.0, ge=0, description="a smaller gain is not kept")
-    finalists: int = Field(default=3, ge=1, description="how many changes are confirmed at most")
+    finalists: int = Field(default=4, ge=1, description="how many changes are confirmed at most")
     screen_processes: int = Field(default=2, ge=2)
     processes: int = Field(default=5, ge=5, description="of a confirmation, at least")
     most_processes: int = Field(default=12, ge=5, description="of a confirmation, at most")
