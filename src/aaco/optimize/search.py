@@ -104,15 +104,17 @@ class Search:
                 chosen.append(change)
         return [together(chosen)] if len(chosen) > 1 else []
 
-    def affords(self, processes: int) -> bool:
-        """Return whether the budget has room for so many more processes."""
-        return self.spent_s + processes * self.process_s <= self.terms.budget_s
-
     @property
     def process_s(self) -> float:
-        """Return what a process takes: as expected, or as the screenings took if that is more."""
-        took = [line.took_s / self.terms.screen_processes for line in self.screened.values() if line.log_ratios]
-        return max(self.terms.process_s, float(np.median(took)) if took else 0.0)
+        """Return what a process takes: as it was announced, or longer where the first looks took longer."""
+        looked = [line.took_s / self.terms.screen_processes for line in self.screened.values() if line.log_ratios]
+        return max(self.terms.process_s, float(np.median(looked)) if looked else 0.0)
+
+    @property
+    def affordable(self) -> int:
+        """Return how many more processes the budget has room for."""
+        left_s = self.terms.budget_s - self.spent_s
+        return max(0, int(left_s / self.process_s)) if self.process_s else 10**6
 
     def _computes_the_same(self, change: Change) -> bool:
         return change.name in self.checked and self.checked[change.name].passed
@@ -131,7 +133,7 @@ def _look(search: Search) -> Step | None:
     """Return the next candidate to check, or to time once it computes the same, as long as the budget leaves room to
     confirm one.
     """
-    if not search.affords(search.terms.screen_processes + _twice(search.terms.processes)):
+    if search.affordable < search.terms.screen_processes + _twice(search.terms.processes):
         return None
     for change in search.in_order():
         if change.name not in search.checked:
@@ -149,10 +151,9 @@ def _plan(search: Search) -> Step:
         return _no_change(search, _why_none(search))
     level = shared_level(terms.alpha, terms.finalists + 2)  # the combination and the last comparison among them
     sigma = _spread(search)
-    counts = [count for count in range(terms.processes, terms.most_processes + 1)
-              if count == terms.processes or search.affords(_twice(count))]
-    processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT),
-                     counts[-1])
+    most = max(terms.processes, min(terms.most_processes, search.affordable // _twice(1)))
+    counts = range(terms.processes, most + 1)
+    processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT), most)
     return Planned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
                    detectable_pct=_detectable_pct(processes, level, sigma) if math.isfinite(sigma) else None)
 
@@ -196,7 +197,7 @@ def _confirm(search: Search, planned: Planned) -> Step | None:
         if unchecked:
             return Check(unchecked[0])
         waiting = [change for change in waiting if search.checked[change.name].passed]
-    if waiting and search.affords(_twice(planned.processes)):
+    if waiting and search.affordable >= _twice(planned.processes):  # the last comparison must fit in, too
         return Confirm(waiting[0], planned.processes, planned.level)
     return None
 

@@ -20,6 +20,15 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
 
 def rows(document: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the decision, each change with its outcome, and what does not apply."""
+    yield from heading(document)
+    for trial in document["trials"]:
+        yield Row(trial["change"], f"{trial['title']}: {trial['outcome']}; {trial['why']}{_expected(trial)}")
+    for why, changes in by_reason(document["not_tried"]).items():
+        yield Row("Does not apply", f"{', '.join(changes)}: {why}")
+
+
+def heading(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the decision, and what it rests on."""
     yield Row("Kept" if document["kept"] else "No change", str(document["why"]))
     if again := document["again"]:
         yield Row("Against the untouched baseline", f"{again['outcome']}: {again['why']}")
@@ -27,16 +36,12 @@ def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         yield Row("How it was confirmed", _plan(document))
     yield Row("Time", f"{format.duration(round(1e9 * document['took_s']))}; at most "
                       f"{format.duration(round(1e9 * document['announced_s']))} was announced")
-    for trial in document["trials"]:
-        yield Row(trial["change"], f"{trial['title']}: {trial['outcome']}; {trial['why']}{_expected(trial)}")
-    for why, changes in _by_reason(document["not_tried"]).items():
-        yield Row("Does not apply", f"{', '.join(changes)}: {why}")
     if document["unreadable"]:
         yield Row("Ledger", f"{format.plural(document['unreadable'], 'line')} could not be read: torn by a kill, or of "
                             "a later version")
 
 
-def _by_reason(not_tried: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def by_reason(not_tried: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the changes that do not apply, by why."""
     changes: dict[str, list[str]] = {}
     for item in not_tried:
