@@ -9,6 +9,8 @@ import numpy as np
 
 from aaco.tracelake.outputs import Output
 
+NOT_VARIED = ("the session's inputs cannot be varied, so nothing would show what the changed model computes of others: "
+              "aaco run with inputs of more than one value")
 COUNT = 3  # the session's own, and as many more with their elements permuted
 
 
@@ -24,8 +26,17 @@ def permuted(inputs: Mapping[str, np.ndarray], number: int) -> dict[str, np.ndar
             for name, array in inputs.items()}
 
 
+def varied(inputs: Mapping[str, np.ndarray]) -> bool:
+    """Return whether other inputs can be made of these: moving all elements by one, two or three places changes some.
+
+    Where that is not so, what was remembered of the session's own inputs looks right, and fast, for all the others.
+    """
+    arrays = [array for array in inputs.values() if array.dtype.kind not in "UO"]
+    return all(any((np.roll(array, places) != array).any() for array in arrays) for places in (1, 2, 3))
+
+
 def parts(larger: Mapping[str, np.ndarray], small: Mapping[str, np.ndarray],
-           count: int) -> Iterator[dict[str, np.ndarray]]:
+          count: int) -> Iterator[dict[str, np.ndarray]]:
     """Yield the inputs of each part of a larger batch; what does not grow with the batch is in each of them."""
     for part in range(count):
         yield {name: array if array.shape == small[name].shape else np.split(array, count)[part]

@@ -18,6 +18,7 @@ from aaco.core import files
 from aaco.optimize.change import Change, Inapplicable
 
 Pct = float | None
+SHORTEST_LIMIT_S = 30.0
 
 
 class _Line(BaseModel):
@@ -47,7 +48,7 @@ class Terms(BaseModel):
     seed: int
     alpha: float = Field(default=0.05, gt=0, lt=1, description="chance that a search keeps a change that is no gain")
     least_gain_pct: float = Field(default=2.0, ge=0, description="a smaller gain is not kept")
-    finalists: int = Field(default=3, ge=1, description="how many changes are confirmed at most")
+    finalists: int = Field(default=4, ge=1, description="how many changes are confirmed at most")
     screen_processes: int = Field(default=2, ge=2)
     processes: int = Field(default=5, ge=5, description="of a confirmation, at least")
     most_processes: int = Field(default=12, ge=5, description="of a confirmation, at most")
@@ -57,6 +58,13 @@ class Terms(BaseModel):
     slo_ms: float | None = Field(default=None, gt=0, description="what a larger batch may take")
     accept_error: float = Field(default=0.0, ge=0, description="share of an output's largest element that a change of "
                                                                "the arithmetic may differ by")
+
+    @property
+    def limit_s(self) -> float:
+        """After how long a process is ended. A change is confirmed and measured again in 20 processes at least: with
+        slower ones the budget would not suffice.
+        """
+        return max(SHORTEST_LIMIT_S, 10 * self.process_s, self.budget_s / 20)
 
 
 class Begun(_Line):
@@ -88,7 +96,9 @@ class Screened(_Line):
     step: Literal["screened"] = "screened"
     change: str
     session: str
-    log_ratios: list[float] = Field(description="per process, log(time after / time before) of the same samples")
+    log_ratios: list[float] = Field(description="per process, log(time after / time before) of the same samples; none "
+                                                "where it did not run")
+    why: str = Field(default="", description="what kept it from running")
 
 
 class Planned(_Line):
@@ -116,7 +126,7 @@ class Measured(_Line):
 
     step: Literal["confirmed", "again"]
     change: str
-    session: str
+    session: str = Field(description="empty: the comparison failed")
     gain_pct: Pct = Field(description="time saved per sample, per cent of the baseline's; null: could not be estimated")
     low_pct: Pct
     high_pct: Pct
@@ -156,10 +166,16 @@ def append(path: Path, line: _Line) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(descriptor, (_end_torn(descriptor) + text).encode())
+            _write_whole(descriptor, (_end_torn(descriptor) + text).encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    """Write all of it. A disk that fills up takes a part and refuses the rest, which raises OSError."""
+    while content:
+        content = content[os.write(descriptor, content):]
 
 
 def _end_torn(descriptor: int) -> str:

@@ -69,18 +69,22 @@ class Search:
 
     @property
     def passed(self) -> list[Change]:
-        """Return the candidates that compute the same, in the order in which they are screened."""
-        same = [change for change in self.begun.candidates if self._computes_the_same(change)]
-        random.Random(self.terms.seed).shuffle(same)
-        return same
+        """Return the candidates that compute the same."""
+        return [change for change in self.in_order() if self._computes_the_same(change)]
+
+    def in_order(self) -> list[Change]:
+        """Return the candidates in the order in which they are looked at, drawn by the seed."""
+        drawn = list(self.begun.candidates)
+        random.Random(self.terms.seed).shuffle(drawn)
+        return drawn
 
     def change(self, name: str) -> Change:
         """Return the candidate of this name, or the combination."""
         return next(change for change in [*self.begun.candidates, *self.combination()] if change.name == name)
 
     def gain(self, name: str) -> float:
-        """Return the time that a screening saved: mean over processes of the log ratio, negated; less than anything if
-        the budget ended before it had a process.
+        """Return the time that a screening saved: mean over processes of the log ratio, negated; minus infinity where
+        it did not run.
         """
         ratios = self.screened[name].log_ratios
         return -float(np.mean(ratios)) if ratios else -math.inf
@@ -103,7 +107,7 @@ class Search:
     @property
     def process_s(self) -> float:
         """Return what a process takes: as it was announced, or longer where the first looks took longer."""
-        looked = [line.took_s / self.terms.screen_processes for line in self.screened.values()]
+        looked = [line.took_s / self.terms.screen_processes for line in self.screened.values() if line.log_ratios]
         return max(self.terms.process_s, float(np.median(looked)) if looked else 0.0)
 
     @property
@@ -120,19 +124,23 @@ def next_step(search: Search) -> Step:
     """Return what to do next; a Decided is the end."""
     if search.decided:
         return search.decided
-    unchecked = [change for change in search.begun.candidates if change.name not in search.checked]
-    if unchecked and not search.planned:
-        return Check(unchecked[0])
     if not search.planned:
-        return _screen(search) or _plan(search)
+        return _look(search) or _plan(search)
     return _confirm(search, search.planned) or _last(search, search.planned)
 
 
-def _screen(search: Search) -> Step | None:
-    """Return the next candidate to time, as long as the budget leaves room to confirm."""
-    waiting = [change for change in search.passed if change.name not in search.screened]
-    processes = search.terms.screen_processes + _reserve(search.terms)
-    return Screen(waiting[0]) if waiting and search.affordable >= processes else None
+def _look(search: Search) -> Step | None:
+    """Return the next candidate to check, or to time once it computes the same, as long as the budget leaves room to
+    confirm one.
+    """
+    if search.affordable < search.terms.screen_processes + _twice(search.terms.processes):
+        return None
+    for change in search.in_order():
+        if change.name not in search.checked:
+            return Check(change)
+        if search.checked[change.name].passed and change.name not in search.screened:
+            return Screen(change)
+    return None
 
 
 def _plan(search: Search) -> Step:
@@ -143,7 +151,7 @@ def _plan(search: Search) -> Step:
         return _no_change(search, _why_none(search))
     level = shared_level(terms.alpha, terms.finalists + 2)  # the combination and the last comparison among them
     sigma = _spread(search)
-    most = max(terms.processes, min(terms.most_processes, search.affordable // 4))  # twice, each with its controls
+    most = max(terms.processes, min(terms.most_processes, search.affordable // _twice(1)))
     counts = range(terms.processes, most + 1)
     processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT), most)
     return Planned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
@@ -153,16 +161,17 @@ def _plan(search: Search) -> Step:
 def _why_none(search: Search) -> str:
     if search.screened:
         return f"none of {len(search.screened)} looked faster when timed in turns"
-    if not search.passed:
+    if len(search.checked) == len(search.begun.candidates) and not search.passed:
         return "no candidate computes the same"
-    least_s = search.spent_s + (search.terms.screen_processes + _reserve(search.terms)) * search.process_s
+    processes = search.terms.screen_processes + _twice(search.terms.processes)
+    least_s = search.spent_s + processes * search.process_s
     return (f"the budget of {search.terms.budget_s:.0f} s is too short to time and confirm a change: about "
             f"{least_s:.0f} s")
 
 
-def _reserve(terms: Terms) -> int:
-    """Return the processes of a confirmation and of the last comparison, each with its controls."""
-    return 2 * 2 * terms.processes
+def _twice(processes: int) -> int:
+    """Return the processes of a confirmation and of the last comparison, each with as many controls."""
+    return 2 * 2 * processes
 
 
 def _spread(search: Search) -> float:
@@ -188,7 +197,7 @@ def _confirm(search: Search, planned: Planned) -> Step | None:
         if unchecked:
             return Check(unchecked[0])
         waiting = [change for change in waiting if search.checked[change.name].passed]
-    if waiting and search.affordable >= 2 * 2 * planned.processes:  # the last comparison must fit in, too
+    if waiting and search.affordable >= _twice(planned.processes):  # the last comparison must fit in, too
         return Confirm(waiting[0], planned.processes, planned.level)
     return None
 

@@ -40,9 +40,10 @@ class CommandSide:
 
 
 def of_models(folder: Path, sides: tuple[ModelSide, ModelSide], duet: DuetPlan, warmup: int,
-              progress: Callable[[int], None] = lambda pairs: None, vary: bool = False) -> dict[str, Any]:
+              progress: Callable[[int], None] = lambda pairs: None, vary: bool = False,
+              limit_s: float | None = None) -> dict[str, Any]:
     """Measure a duet of models in one fresh process, or in two if the sides' environments differ; write its rows to the
-    session folder as they happen. vary: whether every pair has inputs of its own.
+    session folder as they happen. vary: whether every pair has inputs of its own. limit_s: how long it may take.
 
     Return the processes' reports of the sides. Raise AacoError. Controls are in two processes then, too: they must
     scatter as the changes do.
@@ -64,7 +65,7 @@ def of_models(folder: Path, sides: tuple[ModelSide, ModelSide], duet: DuetPlan, 
             ends = stack.enter_context(_open_pipes())
             processes = [_make_process(scratches[number], process_sides[number], common, [number], *ends[number])
                          for number in duet.created]
-        outcomes = measured.run(processes, lambda: progress(pairs.count(rows)))
+        outcomes = measured.run(processes, lambda: progress(pairs.count(rows)), limit_s=limit_s)
     return {name: facts for outcome in outcomes for name, facts in outcome["sides"].items()}
 
 

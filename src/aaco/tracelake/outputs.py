@@ -78,11 +78,12 @@ def keep(path: Path, produced: Sequence[Produced], limit: int = LIMIT, budget: i
     return facts
 
 
-def load(folder: Path, facts: Sequence[Mapping[str, Any]]) -> list[Output]:
-    """The outputs of a session's folder, from the facts that `keep` returned. Raises BadBundle."""
+def load(folder: Path, facts: Sequence[Mapping[str, Any]], most_bytes: int = MOST_BYTES) -> list[Output]:
+    """The outputs of a session's folder, from the facts that `keep` returned. Raises BadBundle, also for a file that
+    holds more bytes than this."""
     path = folder / FILE
     try:
-        kept = _read(path)
+        kept = _read(path, most_bytes)
         return [_output(index, fact, kept) for index, fact in enumerate(facts)]
     except FileNotFoundError as error:
         raise BadBundle(f"{path}: missing", FIX) from error
@@ -114,9 +115,9 @@ def _sample(array: NDArray[Any], most: int) -> NDArray[Any]:
     return flat[np.linspace(0, len(flat) - 1, most).astype(np.int64)] if most else flat[:0]
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
+def _read(path: Path, most_bytes: int) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(path) as zipped:
-        if sum(item.file_size for item in zipped.infolist()) > MOST_BYTES:
+        if sum(item.file_size for item in zipped.infolist()) > most_bytes:
             raise ValueError("more than a run keeps")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import secrets
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -47,6 +46,8 @@ PROCESS_S = 3.0  # how long a process of a comparison is to measure
 FEWEST_PAIRS, MOST_PAIRS = 20, 200
 START_S = 1.0  # what a process takes beside loading and measuring
 WARMUP = 5
+Catalogue = Callable[[Situation], tuple[list[Change], list[Inapplicable]]]
+Computed = tuple[list[Output], int]  # outputs, and the peak memory of the process in bytes
 OPTIMIZE = "optimize/"  # in the session's folder: the ledger, and every comparison as a session of its own
 
 
@@ -77,9 +78,13 @@ class Tried(NamedTuple):
         return document
 
 
-def try_advice(session: Session, request: TryRequest, settings: Settings, show: Show = SILENT) -> Tried:
+def try_advice(session: Session, request: TryRequest, settings: Settings, show: Show = SILENT,
+               catalogue: Catalogue = candidates) -> Tried:
     """Search for a change that makes the session's workload faster, and prove it; or go on with a search that was cut
-    off. Raise UsageError for a session that is no run of ONNX Runtime, or advice that cannot be tried.
+    off. catalogue: what is tried, and what cannot be.
+
+    Raise UsageError for a session that is no run of ONNX Runtime, or advice that cannot be tried, AacoError if the
+    session's own model does not run any more.
     """
     manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
     facts = _situation(session, settings, request)
@@ -88,7 +93,7 @@ def try_advice(session: Session, request: TryRequest, settings: Settings, show: 
     if lines:
         show.step(f"going on with search {lines[0].search}")
     else:
-        lines = (trial.begin(request),)
+        lines = (trial.begin(request, catalogue),)
     begun = Search(lines).begun
     show.step(f"this takes about {begun.announced_s:.0f} s on an idle machine, at most {begun.terms.budget_s:.0f} s")
     while not isinstance(lines[-1], Decided):
@@ -118,14 +123,14 @@ class _Trial:
 
     def __init__(self, session: Session, facts: Situation, settings: Settings, show: Show) -> None:
         self.session, self.facts, self.settings, self.show = session, facts, settings, show
-        self.path = session.folder / layout.LEDGER
+        self.path, self.untouched = session.folder / layout.LEDGER, dict[int, Computed]()
         self.given = recorded_run.plan_fields(session)
         self.origin = Origin(model_sha256=session.record.model_hash or "", config_hash=session.record.config_hash or "",
                              machine=machine.identify().id, versions=recorded_run.versions())
 
-    def begin(self, request: TryRequest) -> Begun:
+    def begin(self, request: TryRequest, catalogue: Catalogue) -> Begun:
         """Settle what is tried and by which terms, and write it down."""
-        applicable, inapplicable = candidates(self.facts)
+        applicable, inapplicable = catalogue(self.facts)
         chosen = _chosen(applicable, inapplicable, request, self.session)
         terms = self._terms(request)
         announced_s = min(terms.budget_s, search.processes_at_most(len(chosen), terms) * terms.process_s
@@ -139,21 +144,28 @@ class _Trial:
     def make(self, state: Search) -> Any:
         """Make the next step of the search, and write it down."""
         began, step = time.monotonic(), next_step(state)
-        if isinstance(step, Check):
-            line: Any = self._check(state, step.change)
-        elif isinstance(step, Screen):
-            line = self._screen(state, step.change)
-        elif isinstance(step, Confirm):
-            line = self._measure(state, step)
-        elif isinstance(step, Decided):
-            line = self._decided(state, step)
-        else:
-            line = step
+        line: Any = self._decided(state, step) if isinstance(step, Decided) else step
+        if isinstance(step, Check | Screen | Confirm):
+            line = self._run(state, step)
         line = line.model_copy(update={"took_s": time.monotonic() - began})
         self._keep(line)
         if isinstance(line, Measured) and line.step == "confirmed":
             trials.keep(self.settings, state, line)
         return line
+
+    def _run(self, state: Search, step: Check | Screen | Confirm) -> Checked | Screened | Measured:
+        """Run what the step asks for. Raise AacoError if the untouched model does not run; what keeps the changed one
+        from running is its outcome.
+        """
+        self._untouched(state.terms.limit_s)
+        try:
+            if isinstance(step, Check):
+                return self._check(state, step.change)
+            return self._screen(state, step.change) if isinstance(step, Screen) else self._measure(state, step)
+        except StorageError:
+            raise
+        except AacoError as error:
+            return _failed(state, step, f"does not run: {error.what}")
 
     def _keep(self, line: Any) -> None:
         ledger.append(self.path, line)
@@ -193,30 +205,33 @@ class _Trial:
         assert isinstance(runs, ModelSide)
         return runs.workload
 
-    @cached_property
-    def _expected_outputs(self) -> list[tuple[list[Output], int]]:
-        return list(self._run_inputs(self._prepared(None)))
-
-    def _run_inputs(self, workload: Workload) -> Iterator[tuple[list[Output], int]]:
-        """Yield the outputs and the peak memory for each set of inputs, each from a fresh process."""
-        for number in range(input_sets.COUNT):
-            yield ort.run_once(replace(workload, inputs=input_sets.permuted(workload.inputs, number)))
+    def _untouched(self, limit_s: float) -> Mapping[int, Computed]:
+        """Return what the untouched model computes, by set of inputs; sets that it refuses are left out, but for its
+        own, of which it raises the AacoError.
+        """
+        workload = self._prepared(None)
+        for number in range(0 if self.untouched else input_sets.COUNT):
+            try:
+                self.untouched[number] = _compute(workload, number, limit_s)
+            except AacoError as error:
+                if number == 0 or isinstance(error, StorageError):
+                    raise
+                self.show.step(f"inputs {number + 1} are left out: the untouched model does not run: {error.what}")
+        return self.untouched
 
     def _check(self, state: Search, change: Change) -> Checked:
         self.show.step(f"{change.name}: does it compute the same?")
-        try:
-            before = self._expected_outputs
-            if change.batch_factor > 1:
-                return self._check_batch(state, change)
-            after = list(self._run_inputs(self._prepared(change)))
-        except StorageError:
-            raise
-        except AacoError as error:
-            return Checked(search=state.name, change=change.name, passed=False, why=f"does not run: {error.what}")
-        return self._compare(state, change, before, after)
+        before = self._untouched(state.terms.limit_s)
+        if change.batch_factor > 1:
+            return self._check_batch(state, change)
+        workload = self._prepared(change)
+        if change.rewrite and not (len(before) > 1 and input_sets.varied(workload.inputs)):
+            return Checked(search=state.name, change=change.name, passed=False, why=input_sets.NOT_VARIED)
+        after = [_compute(workload, number, state.terms.limit_s) for number in before]
+        return self._compare(state, change, list(before.values()), after)
 
-    def _compare(self, state: Search, change: Change, before: Sequence[tuple[list[Output], int]],
-                 after: Sequence[tuple[list[Output], int]]) -> Checked:
+    def _compare(self, state: Search, change: Change, before: Sequence[Computed],
+                 after: Sequence[Computed]) -> Checked:
         precisions = change.precisions
         agreements = [agreement.agree(expected, actual, precisions)
                       for (expected, _), (actual, _) in zip(before, after, strict=True)]
@@ -233,7 +248,9 @@ class _Trial:
     def _screen(self, state: Search, change: Change) -> Screened:
         self.show.step(f"{change.name}: a first look")
         request = DuetRequest(processes=state.terms.screen_processes, pairs=state.terms.pairs, warmup=WARMUP,
-                              controls=False, seed=_seed(state, "screen", change), vary=True, budget_s=_left_s(state))
+                              controls=False, seed=_seed(state, "screen", change), vary=True,
+                              limit_s=state.terms.limit_s,
+                              budget_s=_left_s(state))
         session = self._turns(change, request).session
         ratios = [ratio - float(np.log(change.batch_factor)) for ratio in _log_ratios(session)]
         return Screened(search=state.name, change=change.name, session=_place(self.session, session), log_ratios=ratios)
@@ -243,7 +260,8 @@ class _Trial:
         name: Literal["again", "confirmed"] = "again" if step.again else "confirmed"
         self.show.step(f"{change.name}: {'once more against the baseline' if step.again else 'to be confirmed'}")
         request = DuetRequest(processes=step.processes, pairs=state.terms.pairs, warmup=WARMUP, level=step.level,
-                              seed=_seed(state, name, change), vary=True, budget_s=_left_s(state))
+                              seed=_seed(state, name, change), vary=True, limit_s=state.terms.limit_s,
+                              budget_s=_left_s(state))
         session, verdict = self._turns(change, request)
         gain = gates.gain(verdict, change.batch_factor)
         guards = list(self._guards(state, step, session, verdict))
@@ -260,7 +278,7 @@ class _Trial:
         factor = step.change.batch_factor
         yield gates.no_metric_worse(verdict) if factor == 1 else gates.within_slo(verdict, state.terms.slo_ms)
         yield gates.tail(store.read(session, PAIRS), step.level, factor)
-        yield gates.memory([peak for _, peak in self._expected_outputs],
+        yield gates.memory([peak for _, peak in self.untouched.values()],
                            state.checked[step.change.name].peak_rss_bytes)
 
     def _turns(self, change: Change, request: DuetRequest) -> compare.Compared:
@@ -279,11 +297,28 @@ class _Trial:
         """Compare the outputs of one larger batch with those of the baseline on its parts."""
         larger = self._prepared(change)
         parts = list(input_sets.parts(larger.inputs, self._prepared(None).inputs, change.batch_factor))
-        outputs = [ort.run_once(replace(self._prepared(None), inputs=part))[0] for part in parts]
-        actual, peak = ort.run_once(larger)
+        limit_s = state.terms.limit_s
+        outputs = [ort.run_once(replace(self._prepared(None), inputs=part), limit_s)[0] for part in parts]
+        actual, peak = ort.run_once(larger, limit_s)
         expected = [input_sets.joined(outputs_of_one) for outputs_of_one in zip(*outputs, strict=True)]
         line = self._compare(state, change, [(expected, peak)], [(actual, peak)])
         return line.model_copy(update={"peak_rss_bytes": []})  # more samples need more memory: it is not judged
+
+
+def _compute(workload: Workload, number: int, limit_s: float) -> Computed:
+    """Return what the workload computes of this set of inputs, in a fresh process. Raise AacoError."""
+    return ort.run_once(replace(workload, inputs=input_sets.permuted(workload.inputs, number)), limit_s)
+
+
+def _failed(state: Search, step: Check | Screen | Confirm, why: str) -> Checked | Screened | Measured:
+    """Return the line of a step whose change did not run."""
+    if isinstance(step, Check):
+        return Checked(search=state.name, change=step.change.name, passed=False, why=why)
+    if isinstance(step, Screen):
+        return Screened(search=state.name, change=step.change.name, session="", log_ratios=[], why=why)
+    return Measured(search=state.name, step="again" if step.again else "confirmed", change=step.change.name, session="",
+                    gain_pct=None, low_pct=None, high_pct=None, level=step.level, processes=step.processes, guards=[],
+                    passed=False, why=why)
 
 
 def rewritten_model(settings: Settings, model_sha256: str, change: Change) -> Path:

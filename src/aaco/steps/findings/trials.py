@@ -109,6 +109,8 @@ def _trial(state: Search, name: str, title: str, advice: list[str]) -> Trial:
     if name not in state.screened:
         return Trial(name, title, UNFINISHED, "not timed within the budget" if state.planned else "not timed", advice,
                      expected)
+    if not state.screened[name].log_ratios:
+        return Trial(name, title, REFUSED, state.screened[name].why, advice, expected)
     gain = _screened_pct(state, name)
     why = f"{abs(gain):.1f} % {'less' if gain > 0 else 'more'} time at first sight"
     why += ", not among the best" if state.planned and gain > 0 else ""

@@ -47,7 +47,7 @@ __all__ = ["Compared", "DuetRequest", "DuetSide", "compare"]
 class DuetRequest:
     """How to measure and what to judge by. most: go on to as many processes while the answer is not there; None: stop
     after `processes`. seed: of the order; None: drawn. vary: whether every pair has inputs of its own, so that nothing
-    is gained by remembering; models alone."""
+    is gained by remembering; limit_s: how long one of its processes may take; both of models alone."""
 
     processes: int = 5
     most: int | None = None
@@ -60,6 +60,7 @@ class DuetRequest:
     budget_s: float | None = None
     seed: int | None = None
     vary: bool = False
+    limit_s: float | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be."""
@@ -186,9 +187,9 @@ def _run(session: Session, both: tuple[PreparedSide, PreparedSide], planned: Due
     assert isinstance(first, ModelSide) and isinstance(second, ModelSide)
     if traced.why_absent:
         return runner.of_models(session.folder, (first, second), planned, request.warmup, progress,
-                                request.vary), traced
+                                request.vary, request.limit_s), traced
     outcome_of_run, why = device.timed(session.folder, (first, second), planned, lambda sides: runner.of_models(
-        session.folder, sides, planned, request.warmup, device.patient(progress), request.vary))
+        session.folder, sides, planned, request.warmup, device.patient(progress), request.vary, request.limit_s))
     return outcome_of_run, Traced(traced.processes + 1, why)
 
 
