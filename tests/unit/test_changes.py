@@ -10,7 +10,9 @@ import pytest
 
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core import config
-from aaco.optimize.change import ALREADY, Change, Situation, candidates
+from aaco.core.candidate import ALREADY, Candidate
+from aaco.optimize.changes import candidates
+from aaco.optimize.situation import Situation
 from aaco.runner import ort, provider
 from aaco.runner.job import Job
 from aaco.runner.registry import BackendEntry
@@ -24,7 +26,7 @@ HERE = Situation(Path("model.onnx"), "CPUExecutionProvider", {"backend": "cpu", 
                  cores=4, latency_ms=5.0, allowed=tuple(range(8)), machine_cores=4)
 
 
-def offered(situation: Situation) -> dict[str, Change]:
+def offered(situation: Situation) -> dict[str, Candidate]:
     return {change.name: change for change in candidates(situation)[0]}
 
 
@@ -168,7 +170,7 @@ def settings_here(tmp_path_factory):
     return config.resolve(overrides={"storage": {"cache_dir": tmp_path_factory.mktemp("cache")}}, environment={})
 
 
-def everything_for_the_cpu() -> list[Change]:
+def everything_for_the_cpu() -> list[Candidate]:
     """Every change of settings that the CPU's provider is offered in one situation or another."""
     situations = (HERE, having(intra_op_threads="3"), replace(having(intra_op_threads="2"), allowed=(0, 1), cores=8),
                   having(graph_optimization="basic", session__enable_mem_pattern="false"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +18,55 @@ from aaco.core.errors import ModelError, UsageError
 from aaco.core.host import cpu_list
 from aaco.core.plan import Planned
 from aaco.core.tables import GRAPH_EDGES, GRAPH_NODES
-from aaco.optimize.change import Situation
 from aaco.runner import dimensions, inputs, model_file, registry
 from aaco.runner.dimensions import ShapeRequest
 from aaco.runner.registry import ResolvedModel
 
 AGAIN = "aaco run --model MODEL  # a session of it as it is now"
+# What `aaco run` and ONNX Runtime do where nothing is set (onnxruntime_session_options_config_keys.h,
+# session_options.h, cuda_provider_options.h).
+DEFAULTS: Mapping[str, str] = {
+    "io": "host", "graph_optimization": "all", "session.execution_mode": "sequential",
+    "session.enable_mem_pattern": "true", "session.enable_cpu_mem_arena": "true",
+    "session.intra_op.allow_spinning": "1", "option.enable_cuda_graph": "0", "option.use_tf32": "1",
+    "option.prefer_nhwc": "0", "option.cudnn_conv_algo_search": "EXHAUSTIVE"}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a session ran, as far as changes depend on it.
+
+    settings: what its backend sets, by the names of Candidate.settings. cpus: how many its process may use, and cores:
+    the physical ones among them; allowed: their numbers; machine_cores: of the machine, for ONNX Runtime has a thread
+    for each where no count is set. None, or nothing, where not known. operators: the operator types of the model's nodes,
+    by how many nodes have them. product_types: the element types that its matrix products and convolutions compute in.
+    graph_width: the most nodes at one depth of the graph, which could run beside each other. latency_ms: its median.
+    slo_ms: what the user allows.
+    """
+
+    model: Path
+    provider: str
+    settings: Mapping[str, str]
+    batch: int
+    batch_fixed: bool
+    operators: Mapping[str, int] = field(default_factory=dict)
+    product_types: frozenset[str] = frozenset()
+    graph_width: int | None = None
+    cpus: int | None = None
+    cores: int | None = None
+    latency_ms: float | None = None
+    slo_ms: float | None = None
+    allowed: tuple[int, ...] = ()
+    machine_cores: int | None = None
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads compute an operator: as many as are set, or one for each core of the machine."""
+        return int(self.settings.get("intra_op_threads", 0)) or self.machine_cores
+
+    def has(self, name: str, value: str) -> bool:
+        """Return whether a setting has this value, set or by ONNX Runtime's default."""
+        return _plain(self.settings.get(name, DEFAULTS.get(name, ""))) == _plain(value)
 
 
 def situation_of(explanation: Explanation, settings: Settings, slo_ms: float | None = None) -> Situation:
@@ -164,3 +209,7 @@ def _cores(explanation: Explanation, cpus: int | None) -> int | None:
     if cpus is None or not cores or not threads:
         return None
     return min(cpus, cores) if cores == threads or len(_allowed(explanation)) == threads else None
+
+
+def _plain(value: str) -> str:
+    return {"true": "1", "false": "0"}.get(value.lower(), value)

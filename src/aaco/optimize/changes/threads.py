@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import ALREADY, Change, Inapplicable, Situation, unless
+from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.optimize.situation import Situation
 from aaco.runner.job import CPU
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield a change for each count, or why it is not there to try."""
     for count in _counts(situation):
-        yield unless(Change(f"threads_{count}", f"Compute an operator in {count} thread{'s' if count > 1 else ''}",
+        yield unless(Candidate(f"threads_{count}", f"Compute an operator in {count} thread{'s' if count > 1 else ''}",
                             {"intra_op_threads": str(count)}, _advice(situation, count)),
                      (situation.provider != CPU, f"{situation.provider} does not compute in these threads"),
                      (situation.threads == count, ALREADY))

@@ -44,8 +44,8 @@ def heading(document: Mapping[str, Any]) -> Iterator[Row]:
 def by_reason(not_tried: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the changes that do not apply, by why."""
     changes: dict[str, list[str]] = {}
-    for item in not_tried:
-        changes.setdefault(item["why"], []).append(item["change"])
+    for refused in not_tried:
+        changes.setdefault(refused["why"], []).append(refused["change"])
     return changes
 
 
