@@ -99,7 +99,7 @@ def within_slo(verdict: RegressionVerdict, slo_ms: float | None) -> GuardedMetri
 
 
 def fast_enough(measured: TimeSaved, terms: SearchTerms, why_not: str) -> GateOutcome:
-    """Return whether a gain is kept: its interval lies above 0, and its estimate is large enough."""
+    """Return whether a gain is kept: its interval is above 0, and its estimate is large enough."""
     if measured.percent is None or measured.low is None:
         return GateOutcome(False, f"it could not be judged: {why_not}")
     if measured.low <= 0:

@@ -1,7 +1,7 @@
-"""The ledger of a search: one JSON line for each step that was made, appended and never changed.
+"""The log of a search: one JSON line for each step that was made, appended and never changed.
 
 A line is written by one write(2) and synchronised before the next step begins, so a kill at any moment costs the step
-in flight and no line. Whoever resumes reads the lines; a torn last one is passed over and counted.
+in flight and no line. A search that is resumed reads them; a torn last one is passed over and counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ L = TypeVar("L", bound=LedgerLine)
 
 
 class Read(NamedTuple):
-    """The lines of a ledger, and how many could not be read: torn by a kill, or of a later version."""
+    """The lines of a log, and how many could not be read: torn by a kill, or of a later version."""
 
     lines: tuple[Any, ...]
     unreadable: int
@@ -53,7 +53,7 @@ def _end_torn(descriptor: int) -> str:
 
 
 def read(path: Path) -> Read:
-    """Return the lines of the ledger in order; none where there is no file. Raise StorageError."""
+    """Return the lines of the log in order; none where there is no file. Raise StorageError."""
     if not path.exists():
         return Read((), 0)
     with files.storage(path):

@@ -1,4 +1,4 @@
-"""Models written anew by ONNX Runtime's own tools: in 16 bits, in 8-bit integers, with attention and norms fused.
+"""Models rewritten by ONNX Runtime's own tools: in 16 bits, in 8-bit integers, with attention and norms fused.
 
 Each in a process of its own, with a limit of time: the tools are large, change what they load, and may fail in any way.
 `python -P -m aaco.optimize.rewriting NAME SOURCE TARGET` answers with an exit code and, on its last line, the error.

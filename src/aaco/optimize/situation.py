@@ -1,4 +1,4 @@
-"""What a session of ONNX Runtime ran, as far as changes depend on it: from its documents and tables alone."""
+"""What a session of ONNX Runtime ran, as far as changes depend on it: from its documents and tables."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Situation:
 
     settings: what its backend sets, by the names of Candidate.settings. cpus: how many its process may use, and cores:
     the physical ones among them; allowed: their numbers; machine_cores: of the machine, for ONNX Runtime has a thread
-    for each where no count is set. None, or nothing, where not known. operators: the operator types of the model's nodes,
-    by how many nodes have them. product_types: the element types that its matrix products and convolutions compute in.
-    graph_width: the most nodes at one depth of the graph, which could run beside each other. latency_ms: its median.
+    for each where no count is set. None, or nothing, where not known. operators: the types of the model's operators, by
+    how many nodes have them. product_types: the element types that its matrix products and convolutions compute in.
+    graph_width: the most nodes at one depth of the graph, which could run at once. latency_ms: its median.
     slo_ms: what the user allows.
     """
 

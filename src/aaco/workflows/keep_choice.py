@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 def write(session: Session, name: str, settings: Settings) -> Written:
     """Write the change that the session's last successful search kept as a backend of this name, into the user's file
-    of backends; a model file that it rewrote is copied beside that file.
+    of backends; a model file that it rewrote is copied next to that file.
 
     What the file holds already stays as it is, byte by byte. Raise UsageError for a name that is taken, or a file that
     is no list of backends.

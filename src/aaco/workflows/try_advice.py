@@ -1,6 +1,6 @@
 """Advice put to the test: changes of a session of ONNX Runtime, tried until one is proved, or none is.
 
-`optimize/search.py` says what comes next, this makes it happen, and each step is a line of the session's ledger before
+`optimize/search.py` says what comes next, this makes it happen, and each step is a line of the session's log before
 the next begins. So a search that was killed goes on where it was.
 """
 
@@ -116,7 +116,7 @@ def try_advice(session: Session, request: TryRequest, settings: Settings, show: 
 
 
 def read(session: Session) -> ledger.Read:
-    """Return the lines of the session's ledger."""
+    """Return the lines of the session's log."""
     return ledger.read(session.folder / layout.LEDGER)
 
 
@@ -132,7 +132,7 @@ def kept(session: Session) -> tuple[SearchBegun, SearchDecided, Candidate]:
 
 
 class _Trial:
-    """One search of one session: makes the steps, and writes each into the ledger."""
+    """One search of one session: makes the steps, and writes each into the log."""
 
     def __init__(self, session: Session, facts: Situation, settings: Settings, show: Show) -> None:
         self.session, self.facts, self.settings, self.show = session, facts, settings, show

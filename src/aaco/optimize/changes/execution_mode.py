@@ -1,4 +1,4 @@
-"""Operators of branches beside each other, in threads of their own, or one after the other."""
+"""Operators of branches at once, in threads of their own, or one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was tried on a session: the last search of its ledger, change by change."""
+"""What was tried on a session: the last search of its log, change by change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def trials(session: Session, settings: Analysis) -> Results:
 
 
 def of_ledger(read: ledger.Read) -> Trials | None:
-    """Return what the last search of a ledger says; None where there is none."""
+    """Return what the last search of a log says; None where there is none."""
     searches = list(ledger.searches(read.lines))
     if not searches:
         return None

@@ -1,4 +1,4 @@
-"""The lines of a session's ledger: what a search for changes that pay settled, tried, measured and decided."""
+"""The lines of a session's log of searches: what a search for changes that pay settled, tried, measured and decided."""
 
 from __future__ import annotations
 
