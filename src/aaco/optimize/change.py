@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
-
-from aaco.optimize import changes as catalogue
 
 ALREADY = "already so"
 # What `aaco run` and ONNX Runtime do where nothing is set (onnxruntime_session_options_config_keys.h,
@@ -28,7 +24,7 @@ class Situation:
     physical ones among them; allowed: their numbers; machine_cores: of the machine, for ONNX Runtime has a thread for
     each where no count is set. None, or nothing, where not known. operators: the operator types of the model's nodes,
     by how many nodes have them. product_types: the element types that its matrix products and convolutions compute in.
-    graph_width: the most nodes at one depth of the graph, which could run beside each other. latency_ms: its median.
+    graph_width: the most nodes at one depth of the graph, which could run at the same time. latency_ms: its median.
     slo_ms: what the user allows.
     """
 
@@ -52,9 +48,9 @@ class Situation:
         """How many threads compute an operator: as many as are set, or one for each core of the machine."""
         return int(self.settings.get("intra_op_threads", 0)) or self.machine_cores
 
-    def has(self, name: str, value: str) -> bool:
-        """Return whether a setting has this value, set or by ONNX Runtime's default."""
-        return _plain(self.settings.get(name, DEFAULTS.get(name, ""))) == _plain(value)
+    def has(self, name: str, setting: str) -> bool:
+        """Return whether this is so in the session, set or by ONNX Runtime's default."""
+        return _plain(self.settings.get(name, DEFAULTS.get(name, ""))) == _plain(setting)
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ def unless(change: Change, *reasons: tuple[bool, str]) -> Change | Inapplicable:
 def together(parts: Iterable[Change]) -> Change:
     """Return several changes as one. They must not conflict."""
     members = sorted(parts, key=lambda change: change.name)
-    settings = {name: value for change in members for name, value in change.settings.items()}
+    settings = {name: setting for change in members for name, setting in change.settings.items()}
     factor = max(change.batch_factor for change in members)
     return Change(" + ".join(change.name for change in members), "; ".join(change.title for change in members),
                   settings, tuple(dict.fromkeys(action for change in members for action in change.advice)),
@@ -111,17 +107,5 @@ def together(parts: Iterable[Change]) -> Change:
                   tuple(kind for change in members for kind in change.precisions), factor)
 
 
-def candidates(situation: Situation) -> tuple[list[Change], list[Inapplicable]]:
-    """Return every change of the catalogue that can be tried here, and those that cannot with their reasons."""
-    offered = list(_all(situation))
-    return ([change for change in offered if isinstance(change, Change)],
-            [change for change in offered if isinstance(change, Inapplicable)])
-
-
-def _all(situation: Situation) -> Iterator[Change | Inapplicable]:
-    for module in sorted(entry.name for entry in iter_modules(catalogue.__path__)):
-        yield from import_module(f"{catalogue.__name__}.{module}").changes(situation)
-
-
-def _plain(value: str) -> str:
-    return {"true": "1", "false": "0"}.get(value.lower(), value)
+def _plain(setting: str) -> str:
+    return {"true": "1", "false": "0"}.get(setting.lower(), setting)

@@ -1,4 +1,4 @@
-"""What a session of ONNX Runtime ran, as far as changes depend on it: from its documents and tables alone."""
+"""What a session of ONNX Runtime ran, as far as changes depend on it: from its documents and tables."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ AGAIN = "aaco run --model MODEL  # a session of it as it is now"
 
 
 def situation_of(explanation: Explanation, settings: Settings, slo_ms: float | None = None) -> Situation:
-    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, or whose model is
-    not there any more.
+    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, and where its model
+    is not there any more.
     """
     plan = _planned(explanation)
     resolved, runtime, cpus = _model(explanation, plan, settings), explanation.runtime, _cpus(explanation)
@@ -70,7 +70,7 @@ def _model(explanation: Explanation, plan: Planned, settings: Settings) -> Resol
 
 
 def _takes(batch: int, plan: Planned, resolved: ResolvedModel) -> bool:
-    """Return whether the model and its inputs allow this batch: the user's arrays allow theirs, shapes may fix one."""
+    """Return whether the model and its inputs allow this batch: the user's arrays have one, shapes may fix it."""
     if plan.inputs:
         return False
     specs = inputs.specs(model_file.load(resolved.path, weights=False))
@@ -87,9 +87,9 @@ def _settings(runtime: Mapping[str, Any], plan: Planned) -> dict[str, str]:
     session = {"intra_op_num_threads": "intra_op_threads", "inter_op_num_threads": "inter_op_threads"}
     return {"backend": plan.backend, "batch": str(runtime["batch"]), "io": plan.io,
             "graph_optimization": runtime["graph_optimization"],
-            **{f"option.{name}": str(value) for name, value in options.items()},
-            **{session.get(name, name if "." in name else f"session.{name}"): str(value)
-               for name, value in runtime["session_options"].items()}}
+            **{f"option.{name}": str(setting) for name, setting in options.items()},
+            **{session.get(name, name if "." in name else f"session.{name}"): str(setting)
+               for name, setting in runtime["session_options"].items()}}
 
 
 def _rows(explanation: Explanation, name: str) -> list[dict[str, Any]]:
@@ -101,15 +101,15 @@ def _rows(explanation: Explanation, name: str) -> list[dict[str, Any]]:
 def _product_types(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> frozenset[str]:
     """Return the element types that products compute in, as far as known."""
     kinds = {edge["tensor"]: edge["dtype"] for edge in edges}
-    found = (computes_in(node["op_type"], node["domain"], [kinds.get(name) or "" for name in node["inputs"]])
+    types = (computes_in(node["op_type"], node["domain"], [kinds.get(name) or "" for name in node["inputs"]])
              for node in nodes if node["category"] in PRODUCTS)
-    return frozenset(filter(None, found))
+    return frozenset(filter(None, types))
 
 
 def graph_width(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> int | None:
-    """Return the most executed nodes at one depth; None where bodies of loops and branches hide who waits for whom.
+    """Return the most executed nodes at one depth; None where bodies of loops and branches hide which node waits for which.
 
-    Nodes are those of GRAPH_NODES, which stand in the order of the graph, edges those of GRAPH_EDGES. Of several that
+    Nodes are those of GRAPH_NODES, which are in the order of the graph, edges those of GRAPH_EDGES. Of several that
     the runtime fused the last sets the depth. With one node at each depth every node waits for the one before it.
     """
     if not nodes or any(node["subgraph"] for node in nodes):

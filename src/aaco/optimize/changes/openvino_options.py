@@ -31,7 +31,7 @@ def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
 
 
 def _half(situation: Situation) -> Change | Inapplicable:
-    """Return the change to float16, which a GPU computes in where nothing else is asked for."""
+    """Return the change to float16, the default of a GPU."""
     device, now = situation.settings.get(DEVICE, ""), situation.settings.get(PRECISION, "")
     return unless(Change("openvino_float16", "Let OpenVINO compute in float16", {PRECISION: "FP16"},
                          ("narrower_types",), precisions=("float16",)),
