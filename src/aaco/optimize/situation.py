@@ -25,8 +25,8 @@ AGAIN = "aaco run --model MODEL  # a session of it as it is now"
 
 
 def situation_of(explanation: Explanation, settings: Settings, slo_ms: float | None = None) -> Situation:
-    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, and where its model
-    is not there any more.
+    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, or if its model is
+    not there any more.
     """
     plan = _planned(explanation)
     resolved, runtime, cpus = _model(explanation, plan, settings), explanation.runtime, _cpus(explanation)
@@ -107,7 +107,8 @@ def _product_types(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> 
 
 
 def graph_width(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> int | None:
-    """Return the most executed nodes at one depth; None where bodies of loops and branches hide which node waits for which.
+    """Return the most executed nodes at one depth; None for a graph with bodies of loops and branches, of which the
+    edges do not show the order.
 
     Nodes are those of GRAPH_NODES, which are in the order of the graph, edges those of GRAPH_EDGES. Of several that
     the runtime fused the last sets the depth. With one node at each depth every node waits for the one before it.
