@@ -54,7 +54,7 @@ def unless(change: Candidate, *reasons: tuple[bool, str]) -> Candidate | Inappli
 def together(parts: Iterable[Candidate]) -> Candidate:
     """Return several changes as one. They must not conflict."""
     members = sorted(parts, key=lambda change: change.name)
-    settings = {name: value for change in members for name, value in change.settings.items()}
+    settings = {name: setting for change in members for name, setting in change.settings.items()}
     factor = max(change.batch_factor for change in members)
     return Candidate(" + ".join(change.name for change in members), "; ".join(change.title for change in members),
                   settings, tuple(dict.fromkeys(action for change in members for action in change.advice)),

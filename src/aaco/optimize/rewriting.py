@@ -54,11 +54,11 @@ def rewrite(name: str, source: Path, target: Path, timeout_s: float = LONGEST_S)
 
 def _failure(name: str, source: Path, done: subprocess.CompletedProcess[bytes]) -> AacoError:
     """Return the error that the process printed, or one that says how it died."""
-    printed, said = (text.decode(errors="replace").strip().splitlines() for text in (done.stdout, done.stderr))
+    printed, messages = (text.decode(errors="replace").strip().splitlines() for text in (done.stdout, done.stderr))
     try:
         error = json.loads(printed[-1])["error"]
     except (IndexError, ValueError, KeyError, TypeError):
-        last = f": {said[-1]}" if said else ""
+        last = f": {messages[-1]}" if messages else ""
         return AacoError(f"{name}: ONNX Runtime's tool {command.ending(done.returncode)} on {source}{last}",
                          "the model stays as it is: try the other changes without it")
     return BY_EXIT_CODE.get(done.returncode, AacoError)(error["what"], error["fix"])

@@ -40,7 +40,7 @@ class Situation:
     the physical ones among them; allowed: their numbers; machine_cores: of the machine, for ONNX Runtime has a thread
     for each where no count is set. None, or nothing, where not known. operators: the types of the model's operators, by
     how many nodes have them. product_types: the element types that its matrix products and convolutions compute in.
-    graph_width: the most nodes at one depth of the graph, which could run at once. latency_ms: its median.
+    graph_width: the most nodes at one depth of the graph, which could run at the same time. latency_ms: its median.
     slo_ms: what the user allows.
     """
 
@@ -64,13 +64,13 @@ class Situation:
         """How many threads compute an operator: as many as are set, or one for each core of the machine."""
         return int(self.settings.get("intra_op_threads", 0)) or self.machine_cores
 
-    def has(self, name: str, value: str) -> bool:
-        """Return whether a setting has this value, set or by ONNX Runtime's default."""
-        return _plain(self.settings.get(name, DEFAULTS.get(name, ""))) == _plain(value)
+    def has(self, name: str, setting: str) -> bool:
+        """Return whether this is so in the session, set or by ONNX Runtime's default."""
+        return _plain(self.settings.get(name, DEFAULTS.get(name, ""))) == _plain(setting)
 
 
 def situation_of(explanation: Explanation, settings: Settings, slo_ms: float | None = None) -> Situation:
-    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, or whose model is
+    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, or if its model is
     not there any more.
     """
     plan = _planned(explanation)
@@ -115,7 +115,7 @@ def _model(explanation: Explanation, plan: Planned, settings: Settings) -> Resol
 
 
 def _takes(batch: int, plan: Planned, resolved: ResolvedModel) -> bool:
-    """Return whether the model and its inputs allow this batch: the user's arrays allow theirs, shapes may fix one."""
+    """Return whether the model and its inputs allow this batch: the user's arrays have one, shapes may fix it."""
     if plan.inputs:
         return False
     specs = inputs.specs(model_file.load(resolved.path, weights=False))
@@ -132,9 +132,9 @@ def _settings(runtime: Mapping[str, Any], plan: Planned) -> dict[str, str]:
     session = {"intra_op_num_threads": "intra_op_threads", "inter_op_num_threads": "inter_op_threads"}
     return {"backend": plan.backend, "batch": str(runtime["batch"]), "io": plan.io,
             "graph_optimization": runtime["graph_optimization"],
-            **{f"option.{name}": str(value) for name, value in options.items()},
-            **{session.get(name, name if "." in name else f"session.{name}"): str(value)
-               for name, value in runtime["session_options"].items()}}
+            **{f"option.{name}": str(setting) for name, setting in options.items()},
+            **{session.get(name, name if "." in name else f"session.{name}"): str(setting)
+               for name, setting in runtime["session_options"].items()}}
 
 
 def _rows(explanation: Explanation, name: str) -> list[dict[str, Any]]:
@@ -146,15 +146,16 @@ def _rows(explanation: Explanation, name: str) -> list[dict[str, Any]]:
 def _product_types(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> frozenset[str]:
     """Return the element types that products compute in, as far as known."""
     kinds = {edge["tensor"]: edge["dtype"] for edge in edges}
-    found = (computes_in(node["op_type"], node["domain"], [kinds.get(name) or "" for name in node["inputs"]])
+    types = (computes_in(node["op_type"], node["domain"], [kinds.get(name) or "" for name in node["inputs"]])
              for node in nodes if node["category"] in PRODUCTS)
-    return frozenset(filter(None, found))
+    return frozenset(filter(None, types))
 
 
 def graph_width(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> int | None:
-    """Return the most executed nodes at one depth; None where bodies of loops and branches hide who waits for whom.
+    """Return the most executed nodes at one depth; None for a graph with bodies of loops and branches, of which the
+    edges do not show the order.
 
-    Nodes are those of GRAPH_NODES, which stand in the order of the graph, edges those of GRAPH_EDGES. Of several that
+    Nodes are those of GRAPH_NODES, which are in the order of the graph, edges those of GRAPH_EDGES. Of several that
     the runtime fused the last sets the depth. With one node at each depth every node waits for the one before it.
     """
     if not nodes or any(node["subgraph"] for node in nodes):
@@ -211,5 +212,5 @@ def _cores(explanation: Explanation, cpus: int | None) -> int | None:
     return min(cpus, cores) if cores == threads or len(_allowed(explanation)) == threads else None
 
 
-def _plain(value: str) -> str:
-    return {"true": "1", "false": "0"}.get(value.lower(), value)
+def _plain(setting: str) -> str:
+    return {"true": "1", "false": "0"}.get(setting.lower(), setting)

@@ -326,7 +326,7 @@ def _compute(workload: Workload, number: int, limit_s: float) -> Computed:
 
 
 def _failed(state: Search, step: Work, why: str) -> Result:
-    """Return the line of a step whose change did not run."""
+    """Return the line of a step with a change that did not run."""
     if isinstance(step, CheckStep):
         return OutputsChecked(search=state.name, change=step.change.name, passed=False, why=why)
     if isinstance(step, ScreenStep):

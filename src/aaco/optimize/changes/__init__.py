@@ -1,4 +1,7 @@
-"""What can be tried, one file per kind of change: `changes(situation)` yields each, or why it cannot be tried here."""
+"""What can be tried, one file per kind of change: `changes(situation)` yields each, or why it cannot be tried here.
+
+The files are read by walking this folder.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield the two changes, each away from what the session has, or why it is not there to try."""
     yield unless(_switched(situation, PATTERN, "mem_pattern", "planning memory from the sizes of earlier inferences"),
                  (situation.has("session.execution_mode", "parallel"),
-                  "operators beside each other have no pattern of memory"))
+                  "operators that run at the same time have no pattern of memory"))
     yield unless(_switched(situation, ARENA, "cpu_arena", "the arena of the host's memory"),
                  (situation.provider != CPU, "its tensors lie in memory of the provider's own"))
 

@@ -32,7 +32,7 @@ def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
 
 
 def _half(situation: Situation) -> Candidate | Inapplicable:
-    """Return the change to float16, which a GPU computes in where nothing else is asked for."""
+    """Return the change to float16, the default of a GPU."""
     device, now = situation.settings.get(DEVICE, ""), situation.settings.get(PRECISION, "")
     return unless(Candidate("openvino_float16", "Let OpenVINO compute in float16", {PRECISION: "FP16"},
                          ("narrower_types",), precisions=("float16",)),

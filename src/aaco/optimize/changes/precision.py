@@ -26,7 +26,7 @@ def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
 
 
 def wide(situation: Situation) -> Iterator[tuple[bool, str]]:
-    """Yield what speaks against fewer bits: products that are not in float32."""
+    """Yield the reasons against fewer bits: products that are not in float32."""
     types = situation.product_types
     yield not types, "which types its products compute in is not known"
     yield "float32" not in types, f"its products compute in {' and '.join(sorted(types))} already"

@@ -145,7 +145,7 @@ Line = Annotated[SearchBegun | OutputsChecked | FirstLook | ConfirmationPlanned 
 
 
 class LedgerRow(RootModel[Line]):
-    """A line of optimize/ledger.jsonl."""
+    """A line of a search."""
 
 
 LINE: TypeAdapter[Any] = TypeAdapter(Line)
