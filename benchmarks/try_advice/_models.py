@@ -75,11 +75,11 @@ class Graph:
                                  opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
 
 
-def slowed(kind: str, layers: int = LAYERS) -> ModelProto:
-    """Return a model with so many layers of ballast; with none it has only its own."""
-    graph = Graph(kind)
-    if layers:
-        graph.ballast(layers)
+def slowed(kind: str, ballast: int = LAYERS, layers: int = LAYERS) -> ModelProto:
+    """Return a model of so many layers, and with as many of ballast; with none it has only its own."""
+    graph = Graph(kind, layers)
+    if ballast:
+        graph.ballast(ballast)
     return graph.model()
 
 
