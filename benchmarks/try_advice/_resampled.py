@@ -12,16 +12,25 @@ from typing import Any
 
 import numpy as np
 
+from aaco.core.candidate import Candidate
 from aaco.core.readings import Absent
 from aaco.governance.interleaved import duet
 from aaco.governance.interleaved.duet import Look, Unit
 from aaco.optimize import gates
-from aaco.optimize.change import Change
-from aaco.optimize.gates import Gain
-from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Origin, Planned, Screened, Terms
-from aaco.optimize.search import Check, Confirm, Screen, Search, next_step
+from aaco.optimize.gates import TimeSaved
+from aaco.optimize.search import CheckStep, ConfirmStep, ScreenStep, Search, next_step
+from aaco.tracelake.document_schemas.ledger import (
+    ConfirmationPlanned,
+    FirstLook,
+    OutputsChecked,
+    SearchBegun,
+    SearchDecided,
+    SearchOrigin,
+    SearchTerms,
+    TurnsMeasured,
+)
 
-ORIGIN = Origin(model_sha256="", config_hash="", machine="", versions={})
+ORIGIN = SearchOrigin(model_sha256="", config_hash="", machine="", versions={})
 
 
 def log_ratios(recordings: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -49,41 +58,42 @@ class Measurements:
 
 def run(measurements: Measurements, candidates: int, seed: int, terms: Mapping[str, Any] | None = None) -> Search:
     """Return a finished search over so many candidates, named c0, c1, ..."""
-    changes = [Change(f"c{number}", f"candidate {number}", {f"option{number}": "1"}) for number in range(candidates)]
-    lines: list[Any] = [Begun(search="s", origin=ORIGIN, terms=Terms(seed=seed, **(terms or {})), announced_s=0.0,
+    changes = [Candidate(f"c{number}", f"candidate {number}", {f"option{number}": "1"}) for number in range(candidates)]
+    lines: list[Any] = [SearchBegun(search="s", origin=ORIGIN, terms=SearchTerms(seed=seed, **(terms or {})),
+                              announced_s=0.0,
                               candidates=changes, inapplicable=[])]
-    while not isinstance(lines[-1], Decided):
+    while not isinstance(lines[-1], SearchDecided):
         state = Search(lines)
         lines.append(_make(measurements, state, next_step(state)))
     return Search(lines)
 
 
 def _make(measurements: Measurements, state: Search, step: Any) -> Any:
-    if isinstance(step, Check):
-        return Checked(search="s", change=step.change.name, passed=True, why="")
-    if isinstance(step, Screen):
+    if isinstance(step, CheckStep):
+        return OutputsChecked(search="s", change=step.change.name, passed=True, why="")
+    if isinstance(step, ScreenStep):
         drawn = measurements.draw(state.terms.screen_processes, measurements.effect(step.change.name))
-        return Screened(search="s", change=step.change.name, session="", log_ratios=[value for value, _ in drawn])
-    if isinstance(step, Confirm):
+        return FirstLook(search="s", change=step.change.name, session="", log_ratios=[value for value, _ in drawn])
+    if isinstance(step, ConfirmStep):
         return _confirm(measurements, state, step)
-    assert isinstance(step, Planned | Decided)
+    assert isinstance(step, ConfirmationPlanned | SearchDecided)
     return step
 
 
-def _confirm(measurements: Measurements, state: Search, step: Confirm) -> Measured:
+def _confirm(measurements: Measurements, state: Search, step: ConfirmStep) -> TurnsMeasured:
     changed = measurements.draw(step.processes, measurements.effect(step.change.name))
     units = [Unit("change", value, order, state.terms.pairs) for value, order in changed]
     units += [Unit("baseline control" if number % 2 else "current control", value, order, state.terms.pairs)
               for number, (value, order) in enumerate(measurements.draw(step.processes))]
     alpha = 1 - step.level
-    gain, why = Gain(None, None, None), ""
+    gain, why = TimeSaved(None, None, None), ""
     try:
         judged = duet.judge(duet.fit(units), Look(step.processes, alpha), alpha, 5.0, "process", "resampled")
         if judged.low_pct is not None and judged.high_pct is not None:
-            gain = Gain(-judged.effect_pct, -judged.high_pct, -judged.low_pct)
+            gain = TimeSaved(-judged.effect_pct, -judged.high_pct, -judged.low_pct)
     except Absent as reason:
         why = str(reason)
     outcome = gates.fast_enough(gain, state.terms, why)
-    return Measured(search="s", step="again" if step.again else "confirmed", change=step.change.name, session="",
+    return TurnsMeasured(search="s", step="again" if step.again else "confirmed", change=step.change.name, session="",
                     gain_pct=gain.percent, low_pct=gain.low, high_pct=gain.high, level=step.level,
                     processes=step.processes, guards=[], passed=outcome.passed, why=outcome.why)

@@ -12,14 +12,14 @@ import onnx
 from numpy.typing import NDArray
 
 from aaco import pipeline
+from aaco.core.candidate import Candidate
 from aaco.core.config import Settings, resolve
 from aaco.core.session import Session
 from aaco.core.show import Show
 from aaco.optimize import recorded_run
-from aaco.optimize.change import Change
-from aaco.optimize.ledger import Measured
 from aaco.optimize.search import Search
 from aaco.runner import duet, ort
+from aaco.tracelake.document_schemas.ledger import TurnsMeasured
 from aaco.workflows import try_advice
 from aaco.workflows.duet import sides
 from aaco.workflows.duet.sides import DuetSide
@@ -37,7 +37,7 @@ class Planted:
     """A change that is planted: its kind, and the changed model where it has one."""
 
     kind: str
-    change: Change
+    change: Candidate
     model: onnx.ModelProto | None = None
 
 
@@ -90,14 +90,14 @@ def no_changes(count: int) -> list[Planted]:
         options = dict(NOTHING[number % len(NOTHING)])
         name = f"nothing_{number}"
         options |= {f"session.aaco_unread_{number}": "1"} if number >= len(NOTHING) else {}
-        made.append(Planted("option that does nothing", Change(name, name, options)))
+        made.append(Planted("option that does nothing", Candidate(name, name, options)))
     return made
 
 
 def rewritten(kind: str, name: str, model: onnx.ModelProto, settings: Mapping[str, str] | None = None,
               precisions: tuple[str, ...] = ()) -> Planted:
     """Return a change of the model file."""
-    return Planted(kind, Change(name, kind, settings or {}, rewrite=name, precisions=precisions), model)
+    return Planted(kind, Candidate(name, kind, settings or {}, rewrite=name, precisions=precisions), model)
 
 
 def search(subject: Subject, planted: Sequence[Planted], seed: int, budget_s: float = 900.0,
@@ -140,7 +140,7 @@ def _gate(state: Search, name: str) -> tuple[str, str]:
     return _of_confirmation(confirmed), confirmed.why
 
 
-def _of_confirmation(line: Measured) -> str:
+def _of_confirmation(line: TurnsMeasured) -> str:
     if not line.session:
         return "does not run"
     return "guards" if any(guard.worse for guard in line.guards) else "confirmation"

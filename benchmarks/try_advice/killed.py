@@ -20,13 +20,14 @@ from typing import Any
 from aaco.core import files
 from aaco.core.session import Session
 from aaco.optimize import ledger
-from aaco.optimize.ledger import Begun, Decided
 from aaco.tracelake import layout, manifest
+from aaco.tracelake.document_schemas.ledger import SearchBegun, SearchDecided
 from benchmarks.claims import Claim
 from benchmarks.try_advice import _models, _searches, live
 
 KILLS, LONGEST_S = 30, 9.0
 SEED, BUDGET_S = 7, 900.0
+BESIDE = 1  # changes of nothing beside the gain
 PATIENCE_S = 600.0
 QUICK = {"KILLS": 2}
 
@@ -85,15 +86,15 @@ def killed(folder: Path, rng: random.Random, found: Found, most: int) -> None:
         found.left_over += _left_over(subject.session.folder)
         found.damaged += any(not name.startswith(manifest.REWRITTEN)
                              for name in manifest.check(Session.open(subject.session.folder)))
-        if lines and isinstance(lines[-1], Decided):
+        if lines and isinstance(lines[-1], SearchDecided):
             break
     if _begin(folder).wait(PATIENCE_S):
         raise AssertionError("a search that was cut off does not go on")
     ended = ledger.read(path).lines
     found.lost += sum(old not in ended for old in lines)
     found.sessions += 1
-    found.others += sum(isinstance(line, Begun) for line in ended) - 1
-    found.decided += isinstance(ended[-1], Decided)
+    found.others += sum(isinstance(line, SearchBegun) for line in ended) - 1
+    found.decided += isinstance(ended[-1], SearchDecided)
     found.kept += live.GAIN in (getattr(ended[-1], "kept", None) or "").split(" + ")
     found.changed_files += sum(files.sha256(path) != old for path, old in zip(users, before, strict=True))
 
@@ -104,14 +105,15 @@ def main() -> None:
     settings = _searches.settings_in(folder, folder / "backends.yaml")
     (session,) = settings.config.storage.sessions_dir.glob("2*/2*")
     subject = _searches.Subject(Session.open(session), settings, _models.slowed("conv", 0), {}, {})
-    planted = [_searches.rewritten("gain", live.GAIN, _models.slowed("conv", 0)), *_searches.no_changes(1)]
+    light = _searches.rewritten("gain", live.GAIN, _models.slowed("conv", 0))
+    planted = [light, *_searches.no_changes(int(sys.argv[2]))]
     lines = ledger.read(session / layout.LEDGER).lines
-    if not (lines and isinstance(lines[-1], Decided)):
+    if not (lines and isinstance(lines[-1], SearchDecided)):
         _searches.search(subject, planted, SEED, BUDGET_S)
 
 
 def _begin(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "benchmarks.try_advice.killed", str(folder)],
+    return subprocess.Popen([sys.executable, "-m", "benchmarks.try_advice.killed", str(folder), str(BESIDE)],
                             stdout=subprocess.DEVNULL)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from aaco.core.candidate import Candidate
 from aaco.core.statistics import exact_share
-from aaco.optimize.change import Change
-from aaco.optimize.ledger import Measured
 from aaco.optimize.search import Search
+from aaco.tracelake.document_schemas.ledger import TurnsMeasured
 from benchmarks.claims import Claim
 from benchmarks.try_advice import _models, _searches
 from benchmarks.try_advice._searches import Planted, Subject
@@ -93,7 +93,7 @@ def _graph(folder: Path, name: str, seed: int) -> Search:
     backends = folder / "backends.yaml"
     backends.write_text(yaml.safe_dump({"backends": {"plain": entry}}))
     subject = _searches.record(folder / str(seed), name, backends=backends, backend="plain")
-    planted = [Planted("gain", Change(GAIN, "Optimise the graph", {"graph_optimization": "all"})),
+    planted = [Planted("gain", Candidate(GAIN, "Optimise the graph", {"graph_optimization": "all"})),
                *_searches.no_changes(BESIDE)]
     return Search(_searches.search(subject, planted, seed, BUDGET_S))
 
@@ -109,5 +109,5 @@ def _power(what: str, bar: float, found: list[Search]) -> Claim:
     return Claim(f"{what} is kept", f">= {100 * bar:g} %", measured, kept >= bar * len(found))
 
 
-def _is_gain(line: Measured) -> bool:
+def _is_gain(line: TurnsMeasured) -> bool:
     return line.change == GAIN and line.gain_pct is not None

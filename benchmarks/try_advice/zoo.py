@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aaco.governance.verdict import RegressionVerdict
-from aaco.optimize.ledger import Decided
+from aaco.tracelake.document_schemas.ledger import SearchDecided
 from aaco.workflows import keep_choice, try_advice
 from aaco.workflows.try_advice import TryRequest
 from benchmarks.claims import Claim
@@ -39,7 +39,7 @@ def _of_model(folder: Path, name: str) -> Iterator[Claim]:
     request = TryRequest(everything=True, budget_s=BUDGET_S, seed=SEED)
     tried = try_advice.try_advice(subject.session, request, subject.settings)
     decided, took_s = tried.lines[-1], sum(line.took_s for line in tried.lines)
-    assert isinstance(decided, Decided)
+    assert isinstance(decided, SearchDecided)
     if decided.kept is None:
         yield Claim(f"{name}: kept and confirmed, or no change", "never slower", f"no change: {decided.why}", True)
     else:

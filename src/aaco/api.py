@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from aaco import pipeline
+from aaco.analytics.advice.trials import Trials
 from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.timeline.trace import DeviceTrace
@@ -28,7 +29,6 @@ from aaco.report.format import reading as reading_text
 from aaco.report.renderers import output_formats, terminal
 from aaco.report.renderers.output_formats import Form
 from aaco.report.sections import tracediff, verdict
-from aaco.steps.findings.trials import Trials
 from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import judge
 from aaco.workflows import try_advice as trying
@@ -228,9 +228,8 @@ class Observatory:
 
         advice: an action or a change by name; None: the first advice that can be tried. everything: all that applies.
         """
-        chosen = self.open(session)
         request = TryRequest(advice, everything, budget_s, seed, accept_error, slo_ms)
-        return trying.try_advice(chosen, request, self.settings).trials
+        return trying.try_advice(self.open(session), request, self.settings).trials
 
 
 def _name(reference: Reference) -> str:

@@ -10,7 +10,9 @@ import pytest
 
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core import config
-from aaco.optimize.change import ALREADY, Change, Situation, candidates
+from aaco.core.candidate import ALREADY, Candidate
+from aaco.optimize.changes import candidates
+from aaco.optimize.situation import Situation
 from aaco.runner import ort, provider
 from aaco.runner.job import Job
 from aaco.runner.registry import BackendEntry
@@ -24,7 +26,7 @@ HERE = Situation(Path("model.onnx"), "CPUExecutionProvider", {"backend": "cpu", 
                  cores=4, latency_ms=5.0, allowed=tuple(range(8)), machine_cores=4)
 
 
-def offered(situation: Situation) -> dict[str, Change]:
+def offered(situation: Situation) -> dict[str, Candidate]:
     return {change.name: change for change in candidates(situation)[0]}
 
 
@@ -72,10 +74,11 @@ def test_counts_of_threads(situation, counts):
 
 
 def test_threads_that_fit_are_the_answer_to_too_many():
-    """Mutation: `count <= cpus` left out."""
+    """Mutation: the advice on too many always."""
     changes = offered(replace(HERE, cpus=2, cores=2, machine_cores=16))
     assert changes["threads_2"].advice == ("fit_threads",) == changes["threads_1"].advice
     assert offered(HERE)["threads_2"].advice == ("compare_threads",)
+    assert refused(replace(HERE, provider=CUDA))["threads_2"] == f"{CUDA} does not compute in these threads"
     assert refused(replace(HERE, cpus=None, cores=None))["threads"] == "how many CPUs the run may use is not known"
 
 
@@ -107,7 +110,7 @@ def test_operators_beside_each_other():
     assert {name for name in offered(replace(HERE, cpus=2)) if "parallel" in name} == {"parallel_2"}
     assert refused(replace(HERE, graph_width=1))["parallel_2"] == "every node waits for the one before it"
     assert refused(replace(HERE, graph_width=None))["parallel_2"] == \
-        "which nodes could run beside each other is not known"
+        "which nodes could run at the same time is not known"
     assert refused(replace(HERE, cpus=1))["parallel_2"] == "the run may use one CPU"
     assert refused(replace(HERE, provider=CUDA))["parallel_2"] == f"{CUDA} has its own order of operators"
     changed = having(session__execution_mode="parallel", inter_op_threads="2")
@@ -131,7 +134,7 @@ def test_memory_is_switched_away_from_what_the_session_has():
     assert changes["mem_pattern"].settings == {"session.enable_mem_pattern": "true"}
     assert changes["cpu_arena"].settings == {"session.enable_cpu_mem_arena": "true"}
     assert refused(having(session__execution_mode="parallel"))["no_mem_pattern"] == \
-        "operators beside each other have no pattern of memory"
+        "operators that run at the same time have no pattern of memory"
     assert refused(replace(HERE, provider=CUDA))["no_cpu_arena"] == "its tensors lie in memory of the provider's own"
 
 
@@ -168,7 +171,7 @@ def settings_here(tmp_path_factory):
     return config.resolve(overrides={"storage": {"cache_dir": tmp_path_factory.mktemp("cache")}}, environment={})
 
 
-def everything_for_the_cpu() -> list[Change]:
+def everything_for_the_cpu() -> list[Candidate]:
     """Every change of settings that the CPU's provider is offered in one situation or another."""
     situations = (HERE, having(intra_op_threads="3"), replace(having(intra_op_threads="2"), allowed=(0, 1), cores=8),
                   having(graph_optimization="basic", session__enable_mem_pattern="false"),
@@ -286,7 +289,7 @@ IMAGES = {"Conv": 4, "MatMul": 1, "Softmax": 1, "LayerNormalization": 1}
 
 
 @pytest.mark.parametrize("provider", DOCUMENTED)
-def test_options_of_providers_are_those_that_onnx_runtime_documents(provider):
+def test_options_are_those_that_onnx_runtime_documents(provider):
     """Mutation: an option misspelt."""
     asked = replace(having(option__use_tf32="0", option__device_type="GPU", option__precision="FP32"),
                     provider=provider, operators=IMAGES)

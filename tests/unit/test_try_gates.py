@@ -13,11 +13,11 @@ from aaco.core.tables import PAIRS
 from aaco.governance import agreement
 from aaco.governance.verdict import MetricVerdict, RegressionVerdict
 from aaco.optimize import gates, input_sets
-from aaco.optimize.gates import Gain
-from aaco.optimize.ledger import Terms
+from aaco.optimize.gates import TimeSaved as Saved
+from aaco.tracelake.document_schemas.ledger import SearchTerms
 from aaco.tracelake.outputs import Output, digest
 
-TERMS = Terms(seed=1)
+TERMS = SearchTerms(seed=1)
 MIB = 1 << 20
 
 
@@ -101,8 +101,8 @@ def metric(name, baseline, effect, status="equivalent", current=1.0):
 
 
 def test_a_gain_is_time_saved_with_its_interval_the_other_way_round():
-    assert gates.gain(verdict(-10, -12, -8)) == Gain(10, 8, 12)
-    assert gates.gain(verdict(None, None, None)) == Gain(None, None, None)
+    assert gates.gain(verdict(-10, -12, -8)) == Saved(10, 8, 12)
+    assert gates.gain(verdict(None, None, None)) == Saved(None, None, None)
     assert gates.gain(verdict(60, 50, 80), batch_factor=2) == pytest.approx((20, 10, 25))
 
 
@@ -114,9 +114,10 @@ def test_the_device_counts_where_it_fills_the_latency():
 
 
 @pytest.mark.parametrize(("gain", "kept", "says"), [
-    (Gain(3, 0.1, 6), True, "3.0 % less time"), (Gain(3, 0.0, 6), False, "holds 0"), (Gain(3, -1, 6), False, "holds 0"),
-    (Gain(1.9, 1, 3), False, "below 2 %"), (Gain(2, 1, 3), True, "less time"), (Gain(-5, -6, -4), False, "holds 0"),
-    (Gain(None, None, None), False, "could not be judged: too few"), (Gain(5, None, None), False, "could not")])
+    (Saved(3, 0.1, 6), True, "3.0 % less time"), (Saved(3, 0.0, 6), False, "holds 0"),
+    (Saved(3, -1, 6), False, "holds 0"),
+    (Saved(1.9, 1, 3), False, "below 2 %"), (Saved(2, 1, 3), True, "less time"), (Saved(-5, -6, -4), False, "holds 0"),
+    (Saved(None, None, None), False, "could not be judged: too few"), (Saved(5, None, None), False, "could not")])
 def test_a_gain_is_kept_above_zero_and_at_least_two_per_cent(gain, kept, says):
     outcome = gates.fast_enough(gain, TERMS, "too few")
     assert outcome.passed is kept and says in outcome.why

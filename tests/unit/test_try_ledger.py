@@ -9,22 +9,34 @@ import os
 import jsonschema
 import pytest
 
+from aaco.core.candidate import Candidate, Inapplicable
 from aaco.core.errors import StorageError
 from aaco.optimize import ledger
-from aaco.optimize.change import Change, Inapplicable
-from aaco.optimize.ledger import Begun, Checked, Decided, Guard, Measured, Origin, Planned, Screened, Terms
+from aaco.tracelake.document_schemas.ledger import (
+    ConfirmationPlanned,
+    FirstLook,
+    GuardedMetric,
+    OutputsChecked,
+    SearchBegun,
+    SearchDecided,
+    SearchOrigin,
+    SearchTerms,
+    TurnsMeasured,
+)
 
-ORIGIN = Origin(model_sha256="m", config_hash="c", machine="here", versions={"onnxruntime": "1.24"})
-BEGUN = Begun(search="s", origin=ORIGIN, terms=Terms(seed=1), announced_s=9,
-              inapplicable=[Inapplicable("b", "B", "no")],
-              candidates=[Change("a", "Ä", {"option.x": "1"}, ("advice",), precisions=("float16",))])
+ORIGIN = SearchOrigin(model_sha256="m", config_hash="c", machine="here", versions={"onnxruntime": "1.24"})
+BEGUN = SearchBegun(search="s", origin=ORIGIN, terms=SearchTerms(seed=1), announced_s=9,
+                    inapplicable=[Inapplicable("b", "B", "no")],
+                    candidates=[Candidate("a", "Ä", {"option.x": "1"}, ("advice",), precisions=("float16",))])
 LINES = [
-    BEGUN, Checked(search="s", change="a", passed=True, why="outputs agree", error=1e-7, peak_rss_bytes=[1, 2, 3]),
-    Screened(search="s", change="a", session="optimize/x", log_ratios=[-0.1, -0.2]),
-    Planned(search="s", finalists=["a"], processes=5, level=0.99, detectable_pct=None),
-    Measured(search="s", step="again", change="a", session="optimize/y", gain_pct=3.0, low_pct=1.0, high_pct=5.0,
-             level=0.99, processes=5, guards=[Guard(metric="tail", worse=False, why="+1 %")], passed=True, why=""),
-    Decided(search="s", kept="a", why="proved", settings={"option.x": "1"})]
+    BEGUN,
+    OutputsChecked(search="s", change="a", passed=True, why="outputs agree", error=1e-7, peak_rss_bytes=[1, 2, 3]),
+    FirstLook(search="s", change="a", session="optimize/x", log_ratios=[-0.1, -0.2]),
+    ConfirmationPlanned(search="s", finalists=["a"], processes=5, level=0.99, detectable_pct=None),
+    TurnsMeasured(search="s", step="again", change="a", session="optimize/y", gain_pct=3.0, low_pct=1.0, high_pct=5.0,
+                  level=0.99, processes=5, guards=[GuardedMetric(metric="tail", worse=False, why="+1 %")], passed=True,
+                  why=""),
+    SearchDecided(search="s", kept="a", why="proved", settings={"option.x": "1"})]
 
 
 @pytest.fixture
@@ -111,5 +123,5 @@ def test_a_device_that_is_full_is_an_error():
 
 
 def test_a_process_may_take_what_the_budget_allows():
-    assert Terms(seed=1).limit_s == 30 and Terms(seed=1, budget_s=3600).limit_s == 180
-    assert Terms(seed=1, process_s=9).limit_s == 90
+    assert SearchTerms(seed=1).limit_s == 30 and SearchTerms(seed=1, budget_s=3600).limit_s == 180
+    assert SearchTerms(seed=1, process_s=9).limit_s == 90

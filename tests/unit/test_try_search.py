@@ -9,12 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco.core.candidate import Candidate, together
 from aaco.optimize import ledger
-from aaco.optimize.change import Change, together
-from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Origin, Planned, Screened, Terms
-from aaco.optimize.search import Check, Confirm, Screen, Search, next_step, processes_at_most
+from aaco.optimize.search import CheckStep, ConfirmStep, ScreenStep, Search, next_step, processes_at_most
+from aaco.tracelake.document_schemas.ledger import (
+    ConfirmationPlanned,
+    FirstLook,
+    OutputsChecked,
+    SearchBegun,
+    SearchDecided,
+    SearchOrigin,
+    SearchTerms,
+    TurnsMeasured,
+)
 
-ORIGIN = Origin(model_sha256="m", config_hash="c", machine="here", versions={})
+ORIGIN = SearchOrigin(model_sha256="m", config_hash="c", machine="here", versions={})
 PROCESS_S = 1.0
 CHECK_PROCESSES = 3
 SOME = st.floats(-0.3, 0.3)
@@ -24,8 +33,8 @@ SOME = st.floats(-0.3, 0.3)
 class World:
     """What each step of a search will find, by change; a combination finds what its parts' sum says."""
 
-    changes: list[Change]
-    terms: Terms
+    changes: list[Candidate]
+    terms: SearchTerms
     same: dict[str, bool]
     looks: dict[str, list[float]]
     gains: dict[str, float]
@@ -33,22 +42,23 @@ class World:
     proved_again: dict[str, bool]
     seconds: float = field(default=PROCESS_S)
 
-    def begin(self) -> Begun:
-        return Begun(search="s", origin=ORIGIN, terms=self.terms, announced_s=0, candidates=self.changes,
-                     inapplicable=[])
+    def begin(self) -> SearchBegun:
+        return SearchBegun(search="s", origin=ORIGIN, terms=self.terms, announced_s=0, candidates=self.changes,
+                           inapplicable=[])
 
     def make(self, step):
         """Return the line that a step leaves."""
-        if isinstance(step, Check):
-            return Checked(search="s", change=step.change.name, passed=self.of(self.same, step.change, all), why="",
-                           took_s=CHECK_PROCESSES * self.seconds)
-        if isinstance(step, Screen):
-            return Screened(search="s", change=step.change.name, session="x", log_ratios=self.looks[step.change.name],
+        if isinstance(step, CheckStep):
+            passed = self.of(self.same, step.change, all)
+            return OutputsChecked(search="s", change=step.change.name, passed=passed, why="",
+                                  took_s=CHECK_PROCESSES * self.seconds)
+        if isinstance(step, ScreenStep):
+            return FirstLook(search="s", change=step.change.name, session="x", log_ratios=self.looks[step.change.name],
                             took_s=self.terms.screen_processes * self.seconds)
-        if isinstance(step, Confirm):
+        if isinstance(step, ConfirmStep):
             proved = self.proved_again if step.again else self.proved
             gain = self.of(self.gains, step.change, sum)
-            return Measured(search="s", step="again" if step.again else "confirmed", change=step.change.name,
+            return TurnsMeasured(search="s", step="again" if step.again else "confirmed", change=step.change.name,
                             session="x", gain_pct=gain, low_pct=gain - 1, high_pct=gain + 1, level=step.level,
                             processes=step.processes, guards=[], passed=self.of(proved, step.change, all), why="",
                             took_s=2 * step.processes * self.seconds)
@@ -60,7 +70,7 @@ class World:
     def end(self, lines=()):
         """Return the lines of the whole search, the given ones first."""
         lines = list(lines) or [self.begin()]
-        while not isinstance(lines[-1], Decided):
+        while not isinstance(lines[-1], SearchDecided):
             lines.append(self.make(next_step(Search(lines))))
         return lines
 
@@ -68,13 +78,13 @@ class World:
 @st.composite
 def worlds(draw) -> World:
     names = [f"c{number}" for number in range(draw(st.integers(1, 6)))]
-    changes = [Change(name, name, {f"option{draw(st.integers(0, 3))}": name} if draw(st.booleans()) else {},
+    changes = [Candidate(name, name, {f"option{draw(st.integers(0, 3))}": name} if draw(st.booleans()) else {},
                       rewrite=draw(st.sampled_from(["", "", name]))) for name in names]
     looks = st.one_of(st.just([]), st.lists(SOME, min_size=2, max_size=2), st.just([-0.1, -0.12]))
     likely = st.sampled_from([True, True, True, False])
     same, found, gains, proved, again = (draw(st.fixed_dictionaries(dict.fromkeys(names, values)))
                                          for values in (likely, looks, st.floats(-5, 30), likely, likely))
-    terms = Terms(seed=draw(st.integers(0, 9)), process_s=PROCESS_S, budget_s=draw(st.floats(10, 400)))
+    terms = SearchTerms(seed=draw(st.integers(0, 9)), process_s=PROCESS_S, budget_s=draw(st.floats(10, 400)))
     return World(changes, terms, same, found, gains, proved, again)
 
 
@@ -82,8 +92,8 @@ def gain_everywhere(count: int = 3, **terms) -> World:
     """So many changes that are all proved, at once and together."""
     names = [f"c{number}" for number in range(count)]
     yes = dict.fromkeys(names, True)
-    return World([Change(name, name, {name: "1"}) for name in names],
-                 Terms(seed=1, process_s=PROCESS_S, budget_s=1e4, **terms), yes,
+    return World([Candidate(name, name, {name: "1"}) for name in names],
+                 SearchTerms(seed=1, process_s=PROCESS_S, budget_s=1e4, **terms), yes,
                  {name: [-0.1, -0.11] for name in names}, {name: 10.0 + at for at, name in enumerate(names)}, yes, yes)
 
 
@@ -91,7 +101,7 @@ def gain_everywhere(count: int = 3, **terms) -> World:
 def test_nothing_is_kept_without_two_comparisons_that_passed_and_the_same_outputs(world):
     lines = world.end()
     kept, state = lines[-1].kept, Search(lines)
-    again = [line for line in lines if isinstance(line, Measured) and line.step == "again"]
+    again = [line for line in lines if isinstance(line, TurnsMeasured) and line.step == "again"]
     assert len(again) <= 1
     if kept is None:
         return
@@ -120,7 +130,7 @@ def test_slow_processes_leave_room_for_the_last_comparison(world, factor):
     """What the screenings took is the measure, not what was announced."""
     slow = World(**vars(world) | {"seconds": factor * PROCESS_S})
     lines = slow.end()
-    if any(isinstance(line, Measured) for line in lines):
+    if any(isinstance(line, TurnsMeasured) for line in lines):
         assert Search(lines).spent_s <= slow.terms.budget_s
 
 
@@ -146,7 +156,7 @@ def test_a_search_that_is_cut_at_any_byte_decides_the_same(tmp_path_factory, wor
         assert len(read.lines) == len(whole)
         return
     lines = list(left)
-    while not isinstance(lines[-1], Decided):
+    while not isinstance(lines[-1], SearchDecided):
         lines.append(world.make(next_step(Search(lines))))
         ledger.append(path, lines[-1])
     assert lines == whole and list(ledger.read(path).lines) == whole
@@ -178,8 +188,8 @@ def test_finalists_are_the_fastest_that_compute_the_same(world):
 @given(worlds())
 def test_no_search_starts_more_processes_than_were_announced(world):
     lines = world.end()
-    started = sum(world.terms.screen_processes for line in lines if isinstance(line, Screened))
-    started += sum(2 * line.processes for line in lines if isinstance(line, Measured))
+    started = sum(world.terms.screen_processes for line in lines if isinstance(line, FirstLook))
+    started += sum(2 * line.processes for line in lines if isinstance(line, TurnsMeasured))
     assert started <= processes_at_most(len(world.changes), world.terms)
 
 
@@ -192,11 +202,11 @@ def test_changes_that_are_proved_are_tried_together_and_the_best_is_kept():
 def test_a_combination_that_computes_something_else_is_not_timed():
     world = gain_everywhere(2)
     lines = world.end()
-    cut = next(at for at, line in enumerate(lines) if isinstance(line, Checked) and " + " in line.change)
+    cut = next(at for at, line in enumerate(lines) if isinstance(line, OutputsChecked) and " + " in line.change)
     refused = lines[cut].model_copy(update={"passed": False})
     ended = world.end([*lines[:cut], refused])
     assert ended[-1].kept == "c1" and not any(
-        isinstance(line, Measured) and " + " in line.change for line in ended)
+        isinstance(line, TurnsMeasured) and " + " in line.change for line in ended)
 
 
 @pytest.mark.parametrize(("taken", "says"), [
@@ -227,7 +237,7 @@ def test_the_plan_has_more_processes_where_they_scatter_and_no_more_than_the_bud
     world = gain_everywhere()
     def planned(**changed):
         lines = World(**vars(world) | changed).end()
-        return next(line for line in lines if isinstance(line, Planned))
+        return next(line for line in lines if isinstance(line, ConfirmationPlanned))
     scattered = {name: [-0.08, -0.12] for name in world.looks}
     assert planned().processes == world.terms.processes and planned().detectable_pct < 2
     assert planned(looks=scattered).processes == world.terms.most_processes
@@ -236,13 +246,13 @@ def test_the_plan_has_more_processes_where_they_scatter_and_no_more_than_the_bud
 
 def test_the_seed_decides_the_order():
     orders = {tuple(change.name for change in Search([gain_everywhere(6).begin().model_copy(
-        update={"terms": Terms(seed=seed)})]).in_order()) for seed in range(20)}
+        update={"terms": SearchTerms(seed=seed)})]).in_order()) for seed in range(20)}
     assert len(orders) > 10
 
 
 def test_together_joins_what_its_parts_set():
-    made = together([Change("b", "B", {"y": "2"}, ("two",), "fp16", ("float16",)), Change("a", "A", {"x": "1"})])
+    made = together([Candidate("b", "B", {"y": "2"}, ("two",), "fp16", ("float16",)), Candidate("a", "A", {"x": "1"})])
     assert (made.name, made.settings, made.rewrite, made.precisions) == (
         "a + b", {"x": "1", "y": "2"}, "fp16", ("float16",))
-    assert made.conflicts(Change("c", "C", {"y": "3"})) and made.conflicts(Change("c", "C", rewrite="int8"))
-    assert not made.conflicts(Change("c", "C", {"z": "3"}))
+    assert made.conflicts(Candidate("c", "C", {"y": "3"})) and made.conflicts(Candidate("c", "C", rewrite="int8"))
+    assert not made.conflicts(Candidate("c", "C", {"z": "3"}))

@@ -83,7 +83,7 @@ def try_(names: tuple[str, ...], everything: bool, only_list: bool, log: bool, w
 
 
 def _named(names: tuple[str, ...], only_session: bool, settings: Settings) -> tuple[str | None, Session]:
-    """Return the advice, if one is named, and the session; a name alone is an advice if no session has it. Raise
+    """Return the advice, if one is named, and the session; a single name is an advice if no session has it. Raise
     UsageError.
     """
     from aaco.core.session import find
@@ -110,11 +110,12 @@ def _list(session: Session, request: Any, settings: Settings, as_json: bool) -> 
         say.document({"schema_version": 1, "can_be_tried": [
             {"change": change.name, "title": change.title, "settings": dict(change.settings),
              "advice": list(change.advice), "lossy": change.lossy} for change in applicable],
-            "does_not_apply": [{"change": item.name, "title": item.title, "why": item.why} for item in inapplicable]})
+            "does_not_apply": [{"change": refused.name, "title": refused.title, "why": refused.why}
+                               for refused in inapplicable]})
         return
     say.line(f"TRY  {session.id}: {len(applicable)} changes can be tried, {len(inapplicable)} do not apply")
     rows = [Row(change.name, _sentence(change)) for change in applicable]
-    rows += [Row(item.name, f"does not apply: {item.why}") for item in inapplicable]
+    rows += [Row(refused.name, f"does not apply: {refused.why}") for refused in inapplicable]
     _print(rows)
     say.line("")
     say.line(f"next  aaco try --all {session.id}")

@@ -39,7 +39,7 @@ def load_s(session: Session) -> float:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a measurement depends on: ours, and ONNX Runtime's by the wheel that has it."""
+    """Return the versions that a measurement depends on: that of AACO, and ONNX Runtime's by the wheel that has it."""
     return {"aaco": __version__} | {
         name: installed for name in RUNTIMES if (installed := _version(name))}
 

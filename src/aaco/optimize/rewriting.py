@@ -1,4 +1,4 @@
-"""Models written anew by ONNX Runtime's own tools: in 16 bits, in 8-bit integers, with attention and norms fused.
+"""Models rewritten by ONNX Runtime's own tools: in 16 bits, in 8-bit integers, with attention and norms fused.
 
 Each in a process of its own, with a limit of time: the tools are large, change what they load, and may fail in any way.
 `python -P -m aaco.optimize.rewriting NAME SOURCE TARGET` answers with an exit code and, on its last line, the error.
@@ -54,11 +54,11 @@ def rewrite(name: str, source: Path, target: Path, timeout_s: float = LONGEST_S)
 
 def _failure(name: str, source: Path, done: subprocess.CompletedProcess[bytes]) -> AacoError:
     """Return the error that the process printed, or one that says how it died."""
-    printed, said = (text.decode(errors="replace").strip().splitlines() for text in (done.stdout, done.stderr))
+    printed, messages = (text.decode(errors="replace").strip().splitlines() for text in (done.stdout, done.stderr))
     try:
         error = json.loads(printed[-1])["error"]
     except (IndexError, ValueError, KeyError, TypeError):
-        last = f": {said[-1]}" if said else ""
+        last = f": {messages[-1]}" if messages else ""
         return AacoError(f"{name}: ONNX Runtime's tool {command.ending(done.returncode)} on {source}{last}",
                          "the model stays as it is: try the other changes without it")
     return BY_EXIT_CODE.get(done.returncode, AacoError)(error["what"], error["fix"])

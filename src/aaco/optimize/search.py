@@ -16,69 +16,78 @@ from dataclasses import dataclass
 import numpy as np
 
 from aaco.core import statistics
+from aaco.core.candidate import Candidate, together
 from aaco.governance.multiplicity import shared_level
-from aaco.optimize.change import Change, together
-from aaco.optimize.ledger import Begun, Checked, Decided, Measured, Planned, Screened, Terms, _Line
+from aaco.tracelake.document_schemas.ledger import (
+    ConfirmationPlanned,
+    FirstLook,
+    LedgerLine,
+    OutputsChecked,
+    SearchBegun,
+    SearchDecided,
+    SearchTerms,
+    TurnsMeasured,
+)
 
 WORTH_FINDING_PCT = 2.0  # so large a gain is to be seen: two comparisons must both see one of 3 %
 POWER = 0.8
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckStep:
     """Load the change, run it on several inputs, compare its outputs."""
 
-    change: Change
+    change: Candidate
 
 
 @dataclass(frozen=True)
-class Screen:
+class ScreenStep:
     """Time the change in turns with the baseline, in few processes."""
 
-    change: Change
+    change: Candidate
 
 
 @dataclass(frozen=True)
-class Confirm:
+class ConfirmStep:
     """Time it in turns in new processes, as planned. again: the last one, against the untouched baseline."""
 
-    change: Change
+    change: Candidate
     processes: int
     level: float
     again: bool = False
 
 
-Step = Check | Screen | Planned | Confirm | Decided
+Step = CheckStep | ScreenStep | ConfirmationPlanned | ConfirmStep | SearchDecided
 
 
 class Search:
     """The state of a search: its first line, and what the lines after it say."""
 
-    def __init__(self, lines: Sequence[_Line]) -> None:
+    def __init__(self, lines: Sequence[LedgerLine]) -> None:
         begun = lines[0]
-        assert isinstance(begun, Begun)
+        assert isinstance(begun, SearchBegun)
         self.begun, self.terms, self.name = begun, begun.terms, begun.search
-        self.checked = {line.change: line for line in lines if isinstance(line, Checked)}
-        self.screened = {line.change: line for line in lines if isinstance(line, Screened)}
-        self.planned = next((line for line in lines if isinstance(line, Planned)), None)
-        self.confirmed = {line.change: line for line in lines if isinstance(line, Measured)
+        self.checked = {line.change: line for line in lines if isinstance(line, OutputsChecked)}
+        self.screened = {line.change: line for line in lines if isinstance(line, FirstLook)}
+        self.planned = next((line for line in lines if isinstance(line, ConfirmationPlanned)), None)
+        self.confirmed = {line.change: line for line in lines if isinstance(line, TurnsMeasured)
                           and line.step == "confirmed"}
-        self.again = next((line for line in lines if isinstance(line, Measured) and line.step == "again"), None)
-        self.decided = next((line for line in lines if isinstance(line, Decided)), None)
+        self.again = next((line for line in lines if isinstance(line, TurnsMeasured) and line.step == "again"), None)
+        self.decided = next((line for line in lines if isinstance(line, SearchDecided)), None)
         self.spent_s = sum(line.took_s for line in lines)
 
     @property
-    def passed(self) -> list[Change]:
+    def passed(self) -> list[Candidate]:
         """Return the candidates that compute the same."""
         return [change for change in self.in_order() if self._computes_the_same(change)]
 
-    def in_order(self) -> list[Change]:
+    def in_order(self) -> list[Candidate]:
         """Return the candidates in the order in which they are looked at, drawn by the seed."""
         drawn = list(self.begun.candidates)
         random.Random(self.terms.seed).shuffle(drawn)
         return drawn
 
-    def change(self, name: str) -> Change:
+    def change(self, name: str) -> Candidate:
         """Return the candidate of this name, or the combination."""
         return next(change for change in [*self.begun.candidates, *self.combination()] if change.name == name)
 
@@ -89,14 +98,14 @@ class Search:
         ratios = self.screened[name].log_ratios
         return -float(np.mean(ratios)) if ratios else -math.inf
 
-    def winners(self) -> list[Change]:
+    def winners(self) -> list[Candidate]:
         """Return what was confirmed, the largest gain first."""
         names = [name for name, line in self.confirmed.items() if line.passed]
         return [self.change(name) for name in sorted(names, key=lambda name: -(self.confirmed[name].gain_pct or 0.0))]
 
-    def combination(self) -> list[Change]:
+    def combination(self) -> list[Candidate]:
         """Return the confirmed single changes that do not conflict, as one change; nothing where there is but one."""
-        chosen: list[Change] = []
+        chosen: list[Candidate] = []
         singles = [change for change in self.begun.candidates
                    if change.name in self.confirmed and self.confirmed[change.name].passed]
         for change in sorted(singles, key=lambda change: -(self.confirmed[change.name].gain_pct or 0.0)):
@@ -116,7 +125,7 @@ class Search:
         left_s = self.terms.budget_s - self.spent_s
         return max(0, int(left_s / self.process_s)) if self.process_s else 10**6
 
-    def _computes_the_same(self, change: Change) -> bool:
+    def _computes_the_same(self, change: Candidate) -> bool:
         return change.name in self.checked and self.checked[change.name].passed
 
 
@@ -137,9 +146,9 @@ def _look(search: Search) -> Step | None:
         return None
     for change in search.in_order():
         if change.name not in search.checked:
-            return Check(change)
+            return CheckStep(change)
         if search.checked[change.name].passed and change.name not in search.screened:
-            return Screen(change)
+            return ScreenStep(change)
     return None
 
 
@@ -154,7 +163,7 @@ def _plan(search: Search) -> Step:
     most = max(terms.processes, min(terms.most_processes, search.affordable // _twice(1)))
     counts = range(terms.processes, most + 1)
     processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT), most)
-    return Planned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
+    return ConfirmationPlanned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
                    detectable_pct=_detectable_pct(processes, level, sigma) if math.isfinite(sigma) else None)
 
 
@@ -176,9 +185,9 @@ def _twice(processes: int) -> int:
 
 def _spread(search: Search) -> float:
     """Return the spread of one process, on the log scale, pooled over what was screened; infinite if not known."""
-    ran = [line.log_ratios for line in search.screened.values() if line.log_ratios]
-    squares = [float(np.var(log_ratios)) * len(log_ratios) for log_ratios in ran]
-    degrees = sum(len(log_ratios) - 1 for log_ratios in ran)
+    samples = [line.log_ratios for line in search.screened.values() if len(line.log_ratios) > 1]
+    squares = [float(np.var(sample)) * len(sample) for sample in samples]
+    degrees = sum(len(sample) - 1 for sample in samples)
     return math.sqrt(sum(squares) / degrees) if degrees else math.inf
 
 
@@ -188,7 +197,7 @@ def _detectable_pct(processes: int, level: float, sigma: float) -> float:
     return 100 * -math.expm1(-errors * sigma / math.sqrt(processes))
 
 
-def _confirm(search: Search, planned: Planned) -> Step | None:
+def _confirm(search: Search, planned: ConfirmationPlanned) -> Step | None:
     """Return the next confirmation: each finalist, then those that passed together. None where the budget has no room
     for it and for the last comparison.
     """
@@ -199,12 +208,12 @@ def _confirm(search: Search, planned: Planned) -> Step | None:
         waiting = [change for change in search.combination() if change.name not in search.confirmed]
         unchecked = [change for change in waiting if change.name not in search.checked]
         if unchecked:
-            return Check(unchecked[0])
+            return CheckStep(unchecked[0])
         waiting = [change for change in waiting if search.checked[change.name].passed]
-    return Confirm(waiting[0], planned.processes, planned.level) if waiting else None
+    return ConfirmStep(waiting[0], planned.processes, planned.level) if waiting else None
 
 
-def _last(search: Search, planned: Planned) -> Step:
+def _last(search: Search, planned: ConfirmationPlanned) -> Step:
     """Return the last comparison of the best, or the decision that it allows."""
     winners = search.winners()
     if not winners:
@@ -213,18 +222,18 @@ def _last(search: Search, planned: Planned) -> Step:
         return _no_change(search, "the budget ended before a confirmation" if waiting else why)
     best = winners[0]
     if search.again is None:
-        return Confirm(best, planned.processes, planned.level, again=True)
+        return ConfirmStep(best, planned.processes, planned.level, again=True)
     if not search.again.passed:
         return _no_change(search, f"{best.title}: the last comparison did not confirm it: {search.again.why}")
-    return Decided(search=search.name, kept=best.name, settings=dict(best.settings),
+    return SearchDecided(search=search.name, kept=best.name, settings=dict(best.settings),
                    why=f"{best.title}: confirmed twice in fresh processes")
 
 
-def _no_change(search: Search, why: str) -> Decided:
-    return Decided(search=search.name, kept=None, why=why)
+def _no_change(search: Search, why: str) -> SearchDecided:
+    return SearchDecided(search=search.name, kept=None, why=why)
 
 
-def processes_at_most(candidates: int, terms: Terms) -> int:
+def processes_at_most(candidates: int, terms: SearchTerms) -> int:
     """Return how many processes a search starts at most to time things; those that compare outputs are not in it."""
     per_confirmation = 2 * terms.most_processes
     return candidates * terms.screen_processes + (min(candidates, terms.finalists) + 2) * per_confirmation

@@ -1,9 +1,11 @@
-"""What a session of ONNX Runtime ran, as far as changes depend on it: from its documents and tables alone."""
+"""What a session of ONNX Runtime ran, as far as changes depend on it: from its documents and tables."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,16 +18,59 @@ from aaco.core.errors import ModelError, UsageError
 from aaco.core.host import cpu_list
 from aaco.core.plan import Planned
 from aaco.core.tables import GRAPH_EDGES, GRAPH_NODES
-from aaco.optimize.change import Situation
 from aaco.runner import dimensions, inputs, model_file, registry
 from aaco.runner.dimensions import ShapeRequest
 from aaco.runner.registry import ResolvedModel
 
 AGAIN = "aaco run --model MODEL  # a session of it as it is now"
+# What `aaco run` and ONNX Runtime do where nothing is set (onnxruntime_session_options_config_keys.h,
+# session_options.h, cuda_provider_options.h).
+DEFAULTS: Mapping[str, str] = {
+    "io": "host", "graph_optimization": "all", "session.execution_mode": "sequential",
+    "session.enable_mem_pattern": "true", "session.enable_cpu_mem_arena": "true",
+    "session.intra_op.allow_spinning": "1", "option.enable_cuda_graph": "0", "option.use_tf32": "1",
+    "option.prefer_nhwc": "0", "option.cudnn_conv_algo_search": "EXHAUSTIVE"}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a session ran, as far as changes depend on it.
+
+    settings: what its backend sets, by the names of Candidate.settings. cpus: how many its process may use, and cores:
+    the physical ones among them; allowed: their numbers; machine_cores: of the machine, for ONNX Runtime has a thread
+    for each where no count is set. None, or nothing, where not known. operators: the types of the model's operators, by
+    how many nodes have them. product_types: the element types that its matrix products and convolutions compute in.
+    graph_width: the most nodes at one depth of the graph, which could run at the same time. latency_ms: its median.
+    slo_ms: what the user allows.
+    """
+
+    model: Path
+    provider: str
+    settings: Mapping[str, str]
+    batch: int
+    batch_fixed: bool
+    operators: Mapping[str, int] = field(default_factory=dict)
+    product_types: frozenset[str] = frozenset()
+    graph_width: int | None = None
+    cpus: int | None = None
+    cores: int | None = None
+    latency_ms: float | None = None
+    slo_ms: float | None = None
+    allowed: tuple[int, ...] = ()
+    machine_cores: int | None = None
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads compute an operator: as many as are set, or one for each core of the machine."""
+        return int(self.settings.get("intra_op_threads", 0)) or self.machine_cores
+
+    def has(self, name: str, setting: str) -> bool:
+        """Return whether this is so in the session, set or by ONNX Runtime's default."""
+        return _plain(self.settings.get(name, DEFAULTS.get(name, ""))) == _plain(setting)
 
 
 def situation_of(explanation: Explanation, settings: Settings, slo_ms: float | None = None) -> Situation:
-    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, or whose model is
+    """Return the situation of a session. Raise UsageError for one that ran no model in ONNX Runtime, or if its model is
     not there any more.
     """
     plan = _planned(explanation)
@@ -70,7 +115,7 @@ def _model(explanation: Explanation, plan: Planned, settings: Settings) -> Resol
 
 
 def _takes(batch: int, plan: Planned, resolved: ResolvedModel) -> bool:
-    """Return whether the model and its inputs allow this batch: the user's arrays allow theirs, shapes may fix one."""
+    """Return whether the model and its inputs allow this batch: the user's arrays have one, shapes may fix it."""
     if plan.inputs:
         return False
     specs = inputs.specs(model_file.load(resolved.path, weights=False))
@@ -87,9 +132,9 @@ def _settings(runtime: Mapping[str, Any], plan: Planned) -> dict[str, str]:
     session = {"intra_op_num_threads": "intra_op_threads", "inter_op_num_threads": "inter_op_threads"}
     return {"backend": plan.backend, "batch": str(runtime["batch"]), "io": plan.io,
             "graph_optimization": runtime["graph_optimization"],
-            **{f"option.{name}": str(value) for name, value in options.items()},
-            **{session.get(name, name if "." in name else f"session.{name}"): str(value)
-               for name, value in runtime["session_options"].items()}}
+            **{f"option.{name}": str(setting) for name, setting in options.items()},
+            **{session.get(name, name if "." in name else f"session.{name}"): str(setting)
+               for name, setting in runtime["session_options"].items()}}
 
 
 def _rows(explanation: Explanation, name: str) -> list[dict[str, Any]]:
@@ -101,15 +146,16 @@ def _rows(explanation: Explanation, name: str) -> list[dict[str, Any]]:
 def _product_types(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> frozenset[str]:
     """Return the element types that products compute in, as far as known."""
     kinds = {edge["tensor"]: edge["dtype"] for edge in edges}
-    found = (computes_in(node["op_type"], node["domain"], [kinds.get(name) or "" for name in node["inputs"]])
+    types = (computes_in(node["op_type"], node["domain"], [kinds.get(name) or "" for name in node["inputs"]])
              for node in nodes if node["category"] in PRODUCTS)
-    return frozenset(filter(None, found))
+    return frozenset(filter(None, types))
 
 
 def graph_width(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> int | None:
-    """Return the most executed nodes at one depth; None where bodies of loops and branches hide who waits for whom.
+    """Return the most executed nodes at one depth; None for a graph with bodies of loops and branches, of which the
+    edges do not show the order.
 
-    Nodes are those of GRAPH_NODES, which stand in the order of the graph, edges those of GRAPH_EDGES. Of several that
+    Nodes are those of GRAPH_NODES, which are in the order of the graph, edges those of GRAPH_EDGES. Of several that
     the runtime fused the last sets the depth. With one node at each depth every node waits for the one before it.
     """
     if not nodes or any(node["subgraph"] for node in nodes):
@@ -164,3 +210,7 @@ def _cores(explanation: Explanation, cpus: int | None) -> int | None:
     if cpus is None or not cores or not threads:
         return None
     return min(cpus, cores) if cores == threads or len(_allowed(explanation)) == threads else None
+
+
+def _plain(setting: str) -> str:
+    return {"true": "1", "false": "0"}.get(setting.lower(), setting)

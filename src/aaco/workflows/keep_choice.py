@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import yaml
 
 from aaco.core import files
+from aaco.core.candidate import Candidate
 from aaco.core.config import Settings
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.optimize import recorded_run
-from aaco.optimize.change import Change
 from aaco.runner import registry
 from aaco.runner.registry import BackendEntry
 from aaco.workflows import try_advice
@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 def write(session: Session, name: str, settings: Settings) -> Written:
     """Write the change that the session's last successful search kept as a backend of this name, into the user's file
-    of backends; a model file that it rewrote is copied beside that file.
+    of backends; a model file that it rewrote is copied next to that file.
 
     What the file holds already stays as it is, byte by byte. Raise UsageError for a name that is taken, or a file that
     is no list of backends.
@@ -61,7 +61,7 @@ def again(session: Session, name: str, settings: Settings, show: Show = SILENT) 
     return compare.compare(DuetSide(model=model), current, DuetRequest(vary=True), settings, fields, show)
 
 
-def _entry(session: Session, name: str, change: Change, settings: Settings) -> dict[str, Any]:
+def _entry(session: Session, name: str, change: Candidate, settings: Settings) -> dict[str, Any]:
     """Return the fields of the backend: those of the session's, with what the change sets."""
     fields = dict(recorded_run.plan_fields(session))
     side = sides.prepare(DuetSide(model=fields.pop("model"), options=change.settings), settings, fields)
@@ -85,7 +85,7 @@ def _with_entry(text: str, name: str, entry: Mapping[str, Any], path: Path) -> s
                      f"add this below `backends:` yourself:\n{indented}")
 
 
-def _copy_model(settings: Settings, model_sha256: str, change: Change, target: Path) -> Path:
+def _copy_model(settings: Settings, model_sha256: str, change: Candidate, target: Path) -> Path:
     source = try_advice.rewritten_model(settings, model_sha256, change)
     if target.exists() and files.sha256(target) != hashlib.sha256(source.read_bytes()).hexdigest():
         raise UsageError(f"{target} is there already", "choose another name")

@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from statistics import median
 
 from aaco.analytics.advice.track_record import LEVEL, prediction_interval
+from aaco.core.candidate import Candidate
 from aaco.core.config import Settings
 from aaco.core.errors import NoBaseline
-from aaco.optimize.change import Change
-from aaco.optimize.ledger import Measured
 from aaco.optimize.search import Search
+from aaco.tracelake.document_schemas.ledger import TurnsMeasured
 from aaco.tracelake.history.history import LONGEST, History, Key, Sample
 
 METRIC, UNIT = "tried.", "ratio"  # before the name of a change
 FEWEST = 3  # models that a change was tried on, before anything is expected of it
 
 
-def keep(settings: Settings, state: Search, trial: Measured) -> None:
+def keep(settings: Settings, state: Search, trial: TurnsMeasured) -> None:
     """Add a confirmation to the history, whether it was kept or not. Raise BadBundle, StorageError."""
     if trial.gain_pct is None or trial.gain_pct >= 100:
         return
@@ -35,7 +35,7 @@ def keep(settings: Settings, state: Search, trial: Measured) -> None:
         history.append([sample])
 
 
-def expected(settings: Settings, machine: str, changes: Sequence[Change]) -> dict[str, str]:
+def expected(settings: Settings, machine: str, changes: Sequence[Candidate]) -> dict[str, str]:
     """Return by change what its trials on this machine let one expect of it, in words, or why nothing."""
     ratios = _ratios(settings, machine)
     return {change.name: _words(list(ratios.get(change.name, {}).values())) for change in changes}

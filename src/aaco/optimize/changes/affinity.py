@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import ALREADY, Change, Inapplicable, Situation, unless
+from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.optimize.situation import Situation
 from aaco.runner.job import CPU
 
 SETTING, COUNT = "session.intra_op_thread_affinities", "intra_op_threads"
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield the change, or why it is not there to try."""
     allowed, threads = situation.allowed, situation.threads or 0
     groups = ";".join(str(number + 1) for number in allowed[1:threads])
     itself = situation.settings.get(COUNT, "0") == "0" and situation.has("session.execution_mode", "sequential")
     shared = situation.cores is None or situation.cores < (situation.cpus or 0)
-    yield unless(Change("bound_threads", "Bind each thread to a CPU", {SETTING: groups, COUNT: str(threads)},
+    yield unless(Candidate("bound_threads", "Bind each thread to a CPU", {SETTING: groups, COUNT: str(threads)},
                         ("compare_threads",)),
                  (situation.provider != CPU, f"{situation.provider} does not compute in these threads"),
                  (not threads, "how many threads there are is not known"),

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import ALREADY, Change, Inapplicable, Situation, unless
+from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
 from aaco.optimize.changes.precision import CUDA, wide
+from aaco.optimize.situation import Situation
 
 SEARCHES = ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")
 CONTROL_FLOW = ("If", "Loop", "Scan")
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield a change for each option, or why it is not there to try."""
     if situation.provider != CUDA:
         yield Inapplicable("cuda_options", "Set options of the CUDA provider", f"it runs on {situation.provider}")
@@ -22,19 +23,19 @@ def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
     yield _graph(situation)
     straight = (not situation.operators.get("Conv"), "nothing convolves")
     for search in SEARCHES:
-        yield unless(Change(f"conv_{search.lower()}", f"Choose convolutions by cuDNN's search {search}",
+        yield unless(Candidate(f"conv_{search.lower()}", f"Choose convolutions by cuDNN's search {search}",
                             {"option.cudnn_conv_algo_search": search}),
                      straight, (situation.has("option.cudnn_conv_algo_search", search), ALREADY))
-    yield unless(Change("nhwc", "Keep images in NHWC order", {"option.prefer_nhwc": "1"}),
+    yield unless(Candidate("nhwc", "Keep images in NHWC order", {"option.prefer_nhwc": "1"}),
                  straight, (situation.has("option.prefer_nhwc", "1"), ALREADY))
     # TF32 has as many bits of mantissa as float16 (NVIDIA A100 whitepaper, 2020).
-    yield unless(Change("tf32", "Let float32 products use TF32", {"option.use_tf32": "1"}, precisions=("float16",)),
+    yield unless(Candidate("tf32", "Let float32 products use TF32", {"option.use_tf32": "1"}, precisions=("float16",)),
                  (situation.has("option.use_tf32", "1"), ALREADY), *wide(situation))
 
 
-def _graph(situation: Situation) -> Change | Inapplicable:
-    """Return the change to a CUDA graph, whose inputs and outputs must keep their place in the device's memory."""
+def _graph(situation: Situation) -> Candidate | Inapplicable:
+    """Return the change to a CUDA graph, with inputs and outputs that keep their place in the device's memory."""
     settings = {"option.enable_cuda_graph": "1"} | ({} if situation.has("io", "device") else {"io": "device"})
-    return unless(Change("cuda_graph", "Launch an inference as one CUDA graph", settings, ("device_graph",)),
+    return unless(Candidate("cuda_graph", "Launch an inference as one CUDA graph", settings, ("device_graph",)),
                   (situation.has("option.enable_cuda_graph", "1"), ALREADY),
                   (any(map(situation.operators.get, CONTROL_FLOW)), "a CUDA graph holds no branches and no loops"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import Change, Inapplicable, Situation, unless
+from aaco.core.candidate import Candidate, Inapplicable, unless
+from aaco.optimize.situation import Situation
 from aaco.runner.job import CPU
 
 FUSES = (CPU, "CUDAExecutionProvider")  # the fused operators are ONNX Runtime's own, which others lack
@@ -12,11 +13,11 @@ FUSED = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "SkipLayerNor
 NORMS = (("LayerNormalization",), ("ReduceMean", "Pow", "Sqrt"))  # as one operator, or written out
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield the change, or why it is not there to try."""
     has = situation.operators.get
     attends = bool(has("MatMul") and has("Softmax"))
-    yield unless(Change("fused_transformer", "Fuse attention, norms and activations with onnxruntime.transformers",
+    yield unless(Candidate("fused_transformer", "Fuse attention, norms and activations with onnxruntime.transformers",
                         advice=("fuse_nodes",), rewrite="transformers"),
                  (situation.provider not in FUSES, f"{situation.provider} has no operators that are fused so"),
                  (any(map(has, FUSED)), "the model has fused operators already"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import ALREADY, Change, Inapplicable, Situation, unless
+from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.optimize.situation import Situation
 from aaco.runner.job import MEMORY
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield the change, or why it is not there to try."""
-    yield unless(Change("io_device", "Keep inputs and outputs in the device's memory", {"io": "device"},
+    yield unless(Candidate("io_device", "Keep inputs and outputs in the device's memory", {"io": "device"},
                         ("inputs_on_device", "pin_memory")),
                  (situation.provider not in MEMORY, f"{situation.provider} has no memory of a device"),
                  (situation.has("io", "device"), ALREADY))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import ALREADY, Change, Inapplicable, Situation, unless
+from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.optimize.situation import Situation
 from aaco.runner.job import MIGRAPHX
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield the change, or why it is not there to try."""
-    yield unless(Change("exhaustive_tune", "Tune every kernel when the model is compiled",
+    yield unless(Candidate("exhaustive_tune", "Tune every kernel when the model is compiled",
                         {"option.exhaustive_tune": "true"}),
                  (situation.provider != MIGRAPHX, f"it runs on {situation.provider}"),
                  (situation.has("option.migraphx_exhaustive_tune", "1"), ALREADY))

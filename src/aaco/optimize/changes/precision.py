@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import ALREADY, Change, Inapplicable, Situation, unless
+from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.optimize.situation import Situation
 from aaco.runner.job import CPU, MIGRAPHX
 
 CUDA, TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
@@ -13,11 +14,11 @@ PREFIXES = {MIGRAPHX: "migraphx_", TENSORRT: "trt_"}
 MATRICES = ("MatMul", "Gemm")
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield a change for each type, or why it is not there to try."""
     yield _sixteen_bits(situation, "float16", "fp16_enable")
     yield _sixteen_bits(situation, "bfloat16", "bf16_enable")
-    yield unless(Change("dynamic_int8", "Compute products in 8-bit integers, with scales measured in each inference",
+    yield unless(Candidate("dynamic_int8", "Compute products in 8-bit integers, with scales measured in each inference",
                         advice=("int8_nodes",), rewrite="dynamic_int8", precisions=("int8",)),
                  (situation.provider != CPU, f"{situation.provider} has no such products"),
                  (not any(situation.operators.get(name) for name in MATRICES), "no matrix product takes part"),
@@ -25,17 +26,17 @@ def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
 
 
 def wide(situation: Situation) -> Iterator[tuple[bool, str]]:
-    """Yield what speaks against fewer bits: products that are not in float32."""
+    """Yield the reasons against fewer bits: products that are not in float32."""
     types = situation.product_types
     yield not types, "which types its products compute in is not known"
     yield "float32" not in types, f"its products compute in {' and '.join(sorted(types))} already"
 
 
-def _sixteen_bits(situation: Situation, kind: str, switch: str) -> Change | Inapplicable:
+def _sixteen_bits(situation: Situation, kind: str, switch: str) -> Candidate | Inapplicable:
     """Return the change to a type: by the provider's switch, or by a model in this type where there is none."""
     provider, prefix = situation.provider, PREFIXES.get(situation.provider, "")
     by_model = provider == CUDA
-    change = Change(kind, f"Compute in {kind}", {f"option.{switch}": "true"} if prefix else {}, ("narrower_types",),
+    change = Candidate(kind, f"Compute in {kind}", {f"option.{switch}": "true"} if prefix else {}, ("narrower_types",),
                     "" if prefix else kind, (kind,))
     return unless(change,
                   (not prefix and not by_model, f"{provider} has few operators in {kind}"),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.optimize.change import ALREADY, Change, Inapplicable, Situation, unless
+from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.optimize.situation import Situation
 from aaco.runner.job import CPU
 
 
-def changes(situation: Situation) -> Iterator[Change | Inapplicable]:
+def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
     """Yield a change for each count, or why it is not there to try."""
     for count in _counts(situation):
-        yield unless(Change(f"threads_{count}", f"Compute an operator in {count} thread{'s' if count > 1 else ''}",
-                            {"intra_op_threads": str(count)}, _advice(situation, count)),
+        yield unless(Candidate(f"threads_{count}", f"Compute an operator in {count} thread{'s' if count > 1 else ''}",
+                            {"intra_op_threads": str(count)}, _advice(situation)),
                      (situation.provider != CPU, f"{situation.provider} does not compute in these threads"),
                      (situation.threads == count, ALREADY))
     if situation.cpus is None:
@@ -26,9 +27,9 @@ def _counts(situation: Situation) -> list[int]:
     return sorted({situation.cpus or 1, cores, max(1, cores // 2), 1}, reverse=True)
 
 
-def _advice(situation: Situation, count: int) -> tuple[str, ...]:
-    """Return what a count puts to the test: where there are more threads than CPUs, one that fits; else another."""
+def _advice(situation: Situation) -> tuple[str, ...]:
+    """Return what a count puts to the test: that they fit, where there are more threads than CPUs now."""
     now, cpus = situation.threads, situation.cpus
     if now is None or cpus is None:
         return "fit_threads", "compare_threads"
-    return ("fit_threads",) if count <= cpus < now else ("compare_threads",)
+    return ("fit_threads",) if cpus < now else ("compare_threads",)

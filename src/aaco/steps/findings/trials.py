@@ -1,11 +1,10 @@
-"""What was tried on a session: the last search of its ledger, change by change."""
+"""What was tried on a session: the last search of its log, change by change."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
+from aaco.analytics.advice.trials import NotTried, Trial, Trials
 from aaco.core import documents
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
@@ -13,60 +12,10 @@ from aaco.core.session import Session
 from aaco.optimize import ledger
 from aaco.optimize.search import Search
 from aaco.tracelake import layout
+from aaco.tracelake.document_schemas.ledger import TurnsMeasured
 
 KEPT, CONFIRMED, REFUSED = "kept", "confirmed, but another was faster", "refused"
 NOT_PROVED, UNFINISHED = "not proved", "not finished"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """How far a change came. gain_pct: time saved per sample, with its interval; screened_pct: by the first look."""
-
-    change: str
-    title: str
-    outcome: str
-    why: str
-    advice: list[str] = field(default_factory=list)
-    expected: str | None = None
-    screened_pct: float | None = None
-    gain_pct: float | None = None
-    low_pct: float | None = None
-    high_pct: float | None = None
-    session: str | None = None
-
-
-@dataclass(frozen=True)
-class NotTried:
-    """A change that does not apply, and why."""
-
-    change: str
-    title: str
-    why: str
-
-
-@documents.document(layout.finding("trials"), version=1)
-@dataclass(frozen=True)
-class Trials:
-    """trials.json: the last search of optimize/ledger.jsonl. kept: the change that was proved; null: none.
-
-    unreadable: lines of the ledger that a kill tore, or that a later version wrote.
-    """
-
-    search: str
-    searches: int
-    kept: str | None
-    why: str
-    announced_s: float
-    took_s: float
-    processes: int | None
-    detectable_pct: float | None
-    level: float | None
-    trials: list[Trial]
-    not_tried: list[NotTried]
-    again: Trial | None = None
-    model: str | None = None
-    settings: dict[str, str] = field(default_factory=dict)
-    unreadable: int = 0
 
 
 @finding(reads=(layout.LEDGER,), report="trials", whole=True, on_host=True)
@@ -78,7 +27,7 @@ def trials(session: Session, settings: Analysis) -> Results:
 
 
 def of_ledger(read: ledger.Read) -> Trials | None:
-    """Return what the last search of a ledger says; None where there is none."""
+    """Return what the last search of a log says; None where there is none."""
     searches = list(ledger.searches(read.lines))
     if not searches:
         return None
@@ -93,7 +42,7 @@ def of_ledger(read: ledger.Read) -> Trials | None:
         ended.why if ended else "it is not finished: aaco try goes on with it", state.begun.announced_s, state.spent_s,
         planned.processes if planned else None, planned.detectable_pct if planned else None,
         planned.level if planned else None, rows,
-        [NotTried(item.name, item.title, item.why) for item in state.begun.inapplicable], again,
+        [NotTried(refused.name, refused.title, refused.why) for refused in state.begun.inapplicable], again,
         ended.model if ended else None, dict(ended.settings) if ended else {}, read.unreadable)
 
 
@@ -117,7 +66,7 @@ def _trial(state: Search, name: str, title: str, advice: list[str]) -> Trial:
     return Trial(name, title, NOT_PROVED if state.planned or state.decided else UNFINISHED, why, advice, expected, gain)
 
 
-def _measured(state: Search, line: ledger.Measured, advice: list[str], outcome: str) -> Trial:
+def _measured(state: Search, line: TurnsMeasured, advice: list[str], outcome: str) -> Trial:
     title = state.change(line.change).title
     screened = _screened_pct(state, line.change) if line.change in state.screened else None
     return Trial(line.change, title, outcome, line.why, advice, state.begun.expected.get(line.change), screened,

@@ -47,7 +47,7 @@ __all__ = ["Compared", "DuetRequest", "DuetSide", "compare"]
 class DuetRequest:
     """How to measure and what to judge by. most: go on to as many processes while the answer is not there; None: stop
     after `processes`. seed: of the order; None: drawn. vary: whether every pair has inputs of its own, so that nothing
-    is gained by remembering; limit_s: how long one of its processes may take; both of models alone."""
+    is gained by remembering; limit_s: how long one of its processes may take; both only of models."""
 
     processes: int = 5
     most: int | None = None

@@ -34,7 +34,7 @@ def heading(document: Mapping[str, Any]) -> Iterator[Row]:
         yield Row("Against the untouched baseline", f"{again['outcome']}: {again['why']}")
     if document["processes"]:
         yield Row("How it was confirmed", _plan(document))
-    yield Row("Time", f"{format.duration(round(1e9 * document['took_s']))}; at most "
+    yield Row("Time", f"{format.duration(round(1e9 * document['took_s']))}; about "
                       f"{format.duration(round(1e9 * document['announced_s']))} was announced")
     if document["unreadable"]:
         yield Row("Ledger", f"{format.plural(document['unreadable'], 'line')} could not be read: torn by a kill, or of "
@@ -44,8 +44,8 @@ def heading(document: Mapping[str, Any]) -> Iterator[Row]:
 def by_reason(not_tried: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the changes that do not apply, by why."""
     changes: dict[str, list[str]] = {}
-    for item in not_tried:
-        changes.setdefault(item["why"], []).append(item["change"])
+    for refused in not_tried:
+        changes.setdefault(refused["why"], []).append(refused["change"])
     return changes
 
 
