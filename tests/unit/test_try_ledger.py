@@ -13,6 +13,7 @@ from aaco.core.candidate import Candidate, Inapplicable
 from aaco.core.errors import StorageError
 from aaco.optimize import ledger
 from aaco.tracelake.document_schemas.ledger import (
+    LINE,
     ConfirmationPlanned,
     FirstLook,
     GuardedMetric,
@@ -52,7 +53,7 @@ def test_what_is_written_is_read(path):
 
 
 def test_each_line_fits_the_schema(path):
-    schema = ledger.json_schema()
+    schema = LINE.json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     for text in path.read_text().splitlines():
         jsonschema.Draft202012Validator(schema).validate(json.loads(text))
