@@ -75,11 +75,11 @@ class Graph:
                                  opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
 
 
-def slowed(kind: str, layers: int = LAYERS) -> ModelProto:
-    """Return a model with so many layers of ballast; with none it has only its own."""
-    graph = Graph(kind)
-    if layers:
-        graph.ballast(layers)
+def slowed(kind: str, ballast: int = LAYERS, layers: int = LAYERS) -> ModelProto:
+    """Return a model of so many layers, and with as many of ballast; with none it has only its own."""
+    graph = Graph(kind, layers)
+    if ballast:
+        graph.ballast(ballast)
     return graph.model()
 
 
@@ -127,8 +127,8 @@ def detour(kind: str, inputs: Array) -> ModelProto:
     return graph.model()
 
 
-def endless(model: ModelProto) -> ModelProto:
-    """Return the model with a loop in front of its first input that does not end."""
+def endless(model: ModelProto, trips: int = ENDLESS) -> ModelProto:
+    """Return the model with a loop of so many turns in front of its first input."""
     changed = _copied(model)
     name = changed.graph.input[0].name
     kind = changed.graph.input[0].type.tensor_type.elem_type
@@ -141,7 +141,7 @@ def endless(model: ModelProto) -> ModelProto:
          helper.make_tensor_value_info("state", kind, None)],
         [helper.make_tensor_value_info("still", TensorProto.BOOL, []),
          helper.make_tensor_value_info("next", kind, None)])
-    changed.graph.initializer.extend([numpy_helper.from_array(np.array(ENDLESS), "trips__"),
+    changed.graph.initializer.extend([numpy_helper.from_array(np.array(trips), "trips__"),
                                       numpy_helper.from_array(np.array(True), "true__")])
     changed.graph.node.insert(0, helper.make_node("Loop", ["trips__", "true__", name], [f"{name}__looped"], body=body))
     return changed

@@ -61,17 +61,18 @@ class Subject:
     outputs: Mapping[str, Array]
 
 
-def settings_in(folder: Path, **storage: Any) -> Settings:
-    """Return settings that keep everything in the folder."""
+def settings_in(folder: Path, backends: Path | None = None) -> Settings:
+    """Return settings that keep everything in the folder. backends: the user's file of backends."""
     places = {"sessions_dir": folder / "sessions", "baselines_dir": folder / "baselines",
-              "cache_dir": folder / "cache"} | storage
+              "cache_dir": folder / "cache"} | ({"backends_file": backends} if backends else {})
     return resolve(overrides={"storage": {name: str(path) for name, path in places.items()},
                               "profiling": {"calibrate": False}}, environment={}, overridden_by="benchmarks.try_advice")
 
 
-def record(folder: Path, model: Path | str, iterations: int = 100, **plan: Any) -> Subject:
-    """Run a model as `aaco run` does, and keep what it computed of its inputs."""
-    settings = settings_in(folder)
+def record(folder: Path, model: Path | str, iterations: int = 100, backends: Path | None = None,
+           **plan: Any) -> Subject:
+    """Run a model as `aaco run` does, and keep what it computed of its inputs. backends: the user's file of them."""
+    settings = settings_in(folder, backends)
     session = pipeline.observe(pipeline.plan(settings, str(model), iterations=iterations, warmup=5, **plan), settings)
     opened = Session.open(session.folder)
     fields = recorded_run.plan_fields(opened)
@@ -99,7 +100,7 @@ def rewritten(kind: str, name: str, model: onnx.ModelProto, settings: Mapping[st
     return Planted(kind, Candidate(name, kind, settings or {}, rewrite=name, precisions=precisions), model)
 
 
-def search(subject: Subject, planted: Sequence[Planted], seed: int, budget_s: float = 3600.0,
+def search(subject: Subject, planted: Sequence[Planted], seed: int, budget_s: float = 900.0,
            step: Callable[[str], None] = lambda text: None) -> list[Any]:
     """Search over the planted changes alone; return the lines of the search. step: hears what is done."""
     for one in planted:

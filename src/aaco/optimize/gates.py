@@ -24,6 +24,8 @@ from aaco.tracelake.history.replicates import LATENCY
 WORSE_MEMORY, LEAST_MEMORY = 1.1, 32 << 20  # times the baseline's, and bytes: less is the allocator's mood
 TAILS = (0.99, 0.9)  # the quantile that is judged: the first that the pairs of a process can show
 WORSE_TAIL = math.log(1.05)
+FAR = math.log(1.5)  # from the median of the ratios of a process
+MOST_SLOWER = 0.02  # of the inputs
 
 
 class GateOutcome(NamedTuple):
@@ -122,22 +124,48 @@ def memory(baseline: Sequence[int], changed: Sequence[int]) -> GuardedMetric:
 
 def tail(pairs: pa.Table, level: float, batch_factor: int = 1) -> GuardedMetric:
     """Return whether the slowest inferences are worse, by the highest quantile that the pairs of a process show."""
-    changes = pairs.filter(pc.equal(pairs["kind"].cast(pa.string()), "change"))
-    process = changes["process"].to_numpy()
-    numbers = np.unique(process)
-    fewest = min((int((process == number).sum()) for number in numbers), default=0)
+    processes = _by_process(pairs)
+    fewest = min((len(baseline) for baseline, _ in processes), default=0)
     q = next((quantile for quantile in TAILS if fewest >= statistics.smallest_sample(quantile)), None)
-    if q is None or len(numbers) < 2:
+    if q is None or len(processes) < 2:
         return GuardedMetric(metric="tail", worse=False, why=f"not judged: {fewest} pairs in a process are too few")
-    ratios = [_log_quantile_ratio(changes, process == number, q) - math.log(batch_factor) for number in numbers]
+    ratios = [math.log(float(np.quantile(current, q)) / float(np.quantile(baseline, q)) / batch_factor)
+              for baseline, current in processes]
     estimate = statistics.mean_interval(np.array(ratios), level)
     worse = estimate.low is not None and estimate.low > WORSE_TAIL
     return GuardedMetric(metric=f"p{100 * q:g}", worse=worse, why=f"{100 * math.expm1(estimate.value):+.1f} %")
 
 
-def _log_quantile_ratio(changes: pa.Table, rows: np.ndarray, q: float) -> float:
-    baseline, current = (changes[f"{side}_ms"].to_numpy()[rows] for side in ("baseline", "current"))
-    return math.log(float(np.quantile(current, q)) / float(np.quantile(baseline, q)))
+def some_inputs(pairs: pa.Table, level: float, batch_factor: int = 1) -> GuardedMetric:
+    """Return whether inputs are slower than before, though most are faster. Both sides of a pair have the same input.
+
+    What else runs on the machine delays either side of a pair, and more often the one that takes longer; an input that
+    takes longer delays the changed one alone.
+    """
+    processes = _by_process(pairs)
+    if len(processes) < 2:
+        why = f"not judged: {len(processes)} processes are too few"
+        return GuardedMetric(metric="some inputs", worse=False, why=why)
+    excess = [_excess_slow(np.log(current / baseline / batch_factor)) for baseline, current in processes]
+    estimate = statistics.mean_interval(np.array(excess), level)
+    worse = estimate.low is not None and estimate.low > 0 and estimate.value > MOST_SLOWER
+    why = f"{100 * max(0.0, estimate.value):.0f} % of the inputs are slower than before"
+    return GuardedMetric(metric="some inputs", worse=worse, why=why)
+
+
+def _excess_slow(log_ratios: np.ndarray) -> float:
+    """Return the share of pairs far above the median, and slower than before, less the share as far below it."""
+    middle = float(np.median(log_ratios))
+    far = max(FAR, WORSE_TAIL - middle)
+    return float((log_ratios > middle + far).mean() - (log_ratios < middle - far).mean())
+
+
+def _by_process(pairs: pa.Table) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return for each process that ran both sides their latencies in ms, pair by pair."""
+    changes = pairs.filter(pc.equal(pairs["kind"].cast(pa.string()), "change"))
+    process = changes["process"].to_numpy()
+    baseline, current = (changes[f"{side}_ms"].to_numpy() for side in ("baseline", "current"))
+    return [(baseline[process == number], current[process == number]) for number in np.unique(process)]
 
 
 def largest_error(by_inputs: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> float | None:

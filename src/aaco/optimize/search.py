@@ -198,7 +198,11 @@ def _detectable_pct(processes: int, level: float, sigma: float) -> float:
 
 
 def _confirm(search: Search, planned: ConfirmationPlanned) -> Step | None:
-    """Return the next confirmation: each finalist, then those that passed together."""
+    """Return the next confirmation: each finalist, then those that passed together. None where the budget has no room
+    for it and for the last comparison.
+    """
+    if search.affordable < _twice(planned.processes):
+        return None
     waiting = [search.change(name) for name in planned.finalists if name not in search.confirmed]
     if not waiting:
         waiting = [change for change in search.combination() if change.name not in search.confirmed]
@@ -206,9 +210,7 @@ def _confirm(search: Search, planned: ConfirmationPlanned) -> Step | None:
         if unchecked:
             return CheckStep(unchecked[0])
         waiting = [change for change in waiting if search.checked[change.name].passed]
-    if waiting and search.affordable >= _twice(planned.processes):  # the last comparison must fit in, too
-        return ConfirmStep(waiting[0], planned.processes, planned.level)
-    return None
+    return ConfirmStep(waiting[0], planned.processes, planned.level) if waiting else None
 
 
 def _last(search: Search, planned: ConfirmationPlanned) -> Step:

@@ -292,7 +292,9 @@ class _Trial:
                 verdict: RegressionVerdict) -> Iterator[GuardedMetric]:
         factor = step.change.batch_factor
         yield gates.no_metric_worse(verdict) if factor == 1 else gates.within_slo(verdict, state.terms.slo_ms)
-        yield gates.tail(store.read(session, PAIRS), step.level, factor)
+        pairs = store.read(session, PAIRS)
+        yield gates.tail(pairs, step.level, factor)
+        yield gates.some_inputs(pairs, step.level, factor)
         yield gates.memory([peak for _, peak in self.untouched.values()],
                            state.checked[step.change.name].peak_rss_bytes)
 
