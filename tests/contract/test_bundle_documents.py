@@ -40,7 +40,7 @@ DECLARED = schemas.declared()
 
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory, captures: Path) -> list[Session]:
-    """Real sessions: runs, a comparison of them, a search on one, one in turns, a traced command, a recorded device run, imports."""
+    """Real sessions: runs, one with a search, comparisons, a traced command, a recorded device run, imports."""
     folder = tmp_path_factory.mktemp("documents")
     aaco = Aaco(folder, folder / "cache")
     run = ("run", "--model", models.chain(folder / "chain.onnx"), "--warmup", 1, "--iterations", 30, "--quiet")
