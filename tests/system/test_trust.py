@@ -32,8 +32,12 @@ def test_a_false_trace_says_so_before_a_class_that_it_does_not_have(aaco: Aaco, 
     for text in (imported, summary):
         assert "goes on still" not in text
         assert text.index(NOT_TRUSTED) < text.index("No diagnosis") and FALSE[case] in text
-        assert "DataLoader(" not in text and "torch.compile" not in text
-    checked = in_line(aaco.inside("check").stdout)
+        assert "DataLoader(" not in text and "torch.compile" not in text and "pauses of the host" not in text
+    report, checked = (in_line(aaco.inside(verb).stdout) for verb in ("report", "check"))
+    assert "pauses of the host" not in report
+    if case.startswith("under_recorded"):  # the other has no share of the time at all
+        assert "Wall time: idle, or work that was not recorded 90.2 %" in report
+        assert f"3 of 3 hold, but it is not named: {document['bottleneck']['abstained_because']}" in report
     assert document["trust"]["line"] in checked and not document["trust"]["trusted"]
     assert document["bottleneck"]["bottleneck_class"] == "unknown" and document["bottleneck"]["abstained_because"]
     assert document["bottleneck"]["trust"] == document["trust"]
@@ -92,6 +96,9 @@ def test_profilers_that_started_one_after_the_other_are_a_remark(aaco: Aaco):
     judged = json.loads((aaco.latest / "metrics" / "windows.json").read_text())
     (window,), (rank,) = judged["captures"], judged["ranks"]
     assert window["steps"] == 64 and rank["time"]["communication_ns"] < 10_000_000
+    advised = {one["action"]: one for one in document["bottleneck"]["optimization_priority"]}
+    assert advised["overlap_communication"]["speedup_at_most"] == pytest.approx(2.743 / 2.6)
+    assert "at most 1.05 x faster of the device's work" in in_line(aaco.inside("summary").stdout)
     assert {"name": "waiting for a rank that had not started", "ns": 17_456_080_000} in window["outside"]
 
 
@@ -108,6 +115,9 @@ def test_rows_of_kernels_say_what_of_their_time_is_start_skew(aaco: Aaco):
         assert lines[2].strip() == waits and len([line for line in lines if waits in line]) == 1
     assert f"17.6 s in all, {waits}" in in_line(aaco.inside("summary").stdout)
     terminal = in_line(aaco.inside("report").stdout)
+    for row in ("moves data between devices: by its name (14.3 us)", "(99.1 % of the busy time)"):
+        assert f"{row}; {waits}" in terminal
+    assert f"Communication {waits}" in terminal.split("GPU TIMELINE")[1].split("IDLE BY CAUSE")[0]
     assert re.search(f"cross_device_reduce… 99.1 % █+ {waits}", terminal) and f"17.6 s in all, {waits}" in terminal
     assert f"collective 99.1 %, 17.5 s in 641 calls of 1 kernel; {waits}" in terminal
     markdown = aaco.inside("report", "--format", "markdown").stdout.replace("\\", "")
