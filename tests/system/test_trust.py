@@ -192,3 +192,20 @@ def test_a_difference_of_two_devices_and_of_a_false_trace_says_so_first(aaco: Aa
     kept = json.loads((aaco.latest / "regress" / "diff.json").read_text())
     assert len(warnings) == 2 and kept["warnings"] == warnings
     assert json.loads(aaco.inside("diff", two_devices[0], two_devices[0], "--json").stdout)["warnings"] == []
+
+
+def test_a_difference_says_what_of_it_is_waiting_for_a_rank_that_had_not_started(aaco: Aaco, tmp_path: Path):
+    """Mutation: only what is not to be trusted is said."""
+    layers = [("aten::linear", [("gemm", 300.0)]), ("c10d::allreduce_", [("ncclDevKernel_AllReduce_Sum_f32", 20.0)])]
+    path, sessions = kineto_files.write(tmp_path / "trace.json", layers, steps=20), []
+    for waits_us in (0, 5_000_000):
+        document = json.loads(path.read_text())
+        kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
+        kernels[1]["dur"] += waits_us
+        for event in document["traceEvents"]:
+            event["ts"] += waits_us * (event["ts"] > kernels[1]["ts"])
+        path.write_text(json.dumps(document))
+        sessions.append(json.loads(aaco.inside("import", path, "--json", "--quiet").stdout)["session_id"])
+    text = in_line(aaco.inside("diff", *sessions).stdout)
+    said = f"The trace after, {sessions[1]}: the first collective of device 0 took 5000020000 ns"
+    assert said in text and text.index(said) < text.index("first to last kernel") and "trace before" not in text

@@ -93,7 +93,8 @@ def test_a_ceiling_says_of_which_step_it_is_and_is_never_below_one():
 
 def test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host():
     """Mutations: no `most_ns`; of a step without a profiler the whole floor; rows beside others count what is left."""
-    work, (timed, profiled) = step(kernel(90), kernel(10, "collective")), (StepTime(400_000, has) for has in (True, False))
+    work = step(kernel(90), kernel(10, "collective"))
+    timed, profiled = StepTime(400_000, True), StepTime(400_000, False)
     beside = floor(work, [MECHANISMS["overlap_communication"]])
     assert (beside.floor_ns, beside.most_ns) == (90_000, 10_000)
     assert kept_ns(timed, beside) == 390_000 and ceiling(timed, beside) == pytest.approx(400 / 390)

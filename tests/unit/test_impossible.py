@@ -89,7 +89,8 @@ def test_a_copy_over_whole_kernels_of_its_stream_is_impossible(tmp_path, stream,
     taken = list(impossible.take_out(session))
     assert [(one.table, one.reason) for one in taken] == (
         [("copies", "copy: it lasts over whole later work of its queue (h2d, 900000 ns)")] if found else [])
-    assert store.read(session, COPIES)["dur_ns"].null_count == store.read(session, COPIES)["t_end_ns"].null_count == found
+    copies = store.read(session, COPIES)
+    assert copies["dur_ns"].null_count == copies["t_end_ns"].null_count == found
 
 
 @pytest.mark.parametrize("copies", [False, True])
@@ -109,7 +110,8 @@ def test_an_import_names_it_and_judges_the_rest(tmp_path, copies):
     truth = runs[1].session.read_json(layout.TRACE_CHECK)
     (capture,) = truth["captures"]
     assert [finding["check"] for finding in capture["findings"]] == ["impossible_duration"]
-    assert capture["account"]["dropped"] == {"count": 0, "ns": 0} and capture["account"]["used"]["count"] == (110 if copies else 119)
+    assert capture["account"]["dropped"] == {"count": 0, "ns": 0}
+    assert capture["account"]["used"]["count"] == (110 if copies else 119)
     assert f"the {'copy' if copies else 'kernel'} lasts over whole later work of its queue" in trust.of(truth).line
     assert f"({'h2d' if copies else 'gemm'}, 2000000000 ns)" in trust.of(truth).line
     times = [pc.sum(store.read(runs[1].session, spec)["dur_ns"]).as_py() or 0 for spec in (KERNELS, COPIES)

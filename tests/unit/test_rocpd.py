@@ -310,7 +310,8 @@ def test_a_database_without_its_tables_is_a_bad_capture(tmp_path):
         list(rocpd.parse(tmp_path / "x.db"))
 
 
-@pytest.mark.parametrize("kind", ["string", "info_agent", "info_kernel_symbol", "event", "info_process", "kernel_dispatch"])
+@pytest.mark.parametrize("kind", ["string", "info_agent", "info_kernel_symbol", "event", "info_process",
+                                  "kernel_dispatch"])
 def test_a_table_of_a_set_without_pages_of_its_own_is_refused(database, kind):
     """Mutation: only long tables are looked at."""
     with sqlite3.connect(database) as connection:

@@ -14,7 +14,8 @@ from aaco.tracelake.document_schemas.answers import CheckedAccount
 from aaco.tracelake.document_schemas.evidence import CapturePart
 from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
-KERNEL, COPY = "kernel", "copy"  # of executions every format counts kernels; one that is in a file twice is `again` there
+# Of executions every format counts kernels; one that is in a file twice is `again` there.
+KERNEL, COPY = "kernel", "copy"
 DEVICE_WORK = (KERNEL, "dispatch", "copy", "fill", "memcpy", "memset")
 NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first

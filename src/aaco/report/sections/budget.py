@@ -49,8 +49,8 @@ class WallTime:
 
 
 def budgets(explanation: Explanation) -> Iterator[WallTime]:
-    """Yield the budget of the devices, and that of a run on CPUs; neither where none was made, nor where the trace check
-    says that no share of the time holds.
+    """Yield the budget of the devices, and that of a run on CPUs; neither where none was made, nor where the trace
+    check says that no share of the time holds.
     """
     if explanation.trust.harm("times"):
         return

@@ -117,7 +117,8 @@ def _find(session: Session) -> set[tuple[int, int]]:
     queues: defaultdict[tuple[int, ...], _Queue] = defaultdict(_Queue)
     columns = {kind.spec.name: (kind.key, *QUEUE, "t_start_ns", "t_end_ns") for kind in KINDS}
     for piece in queries.slices(session, columns):
-        work = np.concatenate([_timed(number, piece.tables[kind.spec.name]) for number, kind in enumerate(KINDS)], axis=1)
+        parts = [_timed(number, piece.tables[kind.spec.name]) for number, kind in enumerate(KINDS)]
+        work = np.concatenate(parts, axis=1)
         work = work[:, np.argsort(work[2], kind="stable")]
         keys, place = distinct.combinations(*work[4:])
         for number, key in enumerate(keys):
