@@ -232,10 +232,10 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
 
 def _leave_out_impossible(session: Session, facts: Sequence[CaptureFacts], writer: Writer) -> None:
     """Take impossible durations out of every sum and window, and account for them."""
-    for capture, durations in impossible.take_out(session).items():
-        tally = writer.tallies[KERNELS.name][capture]
+    for durations in impossible.take_out(session):
+        tally = writer.tallies[durations.table][durations.capture]
         tally.rows, tally.ns, tally.end_ns = tally.rows - durations.count, tally.ns - durations.ns, durations.end_ns
-        facts[capture].left_out[durations.reason] = Subtotal(durations.count, durations.ns)
+        facts[durations.capture].left_out[durations.reason] = Subtotal(durations.count, durations.ns)
 
 
 def _beside(session: Session, facts: Sequence[CaptureFacts]) -> Iterator[pa.Table]:

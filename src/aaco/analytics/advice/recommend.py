@@ -17,7 +17,7 @@ from typing import Any
 
 from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, Action
 from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, ranked
-from aaco.analytics.advice.floor import ceiling
+from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core.advice import FactValues, offered
@@ -190,9 +190,9 @@ def together(recommendations: Sequence[Recommendation], floors: Floors | None) -
     for count in range(min(MOST_TOGETHER, len(recommendations)), 1, -1):
         first = recommendations[:count]
         floor = floors.done_together([advice.mechanism for advice in first]) if floors else None
-        if floors and floor and floor.floor_ns:
+        if floors and floor and (kept := kept_ns(floors.step, floor)):
             return Together(actions=[advice.name for advice in first], ceiling=ceiling(floors.step, floor) or 1.0,
-                            floor_ms=floor.floor_ns / 1e6)
+                            floor_ms=kept / 1e6)
     return None
 
 
@@ -218,9 +218,9 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
     floor, most = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
     likely = replace(advice, expected=floors.expected.get(advice.mechanism),
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
-    if most is None or floor.floor_ns is None:
+    if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
-    return replace(likely, ceiling=most, ceiling_of=floors.step.of, floor_ms=floor.floor_ns / 1e6)
+    return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6)
 
 
 def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None = None

@@ -316,7 +316,7 @@ class KernelFacts(Part):
 
 class ClassifiedKernel(KernelFacts):
     """A kernel name with its class and the evidence that decided; of an unclear one, what was looked at. part: of the
-    time budget, that the kernel's time counts in.
+    time budget, that the kernel's time counts in. skew_ns: of total_ns, as in the table kernel_groups.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -324,6 +324,7 @@ class ClassifiedKernel(KernelFacts):
     label: str = Field(validation_alias="class", serialization_alias="class")
     evidence: list[Signal]
     part: str | None = None
+    skew_ns: Count | None = None
 
 
 @document(layout.finding("kernel_classes"))
