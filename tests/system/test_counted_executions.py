@@ -81,8 +81,22 @@ def test_dispatches_that_were_counted_beside_others_of_their_process_have_no_tim
     assert answer(aaco, "select count(*), count(dur_ns), sum(dur_ns)::int from kernels") == [[4, 2, 110]]
     assert answer(aaco, "select counter, value::int, dispatch_id from counters join kernels using (kernel_id) "
                         "order by dispatch_id") == [["SQ_WAVES", 8, 2], ["SQ_WAVES", 4, 4]]
+    note, = json.loads((aaco.latest / "profiler/captures.json").read_text())["notes"]
+    assert note == f"{path.name} ran some kernels one by one to be counted: the times of these are in no total"
     check = json.loads((aaco.latest / "metrics/trace_check.json").read_text())["captures"][0]["account"]
     assert check["dropped"] == {"count": 0, "ns": 0}
+
+
+def test_a_dispatch_that_was_executed_again_for_counters_is_no_second_execution(aaco, tmp_path):
+    """In any order in the file. Broken by: taking what comes first for the program's own: its times are of both."""
+    made = rocpd_process(5, [])
+    made.counter(1, "SQ_WAVES")
+    for number, dispatch, value in ((1, 1, None), (2, 1, 8.0), (3, 2, 4.0), (4, 2, None)):
+        begin = 1000 * number
+        made.dispatch(number, begin, begin + (55 if value is None else 550), dispatch_id=dispatch,
+                      **({} if value is None else {"_values": {1: value}}))
+    aaco.inside("import", rocpd.write(tmp_path / "m.db", made))
+    assert answer(aaco, TOTAL) == [[2, 110]] and answer(aaco, COUNTED) == [["SQ_WAVES", 12]]
 
 
 def test_kernels_that_were_only_counted_keep_their_times_and_that_is_said(aaco, tmp_path):
@@ -119,6 +133,13 @@ def of_size(event):
     """An event of rocprof's JSON with as many work-items as the others here."""
     event["args"]["grd"] = str(WORK_ITEMS)
     return event
+
+
+def test_a_lost_counter_makes_no_timed_kernel(aaco, tmp_path):
+    """One of 20 was counted like the others. Broken by: their times in no total, because one is without a counter."""
+    aaco.inside("import", rocpd.write(tmp_path / "m.db", rocpd_process(5, [8.0] * 19 + [None])))
+    assert answer(aaco, "select count(*), count(dur_ns) from kernels") == [[20, 20]]
+    assert answer(aaco, COUNTED) == [["SQ_WAVES", 19 * 8]]
 
 
 def timing_side(path, form):
@@ -282,3 +303,9 @@ def test_a_workload_of_rocprof_compute_has_times_of_its_own(aaco):
     told = json.loads((aaco.latest / "profiler/captures.json").read_text())
     assert not any("one by one" in note for note in told["notes"]), told["notes"]
     assert answer(aaco, "select count(*) > 0 from counters") == [[True]]
+
+
+def test_what_says_that_times_are_missing_counts_the_files_that_it_does_not_name(aaco):
+    """Broken by: a list that ends in points, which the screen takes for the end of the sentence."""
+    done = aaco.inside("import", captures() / "rocprof-compute/vcopy_MI300X_A1")
+    assert "SQ_INST_LEVEL_LDS.csv and 4 more." in " ".join(done.stdout.split()), done.stdout

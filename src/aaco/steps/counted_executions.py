@@ -28,6 +28,7 @@ from aaco.tracelake.ingest.lake import REFERENCES, ROW_KEYS, spec_of
 Key = tuple[int, int]  # process (ABSENT: not stated), and which of those with the same dispatch numbers
 OF_COUNTED = "kernel: of executions for counters, which are not the program's own"
 RAN_ALONE = "kernel: times of kernels that ran alone for counters, where others of their name did not"
+LOST = 0.1  # of the kernels of a name: up to so many without counters ran alone too, and their counters are lost
 COLUMNS = ("kernel_id", "process_id", "device_id", "dispatch_id", "dur_ns", "kernel_name")
 
 
@@ -50,7 +51,8 @@ def pieces(parser: Parser, path: Path, only: Sequence[Key]) -> Iterator[pa.Table
     """Yield what the parser does, of these executions only.
 
     What belongs to no process, or to one without kernels, stays. In an execution of which some kernels were counted,
-    these lose their times if timed kernels have the same name. Raise BadCapture.
+    these lose their times if others have the same name, unless those are so few that their counters must be lost. Raise
+    BadCapture.
     """
     kernels = _CaptureKernels(parser, path)
     choice = _ExecutionRows(kernels, only)
@@ -115,13 +117,19 @@ class _ExecutionRows:
         kept = np.zeros(len(kernels.ids), bool)
         for process, repeat in only:
             kept |= (kernels.process == process) & (kernels.repeat == repeat)
-        timed_names = kernels.name[kept & ~kernels.counted]
-        alone = kept & kernels.counted & np.isin(kernels.name, timed_names)
+        alone = kept & kernels.counted & self._has_timed(kernels, kept)
         self.alone = kernels.ids[alone]
         self.left = {KERNELS.name: kernels.ids[~kept]}  # keys of rows that are left out, by table
         self.processes = np.setdiff1d(kernels.process[~kept], kernels.process[kept])
         self.subtotals = {OF_COUNTED: Subtotal(int((~kept).sum()), total(_known(kernels.ns[~kept]))),
                           RAN_ALONE: Subtotal(0, total(_known(kernels.ns[alone])))}  # they stay rows
+
+    @staticmethod
+    def _has_timed(kernels: _CaptureKernels, kept: Flags) -> Flags:
+        """Return of each kernel whether enough of its name have no counters for these to be more than lost."""
+        names, code = np.unique(kernels.name, return_inverse=True)
+        timed, whole = (np.bincount(code[rows], minlength=len(names)) for rows in (kept & ~kernels.counted, kept))
+        return (timed > LOST * whole)[code]
 
     def facts(self, facts: CaptureFacts) -> CaptureFacts:
         """Return the facts with what was left out."""
@@ -133,9 +141,9 @@ class _ExecutionRows:
         name = spec_of(piece).name
         piece = piece.filter(pa.array(self._kept(name, piece)))
         if name == KERNELS.name and len(self.alone):
-            known = pa.array(~np.isin(integers(piece["kernel_id"]), self.alone))
+            timed = pa.array(~np.isin(integers(piece["kernel_id"]), self.alone))
             for column in TIMES:
-                piece = replaced(piece, column, pc.if_else(known, piece[column], None))
+                piece = replaced(piece, column, pc.if_else(timed, piece[column], None))
         return piece
 
     def _kept(self, name: str, piece: pa.Table) -> Flags:

@@ -20,7 +20,7 @@ from aaco.profiler.formats import registry
 from aaco.profiler.formats.rocprof_legacy import rocprof_csv
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout
 from aaco.steps import counted_executions
-from aaco.steps.counted_executions import ProgramExecution, Key
+from aaco.steps.counted_executions import Key, ProgramExecution
 from aaco.tracelake.ingest.lake import spec_of
 
 ENDINGS = re.compile(r"(?:\.(?:[a-z_]+|\d{10,}))+$", re.IGNORECASE)  # .1699999999999.pt.trace.json.gz

@@ -20,6 +20,7 @@ from aaco.profiler.capture import TIMED, CaptureFacts, kernel_pass, part_of
 from aaco.profiler.formats.nvidia import ncu
 from aaco.profiler.io import emitted_ranges
 from aaco.report.format import clean
+from aaco.steps.counted_executions import RAN_ALONE
 from aaco.steps.device.choose_profiler import NO_TRACE
 from aaco.steps.device.join_counters import CounterJoin, TracedKernels
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection
@@ -29,6 +30,7 @@ from aaco.tracelake.ingest.lake import spec_of
 TELL_EVERY_S = 0.2
 NAMED = 3
 ALONE = "ran one by one to be counted: times are longer than in a run of the program, which nothing timed"
+PARTLY = "ran some kernels one by one to be counted: the times of these are in no total"
 
 
 class CaptureReading:
@@ -76,11 +78,17 @@ class CaptureReading:
 
     def notes(self) -> list[str]:
         """Return what the selection and the pieces say of how the captures were recorded."""
-        alone = [capture.path.name for capture in dict.fromkeys(self.sources[index] for index in sorted(self._counts))
-                 if kernel_pass(capture.parser, capture.path) != TIMED]
-        more = f" and {len(alone) - NAMED} more" if len(alone) > NAMED else ""
-        untimed = [f"{', '.join(map(clean, alone[:NAMED]))}{more} {ALONE}"] if alone else []
-        return list(dict.fromkeys([*self.selection.notes, *(untimed if NO_TRACE not in self.selection.notes else [])]))
+        counted = [index for index in sorted(self._counts) if NO_TRACE not in self.selection.notes
+                   and kernel_pass(self.sources[index].parser, self.sources[index].path) != TIMED]
+        partly = {index for index in counted if RAN_ALONE in self.facts[index].left_out}
+        sentences = [f"{self._names(indices)} {words}" for words, indices in (
+            (ALONE, [index for index in counted if index not in partly]), (PARTLY, sorted(partly))) if indices]
+        return list(dict.fromkeys([*self.selection.notes, *sentences]))
+
+    def _names(self, indices: Sequence[int]) -> str:
+        """Return the names of the files of some captures, a few of them."""
+        names = list(dict.fromkeys(clean(self.sources[index].path.name) for index in indices))
+        return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
     def _joined(self, number: int, execution: Sequence[CaptureFiles], account: CounterJoin) -> None:
         """Remember an execution and what became of its counters."""

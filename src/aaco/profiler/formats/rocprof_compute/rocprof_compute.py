@@ -265,7 +265,7 @@ class _Workload:
         system = self.machine.system
         devices = tuple(self.machine.device(number) for number in sorted(self.devices) or [0])
         metadata = {name: system[name] for name in ("rocm_version", "gpu_series") if system.get(name)}
-        times_missing = [f"times are {why} in {', '.join(names[:3])}{' ...' * (len(names) > 3)}"
+        times_missing = [f"times are {why} in {', '.join(names[:3])}" + f" and {len(names) - 3} more" * (len(names) > 3)
                          for why, names in self.no_times.items()]
         return self.account.facts(
             FORMAT, (*self.problems, *times_missing, *self.machine.problems), tool=TOOL,
