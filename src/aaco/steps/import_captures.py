@@ -24,7 +24,7 @@ from aaco.core.errors import UsageError
 from aaco.core.redaction import looks_secret, redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES, KERNELS
+from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
 from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
