@@ -115,7 +115,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
 
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:
-    """Return what a step can lose, ns: rows beside the others all of their time, others what exceeds their least."""
+    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least."""
     beside = np.logical_or.reduce([np.zeros(len(least), bool), *apart])
     return float(np.where(beside, work.sure_ns, work.sure_ns - least).sum()) / work.steps
 

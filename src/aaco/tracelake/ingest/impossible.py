@@ -130,8 +130,8 @@ def _find(session: Session) -> set[tuple[int, int]]:
 def _timed(number: int, table: pa.Table) -> Ints:
     """Return the rows that can be judged, in columns: kind, id, start, end and QUEUE; -1 where something is unknown."""
     key, *_ = table.column_names
-    known = [np.asarray(table[name].fill_null(-1), np.int64) for name in (key, "t_start_ns", "t_end_ns", *QUEUE)]
-    rows = np.stack([np.full(table.num_rows, number), *known])
+    columns = [np.asarray(table[name].fill_null(-1), np.int64) for name in (key, "t_start_ns", "t_end_ns", *QUEUE)]
+    rows = np.stack([np.full(table.num_rows, number), *columns])
     timed = (rows[2] != -1) & (rows[3] != -1) & (rows[5] != -1)
     if KINDS[number].spec is COPIES:
         timed &= (rows[6] != -1) | (rows[7] != -1)
@@ -140,7 +140,7 @@ def _timed(number: int, table: pa.Table) -> Ints:
 
 def _far(session: Session, queues: list[_Queue]) -> set[tuple[int, int]]:
     """Return the suspects that take FAR times as long as usual."""
-    found: set[tuple[int, int]] = set()
+    impossible: set[tuple[int, int]] = set()
     for number, kind in enumerate(KINDS):
         ids = np.array(sorted(row for queue in queues for of, row in queue.suspects if of == number), np.int64)
         if not len(ids):
@@ -148,9 +148,9 @@ def _far(session: Session, queues: list[_Queue]) -> set[tuple[int, int]]:
         names = pa.Table.from_batches(_rows(session, kind, ids, (kind.key, kind.name)))
         asked = dict(zip(names[kind.key].to_pylist(), names[kind.name].to_pylist(), strict=True))
         usual = {name: _usual_ns(session, kind, name) for name in set(asked.values())}
-        found |= {(of, row) for queue in queues for (of, row), took in queue.suspects.items()
+        impossible |= {(of, row) for queue in queues for (of, row), took in queue.suspects.items()
                   if of == number and took > FAR * (usual[asked[row]] or queue.longest_ns)}
-    return found
+    return impossible
 
 
 def _usual_ns(session: Session, kind: _Kind, name: str) -> float | None:
@@ -173,8 +173,8 @@ def _among(batch: pa.RecordBatch, kind: _Kind, ids: Ints) -> Flags:
 def _without_times(session: Session, kind: _Kind, ids: Ints) -> Iterator[pa.Table]:
     """Yield the whole table, these rows without their times."""
     for batch in queries.batches(session, kind.spec):
-        table, known = pa.Table.from_batches([batch], kind.spec.schema), pa.array(~_among(batch, kind, ids))
+        table, timed = pa.Table.from_batches([batch], kind.spec.schema), pa.array(~_among(batch, kind, ids))
         for name in TIMES:
             place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(place), pc.if_else(known, table[name], None))
+            table = table.set_column(place, table.schema.field(place), pc.if_else(timed, table[name], None))
         yield table
