@@ -32,6 +32,7 @@ VERBS = {
         "import": ("aaco.cli.import_:import_", "Turn traces of other tools into a session."),
         "run": ("aaco.cli.run:run", "Run a model and explain where its time went."),
         "trace": ("aaco.cli.trace:trace", "Run a command under a profiler of the device."),
+        "llm": ("aaco.cli.llm:llm", "Time the tokens of a language model's server."),
         "profile": ("aaco.cli.profile:profile", "Time a command over many fresh runs."),
         "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches or sizes."),
         "lab": ("aaco.cli.lab:lab", "Keep the machine quiet while a command runs, then restore it."),

@@ -17,6 +17,7 @@ EXTRAS = {
     "starlette": "dashboard",
     "uvicorn": "dashboard",
     "viztracer": "dashboard",
+    "httptools": "llm",
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",

@@ -32,6 +32,9 @@ DRIFT = "drifting_latency"
 # Conditions under which a recording shows something else than the workload alone; they are told before its class.
 DISTURBANCES = {"interference": "other load ran on the machine", "shared_device": "another process used the device",
                 "throttled_clock": "the clock was held down"}
+ENDPOINT = (("TTFT, median", "ttft_p50_ms"), ("TTFT, p99", "ttft_p99_ms"), ("TPOT, median", "tpot_p50_ms"),
+            ("Latency, median", "request_latency_p50_ms"), ("Output tokens", "output_tokens_per_s"),
+            ("Goodput", "goodput_per_s"), ("Failed requests", "request_failure_pct"))
 NOTHING = "nothing_to_do"
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
@@ -48,10 +51,11 @@ def heading(explanation: Explanation) -> tuple[str, str]:
 
 
 def kind(explanation: Explanation) -> str:
-    """What was run, a model or a command; or that it was imported."""
+    """The kind of session: a model or a command that ran, an endpoint, or a capture."""
     if explanation.captures:
         return "Capture"
-    return "Command" if (explanation.record.get("plan") or {}).get("command") else "Model"
+    plan = explanation.record.get("plan") or {}
+    return "Endpoint" if plan.get("endpoint") else "Command" if plan.get("command") else "Model"
 
 
 def banners(explanation: Explanation) -> list[str]:
@@ -111,6 +115,8 @@ def figures(explanation: Explanation) -> list[Row]:
     if explanation.captures:
         active = readings(explanation, (("GPU active", "gpu_active_ratio"),)) if explanation.trace else ()
         return [*capture.rows(explanation), *active]
+    if kind(explanation) == "Endpoint":
+        return list(readings(explanation, ENDPOINT))
     return [*readings(explanation, (("Mean latency", "latency_mean_ms"), ("Median latency", "latency_p50_ms"))),
             *_by_process(explanation),
             *readings(explanation, (("P99 latency", "latency_p99_ms"), ("Throughput (samples)", "throughput_per_s"),
