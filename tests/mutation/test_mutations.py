@@ -394,7 +394,7 @@ MUTATIONS = [
      SPLIT + "test_a_file_of_timed_and_counted_processes_is_split[rocpd-order0]"),
     ("steps/read_captures.py", "account.similarity > self.selection.unrelated", "True",
      SPLIT + "test_counters_of_another_program_are_a_capture_by_themselves"),
-    ("steps/read_captures.py", "if kernel_pass(capture.parser, capture.path) != TIMED]", "if capture]",
+    ("steps/read_captures.py", "kernel_pass(self.sources[index].parser, self.sources[index].path) != TIMED]", "index >= 0]",
      SPLIT + "test_a_workload_of_rocprof_compute_has_times_of_its_own"),
     ("steps/device/join_counters.py", "if len(several) > 1", "if False",
      SPLIT + "test_every_counted_program_finds_its_own_trace"),
