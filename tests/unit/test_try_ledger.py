@@ -43,8 +43,8 @@ LINES = [
 @pytest.fixture
 def path(tmp_path):
     for line in LINES:
-        ledger.append(tmp_path / "optimize" / "ledger.jsonl", line)
-    return tmp_path / "optimize" / "ledger.jsonl"
+        ledger.append(tmp_path / "optimize" / "trials.jsonl", line)
+    return tmp_path / "optimize" / "trials.jsonl"
 
 
 def test_what_is_written_is_read(path):

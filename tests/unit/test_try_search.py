@@ -144,7 +144,7 @@ def test_a_search_that_is_resumed_after_any_step_decides_the_same(world):
 @given(worlds(), st.data())
 def test_a_search_that_is_cut_at_any_byte_decides_the_same(tmp_path_factory, world, data):
     """Through the file: a torn line is passed over, and the step is made again."""
-    path, whole = tmp_path_factory.mktemp("ledger") / "ledger.jsonl", world.end()
+    path, whole = tmp_path_factory.mktemp("ledger") / "trials.jsonl", world.end()
     for line in whole:
         ledger.append(path, line)
     first = len(path.read_bytes().splitlines(keepends=True)[0])

@@ -46,7 +46,7 @@ class Duration(click.ParamType[float]):
 @click.option("--slo", "slo_ms", type=options.POSITIVE, metavar="MS",
               help="Also try larger batches whose latency stays within this.")
 @click.option("--seed", type=options.SEED, help="Of the order of everything.  [default: drawn, and kept]")
-@click.option("--log", "log", is_flag=True, help="Print the ledger: every step of every search, a JSON object a line.")
+@click.option("--log", "log", is_flag=True, help="Print the log: every step of every search, a JSON object a line.")
 @click.option("--write", "write", metavar="NAME", help="Write the change that was kept as a backend of this name.")
 @click.option("--again", "again", metavar="NAME", help="Judge a backend that was written so, in turns, again.")
 @baselines_dir

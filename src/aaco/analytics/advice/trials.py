@@ -37,9 +37,9 @@ class NotTried:
 @documents.document(layout.finding("trials"), version=1)
 @dataclass(frozen=True)
 class Trials:
-    """trials.json: the last search of optimize/ledger.jsonl. kept: the change that was proved; null: none.
+    """trials.json: the last search of optimize/trials.jsonl. kept: the change that was proved; null: none.
 
-    unreadable: lines of the ledger that a kill tore, or that a later version wrote.
+    unreadable: lines of the log that a kill tore, or that a later version wrote.
     """
 
     search: str

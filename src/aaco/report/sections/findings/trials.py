@@ -37,7 +37,7 @@ def heading(document: Mapping[str, Any]) -> Iterator[Row]:
     yield Row("Time", f"{format.duration(round(1e9 * document['took_s']))}; about "
                       f"{format.duration(round(1e9 * document['announced_s']))} was announced")
     if document["unreadable"]:
-        yield Row("Ledger", f"{format.plural(document['unreadable'], 'line')} could not be read: torn by a kill, or of "
+        yield Row("Log", f"{format.plural(document['unreadable'], 'line')} could not be read: torn by a kill, or of "
                             "a later version")
 
 
