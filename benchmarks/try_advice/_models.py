@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -37,7 +38,7 @@ class Graph:
         self.weights.append(numpy_helper.from_array(value, name))
         return name
 
-    def add(self, operator: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
+    def add(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         """Add a node with one output; return that."""
         self.nodes.append(helper.make_node(operator, list(inputs), [name], name=f"node_{name}", **attributes))
         return name
@@ -83,16 +84,16 @@ def slowed(kind: str, ballast: int = LAYERS, layers: int = LAYERS) -> ModelProto
     return graph.model()
 
 
-def shallow(kind: str) -> ModelProto:
-    """Return it without its last layer."""
-    return Graph(kind, LAYERS - 1).model()
+def shallow(kind: str, missing: int) -> ModelProto:
+    """Return it without its last layers, and without ballast."""
+    return Graph(kind, LAYERS - missing).model()
 
 
-def one_element(kind: str, value: float) -> ModelProto:
-    """Return it without ballast, and one element of the output off by this."""
+def one_element(kind: str, value: float, place: float) -> ModelProto:
+    """Return it without ballast, and one element of the output off by this. place: where, as a share of all."""
     graph = Graph(kind)
     offset = np.zeros(graph.shape, np.float32)
-    offset.reshape(-1)[offset.size // 3] = value
+    offset.reshape(-1)[int(place * offset.size)] = value
     graph.plus(offset)
     return graph.model()
 
@@ -113,7 +114,7 @@ def detour(kind: str, inputs: Array) -> ModelProto:
     graph = Graph(kind)
     first = graph.add("Gather", [graph.add("Reshape", ["x", graph.constant("flat", np.array([-1]))], "row"),
                                  graph.constant("place", np.array(0))], "first")
-    limit = np.float32(np.quantile(inputs, RARE))
+    limit = np.float32(np.quantile(inputs.astype(np.float64), RARE))
     rare = graph.add("Greater", [first, graph.constant("limit", np.array(limit))], "rare")
     inner = Graph(kind, 0)
     inner.constant("zero", np.zeros(1, np.float32))

@@ -17,7 +17,6 @@ import yaml
 from aaco.core.candidate import Candidate
 from aaco.core.statistics import exact_share
 from aaco.optimize.search import Search
-from aaco.tracelake.document_schemas.ledger import TurnsMeasured
 from benchmarks.claims import Claim
 from benchmarks.try_advice import _models, _searches
 from benchmarks.try_advice._searches import Planted, Subject
@@ -101,13 +100,10 @@ def _graph(folder: Path, name: str, seed: int) -> Search:
 def _power(what: str, bar: float, found: list[Search]) -> Claim:
     kept = sum(GAIN in (state.decided.kept or "").split(" + ") for state in found if state.decided)
     low, high = exact_share(kept, len(found))
-    gains = [line.gain_pct for state in found for line in state.confirmed.values() if _is_gain(line)]
+    lines = [line for state in found for line in state.confirmed.values() if line.change == GAIN]
+    gains = [line.gain_pct for line in lines if line.gain_pct is not None]
     processes = [state.planned.processes for state in found if state.planned]
     measured = f"{kept} of {len(found)} [{100 * low:.0f}, {100 * high:.0f}] %"
     measured += f"; {median(gains):.1f} % by the median of them" if gains else ""
     measured += f", {min(processes)} to {max(processes)} processes" if processes else ""
     return Claim(f"{what} is kept", f">= {100 * bar:g} %", measured, kept >= bar * len(found))
-
-
-def _is_gain(line: TurnsMeasured) -> bool:
-    return line.change == GAIN and line.gain_pct is not None

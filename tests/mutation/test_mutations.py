@@ -2021,7 +2021,7 @@ MUTATIONS = [
     ("optimize/search.py", "shared_level(terms.alpha, terms.finalists + 2)", "shared_level(terms.alpha, 1)",
      "tests/unit/test_try_search.py::test_finalists_are_the_fastest_that_compute_the_same"),
     ("optimize/search.py", "if not any(change.conflicts(taken) for taken in chosen):", "if True:",
-     "tests/unit/test_try_search.py::test_only_what_was_confirmed_and_does_not_conflict_is_combined"),
+     "tests/unit/test_try_search.py::test_changes_that_conflict_are_not_combined"),
     ("optimize/search.py",
      "if search.affordable < search.terms.screen_processes + _twice(search.terms.processes):",
      "if False:",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -197,6 +197,15 @@ def test_changes_that_are_proved_are_tried_together_and_the_best_is_kept():
     lines = gain_everywhere().end()
     assert lines[-1].kept == "c0 + c1 + c2" and lines[-1].settings == {"c0": "1", "c1": "1", "c2": "1"}
     assert [line.step for line in lines[-7:]] == [*["confirmed"] * 3, "checked", "confirmed", "again", "decided"]
+
+
+@pytest.mark.parametrize("conflicting", [{"settings": {"c2": "2"}}, {"rewrite": "other"}])
+def test_changes_that_conflict_are_not_combined(conflicting):
+    """The one that gained less is left out."""
+    world = gain_everywhere()
+    least, middle, best = world.changes
+    changes = [replace(least, **conflicting), middle, replace(best, rewrite="fp16")]
+    assert World(**vars(world) | {"changes": changes}).end()[-1].kept == "c1 + c2"
 
 
 def test_a_combination_that_computes_something_else_is_not_timed():
