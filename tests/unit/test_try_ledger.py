@@ -85,10 +85,12 @@ def test_a_search_whose_beginning_is_lost_is_none(path):
 
 def test_only_the_last_search_of_the_same_origin_goes_on():
     unfinished, other = tuple(LINES[:-1]), ORIGIN.model_copy(update={"versions": {"onnxruntime": "1.25"}})
-    assert ledger.unfinished(unfinished, ORIGIN) == unfinished
-    assert ledger.unfinished(LINES, ORIGIN) == () and ledger.unfinished(unfinished, other) == ()
+    tried = BEGUN.candidates
+    assert ledger.unfinished(unfinished, ORIGIN, tried) == unfinished
+    assert ledger.unfinished(LINES, ORIGIN, tried) == () and ledger.unfinished(unfinished, other, tried) == ()
+    assert ledger.unfinished(unfinished, ORIGIN, tried[1:]) == ()  # another request
     later = BEGUN.model_copy(update={"search": "t"})
-    assert ledger.unfinished((*unfinished, later), ORIGIN) == (later,)
+    assert ledger.unfinished((*unfinished, later), ORIGIN, tried) == (later,)
 
 
 def test_a_disk_that_takes_a_part_is_asked_for_the_rest(path, monkeypatch):

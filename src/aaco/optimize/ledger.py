@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from aaco.core import files
+from aaco.core.candidate import Candidate
 from aaco.tracelake.document_schemas.ledger import LINE, LedgerLine, SearchBegun, SearchDecided, SearchOrigin
 
 L = TypeVar("L", bound=LedgerLine)
@@ -77,9 +78,11 @@ def searches(lines: Sequence[LedgerLine]) -> Iterator[tuple[LedgerLine, ...]]:
             yield of_search
 
 
-def unfinished(lines: Sequence[LedgerLine], origin: SearchOrigin) -> tuple[LedgerLine, ...]:
-    """Return the lines of the last search if it is of this origin and was not decided; else nothing."""
+def unfinished(lines: Sequence[LedgerLine], origin: SearchOrigin,
+               tried: Sequence[Candidate]) -> tuple[LedgerLine, ...]:
+    """Return the lines of the last search if it is of this origin and these changes and was not decided; else nothing.
+    """
     last = tuple(searches(lines))[-1:]
     resumable = [search for search in last if isinstance(search[0], SearchBegun) and search[0].origin == origin
-                 and not isinstance(search[-1], SearchDecided)]
+                 and search[0].candidates == list(tried) and not isinstance(search[-1], SearchDecided)]
     return resumable[0] if resumable else ()

@@ -101,12 +101,14 @@ def try_advice(session: Session, request: TryRequest, settings: Settings, show: 
     """
     manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
     facts = _situation(session, settings, request)
+    applicable, inapplicable = catalogue(facts)
+    tried = _chosen(applicable, inapplicable, request, session)
     trial = _Trial(session, facts, settings, show)
-    lines = ledger.unfinished(ledger.read(trial.path).lines, trial.origin)
+    lines = ledger.unfinished(ledger.read(trial.path).lines, trial.origin, tried)
     if lines:
         show.step(f"going on with search {lines[0].search}")
     else:
-        lines = (trial.begin(request, catalogue),)
+        lines = (trial.begin(request, tried, inapplicable),)
     begun = Search(lines).begun
     show.step(f"this takes about {begun.announced_s:.0f} s on an idle machine, at most {begun.terms.budget_s:.0f} s")
     while not isinstance(lines[-1], SearchDecided):
@@ -140,18 +142,16 @@ class _Trial:
         self.given = recorded_run.plan_fields(session)
         self.origin = SearchOrigin(model_sha256=session.record.model_hash or "",
                                    config_hash=session.record.config_hash or "",
-                             machine=machine.identify().id, versions=recorded_run.versions())
+                                   machine=machine.identify().id, versions=recorded_run.versions())
 
-    def begin(self, request: TryRequest, catalogue: Catalogue) -> SearchBegun:
+    def begin(self, request: TryRequest, tried: list[Candidate], inapplicable: list[Inapplicable]) -> SearchBegun:
         """Settle what is tried and by which terms, and write it down."""
-        applicable, inapplicable = catalogue(self.facts)
-        tried = _chosen(applicable, inapplicable, request, self.session)
         terms = self._terms(request)
         announced_s = min(terms.budget_s, search.processes_at_most(len(tried), terms) * terms.process_s
                           + (len(tried) + 1) * input_sets.COUNT * (START_S + self._load_s))
         begun = SearchBegun(search=secrets.token_hex(4), origin=self.origin, terms=terms, announced_s=announced_s,
-                      candidates=tried, inapplicable=inapplicable,
-                      expected=trials.expected(self.settings, self.origin.machine, tried))
+                            candidates=tried, inapplicable=inapplicable,
+                            expected=trials.expected(self.settings, self.origin.machine, tried))
         self._keep(begun)
         return begun
 
