@@ -2030,6 +2030,8 @@ MUTATIONS = [
      "if search.affordable < _twice(planned.processes):",
      "if search.affordable < 2 * planned.processes:",
      "tests/unit/test_try_search.py::test_the_budget_is_respected"),
+    ("optimize/ledger.py", "search[0].candidates == list(tried)", "True",
+     "tests/unit/test_try_ledger.py::test_only_the_last_search_of_the_same_origin_goes_on"),
     ("optimize/ledger.py",
      "content = content[os.write(descriptor, content):]",
      "content = content[:os.write(descriptor, content) * 0]",
