@@ -181,7 +181,6 @@ def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: 
            measured: Mapping[str, Any]) -> Iterator[str]:
     if session.record.is_import:
         yield from notes.of_captures(facts.captures)
-        yield from notes.of_graph_capture(session)
     else:
         yield from notes.of_run(session.record, analyzed.tables, facts.runtime, analyzed.meta)
     yield from notes.of_devices(session, analyzed.tables)
