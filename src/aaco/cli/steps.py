@@ -56,12 +56,17 @@ def _rows(session: Session, phase: str | None) -> pa.Table:
     """Return the steps, of one phase if it is given. Raise UsageError where there are none."""
     import pyarrow.compute as pc
 
+    from aaco.analytics.serving.annotations import step_family
     from aaco.core.errors import UsageError
-    from aaco.core.tables import SERVING_STEPS
-    from aaco.tracelake import store
+    from aaco.core.tables import API_CALLS, SERVING_STEPS
+    from aaco.report import format
+    from aaco.tracelake import queries, store
 
     if not store.holds(session, SERVING_STEPS):
-        raise UsageError(f"session {session.id} has no steps of a serving engine: no range of it has the form of one",
+        names = queries.names(session, API_CALLS, "name") if store.holds(session, API_CALLS) else []
+        unread = next((f"of {format.clean(name)!r} the form is not known" for name in names if step_family(name)),
+                      "no range of it has the form of one")
+        raise UsageError(f"session {session.id} has no steps of a serving engine: {unread}",
                          "record vLLM or SGLang with their annotations of steps (docs/guides/serving.md)")
     rows = store.read(session, SERVING_STEPS)
     return rows if phase is None else rows.filter(pc.equal(rows["phase"].cast("string"), phase))

@@ -42,11 +42,12 @@ def memory_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
 
 
 @metric(unit="pct", better="lower", source=SOURCE,
-        formula="100 x (durations of kernels that only pass over memory + time of copies within the device) / wall")
+        formula="100 x (time of kernels that only pass over memory + time of copies within the device) / wall")
 def pointwise_pct(budget: Budget, device_work: DeviceWork) -> float:
     """Share of the wall in work that could be part of other kernels: elementwise, norms, reductions, copies, fills."""
     ns = sum(device_work.family_ns.get(family, 0) for family in POINTWISE)
-    return min(100.0, budget.pct("local_copy") + 100 * ns / budget.wall_ns)
+    of_all = ns / max(1, device_work.kernel_ns - device_work.family_ns.get("collective", 0))
+    return budget.pct("local_copy") + of_all * budget.pct("compute", "memory", "memory_latency", "kernel")
 
 
 @metric(unit="pct", better="none", source=SOURCE,
