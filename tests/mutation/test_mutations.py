@@ -1654,6 +1654,12 @@ MUTATIONS = [
      "tests/system/test_serving.py::test_ranges_of_an_unknown_form_are_named"),
     ("report/sections/findings/serving.py", "if serving.speculative:", "if False:",
      "tests/unit/test_serving_summary.py::test_steps_that_check_tokens_give_no_time_per_token"),
+    ("analytics/attribution/graphs.py", "if len({self.rows[start + place] for start in starts}) == 1 else -1", "",
+     "tests/unit/test_attribution_graphs.py"
+     "::test_a_piece_of_a_step_is_told_by_the_kernels_that_follow_each_other_in_an_eager_one"),
+    ("analytics/attribution/graphs.py", "step.launches_of_piece(replay.names) or align(", "align(",
+     "tests/unit/test_attribution_graphs.py"
+     "::test_a_piece_of_a_step_is_told_by_the_kernels_that_follow_each_other_in_an_eager_one"),
     ("analytics/serving/summary.py", "{limit: busy * ns / kernel_ns for", "{limit: float(ns) for",
      "tests/unit/test_serving_summary.py::test_the_budget_sums_to_the_time_from_step_to_step"),
     ("analytics/serving/summary.py", "float(median(known)) if known else None", "float(median([0, *known]))",
