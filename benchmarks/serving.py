@@ -25,6 +25,7 @@ from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake.queries import QueryableSession
+from benchmarks import serving_verdicts
 
 SGLANG = "inference_sglang_decode_sglang_Qwen3-8B_decode.json.gz"
 SGLANG_CAPTURE = "inference_sglang_decode_capture_traces_bs_32_rank0.json.gz"
@@ -222,7 +223,13 @@ def third_party(captures: Path, folder: Path) -> Iterator[BarResult]:
     yield BarResult("vLLM: the operator is absent with a reason", str(bool(why)), "True", bool(why))
 
 
-PARTS = (third_party, own_operators, own_layers, own_steps)
+def verdicts(captures: Path, folder: Path) -> Iterator[BarResult]:
+    """Yield the bars of classes and first advice."""
+    for bar in serving_verdicts.verdicts(captures, folder):
+        yield BarResult(*bar)
+
+
+PARTS = (third_party, own_operators, own_layers, own_steps, verdicts)
 
 
 def main() -> int:

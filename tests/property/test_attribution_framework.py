@@ -59,7 +59,8 @@ def made(calls, kernels):
     start, end = (np.array([call[2] for call in ordered], np.int64),
                   np.array([call[2] + call[3] for call in ordered], np.int64))
     thread = np.array([call[1] for call in ordered], np.int64)
-    parent = Forest().grow(Calls(thread, np.arange(len(ordered)), start, end)).parent if ordered else []
+    calls = Calls(thread, np.arange(len(ordered)), start, end, np.zeros_like(start))
+    parent = Forest().grow(calls).parent if ordered else []
     count = len(ordered)
     api_calls = tables.API_CALLS.build(
         call_id=range(count), name=[NAMES[call[0]].format(call[4]) for call in ordered],

@@ -9,6 +9,7 @@ import pytest
 from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake.queries import QueryableSession
 from benchmarks import serving
+from tests import kineto_files
 from tests.system.conftest import Aaco
 
 pytestmark = pytest.mark.captures
@@ -97,15 +98,14 @@ def test_another_models_configuration_is_found_out_by_its_least_time(aaco: Aaco,
 
 
 def test_a_trace_of_a_capture_alone_is_said_to_be_one(aaco: Aaco, captures: Path):
-    """And nothing limits what did not run. Mutation: MOST_RUN of a million."""
+    """And nothing limits what did not run. Mutation: MOST_LAUNCHES of a million."""
     done = aaco.inside("import", serving.own(captures, "capture_8_DECODE"), "--full")
-    text = " ".join(done.stdout.replace("║", "").split())
-    assert "this is the trace of a graph's capture" in text
+    assert "the trace is of a graph's capture" in " ".join(done.stdout.replace("║", "").split())
     verdict = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
     assert verdict["bottleneck_class"] == "unknown" and verdict["optimization_priority"] == []
-    assert verdict["abstained_because"].startswith("it is the trace of a graph's capture")
+    assert verdict["abstained_because"].startswith("the trace is of a graph's capture")
     replayed = aaco.inside("import", serving.own(captures, "serving_window"), "--full")
-    assert "trace of a graph's capture" not in replayed.stdout
+    assert "of a graph's capture" not in replayed.stdout
 
 
 def test_steps_and_layers_are_tracks_of_an_exported_trace(aaco: Aaco, captures: Path, tmp_path: Path):
@@ -140,11 +140,48 @@ def test_each_replayed_kernel_has_the_operator_that_launches_it_without_a_graph(
     assert right >= 0.9 * len(truth)
 
 
-def first_step(session: QueryableSession):
-    """The kernels of the first step in their order, with their operators and layers."""
+def test_of_two_ranks_each_kernel_has_its_operator_by_the_capture_of_one(tmp_path: Path):
+    """The capture of rank 1 is missing: that of rank 0 has the same launches. Mutation: only graphs whose names prove
+    them are taken."""
+    ours = Path(__file__).parents[1] / "captures/torch_serving_engine/two_ranks"
+    named = serving.imported(tmp_path, [ours / "named_b16_rank1.trace.json.gz"])
+    both = serving.imported(tmp_path, [ours / f"decode_b16_rank{rank}.trace.json.gz" for rank in (0, 1)],
+                            ServingInputs((ours / "capture_traces",)))
+    steps = both.table("serving_steps").to_pylist()
+    assert [row["capture"] for row in steps].count(0) == [row["capture"] for row in steps].count(1) == 3
+    truth = [row["operator"] for row in first_step(named)]
+    assert truth.count("record_param_comms") == 20
+    for capture in (0, 1):
+        number = next(row["step"] for row in steps if row["capture"] == capture)
+        assert [row["operator"] for row in first_step(both, number)] == truth
+
+
+def first_step(session: QueryableSession, number: int = 0):
+    """The kernels of a step, the first unless another is meant, in their order, with their operators and layers."""
     operators = {row["operator_id"]: row for row in session.table("operators").to_pylist()}
     row_of = {row["kernel_id"]: row["operator_id"] for row in session.table("op_to_kernel_map").to_pylist()}
     names = {row["kernel_id"]: row["kernel_name"] for row in session.kernels().to_pylist()}
     return [operators[row_of[kernel["kernel_id"]]] | {"kernel_name": names[kernel["kernel_id"]]} | {
         "layer": kernel["layer"]} for kernel in sorted(session.table("serving_kernels").to_pylist(),
-                                                       key=lambda row: row["kernel_id"]) if kernel["step"] == 0]
+                                                       key=lambda row: row["kernel_id"]) if kernel["step"] == number]
+
+
+def test_ranges_of_an_unknown_form_are_named(aaco: Aaco, tmp_path: Path):
+    """Mutation: it is not asked whether a range begins like a step."""
+    kineto_files.write(tmp_path / "engine.json", [("aten::mm", [("gemm", 20.0)])], schemaVersion=1)
+    content = (tmp_path / "engine.json").read_text().replace("ProfilerStep#", "execute_8_context_0(new form)_")
+    (tmp_path / "engine.json").write_text(content)
+    aaco.inside("import", tmp_path / "engine.json")
+    assert "execute_8_context_0(new form)_0' the form is not known" in " ".join(
+        aaco.inside("steps", expect=2).stderr.split())
+
+
+def test_the_capture_of_another_model_tells_nothing_and_that_is_said(aaco: Aaco, captures: Path):
+    """The replay of a small Llama on an H100 with the capture of Qwen3-8B on an MI300X."""
+    aaco.inside("import", serving.own(captures, "decode_bs8_ctx1000_graph"), "--capture",
+                captures / "kineto" / serving.SGLANG_CAPTURE)
+    rows = [row for row in QueryableSession(aaco.latest).table("operators").to_pylist() if row["source"] is None
+            or row["source"].startswith("graph capture")]
+    assert rows and all(row["operator"] is row["shapes"] is None for row in rows)
+    assert {row["why_unattributed"] for row in rows if row["kernels"] > 50} == {
+        "replayed by a device graph; no capture in the trace, or more than one, launches such kernels"}

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attribution
-from aaco.analytics.attribution.graphs import IN_TRACE
+from aaco.analytics.attribution.graphs import IN_TRACE, Captured, Graphs, ReplayedKernels
 from aaco.analytics.attribution.operators import REASONS, Why
 from aaco.core import tables
 from aaco.core.config import Analysis
@@ -213,3 +213,17 @@ def test_a_real_decode_step_is_laid_to_the_capture_recorded_before_it(captures: 
     exact = operators.filter(pc.equal(operators["method"].cast(pa.string()), "exact_sequence"))
     assert (pc.sum(exact["kernels"]).as_py(), pc.sum(exact["device_ns"]).as_py()) == (544, 9_656_404)
     assert pc.sum(operators["device_ns"]).as_py() == pc.sum(kernels["dur_ns"]).as_py()
+
+
+def test_a_piece_of_a_step_is_told_by_the_kernels_that_follow_each_other_in_an_eager_one():
+    """Of two layers the operator of a place is told where both have the same row. Mutations: the first occurrence
+    tells; no occurrence is looked for."""
+    step = Captured(0, rows=[0, 1, 2, 1, 3], operators=[0, 1, 2, 3, 4], names=["e", "a", "b", "a", "b"],
+                    called=["emb", "add", "mm", "add", "mm"], inputs=[-1] * 5, families=["embedding", *["gemm"] * 4])
+    assert step.launches_of_piece(["a", "b"]) == [1, -1]
+    assert step.launches_of_piece(["e", "a"]) == [0, 1]
+    assert step.launches_of_piece(["b", "b"]) == [] == step.launches_of_piece(["a", None])
+    graphs = Graphs()
+    graphs.captured.append(step)
+    matched = graphs.of_replay(0, ReplayedKernels(["a", "b"], ["gemm", "gemm"]))
+    assert matched and matched.launches == [1, -1] and not matched.named

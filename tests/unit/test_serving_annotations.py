@@ -15,6 +15,7 @@ from aaco.analytics.serving.annotations import (
     merge,
     read_capture,
     read_step,
+    step_family,
 )
 from tests.third_party import captures
 
@@ -30,6 +31,8 @@ SUMS_OF_11 = TokenSums(11, 8811, 11, 8811)
     ("execute_128_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq128sk65536sqsq512sqsk262144)",
      StepAnnotation("vllm", "decode", 128, 0, 32, NO_TOKENS, TokenSums(128, 65536, 512, 262144), speculative=True)),
     ("execute_context_2(6144)_generation_0(0)", StepAnnotation("vllm", "prefill", 6144, 2, 0, None, NO_TOKENS)),
+    ("execute_context_1(888_788544)_generation_0(0)",
+     StepAnnotation("vllm", "prefill", 888, 1, 0, None, NO_TOKENS)),
     ("execute_context_2(6144)_generation_3(3)", StepAnnotation("vllm", "mixed", 6147, 2, 3)),
     ("execute_context_0(0)_generation_32(128)",
      StepAnnotation("vllm", "decode", 128, 0, 32, NO_TOKENS, speculative=True)),
@@ -166,3 +169,13 @@ def test_all_annotations_of_the_recordings_are_read():
         steps = [name for name in names if name.startswith(("execute_", "step["))]
         assert all(read_step(name) and not read_step(name).warnings for name in steps)
         assert all(read_capture(name) for name in names if name.startswith("capture_"))
+
+
+@pytest.mark.parametrize(("name", "family"), [
+    ("execute_context_0(0)_generation_8(8)", "vllm"), ("step[DECODE bs=8]", "sglang"),
+    ("decode[bs=117/128 tok=117]", "atom"), ("execute_8_context_0(sq0)_generation_8(sq8)", "execute"),
+    ("execute_model", "execute"), ("step[SOMETHING_NEW 3]", "step"), ("bs=117/128", "bs"),
+    ("executed", None), ("step 3", None), ("bs=3", None), ("execute_models", None)])
+def test_steps_of_unknown_forms_are_of_a_family_too(name, family):
+    """Mutation: only what `read_step` reads."""
+    assert step_family(name) == family

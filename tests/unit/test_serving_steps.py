@@ -104,3 +104,25 @@ def test_copies_and_waits_of_a_step():
              timed.at(40, 90, name="cudaStreamSynchronize")]
     row, = steps_of(calls, [kernel(15, 20, 1)], [timed.at(50, 70, correlation_id=2)]).table().to_pylist()
     assert (row["copies"], row["copy_ns"], row["busy_ns"], row["wait_ns"], row["call_ns"]) == (1, 20, 25, 50, 58)
+
+
+def test_steps_of_two_engines_in_one_trace_stay_apart():
+    """Each thread is of an engine of its own. Mutation: all threads are one."""
+    calls = [step(DECODE.format(4), 0, 100, thread_id=1), step("step[DECODE bs=8]", 10, 110, thread_id=2),
+             launch(20, 1, thread_id=1), launch(30, 2, thread_id=2), launch(105, 3, thread_id=2)]
+    rows = steps_of(calls, [kernel(40, 50, 1), kernel(50, 70, 2), kernel(120, 125, 3)]).table().to_pylist()
+    assert [(row["engine"], row["batch"], row["kernels"], row["kernel_ns"]) for row in rows] == [
+        ("vllm", 4, 1, 10), ("sglang", 8, 2, 25)]
+
+
+def test_a_step_cut_off_before_its_kernels_is_listed_and_has_no_time_of_a_device():
+    """The trace ends inside the second step. Mutation: its device times are 0."""
+    calls = [step(DECODE.format(4), 0, 100), launch(10, 1), step(DECODE.format(4), 100, 120), launch(110, 2)]
+    whole, cut = steps_of(calls, [kernel(20, 50, 1)]).table().to_pylist()
+    assert (whole["kernels"], cut["kernels"], cut["busy_ns"]) == (1, 0, 0)
+    assert cut["device_start_ns"] is None and cut["device_end_ns"] is None and cut["idle_before_ns"] is None
+
+
+def test_ranges_of_a_form_that_is_not_known_begin_no_step():
+    assert steps_of([step("execute_8_context_0(sq0)_generation_8(sq8)", 0, 100), launch(10, 1)],
+                    [kernel(20, 50, 1)]).table().num_rows == 0

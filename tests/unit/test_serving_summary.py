@@ -4,7 +4,9 @@ import pyarrow as pa
 import pytest
 
 from aaco.analytics.serving.summary import IDLE, IDLE_BEFORE, summary
+from aaco.core.documents import encode
 from aaco.core.tables import SERVING_KERNELS, SERVING_STEPS
+from aaco.report.sections.findings import serving
 
 
 def steps(*rows):
@@ -48,3 +50,10 @@ def test_the_share_that_is_explained_is_of_all_kernels():
     operators = pa.table({"operator": ["aten::mm", None], "shapes": [None, None], "device_ns": [30, 70]})
     found = summary(steps({}), SERVING_KERNELS.build(), {}, operators, None, {})
     assert (found.traced_ns, found.with_operator_ns, found.with_shapes_ns) == (100, 30, 0)
+
+
+def test_steps_that_check_tokens_give_no_time_per_token():
+    """How many tokens were accepted is not recorded. Mutation: `speculative` is left out of the document."""
+    of_both = [next(serving.sections(encode(summed(steps({"speculative": is_so}), {}))))[1] for is_so in (1, 0)]
+    texts = [[row.text for row in rows if row.label == "Speculative"] for rows in of_both]
+    assert texts == [[serving.SPECULATIVE], []] and "no time per token" in serving.SPECULATIVE

@@ -9,9 +9,11 @@ from aaco.analytics.advice import recommend
 from aaco.analytics.bottleneck.work import Copied
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
+from aaco.analytics.workload import device_use
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.analytics.workload.read import FACTS, facts_of
 from aaco.analytics.workload.signs import CallTallies, KernelTallies, LaunchStretches, NameTally, WorkloadSigns
+from aaco.core import registry
 from aaco.core.advice import Step, fact_is, fact_is_not, offered
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading
@@ -151,7 +153,7 @@ TORCH = {"framework": frozenset({"pytorch"}), "vendor": frozenset({"nvidia"}), "
     ("compute_limited_pct", "eight_bit_types",
      {"product_type": "bf16", "eight_bit_units": "yes", "product_kind": "gemm"},
      {"product_type": "fp8", "eight_bit_units": "yes", "product_kind": "gemm"}),
-    ("memory_limited_pct", "fusion", {"execution": "eager"}, {"execution": "compiled"}),
+    ("pointwise_pct", "fusion", {"execution": "eager"}, {"execution": "compiled"}),
 ])
 def test_advice_is_offered_unless_a_fact_speaks_against_it(limit, action, facts, against):
     """What is withheld is told with the fact. Mutation: already_done_if is not asked."""
@@ -163,6 +165,41 @@ def test_advice_is_offered_unless_a_fact_speaks_against_it(limit, action, facts,
     assert (withheld.gain_pct > 1 and next(iter(against)).replace("_", " ") in withheld.why) \
         or next(reversed(against)).replace("_", " ") in withheld.why
     assert action in [entry["action"] for entry in diagnose(given, other).document()["not_offered"]]
+
+
+def test_a_trace_of_a_graphs_capture_has_no_class_and_no_advice():
+    """40 launches were captured and 9 kernels ran. Mutation: MOST_LAUNCHES of a million."""
+    of_capture, warm = (signs(*[(BF16, 1)] * kernels, calls={"cudaStreamBeginCapture": 1, "cudaLaunchKernel": 40})
+                        for kernels in (9, 10))
+    assert device_use.device_graph(of_capture).values == ("captured", "not_run")
+    assert device_use.device_graph(warm).values == ()
+    given, facts = readings(host_pause_pct=80.0, host_limited_pct=90.0, pointwise_pct=50.0), {
+        **TORCH, "device_graph": frozenset({"captured", "not_run"})}
+    assert diagnose(given, TORCH).recommendations
+    found = diagnose(given, facts)
+    assert (found.label, found.recommendations, found.rule_advice) == ("unknown", (), ())
+    assert "trace is of a graph's capture" in found.abstained_because
+
+
+@pytest.mark.parametrize(("share", "facts", "offered"), [
+    (12.0, {}, True), (4.0, {}, False), (None, {}, True), (12.0, {"framework": "vllm"}, False),
+    (12.0, {"execution": "compiled"}, False)])
+def test_kernels_are_to_be_fused_only_where_that_can_gain_and_the_program_is_the_users(share, facts, offered):
+    """4 % of the time is worth 1.04 times at most. Mutations: the share is 100 always; no OWN_CODE."""
+    found = registry.RULES["memory_bound"].steps
+    texts = recommend.worth_trying(found, readings(**{} if share is None else {"pointwise_pct": share}),
+                                   {name: frozenset({what}) for name, what in facts.items()})
+    assert ("fuse or remove the elementwise and copy kernels that the report lists" in texts) is offered
+    assert "raise the batch so that weights are read once for more samples" in texts
+
+
+def test_weights_of_four_bits_are_not_to_be_shrunk():
+    """Mutation: only element_type is asked."""
+    given, narrow = readings(), {"product_type": frozenset({"fp4"})}
+    shrink = "shrink what is moved: a narrower type for weights and activations"
+    steps = registry.RULES["memory_bound"].steps
+    assert shrink in recommend.worth_trying(steps, given, {})
+    assert shrink not in recommend.worth_trying(steps, given, narrow)
 
 
 def test_a_data_loader_is_advised_only_where_one_loads():

@@ -8,11 +8,12 @@ from typing import Any
 
 from aaco.analytics import rules
 from aaco.analytics.advice.floors import Floors
-from aaco.analytics.advice.recommend import Recommendation, Withheld, bounded, gaining, together, withheld
+from aaco.analytics.advice.recommend import Recommendation, Withheld, bounded, gaining, together, withheld, worth_trying
 from aaco.analytics.bottleneck import calibration, stretch
 from aaco.analytics.bottleneck.confidence import margin, probability
 from aaco.analytics.truth import trust as traces
 from aaco.analytics.truth.trust import Trust
+from aaco.analytics.workload.device_use import NOT_RUN
 from aaco.core import registry
 from aaco.core.advice import FactValues, Step, fact_is, offered
 from aaco.core.documents import encode
@@ -26,6 +27,9 @@ TELLING = (Step("shapes (torch.profiler.profile(record_shapes=True))", (fact_is(
 COUNTED = "counted_"  # metrics of kernels by their counters
 MUCH_PCT = 20.0  # of the wall: with so much untold no class of the device can be named
 UNCHECKED = Trust()
+IS_CAPTURE = fact_is("device_graph", NOT_RUN)
+ONLY_CAPTURED = ("the trace is of a graph's capture: its launches ran nothing, so it has no times of the work; "
+                 "import it with a trace of the replay: aaco import REPLAY --capture FILE")
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ def diagnose(readings: Mapping[str, Reading], facts: FactValues | None = None, t
     advised, spent = bounded(tuple(advice for advice in gaining(readings, facts, floors)
                                    if traces.gains_stand(advice.action.confirm, trust)), floors)
     standing = [verdict for verdict in classes if verdict.stands]
+    if IS_CAPTURE.holds(facts or {}):
+        return Diagnosis(None, ONLY_CAPTURED, classes, conditions, trust=trust)
     why = _why_not_the_first(standing, classes, readings, facts, trust)
     return Diagnosis(None if why else standing[0], why, classes, conditions, advised,
                      (*withheld(readings, facts, floors), *spent), trust,
@@ -139,7 +145,8 @@ def _why_not_the_first(standing: list[Verdict], classes: tuple[Verdict, ...], re
 def _judge(kind: str, readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[Verdict, ...]:
     """Return the verdicts of the rules that apply, the best supported first. A rule without evidence does not apply."""
     rules_of_kind = (rule for rule in registry.RULES.values() if rule.kind == kind)
-    verdicts = [rule.verdict(*(readings[name] for name in rule.inputs), facts=facts) for rule in rules_of_kind]
+    verdicts = [rule.verdict(*(readings[name] for name in rule.inputs),
+                             advice=worth_trying(rule.steps, readings, facts)) for rule in rules_of_kind]
     verdicts = [verdict for verdict in verdicts if verdict.evidence]
     return tuple(sorted(verdicts, key=lambda verdict: (-verdict.stands, -verdict.support, verdict.label)))
 

@@ -42,10 +42,12 @@ def steps(session: str | None, named: str | None, top: int, phase: str | None, c
     distrust.warn(chosen_session)
     if as_json:
         say.document({"schema_version": 1, "session_id": chosen_session.id, "steps": rows.slice(0, top).to_pylist(),
-                      "others": max(0, rows.num_rows - top)})
+                      "others": max(0, rows.num_rows - top), "phases": _phases(chosen_session, phase)})
         return
     for line in _lines(rows.slice(0, top).to_pylist()):
         say.line(line)
+    for judged in _phases(chosen_session, phase):
+        say.line(f"{judged['phase']}: {_class(judged)}")
     if rows.num_rows > top:
         say.aside(f"{rows.num_rows - top:,} more; --top shows more of them")
 
@@ -54,15 +56,36 @@ def _rows(session: Session, phase: str | None) -> pa.Table:
     """Return the steps, of one phase if it is given. Raise UsageError where there are none."""
     import pyarrow.compute as pc
 
+    from aaco.analytics.serving.annotations import step_family
     from aaco.core.errors import UsageError
-    from aaco.core.tables import SERVING_STEPS
-    from aaco.tracelake import store
+    from aaco.core.tables import API_CALLS, SERVING_STEPS
+    from aaco.report import format
+    from aaco.tracelake import queries, store
 
     if not store.holds(session, SERVING_STEPS):
-        raise UsageError(f"session {session.id} has no steps of a serving engine: no range of it has the form of one",
+        names = queries.names(session, API_CALLS, "name") if store.holds(session, API_CALLS) else []
+        unread = next((f"of {format.clean(name)!r} the form is not known" for name in names if step_family(name)),
+                      "no range of it has the form of one")
+        raise UsageError(f"session {session.id} has no steps of a serving engine: {unread}",
                          "record vLLM or SGLang with their annotations of steps (docs/guides/serving.md)")
     rows = store.read(session, SERVING_STEPS)
     return rows if phase is None else rows.filter(pc.equal(rows["phase"].cast("string"), phase))
+
+
+def _phases(session: Session, phase: str | None) -> list[dict[str, Any]]:
+    """Return what limits each phase, of one phase if it is given, as serving.json has it."""
+    from aaco.tracelake import documents, layout
+
+    document = documents.read(session, layout.finding("serving"))
+    return [judged for judged in document.get("phases", ()) if phase in (None, judged["phase"])]
+
+
+def _class(judged: dict[str, Any]) -> str:
+    from aaco.analytics.serving.summary import PhaseClass
+    from aaco.core.documents import decode
+    from aaco.report.sections.findings.serving import judged as text
+
+    return text(decode(judged, PhaseClass))
 
 
 def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -38,11 +38,13 @@ def fact_is_not(fact: str, *values: str) -> FactCondition:
 
 @dataclass(frozen=True)
 class Step:
-    """Something to try. applies_if: all must hold. already_done_if: none may hold."""
+    """Something to try. applies_if: all must hold. already_done_if: none may hold. acts_on: the reading that says on
+    which share of the time; empty where none does."""
 
     text: str
     applies_if: tuple[FactCondition, ...] = ()
     already_done_if: tuple[FactCondition, ...] = ()
+    acts_on: str = ""
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the step is not offered in a workload with these facts; empty if it is. None: no facts known."""

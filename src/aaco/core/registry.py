@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TypeVar
 
-from aaco.core.advice import FactValues, Step, offered, steps_of
+from aaco.core.advice import Step, steps_of
 from aaco.core.readings import Estimate, Evidence, Verdict
 
 Compute = Callable[..., float | Estimate]
@@ -91,9 +91,9 @@ class Rule:
         """Everything that the rule can advise, whatever the workload."""
         return tuple(step.text for step in self.steps)
 
-    def verdict(self, *readings: object, facts: FactValues | None = None) -> Verdict:
+    def verdict(self, *readings: object, advice: tuple[str, ...] = ()) -> Verdict:
         """This rule's verdict over the readings of its inputs, in order, with the advice that fits the workload."""
-        return Verdict(self.label, tuple(self.judge(*readings)), offered(self.steps, facts))
+        return Verdict(self.label, tuple(self.judge(*readings)), advice)
 
 
 METRICS: dict[str, Metric] = {}

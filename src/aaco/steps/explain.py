@@ -5,7 +5,7 @@ What differs between them is which tables and documents a session holds. Only `k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +60,6 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         documents_by_slot["fusion"] = fused
     if cpu_budget := _cpu_budget_of_run(session, settings, tables, facts):
         documents_by_slot["cpu_budget"] = cpu_budget
-    graph_capture = tuple(notes.of_graph_capture(session) if session.record.is_import else ())
     measured = (None if analyzed or not session.record.is_import else readings.stored(session)) \
         or readings.compute(session, tables, facts, settings)
     return Explanation(
@@ -69,14 +68,13 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
         diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), documents_by_slot,
-                            documents.read(session, layout.finding(floors.NAME)),
-                            notes.ONLY_CAPTURED if graph_capture else ""),
+                            documents.read(session, layout.finding(floors.NAME))),
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=facts.captures,
         truth=truth, capsule=documents.read(session, layout.CAPSULE),
-        notes=(*_notes(session, tables, facts, settings, measured, graph_capture),
+        notes=(*_notes(session, tables, facts, settings, measured),
                *(() if analyzed else documents.damage(session, layout.BOTTLENECK))),
         trace=facts.trace,
         examined={slot: documents_by_slot[slot] for slot in finding_views.views() if slot in documents_by_slot})
@@ -171,16 +169,12 @@ def _cpu_budget_of_run(session: Session, settings: Analysis, analyzed: Analyzed,
 
 
 def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: Trust,
-              documents_by_slot: Mapping[str, Any], of_step: Mapping[str, Any] | None,
-              without_work: str) -> Diagnosis:
+              documents_by_slot: Mapping[str, Any], of_step: Mapping[str, Any] | None) -> Diagnosis:
     """The diagnosis; its advice names the nodes of a run on CPUs that it acts on, and how it fared where it was tried.
 
-    of_step: content of floors.json. without_work: why the recording holds none of the program's work; then there is no
-    class and no advice.
+    of_step: content of floors.json.
     """
     diagnosis = diagnose(measured, facts, trust, floors.Floors.of(of_step) if of_step else None)
-    if without_work:
-        return replace(diagnosis, bottleneck=None, abstained_because=without_work, recommendations=(), withheld=())
     advised = diagnosis.recommendations
     if cpu_budget := documents_by_slot.get("cpu_budget"):
         advised = with_targets(advised, cpu_budget)
@@ -188,10 +182,9 @@ def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: 
 
 
 def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: Analysis,
-           measured: Mapping[str, Any], graph_capture: Sequence[str]) -> Iterator[str]:
+           measured: Mapping[str, Any]) -> Iterator[str]:
     if session.record.is_import:
         yield from notes.of_captures(facts.captures)
-        yield from graph_capture
     else:
         yield from notes.of_run(session.record, analyzed.tables, facts.runtime, analyzed.meta)
     yield from notes.of_devices(session, analyzed.tables)

@@ -10,23 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics import limits
-from aaco.analytics.streaming.calls import CallKind, call_kinds
-from aaco.analytics.streaming.stream_ids import integers
 from aaco.collectors.gpu import device_watch
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading
 from aaco.core.session import Record, Session
-from aaco.core.tables import API_CALLS, KERNELS
 from aaco.profiler.formats.onnxruntime import ort
 from aaco.report import format
 from aaco.steps.analyzed import NOTHING
 from aaco.steps.device import telemetry
-from aaco.tracelake import layout, queries, store
+from aaco.tracelake import layout
 
 MOST_PROBLEMS = 6  # of captures that a report begins with
-ONLY_CAPTURED = "it is the trace of a graph's capture, whose kernels run in its replays"
 LONGEST_LINE = 300
-MOST_RUN = 4  # launches for each kernel that ran, from which on a trace with captures is one of them
 
 
 def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str, Any],
@@ -75,20 +70,6 @@ def of_captures(captures: Mapping[str, Any]) -> list[str]:
     for name, count in captures.get("references_to_nothing", {}).items():
         notes.append(f"{count} rows of {name} refer to a row that the capture does not have.")
     return notes
-
-
-def of_graph_capture(session: Session) -> Iterator[str]:
-    """Yield that an import holds the capture of device graphs and hardly anything that ran, if it is so."""
-    names = queries.names(session, API_CALLS, "name") if store.holds(session, API_CALLS) else []
-    kinds = call_kinds(names)
-    if CallKind.BEGIN_CAPTURE not in kinds:
-        return
-    codes = (batch.column(0).indices for batch in queries.batches(session, API_CALLS, ["name"]))
-    launches = sum(int((kinds[integers(rows.drop_null())] == CallKind.LAUNCH).sum()) for rows in codes)
-    kernels = queries.rows(session, KERNELS)
-    if launches > MOST_RUN * max(kernels, 1):
-        yield (f"this is the trace of a graph's capture: {launches:,} launches, {kernels:,} kernels ran. It has no "
-               "times of the work; import it with a trace of the replay: --capture.")
 
 
 def of_devices(session: Session, tables: Mapping[str, pa.Table]) -> Iterator[str]:

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from aaco.analytics.advice.work import COLLECTIVE, StepOperator, StepWork, WorkName
+from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.roofline.units import MATRIX_FAMILIES, rate_used
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 PRODUCTS = (*MATRIX_FAMILIES, "recurrent")
-# Kernels that only pass over memory, and can be part of another that passes over the same data.
-POINTWISE = ("elementwise", "norm", "reduction", "softmax", "copy", "fill", "quantize", "transpose")
 LOCAL_COPIES = ("d2d", "memset")
 # Winograd's F(4x4, 3x3) needs a fourth of the multiplications (Lavin and Gray 2016, arXiv 1509.09308); FFT may need
 # fewer for larger filters, which no library takes on matrix units.

@@ -20,7 +20,7 @@ from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, r
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
-from aaco.core.advice import FactValues, offered
+from aaco.core.advice import FactValues, Step, offered
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
@@ -221,6 +221,18 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
     return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6)
+
+
+def worth_trying(steps: Iterable[Step], readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[str, ...]:
+    """Return the texts of the steps that are offered in a workload with these facts and can gain something.
+
+    Without a reading of its share a step is taken to act on everything.
+    """
+    texts = offered(steps, facts)
+    shares = {step.text: reading.value for step in steps if (reading := readings.get(step.acts_on))}
+    useful = ranked(RankedChange(text, None, None, share_pct=100.0 if (share := shares.get(text)) is None else share)
+                    for text in texts)
+    return tuple(text for text in texts if text in {change.name for change in useful})
 
 
 def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None = None

@@ -9,8 +9,8 @@ time order is launch order.
 Captures of different batch sizes often have the same launches. So shapes come from a capture only if its batch is that
 of the replay, as the annotations of both say, or if all captures that match have the same shapes.
 
-Where no capture fits, the same step without a graph may tell: its kernels are aligned with those of the replay
-(analytics/serving/alignment.py), and a kernel that may be several of them gets no operator.
+Where no capture fits, the same step without a graph may tell: the kernels of a piece follow each other there too, else
+both are aligned (analytics/serving/alignment.py). A kernel that may be several of them gets no operator.
 """
 
 from __future__ import annotations
@@ -88,6 +88,15 @@ class Captured:
         if all(mine is None or mine == its for mine, its in zip(self.names, names, strict=True)):
             return list(range(len(names))) if self.named or self._may_be(replay) else None
         return self._by_name(names) if self.named else None
+
+    def launches_of_piece(self, names: Sequence[str | None]) -> list[int]:
+        """Return the launches that have these names one after the other; -1 where several that do are of different
+        rows. Empty if there are none: pieces of a step occur once a layer, too short to be aligned alone.
+        """
+        starts = [start for start in range(len(self.names) - len(names) + 1)
+                  if self.names[start:start + len(names)] == list(names)] if None not in names else []
+        return [starts[0] + place if len({self.rows[start + place] for start in starts}) == 1 else -1
+                for place in range(len(names))] if starts else []
 
     def _may_be(self, replay: ReplayedKernels) -> bool:
         """Return whether each launch may be of the kernel at its place, though it does not name it."""
@@ -211,11 +220,12 @@ class Graphs:
         """Return the eager step that tells most of a replay's kernels; one of the same batch before others."""
         best: tuple[tuple[bool, int], MatchedGraph] | None = None
         for step in (step for step in self.captured if step.is_eager):
-            index = align(*(["" if text is None else text for text in column] for column in
-                            (replay.names, step.names, replay.families, step.families))).index
-            shaped, told = replay.batch.fits(step.batch), int((index >= 0).sum())
+            launches = step.launches_of_piece(replay.names) or align(
+                *(["" if text is None else text for text in column] for column in
+                  (replay.names, step.names, replay.families, step.families))).index.tolist()
+            shaped, told = replay.batch.fits(step.batch), sum(launch >= 0 for launch in launches)
             if told and (best is None or (shaped, told) > best[0]):
-                best = (shaped, told), MatchedGraph(step, index.tolist(), False, shaped)
+                best = (shaped, told), MatchedGraph(step, launches, False, shaped)
         return best[1] if best else None
 
     def _mark(self, mark: CaptureMark, batch: int | None) -> None:

@@ -18,6 +18,7 @@ from aaco.analytics.bottleneck.budget import (
     share_of,
 )
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
+from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.timeline.activity import NO_HOST
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.readings import Absent, Estimate
@@ -38,6 +39,15 @@ def compute_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
 def memory_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
     """Share of the wall in work that memory bandwidth limits."""
     return _told(budget, device_work, "memory_limited_pct")
+
+
+@metric(unit="pct", better="lower", source=SOURCE,
+        formula="100 x (time of kernels that only pass over memory + time of copies within the device) / wall")
+def pointwise_pct(budget: Budget, device_work: DeviceWork) -> float:
+    """Share of the wall in work that could be part of other kernels: elementwise, norms, reductions, copies, fills."""
+    ns = sum(device_work.family_ns.get(family, 0) for family in POINTWISE)
+    of_all = ns / max(1, device_work.kernel_ns - device_work.family_ns.get("collective", 0))
+    return budget.pct("local_copy") + of_all * budget.pct("compute", "memory", "memory_latency", "kernel")
 
 
 @metric(unit="pct", better="none", source=SOURCE,

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aaco.analytics.advice.action import OWN_CODE
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.rules import roof
 from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
+COMPILED = (fact_is("execution", "compiled"),)
+
 
 @rule(label="memory_bound", source=roof.SOURCE, advice=(
-    "fuse or remove the elementwise and copy kernels that the report lists",
-    Step("fuse them with torch.compile", (fact_is("framework", "pytorch"),), (fact_is("execution", "compiled"),)),
+    Step("fuse or remove the elementwise and copy kernels that the report lists", (OWN_CODE,), COMPILED,
+         acts_on="pointwise_pct"),
+    Step("fuse them with torch.compile", (fact_is("framework", "pytorch"), OWN_CODE), COMPILED,
+         acts_on="pointwise_pct"),
     Step("a fused optimizer", (fact_is("optimizer", "loop", "foreach"),)),
     Step("shrink what is moved: a narrower type for weights and activations",
-         (fact_is_not("element_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4"),)),
+         (fact_is_not("element_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4"),
+          fact_is_not("product_type", "fp8", "fp4", "int8", "int4"))),
     "raise the batch so that weights are read once for more samples"))
 def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                  device_throttled_pct: Reading, memory_side_pct: Reading, hardware_envelope_utilization: Reading,

@@ -83,6 +83,14 @@ def read_step(name: str) -> StepAnnotation | None:
     return None
 
 
+def step_family(name: str) -> str | None:
+    """Return the engine of an annotated step, or the start of a step's annotation of unknown form; None: of no step."""
+    if step := read_step(name):
+        return step.engine
+    match = BEGINS.match(name)
+    return match[1] if match else None
+
+
 def read_capture(name: str) -> CapturedBatch | None:
     """Return the batch that the name of a capture range, or of a file with a capture, states; else None."""
     stem = re.split(r"[/\\]", name)[-1].strip() if len(name) <= LONGEST else ""
@@ -314,6 +322,7 @@ def _pairs(body: str) -> dict[str, int] | None:
     return None if None in pairs.values() else {key: count for key, count in pairs.items() if count is not None}
 
 
+BEGINS = re.compile(r"(execute(?=_\w*context|_model$)|step(?=\[)|bs(?==\d+/\d+))")  # names of steps of engines
 ONE_SUM = "the annotation has one sum for prompts and generation together"
 DOMAIN = re.compile(r"^[A-Za-z0-9_ .-]{0,40}:(?! )")  # of an NVTX range, as nsys writes it before the text
 NUMBER = re.compile(r"[0-9]+")
@@ -333,8 +342,9 @@ FOUR = r"\(sq(?P<{0}_sq>[0-9]+)sk(?P<{0}_sk>[0-9]+)sqsq(?P<{0}_sqsq>[0-9]+)sqsk(
 STEP_FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str], Mapping[str, int]], StepAnnotation | None]]] = [
     (re.compile(r"execute_(?P<tokens>[0-9]+)_context_(?P<c>[0-9]+)" + FOUR.format("c") + "_generation_(?P<g>[0-9]+)"
                 + FOUR.format("g")), _detailed_vllm),
-    (re.compile(r"execute_context_(?P<c>[0-9]+)\((?P<c_sq>[0-9]+)\)_generation_(?P<g>[0-9]+)\((?P<g_sq>[0-9]+)\)"),
-     _stock_vllm),
+    # A second number may be of squares or of products: for a prompt alone both are the same.
+    (re.compile(r"execute_context_(?P<c>[0-9]+)\((?P<c_sq>[0-9]+)(?:_[0-9]+)?\)"
+                r"_generation_(?P<g>[0-9]+)\((?P<g_sq>[0-9]+)(?:_[0-9]+)?\)"), _stock_vllm),
     (re.compile(r"execute_context_(?P<c>[0-9]+)_generation_(?P<g>[0-9]+)"), _old_vllm),
     (re.compile(r"execute_new_(?P<c>[0-9]+)_cached_(?P<g>[0-9]+)"), _new_and_cached),
     (re.compile(r"(?:v2_)?gpu_model_runner: forward"), _forward_of_vllm),

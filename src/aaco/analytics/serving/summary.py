@@ -60,6 +60,20 @@ class StepGroup:
     why_no_work: str
 
 
+@dataclass(frozen=True)
+class PhaseClass:
+    """What limits the steps of one phase. budget: ns of all its steps from one to the next, by part of the time budget,
+    then as in StepGroup. label: the class, None for the reason in why; confidence: None if it is not calibrated.
+    """
+
+    phase: str
+    steps: int
+    budget: Mapping[str, float]
+    label: str | None
+    confidence: float | None
+    why: str = ""
+
+
 @documents.document(layout.finding("serving"), version=1)
 @dataclass(frozen=True)
 class Serving:
@@ -67,7 +81,7 @@ class Serving:
 
     kernels and kernel_ns: of all steps. traced_ns: time of all kernels of the session, None without operators;
     with_operator_ns, with_shapes_ns: of it the time whose operator, and whose shapes, are known. others: groups that
-    are not listed. warnings: what annotations contradict, each once.
+    are not listed. warnings: what annotations contradict, each once. phases: what limits each phase.
     """
 
     steps: int
@@ -80,6 +94,7 @@ class Serving:
     with_shapes_ns: int
     speculative: bool
     warnings: tuple[str, ...]
+    phases: tuple[PhaseClass, ...] = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Serving:
@@ -114,7 +129,7 @@ def _measured(row: dict[str, Any], layers: Mapping[int, int], why_no_layers: Map
     step = row["step"]
     return row | {"host_ns": row["t_end_ns"] - row["t_start_ns"], "keys": _total(row, "sk"),
                   "device_ns": (row["device_end_ns"] or 0) - (row["device_start_ns"] or 0),
-                  "budget": _budget(row, limits.get(step, {})), "layers": layers.get(step),
+                  "budget": step_budget(row, limits.get(step, {})), "layers": layers.get(step),
                   "why_no_layers": why_no_layers.get(step, "")}
 
 
@@ -133,7 +148,7 @@ def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], bytes_per_s:
                      tokens=_median(rows, "scheduled_tokens"), all_busy_ns=sum(row["busy_ns"] for row in rows))
 
 
-def _budget(row: Mapping[str, Any], limits: Mapping[str, int]) -> dict[str, float]:
+def step_budget(row: Mapping[str, Any], limits: Mapping[str, int]) -> dict[str, float]:
     """Return the time from the step before to the end of this one by what limits it, ns.
 
     Kernels that run at once share the time with work by their durations.

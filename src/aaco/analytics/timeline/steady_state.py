@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aaco.analytics.serving.annotations import step_family
 from aaco.analytics.streaming import repetition
 from aaco.analytics.streaming.link_launches import Linked
 from aaco.analytics.streaming.repetition import Repetition
@@ -37,8 +38,6 @@ KEPT = 2**19
 MOST_STEPS = 100_000
 SHOWN = 400  # durations and steps that are listed one by one
 MARKER = re.compile(r"(ProfilerStep#|(?:step|iter|iteration)[ _:#=-]{0,2})(\d{1,15})", re.IGNORECASE)
-# One iteration of a serving engine (METHODS section 8): vLLM's execute_..., SGLang's step[...]. It has no number.
-SERVING = re.compile(r"(execute)_\w*context_|(step)\[")
 GIVEN = "iterations of the capture"  # the family of steps that the capture itself gives its kernels
 MARKER_COLUMNS = ("name", "domain", "t_start_ns", "t_end_ns", "capture")
 HOST_DOMAINS = ("marker", "cpu_op", "python", "ort")
@@ -316,8 +315,8 @@ def _mark(name: str) -> tuple[str, int | None] | None:
     """Return the family and number of a step's marker, number None where it has none; None of another range."""
     if match := MARKER.fullmatch(name[:64]):
         return match[1].rstrip(" _:=-"), int(match[2])
-    serving = SERVING.match(name)
-    return (serving[1] or serving[2], None) if serving else None
+    engine = step_family(name)  # its steps have no number
+    return (engine, None) if engine else None
 
 
 def _find_block(names: Ints, start: Ints, end: Ints, key: tuple[int, ...], of: int,

@@ -13,6 +13,8 @@ READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")  # op
 # Operators whose result has a size that data decide, which the host waits for.
 SIZED_BY_DATA = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim")
 MOST = 0.5
+NOT_RUN = "not_run"  # beside "captured": hardly any of the launches ran
+MOST_LAUNCHES = 4  # for each kernel that ran; with more, a trace with captures is one of them
 
 
 def _calls(signs: WorkloadSigns, kind: CallKind) -> int:
@@ -20,7 +22,10 @@ def _calls(signs: WorkloadSigns, kind: CallKind) -> int:
 
 
 def device_graph(signs: WorkloadSigns) -> WorkloadFact:
-    """Return whether kernels are launched by device graphs: replayed, captured (the trace holds a capture), or none."""
+    """Return whether kernels are launched by device graphs: replayed, captured (the trace holds a capture), or none.
+
+    Captured and not_run: the trace is of the capture, and has no times of the work.
+    """
     replays, captures = _calls(signs, CallKind.GRAPH), _calls(signs, CallKind.BEGIN_CAPTURE)
     share = signs.from_graphs / signs.launched if signs.launched else None
     parts = {"graph launches": replays, "captures": captures, "kernels from graphs": signs.from_graphs,
@@ -30,8 +35,11 @@ def device_graph(signs: WorkloadSigns) -> WorkloadFact:
         return WorkloadFact("device_graph", "replayed", (), parts, share_ratio=share, source="calls",
                             evidence=f"graphs launched {plural(replays, 'time')}{text}")
     if captures:
-        return WorkloadFact("device_graph", "captured", (), parts, source="calls",
-                            evidence=plural(captures, "capture") + " of a graph")
+        launches, kernels = _calls(signs, CallKind.LAUNCH), sum(tally.count for tally in signs.kernels)
+        values = ("captured", NOT_RUN) if launches > MOST_LAUNCHES * max(kernels, 1) else ()
+        return WorkloadFact("device_graph", "captured", values, parts, source="calls",
+                            evidence=f"{plural(captures, 'capture')} of a graph; {plural(launches, 'launch')}, "
+                                     f"{plural(kernels, 'kernel')} ran")
     if not _calls(signs, CallKind.LAUNCH):
         return absent("device_graph", NO_CALLS)
     return WorkloadFact("device_graph", "none", (), parts, source="calls", evidence="no launch of a graph")

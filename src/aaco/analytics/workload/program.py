@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution.phases import BACKWARD_PREFIX, OPTIMIZER_PREFIX
+from aaco.analytics.serving.annotations import step_family
 from aaco.analytics.workload.facts import WorkloadFact, absent
 from aaco.analytics.workload.platform import ENGINES, framework, is_inductor
 from aaco.analytics.workload.signs import WorkloadSigns
 from aaco.core.words import plural
 
-# Steps of serving engines (METHODS section 8).
-SERVING_STEP = re.compile(r"execute_(?:new_)?\w*context_?\d*|step\[|execute_model$|bs=\d+/\d+")
 LOADER = "enumerate(DataLoader)#"  # PyTorch's range around each batch: the class of the iterator follows
 COMPILED = re.compile(r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache")
 FUSED, FOREACH = re.compile(r"aten::_fused_(?:adamw?|sgd|adagrad)_"), re.compile(r"aten::_foreach_")
@@ -39,18 +38,19 @@ def _has_operators(signs: WorkloadSigns) -> bool:
 def phase(signs: WorkloadSigns) -> WorkloadFact:
     """Return the phase: training, serving (steps of an engine), or inference (operators, none of a way back)."""
     backward = _count(signs, BACKWARD_PREFIX)
-    steps, serving = _count(signs, OPTIMIZER_PREFIX + "step"), _count(signs, SERVING_STEP)
+    steps = _count(signs, OPTIMIZER_PREFIX + "step")
+    serving = sum(count for name, count in signs.calls.items() if step_family(name))
     engine = next((name for name in ENGINES if name in framework(signs).values), None)
     back_kernels = sum(tally.count for kernel, tally in signs.decoded if kernel.direction == "backward")
     parts = {"backward operators": backward, "optimizer steps": steps, "kernels of a way back": back_kernels,
-             "engine steps": serving}
+             "ranges of engine steps": serving}
     shown = {name: count for name, count in parts.items() if count}
     if backward or steps or (back_kernels and not serving):
         told = next(iter(shown.items()))
         return WorkloadFact("phase", "training", (), shown, source="names", evidence=f"{told[1]:,} {told[0]}")
     if serving:
         return WorkloadFact("phase", "serving", (), shown, source="ranges",
-                            evidence=f"{plural(serving, 'step')} of an engine")
+                            evidence=f"{plural(serving, 'range')} around steps of an engine")
     if engine:
         return WorkloadFact("phase", "serving", source="framework", evidence=f"{engine} is an engine that serves")
     if _has_operators(signs) or signs.providers:

@@ -8,14 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
+from aaco.analytics.measure import measure
+from aaco.analytics.phase_classes import phase_classes
 from aaco.analytics.roofline.devices.ceilings import DRAM
 from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.serving.served_model import ServedModel
 from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import COLUMNS, ServingSteps, StepKernels
-from aaco.analytics.serving.summary import summary
+from aaco.analytics.serving.summary import step_budget, summary
 from aaco.analytics.streaming.stream_ids import NONE, TupleIds
+from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
+from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.config import Analysis
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
@@ -24,8 +28,11 @@ from aaco.core.tables import API_CALLS, KERNEL_GROUPS, OPERATORS, SERVING_KERNEL
 from aaco.steps.findings.kernel_classes import ceilings_of
 from aaco.tracelake import documents, layout, queries, store
 
+# The value of a column of kernel_groups for kernels of which nothing says what limits them.
+NOT_PLACED = {"limit": UNKNOWN, "budget_part": "kernel"}
 
-@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution", "kernel_classes"),
+
+@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution", "kernel_classes", WORKLOAD_FACTS),
          writes=(SERVING_STEPS, SERVING_KERNELS, "serving"), report="serving")
 def serving_steps(session: Session, settings: Analysis) -> Results:
     """The steps of a serving engine: phase, batch, token sums, the device work that each launched, and its layers."""
@@ -36,8 +43,13 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
         kernels, why = serving_kernels(launched, names, [decode(name).family for name in names])
         yield SERVING_KERNELS, kernels
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
-        yield "serving", encode(summary(table, kernels, why, operators, _bandwidth(session),
-                                        _limits(session, launched, names)))
+        limits = _by_step(session, launched, names, "limit")
+        parts = _by_step(session, launched, names, "budget_part")
+        budgets = ((row["phase"], 1, step_budget(row, parts.get(row["step"], {}))) for row in table.to_pylist())
+        facts = documents.read(session, layout.finding(WORKLOAD_FACTS))
+        classes = phase_classes(budgets, measure({}, None, settings), WorkloadFacts.of(facts).values if facts else None)
+        answer = summary(table, kernels, why, operators, _bandwidth(session), limits)
+        yield "serving", encode(replace(answer, phases=classes))
 
 
 def _workload(session: Session) -> ServedWorkload:
@@ -53,11 +65,11 @@ def _launched(steps: ServingSteps) -> tuple[StepKernels, list[str]]:
     return replace(kernels, name=np.where(kernels.name == NONE, len(names) - 1, kernels.name)), names
 
 
-def _limits(session: Session, kernels: StepKernels, names: Sequence[str]) -> dict[int, dict[str, int]]:
-    """Return by step and by what limits them the ns of its kernels."""
+def _by_step(session: Session, kernels: StepKernels, names: Sequence[str], by: str) -> dict[int, dict[str, int]]:
+    """Return by step the ns of its kernels by a column of kernel_groups."""
     groups = store.read(session, KERNEL_GROUPS).to_pylist() if store.holds(session, KERNEL_GROUPS) else []
-    limit_of = {group["kernel_name"]: group["limit"] for group in groups}
-    limits = [limit_of.get(name) or UNKNOWN for name in names]
+    limit_of = {group["kernel_name"]: group[by] for group in groups}
+    limits = [limit_of.get(name) or NOT_PLACED[by] for name in names]
     ns_by_name = TupleIds()
     pair = ns_by_name.numbers(kernels.step, kernels.name)
     spent = np.zeros(len(ns_by_name), np.int64)

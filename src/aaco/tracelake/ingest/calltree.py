@@ -4,10 +4,15 @@ A call is inside another of its thread when it starts not before it and before i
 calls that enclose it, its parent is the one latest in order: by start, of equal starts the longer first, then as
 recorded. Calls that merely overlap (asynchronous ones) are not inside each other. So defined, the order is a walk of
 the tree, depth first, and a call's descendants follow it without a gap; both are used below.
+
+A Python function has returned when the operator or the Python function that called it ends. PyTorch's profiler ends
+some functions of C extensions only with the recording (2.11, with stacks): such an end counts as that of what is around
+the call, which would otherwise be hidden from all that runs inside.
 """
 
 from __future__ import annotations
 
+from enum import IntFlag
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +23,22 @@ NONE = -1
 END = np.iinfo(np.int64).max  # of the sentinel before each thread's calls: it encloses everything
 
 
+class Role(IntFlag):
+    """What is known of a call's end."""
+
+    ANY = 0
+    HOLDS = 1  # all Python functions called inside have returned by then
+    RETURNS = 2  # a Python function: what called it ends later
+
+
 class Calls(NamedTuple):
-    """Calls as parallel arrays, in order: thread (a small number), id, start and end in ns."""
+    """Calls as parallel arrays, in order: thread (a small number), id, start and end in ns, and Role."""
 
     thread: Ints
     id: Ints
     start: Ints
     end: Ints
+    role: Ints
 
 
 class Grown(NamedTuple):
@@ -41,7 +55,7 @@ class Forest:
     """Call trees of many threads. Memory: one entry per open call, and one per thread."""
 
     def __init__(self) -> None:
-        self._open = Calls(*(np.array([], np.int64) for _ in range(4)))
+        self._open = Calls(*(np.array([], np.int64) for _ in Calls._fields))
         self._open_preorder = np.array([], np.int64)
         self._count = np.array([], np.int64)  # calls seen, by thread
 
@@ -52,7 +66,7 @@ class Forest:
         open_ids, known_preorder = self._open, self._open_preorder
         everything = Calls(*(np.concatenate(pair) for pair in zip(open_ids, calls, strict=True)))
         order = np.argsort(everything.thread.astype(np.uint16 if threads < 1 << 16 else np.int64), kind="stable")
-        line = _Line(Calls(*(column[order] for column in everything)))
+        line = _Line(_returned(Calls(*(column[order] for column in everything))))
         new = order >= len(open_ids.id)
         preorder = np.empty(len(order), np.int64)
         preorder[~new] = known_preorder[order[~new]]
@@ -74,6 +88,26 @@ class Forest:
     def close(self) -> tuple[Ints, Ints]:
         """The calls still open at the end: their ids and subtree sizes."""
         return self._open.id, self._count[self._open.thread] - self._open_preorder
+
+
+def _returned(calls: Calls) -> Calls:
+    """Return calls of all threads, one thread after the other, with no Python function that outlasts its caller."""
+    if not (calls.role & Role.RETURNS).any():
+        return calls
+    end, around, last = calls.end.copy(), list[int](), NONE
+    rows = np.flatnonzero(calls.role)
+    holds, returns = (calls.role[rows] & role > 0 for role in (Role.HOLDS, Role.RETURNS))
+    columns = (column.tolist() for column in (rows, calls.thread[rows], calls.start[rows], end[rows], holds, returns))
+    for row, thread, began, ended, is_around, is_inside in zip(*columns, strict=True):
+        if thread != last:
+            around, last = [], thread
+        while around and around[-1] <= began:
+            around.pop()
+        if is_inside and around and around[-1] < ended:
+            end[row] = ended = around[-1]
+        if is_around:
+            around.append(ended)
+    return calls._replace(end=end)
 
 
 class _Line:

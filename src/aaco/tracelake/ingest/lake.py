@@ -22,6 +22,7 @@ from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COLLECTIVES, COPIES, COUNTERS, KERNELS, TableSpec
 from aaco.tracelake import store
 from aaco.tracelake.ingest import text
+from aaco.tracelake.ingest.call_roles import CallRoles
 from aaco.tracelake.ingest.calltree import NONE as NO_PARENT
 from aaco.tracelake.ingest.calltree import Calls, Forest
 from aaco.tracelake.ingest.external_sort import Order, Spool
@@ -135,7 +136,7 @@ class Writer:
         else:
             rows = table.spool.buckets()
         if name == API_CALLS.name:
-            rows = _with_trees(rows, table.spool.rows, self._session)
+            rows = _with_trees(rows, table.spool.rows, table.roles(), self._session)
         for bucket in rows:
             yield table.widened(_without_links(bucket, self._unlinked), ranks)
             self._written += bucket.num_rows
@@ -200,6 +201,10 @@ class _Table:
         columns = [self._widen(name, bucket) for name in self.spec.columns]
         return pa.Table.from_arrays(columns, schema=self.spec.schema)
 
+    def roles(self) -> CallRoles:
+        """Return the roles of calls, once all pieces have been seen."""
+        return CallRoles(*(self._names[name].values().to_pylist() for name in ("domain", "name")))
+
     def _narrow(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if name in self._names:
             return self._names[name].codes(column)
@@ -249,13 +254,13 @@ def _order(spec: TableSpec) -> Order:
     return Order("t_ns" if "t_ns" in spec.columns else None)
 
 
-def _with_trees(rows: Iterator[pa.Table], count: int, session: Session) -> Iterator[pa.Table]:
+def _with_trees(rows: Iterator[pa.Table], count: int, roles: CallRoles, session: Session) -> Iterator[pa.Table]:
     """The calls with parent, place and subtree. A subtree's size is known only when its call ends, which may be at
     the very end; so the calls wait in a second spool while the sizes gather."""
     forest, threads, sizes = Forest(), _Threads(), DiskArray(count, session.folder)
     waiting = Spool(Order(), session.folder)
     for bucket in rows:
-        waiting.add(_grown(bucket, forest, threads, sizes))
+        waiting.add(_grown(bucket, forest, threads, roles, sizes))
     closed, subtree = forest.close()
     sizes[closed] = subtree
     at = 0
@@ -266,14 +271,14 @@ def _with_trees(rows: Iterator[pa.Table], count: int, session: Session) -> Itera
     waiting.close()
 
 
-def _grown(bucket: pa.Table, forest: Forest, threads: _Threads, sizes: DiskArray) -> pa.Table:
+def _grown(bucket: pa.Table, forest: Forest, threads: _Threads, roles: CallRoles, sizes: DiskArray) -> pa.Table:
     """Return the calls with parent and place; null without a thread, start or end, or with an end before the start."""
     start, end = (_filled(bucket, name) for name in ("t_start_ns", "t_end_ns"))
     thread = threads.of(bucket)
     is_complete = (thread >= 0) & _valid(bucket, "t_start_ns") & _valid(bucket, "t_end_ns") & (end >= start)
     ids = np.asarray(_whole(bucket, "call_id"))
     grown = forest.grow(Calls(thread[is_complete], ids[is_complete], start[is_complete],
-                              np.minimum(end[is_complete], LATEST_END)))
+                              np.minimum(end[is_complete], LATEST_END), roles.of(bucket)[is_complete]))
     sizes[grown.closed] = grown.subtree
     parent, preorder = (np.full(bucket.num_rows, NO_PARENT) for _ in range(2))
     parent[is_complete], preorder[is_complete] = grown.parent, grown.preorder

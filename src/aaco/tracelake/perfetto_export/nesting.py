@@ -48,7 +48,7 @@ def _tree(track: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Of sorted slices: the row of the parent (-1 for none), and how many slices are inside, with itself."""
     by_time = np.argsort(start, kind="stable")
     forest = Forest()
-    grown = forest.grow(Calls(track[by_time], by_time, start[by_time], end[by_time]))
+    grown = forest.grow(Calls(track[by_time], by_time, start[by_time], end[by_time], np.zeros(len(by_time), np.int64)))
     parent, size = np.empty(len(track), np.int64), np.empty(len(track), np.int64)
     parent[by_time] = grown.parent
     size[grown.closed] = grown.subtree

@@ -36,8 +36,8 @@ def _compiled(work: StepWork, least: Reals) -> Response:
 COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fused attention + collectives + copies "
                     "from and to the host", _least_ns, respond=_compiled)
 ACTIONS = (Action(
-    "fusion", "Fuse kernels that only pass over memory", of_metric("memory_limited_pct"),
-    "kernels are limited by memory bandwidth", "low", (
+    "fusion", "Fuse kernels that only pass over memory", of_metric("pointwise_pct"),
+    "kernels only pass over memory", "low", (
         Step("torch.compile(model)", (PYTORCH, OWN_CODE), (fact_is("execution", "compiled"),)),
         Step("ONNX Runtime: onnxruntime.transformers.optimizer", (ORT,)),
         Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),

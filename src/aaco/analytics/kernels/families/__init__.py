@@ -40,7 +40,7 @@ from aaco.analytics.kernels.families import (
 from aaco.analytics.kernels.families.terms import UNKNOWN, Fields, KernelLibrary, KernelName, ParsedSymbol, Rules
 from aaco.core.tables import KERNEL_NAMES
 
-__all__ = ["LIBRARIES", "UNKNOWN", "KernelName", "backend", "decode", "families_of", "of_names"]
+__all__ = ["LIBRARIES", "POINTWISE", "UNKNOWN", "KernelName", "backend", "decode", "families_of", "of_names"]
 
 # Of two that could begin a symbol the first takes it: the narrower grammar precedes the wider.
 LIBRARIES: tuple[KernelLibrary, ...] = (
@@ -49,6 +49,8 @@ LIBRARIES: tuple[KernelLibrary, ...] = (
     cublas.CUTLASS, cudnn.LIBRARY, cublas.CUDNN, serving.VLLM, serving.SGLANG, serving.TENSORRT_LLM, serving.DEEP_GEMM,
     flash.LIBRARY, cublas.CUBLAS, migraphx.LIBRARY, triton.AUTHORED,
 )
+# Kernels that only pass over memory, and can be part of another that passes over the same data.
+POINTWISE = ("elementwise", "norm", "reduction", "softmax", "copy", "fill", "quantize", "transpose")
 # Words of a direction, in lower case.
 _BACKWARD = ("backward", "bwd", "grad", "bprop", "wrw", "dot_do_o", "convert_dq")
 _FORWARD = ("forward", "fwd", "fprop", "_fw_")

@@ -10,9 +10,9 @@ LIBRARY = KernelLibrary(
              r"|kn_\w*mla", rules=(
         ("norm", r"norm"),
         ("softmax", r"sampling|[Ss]oftmax(?!.*attn)"),
-        ("elementwise", r"[Rr]otary|rope|act_and_mul"),
+        ("elementwise", r"[Rr]otary|rope|act_and_mul|prepare_varlen"),
         ("sort", r"topk|TopK"),
-        ("embedding", r"append_paged"),
+        ("embedding", r"append_paged|AppendPaged"),
         ("quantize", r"quant"),
         ("attention", r"."),
     ))

@@ -14,13 +14,14 @@ _RULES = (
     ("sort", r"routing|[Tt]op[Kk](?!.*[Ss]oft)|moe_align|align_block|[Ss]ort|expert_(?:map|offset)|expandInputRows"
              r"|compute_(?:arg|expert)|count_and_sort"),
     ("reduction", r"finalize|moe_sum|combine"),
+    ("transpose", r"repack"),
     ("gemm", r"gemm|^bmm_|wvSpl|LLGemm|LLMM|[Mm]arlin|matmul|gemv|gptq_(?!shuffle)|awq_gemm"),
     ("norm", r"norm"),
-    ("elementwise", r"act_and_mul|rotary|rope|gelu|silu|activation|swiglu|doActivation"),
+    ("elementwise", r"act_and_mul|rotary|[Rr]ope|gelu|silu|activation|swiglu|doActivation"),
     ("embedding", r"cache|gather|scatter|embedding|lookup|resolve_future_token"),
     ("quantize", r"quant|dequantize|to_fp8|convert_fp8"),
     ("fill", r"memset|init|zero"),
-    ("transpose", r"permute|shuffle|transpose|repack"),
+    ("transpose", r"permute|shuffle|transpose"),
     ("copy", r"copy|swap_blocks"),
     ("reduction", r"reduce|sum|cumsum|penalt"),
 )

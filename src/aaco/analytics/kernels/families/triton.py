@@ -96,6 +96,7 @@ AUTHORED = KernelLibrary(
         ("fill", r"_memset$"),
         ("reduction", r"finalize_matmul_scatter"),
         ("gemm", r"matmul_ogs|gemm|fused_moe|w8a8_"),
+        ("recurrent", r"chunk_(?:scan|state|cumsum)"),  # of Mamba 2
         ("attention", r"attn|attention|sage_|bwd_(?:kernel|preprocess)|fwd_(?:grouped_)?kernel|reduce_segments|chunk_"
                       r"|fused_recurrent"),
         ("sort", r"routing|topk"),

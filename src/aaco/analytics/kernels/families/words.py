@@ -71,10 +71,12 @@ _WORD = re.compile(r"_*([^_]+)")
 # Words of names that belong to no library's grammar, in this order: the first that is found decides.
 SPOKEN = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in (
     ("collective", r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|(?:^|_)a2a(?:_|$)|cross_device_reduce|nccl"),
-    ("attention", r"attention|attn|fmha|flash_|(?:^|[_:])f?mla(?:_|$)|sdpa|gated_delta|delta_rule|paged_decode"),
-    ("recurrent", r"lstm|(?:^|_)gru(?:_|$)|rnn|selective_scan|ssm_scan|wkv|ssd_|chunk_scan"),
+    ("attention", r"attention|attn|fmha|flash_|(?:^|[_:])f?mla(?:_|$)|sdpa|gated_delta|delta_rule"
+                  r"|paged_decode|(?:^|_)xqa(?:_|$)|^kernel_mha$"),
+    ("recurrent", r"lstm|(?:^|_)gru(?:_|$)|rnn|selective_(?:scan|state)|ssm_scan|wkv|ssd_|chunk_scan|state_passing"),
     ("conv", r"conv(?!ert)|implicit_gemm|im2col|col2im|winograd|wgrad|dgrad"),
-    ("gemm", r"gemm|matmul|mul_?mat|gemv|(?:^|_)b?mm(?:_|$)|(?:^|_)dot(?:_|$)|fused_moe|fmoe|splitk(?!_?reduce)"),
+    ("gemm", r"gemm|matmul|mul_?mat|gemv|(?:^|_)b?mm(?:_|$)|(?:^|_)dot(?:_|$)|fused_moe|fmoe|ck_moe"
+             r"|splitk(?!_?reduce)"),
     ("quantize", r"^(?!.*norm)(?!.*act)(?:.*_)?(?:de)?quant"),
     ("softmax", r"soft_?max|cross_entropy"),
     ("norm", r"layer_?norm|rms_?norm|batch_?norm|group_?norm|instance_?norm|(?:^|_)norm(?:_|$)|l2_?norm|_bn_|welford"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aaco.analytics.kernels.families import UNKNOWN
-from aaco.analytics.serving.summary import COPIES, IDLE, IDLE_BEFORE, Serving, StepGroup
+from aaco.analytics.serving.summary import COPIES, IDLE, IDLE_BEFORE, PhaseClass, Serving, StepGroup
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
@@ -35,6 +35,8 @@ def _rows(serving: Serving) -> Iterator[Row]:
             yield Row("  of its time", budget(group))
         if group.least_ns is not None:
             yield Row("  at least", bound(group))
+    for phase in serving.phases:
+        yield Row(f"{phase.phase.capitalize()} is", judged(phase))
     if hidden := len(serving.groups[MOST:]) + serving.others:
         yield Row("Others", f"{format.plural(hidden, 'more group')} of steps: aaco steps")
     if serving.traced_ns:
@@ -47,6 +49,14 @@ def _rows(serving: Serving) -> Iterator[Row]:
         yield Row("Speculative", SPECULATIVE)
     for warning in serving.warnings[:2]:
         yield Row("Annotations", warning)
+
+
+def judged(phase: PhaseClass) -> str:
+    """Return the class of a phase with its confidence, or why there is none."""
+    if phase.label is None:
+        return f"n/a: {phase.why}"
+    sure = "no confidence" if phase.confidence is None else f"confidence {phase.confidence:.2f}"
+    return f"{phase.label.replace('_', '-')} ({sure})" + (f": {phase.why}" if phase.why else "")
 
 
 def budget(group: StepGroup) -> str:
