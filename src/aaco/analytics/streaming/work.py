@@ -7,10 +7,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aaco.analytics.streaming import communication
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, is_name
 from aaco.core.arrays import Flags, Ints
 
 COMPUTE, COMMUNICATION, COPY, FILL = 0, 1, 2, 3  # kinds of work; what is below COPY is a kernel
@@ -95,7 +94,7 @@ class WorkReader:
 
     def _copies(self, rows: pa.Table | pa.RecordBatch) -> WorkRows:
         none = np.full(rows.num_rows, NONE)
-        kind = np.where(_named(rows["kind"], MEMSET), FILL, COPY)
+        kind = np.where(is_name(rows["kind"], MEMSET), FILL, COPY)
         return self._placed(rows, kind, none, none, none, integers(rows["device_id"]) != NONE)
 
     def _placed(self, rows: pa.Table | pa.RecordBatch, kind: Ints, name: Ints, kernel_id: Ints, iteration: Ints,
@@ -126,8 +125,3 @@ class WorkReader:
             at = np.minimum(np.searchsorted(self._collective, kernel_id), len(self._collective) - 1)
             by_name = by_name | (self._collective[at] == kernel_id)
         return np.where(by_name, COMMUNICATION, COMPUTE)
-
-
-def _named(column: pa.ChunkedArray | pa.DictionaryArray, name: str) -> Flags:
-    """Return whether each row of a NAME column has this name."""
-    return np.asarray(pc.fill_null(pc.equal(column.cast(pa.string()), name), False), bool)

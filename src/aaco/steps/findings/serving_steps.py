@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.roofline.devices.ceilings import DRAM
@@ -15,8 +16,9 @@ from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import COLUMNS, ServingSteps, StepKernels
 from aaco.analytics.serving.summary import summary
-from aaco.analytics.streaming.stream_ids import NONE, TupleIds
+from aaco.analytics.streaming.stream_ids import NONE, NameIds
 from aaco.core.config import Analysis
+from aaco.core.distinct import coded
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
@@ -57,15 +59,14 @@ def _limits(session: Session, kernels: StepKernels, names: Sequence[str]) -> dic
     """Return by step and by what limits them the ns of its kernels."""
     groups = store.read(session, KERNEL_GROUPS).to_pylist() if store.holds(session, KERNEL_GROUPS) else []
     limit_of = {group["kernel_name"]: group["limit"] for group in groups}
-    limits = [limit_of.get(name) or UNKNOWN for name in names]
-    ns_by_name = TupleIds()
-    pair = ns_by_name.numbers(kernels.step, kernels.name)
-    spent = np.zeros(len(ns_by_name), np.int64)
+    limits = NameIds()
+    limit = limits.numbers(pa.array([limit_of.get(name) or UNKNOWN for name in names]))[kernels.name]
+    pair, first = coded(kernels.step, limit)
+    spent = np.zeros(len(first), np.int64)
     np.add.at(spent, pair, kernels.end - kernels.start)
     by_step: dict[int, dict[str, int]] = {}
-    for (step, name), ns in zip(ns_by_name.known, spent.tolist(), strict=True):
-        of_step = by_step.setdefault(step, {})
-        of_step[limits[name]] = of_step.get(limits[name], 0) + ns
+    for step, number, ns in zip(kernels.step[first].tolist(), limit[first].tolist(), spent.tolist(), strict=True):
+        by_step.setdefault(step, {})[limits.known[number]] = ns
     return by_step
 
 
