@@ -26,6 +26,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
+
 RECORDING, CAPTURE = "decode_bs8_ctx1000_graph", "capture_8_DECODE"
 BAR = 1.15
 IDS = ("correlation", "External id")
@@ -43,12 +45,12 @@ def write(path: Path, recording: Mapping[str, Any], kernels: int, kind: str) -> 
     step = 1 + max(event.get("args", {}).get(name, 0) for event in events for name in IDS)
     header = {name: content for name, content in recording.items() if name != "traceEvents"}
     turns = -(-kernels // ran)
-    with path.open("w") as file:
-        file.write(json.dumps(header)[:-1] + ', "traceEvents": [')
+    with path.open("wb") as file:
+        file.write(msgspec.json.encode(header)[:-1] + b', "traceEvents": [')
         for turn in range(turns):
-            later = ",".join(json.dumps(event) for event in _repeated(events, turn * period, turn * step, turn == 0))
-            file.write(("," if turn else "") + later)
-        file.write("]}")
+            later = msgspec.json.encode([*_repeated(events, turn * period, turn * step, turn == 0)])
+            file.write((b"," if turn else b"") + later[1:-1])
+        file.write(b"]}")
     return turns * ran
 
 

@@ -1679,6 +1679,21 @@ MUTATIONS = [
      "tests/unit/test_fusion_trace.py::test_kernels_of_operators_without_a_model_change_no_chain"),
     ("analytics/fusion/fusion_trace.py", "np.repeat(firsts, pieces) + LONGEST * place", "np.repeat(firsts, pieces)",
      "tests/unit/test_fusion_trace.py::test_chains_longer_than_the_longest_are_cut"),
+    ("analytics/streaming/launch_ids.py", ".max(initial=NONE)) + SLACK_NS", ".max(initial=NONE))",
+     "tests/property/test_linking.py::test_a_launch_found_once_is_that_of_a_plain_search"),
+    ("analytics/streaming/launch_ids.py", "found.part <= CallKind.FILL", "found.part <= CallKind.WAIT",
+     "tests/unit/test_lake.py::test_kernels_and_copies_name_the_call_that_launched_them"),
+    ("tracelake/ingest/lake.py", "self._launches.filled(name, pieces) if self._launches else pieces", "pieces",
+     "tests/unit/test_lake.py::test_kernels_and_copies_name_the_call_that_launched_them"),
+    ("tracelake/ingest/lake.py", "table.widened(_without_links(bucket, self._unlinked), ranks)",
+     "table.widened(bucket, ranks)",
+     "tests/unit/test_lake.py::test_kernels_and_copies_name_the_call_that_launched_them"),
+    ("tracelake/queries.py", 'any(has_values(session, spec, "launch_id") for spec in (KERNELS, COPIES))', "True",
+     "tests/system/test_old_sessions.py::test_findings_on_a_session_without_launch_ids_are_the_same"),
+    ("analytics/streaming/work.py", 'integers(rows["launch_id"]) + 1', 'integers(rows["launch_id"])',
+     "tests/property/test_linking.py::test_a_launch_found_once_is_that_of_a_plain_search"),
+    ("analytics/attribution/graphs.py", "if kind == EAGER_STEP:", "if source.startswith(EAGER_STEP):",
+     "tests/unit/test_attribution_graphs.py::test_the_kind_of_a_reference_says_what_it_is_whatever_its_file_is_called"),
 ]
 
 

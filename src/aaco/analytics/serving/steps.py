@@ -84,8 +84,10 @@ class StepKernels:
 class ServingSteps:
     """One pass over a trace. `table` returns the steps; `of_kernels` the step of each kernel."""
 
-    def __init__(self) -> None:
-        self._callers, self._linker, self._reader = Callers(), Linker(), WorkReader()
+    def __init__(self, with_launches: bool = False) -> None:
+        """with_launches: whether the work has launch_id."""
+        self._callers, self._linker = Callers(with_launches), Linker()
+        self._reader = WorkReader(with_launches=with_launches)
         self._is_step: list[bool] = []
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first

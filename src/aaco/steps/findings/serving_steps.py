@@ -80,7 +80,7 @@ def find(session: Session) -> ServingSteps | None:
     """Return the steps of a session; None where no range is the annotation of one. Raise BadBundle."""
     if not store.holds(session, API_CALLS) or not any(map(read_step, queries.names(session, API_CALLS, "name"))):
         return None
-    steps = ServingSteps()
+    steps = ServingSteps(queries.has_launches(session))
     for piece in queries.slices(session, COLUMNS):
         kernels, copies, calls = (piece.tables[name] for name in COLUMNS)
         steps.feed(kernels, copies, calls, piece.end_ns)
