@@ -60,7 +60,7 @@ def join(parts: Sequence[WorkRows]) -> WorkRows:
 
 
 def has_launches(*tables: pa.Table | None) -> bool:
-    """Return whether any row of these tables of work has a launch_id; older sessions and runs have none."""
+    """Return whether any row of these tables of work has a launch_id; older sessions and runs do not."""
     return any(table is not None and table["launch_id"].null_count < table.num_rows for table in tables)
 
 

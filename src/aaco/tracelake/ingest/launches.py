@@ -16,7 +16,7 @@ class Finder(Protocol):
     """Finds launches; as analytics/streaming/launch_ids.py does."""
 
     def launching(self, calls: pa.Table) -> pa.Table:
-        """Return integer columns that tell of the calls that launch."""
+        """Return integer columns of the calls that launch."""
 
     def ids(self, launches: Iterator[pa.Table], work: Iterator[pa.Table]) -> Iterator[pa.Array]:
         """Yield the launch_id of each piece of a table of work."""
