@@ -12,7 +12,7 @@ from aaco import pipeline
 from aaco.analytics.diagnosis import diagnose
 from aaco.core.config import Settings, resolve
 from aaco.core.session import Session
-from aaco.core.tables import COPIES, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
+from aaco.core.tables import COPIES, CRITICAL_PATH, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
 from aaco.report.renderers import output_formats
 from aaco.steps import make_findings
 from aaco.steps.findings.workload_facts import find
@@ -75,11 +75,11 @@ def test_findings_on_a_session_without_launch_ids_are_the_same(settings: Setting
 
 def found_again(session: Session, settings: Settings) -> dict[str, object]:
     """Make what depends on launches again."""
-    for name in ("trace", "attribution", "windows"):
+    for name in ("trace", "attribution", "windows", "critical_path"):
         make_findings.make_one(session, name, settings.config.analysis)
-    files = [*layout.TRACE.values(), layout.finding("windows"), layout.finding("attribution")]
+    files = [*layout.TRACE.values(), *map(layout.finding, ("windows", "attribution", "critical_path"))]
     found = {file: documents.read(session, file) for file in files if documents.holds(session, file)}
-    return found | {spec.name: store.read(session, spec) for spec in (OP_TO_KERNEL_MAP, OPERATORS)}
+    return found | {spec.name: store.read(session, spec) for spec in (OP_TO_KERNEL_MAP, OPERATORS, CRITICAL_PATH)}
 
 
 def test_advice_on_an_old_session_depends_on_the_facts_in_its_tables(settings: Settings) -> None:
