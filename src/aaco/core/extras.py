@@ -20,6 +20,7 @@ EXTRAS = {
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",
+    "sympy": "optimize",
 }
 NAMED = re.compile(r"aaco\[(\w+)\]")
 

@@ -5,14 +5,14 @@ What differs between them is which tables and documents a session holds. Only `k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from aaco.analytics.advice import floors
-from aaco.analytics.advice.recommend import with_targets
+from aaco.analytics.advice.recommend import with_targets, with_trials
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise
@@ -60,6 +60,7 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         documents_by_slot["fusion"] = fused
     if cpu_budget := _cpu_budget_of_run(session, settings, tables, facts):
         documents_by_slot["cpu_budget"] = cpu_budget
+    graph_capture = tuple(notes.of_graph_capture(session) if session.record.is_import else ())
     measured = (None if analyzed or not session.record.is_import else readings.stored(session)) \
         or readings.compute(session, tables, facts, settings)
     return Explanation(
@@ -67,14 +68,15 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         record=session.record.model_dump(),
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
-        diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), cpu_budget,
-                            documents.read(session, layout.finding(floors.NAME))),
+        diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), documents_by_slot,
+                            documents.read(session, layout.finding(floors.NAME)),
+                            notes.ONLY_CAPTURED if graph_capture else ""),
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=facts.captures,
         truth=truth, capsule=documents.read(session, layout.CAPSULE),
-        notes=(*_notes(session, tables, facts, settings, measured),
+        notes=(*_notes(session, tables, facts, settings, measured, graph_capture),
                *(() if analyzed else documents.damage(session, layout.BOTTLENECK))),
         trace=facts.trace,
         examined={slot: documents_by_slot[slot] for slot in finding_views.views() if slot in documents_by_slot})
@@ -169,19 +171,27 @@ def _cpu_budget_of_run(session: Session, settings: Analysis, analyzed: Analyzed,
 
 
 def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: Trust,
-              cpu_budget: Mapping[str, Any] | None, of_step: Mapping[str, Any] | None) -> Diagnosis:
-    """The diagnosis; of a run on CPUs its advice names the nodes that it acts on. of_step: content of floors.json."""
+              documents_by_slot: Mapping[str, Any], of_step: Mapping[str, Any] | None,
+              without_work: str) -> Diagnosis:
+    """The diagnosis; its advice names the nodes of a run on CPUs that it acts on, and how it fared where it was tried.
+
+    of_step: content of floors.json. without_work: why the recording holds none of the program's work; then there is no
+    class and no advice.
+    """
     diagnosis = diagnose(measured, facts, trust, floors.Floors.of(of_step) if of_step else None)
-    if cpu_budget is None:
-        return diagnosis
-    return replace(diagnosis, recommendations=with_targets(diagnosis.recommendations, cpu_budget))
+    if without_work:
+        return replace(diagnosis, bottleneck=None, abstained_because=without_work, recommendations=(), withheld=())
+    advised = diagnosis.recommendations
+    if cpu_budget := documents_by_slot.get("cpu_budget"):
+        advised = with_targets(advised, cpu_budget)
+    return replace(diagnosis, recommendations=with_trials(advised, documents_by_slot.get("trials") or {}))
 
 
 def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: Analysis,
-           measured: Mapping[str, Any]) -> Iterator[str]:
+           measured: Mapping[str, Any], graph_capture: Sequence[str]) -> Iterator[str]:
     if session.record.is_import:
         yield from notes.of_captures(facts.captures)
-        yield from notes.of_graph_capture(session)
+        yield from graph_capture
     else:
         yield from notes.of_run(session.record, analyzed.tables, facts.runtime, analyzed.meta)
     yield from notes.of_devices(session, analyzed.tables)

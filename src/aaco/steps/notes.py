@@ -24,6 +24,7 @@ from aaco.steps.device import telemetry
 from aaco.tracelake import layout, queries, store
 
 MOST_PROBLEMS = 6  # of captures that a report begins with
+ONLY_CAPTURED = "it is the trace of a graph's capture, whose kernels run in its replays"
 LONGEST_LINE = 300
 MOST_RUN = 4  # launches for each kernel that ran, from which on a trace with captures is one of them
 

@@ -193,7 +193,8 @@ def limit(explanation: Explanation) -> str:
 
 
 def _name(verdict: Verdict) -> str:
-    return verdict.label.replace("_", "-").capitalize()
+    words = verdict.label.replace("_", "-")
+    return words.replace("cpu", "CPU") if words.startswith("cpu") else words.capitalize()
 
 
 def _sentence(verdict: Verdict) -> str:
