@@ -1753,7 +1753,7 @@ MUTATIONS = [
      "tests/unit/test_fusion_trace.py::test_chains_longer_than_the_longest_are_cut"),
     ("analytics/streaming/launch_ids.py", ".max(initial=NONE)) + SLACK_NS", ".max(initial=NONE))",
      "tests/property/test_linking.py::test_a_launch_found_once_is_that_of_a_plain_search"),
-    ("analytics/streaming/launch_ids.py", "found.part <= CallKind.FILL", "found.part <= CallKind.WAIT",
+    ("analytics/streaming/launch_ids.py", "runtime.part <= CallKind.FILL", "runtime.part <= CallKind.WAIT",
      "tests/unit/test_lake.py::test_kernels_and_copies_name_the_call_that_launched_them"),
     ("tracelake/ingest/lake.py", "self._launches.filled(name, pieces) if self._launches else pieces", "pieces",
      "tests/unit/test_lake.py::test_kernels_and_copies_name_the_call_that_launched_them"),

@@ -23,8 +23,8 @@ class LaunchFinder:
 
     def launching(self, calls: pa.Table) -> pa.Table:
         """Return LAUNCH_COLUMNS of the calls that launch. calls: rows of api_calls, in start order; NONE means null."""
-        found = self._callers.launching(calls, integers(calls["call_id"]))
-        launches = found.take((found.part <= CallKind.FILL) & (found.link > 0))
+        runtime = self._callers.launching(calls, integers(calls["call_id"]))
+        launches = runtime.take((runtime.part <= CallKind.FILL) & (runtime.link > 0))
         columns = launches.start, launches.capture, launches.link, launches.tag
         return pa.table(dict(zip(LAUNCH_COLUMNS, columns, strict=True)))
 
