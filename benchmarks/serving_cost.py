@@ -1,6 +1,6 @@
 """What steps, layers and operators of a serving trace cost, against the same kernels without annotations.
 
-    AACO_CAPTURES=DIR python -m benchmarks.serving_cost [--kernels 2000000] [--json FILE]
+    AACO_CAPTURES=DIR python -m benchmarks.serving_cost [--kernels 2000000] [--turns 3] [--json FILE]
 
 A recording of three replayed decode steps is repeated with later times and other ids: as it is, without the engine's
 annotations, and with a profiler's step markers in their place. All are imported in turns, each in a process of its own,
@@ -26,9 +26,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
+
 RECORDING, CAPTURE = "decode_bs8_ctx1000_graph", "capture_8_DECODE"
 BAR = 1.15
-TURNS = 3
 IDS = ("correlation", "External id")
 ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
 KINDS = ("annotated", "plain", "marked")
@@ -36,7 +37,7 @@ KINDS = ("annotated", "plain", "marked")
 
 def write(path: Path, recording: Mapping[str, Any], kernels: int, kind: str) -> int:
     """Write a trace of at least so many kernels, and return how many it has."""
-    events = [event for event in map(partial(_as, kind), recording["traceEvents"]) if event is not None]
+    events = _renumbered([event for event in map(partial(_as, kind), recording["traceEvents"]) if event is not None])
     timed = [event for event in events if "ts" in event]
     ran = sum(event.get("cat") == "kernel" for event in events)
     first = min(event["ts"] for event in timed if event.get("ph") == "X")
@@ -44,12 +45,12 @@ def write(path: Path, recording: Mapping[str, Any], kernels: int, kind: str) -> 
     step = 1 + max(event.get("args", {}).get(name, 0) for event in events for name in IDS)
     header = {name: content for name, content in recording.items() if name != "traceEvents"}
     turns = -(-kernels // ran)
-    with path.open("w") as file:
-        file.write(json.dumps(header)[:-1] + ', "traceEvents": [')
+    with path.open("wb") as file:
+        file.write(msgspec.json.encode(header)[:-1] + b', "traceEvents": [')
         for turn in range(turns):
-            later = ",".join(json.dumps(event) for event in _repeated(events, turn * period, turn * step, turn == 0))
-            file.write(("," if turn else "") + later)
-        file.write("]}")
+            later = msgspec.json.encode([*_repeated(events, turn * period, turn * step, turn == 0)])
+            file.write((b"," if turn else b"") + later[1:-1])
+        file.write(b"]}")
     return turns * ran
 
 
@@ -59,6 +60,16 @@ def _as(kind: str, event: dict[str, Any]) -> dict[str, Any] | None:
         return event
     is_step = kind == "marked" and event["cat"] == "user_annotation" and event["name"].startswith("execute_")
     return event | {"name": "ProfilerStep#"} if is_step else None
+
+
+def _renumbered(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events with ids without gaps: a trace that lacks the numbers of annotations would be one with losses.
+    """
+    dense = {name: {old: new for new, old in enumerate(sorted({0, *(event["args"][name] for event in events
+                                                                    if event.get("args", {}).get(name))}))}
+             for name in IDS}
+    return [event | {"args": arguments | {name: dense[name][arguments[name]] for name in IDS if arguments.get(name)}}
+            if (arguments := event.get("args")) else event for event in events]
 
 
 def _repeated(events: list[dict[str, Any]], later_us: float, higher: int, first: bool) -> Iterator[dict[str, Any]]:
@@ -91,6 +102,7 @@ def main() -> int:
     """Print the table and the JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving_cost", description=__doc__)
     parser.add_argument("--kernels", type=int, default=2_000_000)
+    parser.add_argument("--turns", type=int, default=3, help="imports of each trace")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     asked = parser.parse_args()
     recordings = Path(os.environ["AACO_CAPTURES"]) / "serving"
@@ -100,7 +112,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         traces = {kind: Path(folder) / f"{kind}.json" for kind in KINDS}
         count = max(write(path, recording, asked.kernels, kind) for kind, path in traces.items())
-        for turn in range(TURNS):
+        for turn in range(asked.turns):
             for kind in KINDS[::-1] if turn % 2 else KINDS:
                 sessions = Path(folder) / f"sessions-{turn}-{kind}"
                 taken[kind].append(cpu_s(traces[kind], capture, sessions))

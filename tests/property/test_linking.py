@@ -8,14 +8,17 @@ False; of what waits took: `< PAUSE_NS` -> `<=`, `| (previous == Does.FILL)` lef
 
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.streaming import link_launches
+from aaco.analytics.streaming import launch_ids, link_launches
+from aaco.analytics.streaming.launch_ids import LaunchFinder
 from aaco.analytics.streaming.link_launches import Callers, Linker
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.analytics.streaming.work import WorkReader
+from aaco.core.tables import replaced
 from tests import timed
 
 SLACK, PAUSE = 10, 6
@@ -34,9 +37,21 @@ def tables_of(calls, work):
     return {"api_calls": timed.calls(*rows), "kernels": timed.kernels(*kernels)}
 
 
-def run(tables, cuts):
+def with_ids(tables, cuts):
+    """The tables with the launches of kernels, found piece by piece as an import finds them."""
+    calls = replaced(tables["api_calls"], "call_id", pa.array(range(tables["api_calls"].num_rows), pa.int64()))
+    finder, pieces = LaunchFinder(), [part for _, part in timed.sliced(tables | {"api_calls": calls}, cuts)]
+    with patch.object(launch_ids, "SLACK_NS", SLACK), patch.object(link_launches, "SLACK_NS", SLACK):
+        launches = [finder.launching(piece["api_calls"]) for piece in pieces]
+        found = finder.ids((part for part in launches if part.num_rows), (piece["kernels"] for piece in pieces))
+        ids = pa.chunked_array([*found], pa.int64())
+    kernels = replaced(tables["kernels"], "launch_id", ids)
+    return {"api_calls": calls, "kernels": replaced(kernels, "correlation_id", pa.nulls(len(ids), pa.int64()))}
+
+
+def run(tables, cuts, with_launches=False):
     """Per kernel in start order: (launch start, end, synced, took, copied, first)."""
-    lanes, callers, linker, found = WorkReader(), Callers(), Linker(), []
+    lanes, callers, linker, found = WorkReader(None, with_launches), Callers(with_launches), Linker(), []
     with patch.object(link_launches, "SLACK_NS", SLACK), patch.object(link_launches, "RUN", 3), \
             patch.object(link_launches, "PAUSE_NS", PAUSE):
         for until, part in timed.sliced(tables, cuts):
@@ -100,6 +115,13 @@ def took_until(calls, last):
 def test_links_and_waits_are_those_of_a_plain_search(calls, work, cuts):
     tables = tables_of(calls, work)
     assert run(tables, cuts) == plainly(tables)
+
+
+@given(CALLS, WORK, st.lists(st.integers(0, 90), max_size=8), st.lists(st.integers(0, 90), max_size=8))
+def test_a_launch_found_once_is_that_of_a_plain_search(calls, work, written, read):
+    """Whatever the pieces that were written, and those that are read."""
+    tables = tables_of(calls, work)
+    assert run(with_ids(tables, written), read, with_launches=True) == plainly(tables)
 
 
 HOST = st.lists(st.tuples(st.integers(-4, 9), st.integers(0, 9), st.sampled_from([LAUNCH, SYNC, SYNC, COPY, FILL]),

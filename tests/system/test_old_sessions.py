@@ -5,20 +5,24 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from aaco import pipeline
 from aaco.analytics.diagnosis import diagnose
 from aaco.core.config import Settings, resolve
 from aaco.core.session import Session
+from aaco.core.tables import COPIES, CRITICAL_PATH, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
 from aaco.report.renderers import output_formats
+from aaco.steps import make_findings
 from aaco.steps.findings.workload_facts import find
 from aaco.steps.readings import RENAMED
-from aaco.tracelake import documents, layout
+from aaco.tracelake import documents, layout, queries, store
 from aaco.workflows import judge, share_bundle
 from aaco.workflows.compare_runs import DiffRequest
 
 BUNDLES = Path(__file__).parent.parent / "captures/sessions_0_1_0"
+TRACE = Path(__file__).parent.parent / "captures/torch_h200/resnet50_nchw.json.gz"
 MOST_BYTES = 1 << 30
 
 
@@ -55,6 +59,27 @@ def test_an_old_session_says_what_it_said_without_its_capture(name: str, setting
     for form in output_formats.SUFFIXES:
         if form != "pdf":
             assert session.id in output_formats.render(explanation, form, "plain")
+
+
+def test_findings_on_a_session_without_launch_ids_are_the_same(settings: Settings) -> None:
+    """Tables of an older version name no launches: they are found by correlation ids then."""
+    session = pipeline.import_captures([TRACE], settings).session
+    found = found_again(session, settings)
+    for spec in (KERNELS, COPIES):
+        table = store.read(session, spec)
+        assert table["launch_id"].null_count < table.num_rows
+        pq.write_table(table.drop_columns("launch_id"), session.folder / spec.file, row_group_size=store.ROW_GROUP)
+    assert not queries.has_launches(session)
+    assert found_again(session, settings) == found
+
+
+def found_again(session: Session, settings: Settings) -> dict[str, object]:
+    """Make what depends on launches again."""
+    for name in ("trace", "attribution", "windows", "critical_path"):
+        make_findings.make_one(session, name, settings.config.analysis)
+    files = [*layout.TRACE.values(), *map(layout.finding, ("windows", "attribution", "critical_path"))]
+    found = {file: documents.read(session, file) for file in files if documents.holds(session, file)}
+    return found | {spec.name: store.read(session, spec) for spec in (OP_TO_KERNEL_MAP, OPERATORS, CRITICAL_PATH)}
 
 
 def test_advice_on_an_old_session_depends_on_the_facts_in_its_tables(settings: Settings) -> None:

@@ -3,15 +3,17 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attribution
-from aaco.analytics.attribution.graphs import IN_TRACE, Captured, Graphs, ReplayedKernels
+from aaco.analytics.attribution.graphs import IN_TRACE, Captured, Graphs, ReplayedKernels, captured_graphs
 from aaco.analytics.attribution.operators import REASONS, Why
 from aaco.core import tables
 from aaco.core.config import Analysis
+from aaco.core.tables import EAGER_STEP, GRAPH_CAPTURE, REFERENCE_LAUNCHES
 from aaco.steps import make_findings
 from benchmarks.ordered import imported
 from tests import timed
@@ -227,3 +229,11 @@ def test_a_piece_of_a_step_is_told_by_the_kernels_that_follow_each_other_in_an_e
     graphs.captured.append(step)
     matched = graphs.of_replay(0, ReplayedKernels(["a", "b"], ["gemm", "gemm"]))
     assert matched and matched.launches == [1, -1] and not matched.named
+
+
+def test_the_kind_of_a_reference_says_what_it_is_whatever_its_file_is_called():
+    references = REFERENCE_LAUNCHES.build(
+        kind=[EAGER_STEP, GRAPH_CAPTURE], source=["graph capture of ours.json", "eager step.json"], graph=[0, 1],
+        kernel_name=["k", "k"])
+    eager, capture = captured_graphs(references, np.zeros(2, np.int64), np.zeros(2, np.int64))
+    assert eager.is_eager and not capture.is_eager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aaco.analytics.fusion.fusion_trace import document, made
+from aaco.analytics.fusion.fusion_trace import LONGEST, document, made
 from aaco.core.tables import OPERATORS
 
 NUMBER = '["float","Scalar","Scalar"]'
@@ -56,6 +56,19 @@ def test_streams_are_apart(known):
     assert chains(known, [0, 1], [0, 1]) == []
     found = chains(known, [0, 4, 1, 2], [0, 1, 0, 1])
     assert sorted(row["op_types"] for row in found) == [["aten::mm", "aten::relu"], ["aten::mul", "aten::add"]]
+
+
+def test_kernels_of_operators_without_a_model_change_no_chain(known):
+    """Mutation: taking an operator that no one knows for the next one that is known."""
+    rows = chains(known, [-1, 1, 3, 0, 1])
+    assert [(row["op_types"], row["times"]) for row in rows] == [(["aten::mul", "aten::add"], 1)]
+
+
+def test_chains_longer_than_the_longest_are_cut(known):
+    """Mutation: one piece too few, or pieces that share a kernel."""
+    rows = chains(known, [0] * LONGEST + [1] * LONGEST + [0, 3])
+    assert sorted((*row["op_types"], row["times"], row["own_ns"]) for row in rows) == [
+        (*[name] * LONGEST, 1, 100 * LONGEST) for name in ("aten::add", "aten::mul")]
 
 
 def test_a_product_takes_its_epilogue_along(known):

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aaco.analytics.streaming.launch_ids import LaunchFinder
 from aaco.core.session import Session
 from aaco.core.tables import (
     API_CALLS,
@@ -83,6 +84,31 @@ def test_fills_are_told_apart_from_copies(session):
                                 t_start_ns=[0, 10, 20], t_end_ns=[5, 17, 21]), 0)
         tally = writer.tallies["copies"][0]
     assert (tally.rows, tally.ns, tally.fills, tally.fill_ns) == (3, 13, 1, 5)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_kernels_and_copies_name_the_call_that_launched_them(session):
+    """Ids are of a capture; those of capture 2 are not unique. Mutations: another capture's call, the call's old key,
+    the call that only waits."""
+    def calls(capture):
+        return API_CALLS.build(call_id=[7, 8, 9], name=["cudaMemcpyAsync", "cudaDeviceSynchronize", "cudaLaunchKernel"],
+                               domain=["cuda_runtime"] * 3, thread_id=[1] * 3, correlation_id=[5, 6, 4],
+                               t_start_ns=[300 + capture, 10 + capture, 20 + capture],
+                               t_end_ns=[350 + capture, 15 + capture, 25 + capture])
+
+    with Writer(session, launches=LaunchFinder()) as writer:
+        for capture in range(3):
+            writer.add(kernels([1, 2, 3], [100 + capture, 200 + capture, None], device_id=[0] * 3,
+                               correlation_id=[4, 6, 4]), capture)
+            writer.add(COPIES.build(copy_id=[1], kind=["h2d"], correlation_id=[5], t_start_ns=[400], t_end_ns=[500]),
+                       capture)
+            writer.add(calls(capture), capture)
+        writer.write([None] * 3, unlinked={2})
+    starts = {row["call_id"]: row["t_start_ns"] for row in written(session, API_CALLS)}
+    launched = [(row["capture"], row["kernel_name"], starts.get(row["launch_id"])) for row in written(session, KERNELS)]
+    assert launched == [(0, "k1", 20), (1, "k1", 21), (2, "k1", None), *((capture, "k2", None) for capture in range(3)),
+                        *((capture, "k3", None) for capture in range(3))]
+    assert [starts.get(row["launch_id"]) for row in written(session, COPIES)] == [300, 301, None]
 
 
 @pytest.mark.usefixtures("anywhere")

@@ -22,6 +22,11 @@ def values(column: NDArray[np.int64]) -> NDArray[np.int64]:
     return ordered[fresh]
 
 
+def numbers(column: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The distinct numbers of a column, ascending: few of them, from 0 on."""
+    return np.flatnonzero(np.bincount(column))
+
+
 def counts(column: NDArray[np.int64]) -> dict[int, int]:
     """How often each integer occurs."""
     value_counts = pa.array(column).value_counts()

@@ -18,6 +18,7 @@ import pyarrow as pa
 from aaco import __version__
 from aaco.analytics.graph import partition
 from aaco.analytics.kernels.families import families_of
+from aaco.analytics.streaming.launch_ids import LaunchFinder
 from aaco.core import files
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
@@ -112,7 +113,7 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
 
     Raises BadCapture, StorageError.
     """
-    with Writer(session, families_of) as writer:
+    with Writer(session, families_of, LaunchFinder()) as writer:
         for index, piece in reading.pieces():
             writer.add(piece, index)
         read = zip(reading.sources, reading.facts, strict=True)

@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution.framework import Attribution
-from aaco.analytics.attribution.graphs import CAPTURE, EAGER
 from aaco.analytics.serving.annotations import DECODE, read_capture
 from aaco.analytics.serving.steps import StepKernels
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.core.tables import REFERENCE_LAUNCHES, replaced
+from aaco.core.tables import EAGER_STEP, GRAPH_CAPTURE, REFERENCE_LAUNCHES, replaced
 from aaco.report.format import clean
 from aaco.steps import import_captures as importing
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, discover
@@ -44,7 +43,7 @@ def add(session: Session, reading: CaptureReading, inputs: ServingInputs = NO_IN
     """
     beside = reading.selection.graphs
     parts, names, first = list[pa.Table](), dict[str, list[str]](), 0
-    for kind, capture in (*((CAPTURE, capture) for capture in beside), *_asked(inputs)):
+    for kind, capture in (*((GRAPH_CAPTURE, capture) for capture in beside), *_asked(inputs)):
         show.step(f"reading {clean(capture.path.name)} ({kind})")
         part = _launches(capture, kind)
         parts.append(replaced(part, "graph", pa.array(integers(part["graph"]) + first)))
@@ -58,14 +57,14 @@ def add(session: Session, reading: CaptureReading, inputs: ServingInputs = NO_IN
 
 
 def _asked(inputs: ServingInputs) -> Iterator[tuple[str, CaptureFiles]]:
-    for kind, paths in ((CAPTURE, inputs.captures), (EAGER, inputs.eager)):
+    for kind, paths in ((GRAPH_CAPTURE, inputs.captures), (EAGER_STEP, inputs.eager)):
         selection = discover(paths) if paths else CaptureSelection((), ())
         yield from ((kind, capture) for capture in (*selection.captures, *selection.graphs))
 
 
 def _note(kind: str, files: list[str], launches: pa.Table) -> str:
     """Return what the reference traces of a kind tell of."""
-    launches = launches.filter(pc.starts_with(launches["source"].cast(pa.string()), kind))
+    launches = launches.filter(pc.equal(launches["kind"], kind))
     graphs = pc.count_distinct(launches["graph"]).as_py()
     batches = sorted(set(launches["batch"].drop_null().to_pylist()))
     of = f" of batch {', '.join(map(str, batches[:8]))}{' …' * (len(batches) > 8)}" if batches else ""
@@ -82,20 +81,22 @@ def _launches(capture: CaptureFiles, kind: str) -> pa.Table:
         reading.begin()
         session = importing.begin(selection, Path(folder), None, "")
         importing.fill(session, reading)
-        rows = _captured(session) if kind == CAPTURE else _eager(session)
+        rows = _captured(session) if kind == GRAPH_CAPTURE else _eager(session)
     if not rows.num_rows:
         raise UsageError(f"{capture.path}: it holds no {kind}",
-                         "record the engine's start, with its capture of graphs" if kind == CAPTURE else
+                         "record the engine's start, with its capture of graphs" if kind == GRAPH_CAPTURE else
                          "record a step with graphs switched off")
     named = read_capture(capture.path.name)
-    if kind == CAPTURE and named and not rows["batch"].null_count < rows.num_rows:
+    if kind == GRAPH_CAPTURE and named and not rows["batch"].null_count < rows.num_rows:
         rows = replaced(rows, "batch", pa.array(np.full(rows.num_rows, named.batch)))
-    return replaced(rows, "source", pa.array([f"{kind} {capture.path.name}"] * rows.num_rows).dictionary_encode())
+    for column, text in (("kind", kind), ("source", f"{kind} {capture.path.name}")):
+        rows = replaced(rows, column, pa.array([text] * rows.num_rows).dictionary_encode())
+    return rows
 
 
 def _captured(session: Session) -> pa.Table:
     """Return the graphs that a trace captures."""
-    launched = Attribution()
+    launched = Attribution(with_launches=queries.has_launches(session))
     for _ in attribution.map_kernels(session, launched):
         pass
     return launched.captured()
@@ -103,7 +104,7 @@ def _captured(session: Session) -> pa.Table:
 
 def _eager(session: Session) -> pa.Table:
     """Return the launches of each different step of a trace, in the order of their kernels."""
-    launched = Attribution()
+    launched = Attribution(with_launches=queries.has_launches(session))
     mapped = pa.concat_tables(attribution.map_kernels(session, launched))
     if launched.captured().num_rows:  # its launches ran nothing
         return REFERENCE_LAUNCHES.build()
@@ -143,7 +144,7 @@ def _rows(kernels: pa.Table, graph: int, batch: int | None) -> pa.Table:
     an operator launches at once is not told by sums."""
     count = kernels.num_rows
     columns = {name: kernels[name].combine_chunks() for name in TOLD}
-    return REFERENCE_LAUNCHES.build(source=[""] * count, graph=[graph] * count, batch=[batch] * count, **columns,
+    return REFERENCE_LAUNCHES.build(graph=[graph] * count, batch=[batch] * count, **columns,
                                     call=[place if known else None for place, known in
                                           enumerate(pc.is_valid(kernels["operator"]).to_pylist())])
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aaco.core import tables
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
-from aaco.core.tables import INFERENCE_ITERS, KERNEL_GROUPS, KERNELS, TableSpec
+from aaco.core.tables import COPIES, INFERENCE_ITERS, KERNEL_GROUPS, KERNELS, TableSpec
 from aaco.tracelake import store
 from aaco.tracelake.memory import give_back
 
@@ -89,6 +89,11 @@ def has_values(session: Session, spec: TableSpec, column: str) -> bool:
         groups = [file.metadata.row_group(group) for group in range(file.num_row_groups if at >= 0 else 0)]
         statistics_by_group = [(group.column(at).statistics, group.num_rows) for group in groups]
         return any(statistics is None or statistics.null_count < count for statistics, count in statistics_by_group)
+
+
+def has_launches(session: Session) -> bool:
+    """Return whether kernels or copies have launch_id; older sessions and runs have none. Raise BadBundle."""
+    return any(has_values(session, spec, "launch_id") for spec in (KERNELS, COPIES))
 
 
 def slices(session: Session, columns_by_table: Mapping[str, Sequence[str]]) -> Iterator[Slice]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -46,11 +47,11 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     samples of 1: who advises it says how much larger.
     """
     responses = [_response(work, mechanism) for mechanism in mechanisms]
-    device = np.minimum.reduce([response.device_ns for response in responses])
+    device = reduce(np.minimum, (response.device_ns for response in responses))
     if samples != 1.0:
         device = _per_sample(work, device, samples)
     calls = call_shares(work)
-    left = of_calls(work, np.minimum.reduce([response.left for response in responses]))
+    left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
     busy_ns = _busy_ns(work, step)
     streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
     return ChangedStep(chain_ns * streams,

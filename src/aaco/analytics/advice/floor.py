@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
 from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.work import COLLECTIVE, StepWork
+from aaco.analytics.advice.work import StepWork
+from aaco.core import distinct
 from aaco.core.arrays import Ints, Reals
-from aaco.core.distinct import coded
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
@@ -79,19 +80,11 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | 
     """
     if work.steps < 1:
         raise Absent("no steps are counted in the trace: give their number (--steps N), or mark them")
-    times = _lane_ns(work, work.sure_ns if least_ns is None else least_ns, work.lane if lane is None else lane)
+    if least_ns is None and lane is None:
+        times = work.own_lane_ns
+    else:
+        times = work.lane_ns(work.sure_ns if least_ns is None else least_ns, work.lane if lane is None else lane)
     return float(times.max(initial=0.0)) / work.steps
-
-
-def _lane_ns(work: StepWork, times: Reals, lane: Ints) -> Reals:
-    """Return how long each lane takes in all steps. Waits for late ranks are part of collectives, or of any work where
-    no kernel is known to be one.
-    """
-    collective = work.of_families(COLLECTIVE)
-    waits = collective if collective.any() else ~collective
-    own, least, rest = (np.bincount(lane, weights=np.where(rows, length, 0.0)).astype(float)
-                        for rows, length in ((waits, work.sure_ns), (waits, times), (~waits, times)))
-    return rest + np.maximum(0.0, np.minimum(least, own - work.waited_ns))
 
 
 def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
@@ -99,15 +92,15 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
     name = " + ".join(mechanism.name for mechanism in mechanisms)
     try:
         left = _left(work, [mechanism for mechanism in mechanisms if mechanism.first])
-        least = np.minimum.reduce([left.sure_ns, *(_least(left, mechanism) for mechanism in mechanisms
-                                                   if not mechanism.first)])
+        least = reduce(np.minimum, (_least(left, mechanism) for mechanism in mechanisms if not mechanism.first),
+                       left.sure_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
-        chain_ns = device_chain_ns(work, least, coded(work.lane, *apart)[0] if apart else work.lane)
+        chain_ns = device_chain_ns(work, least, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
         return MechanismFloor(name, None, (), str(reason))
-    acted = np.logical_or.reduce([least < work.sure_ns, *apart, *(mechanism.acts_on(work) for mechanism in mechanisms
-                                                                  if mechanism.acts_on)])
+    acted = reduce(np.logical_or, (*apart, *(mechanism.acts_on(work) for mechanism in mechanisms if mechanism.acts_on)),
+                   least < work.sure_ns)
     host_stays = all(mechanism.host_stays for mechanism in mechanisms)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
@@ -116,7 +109,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:
     """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least."""
-    beside = np.logical_or.reduce([np.zeros(len(least), bool), *apart])
+    beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
     return float(np.where(beside, work.sure_ns, work.sure_ns - least).sum()) / work.steps
 
 
@@ -168,5 +161,5 @@ def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...
     own_ns, left_ns = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
                        for times in (work.ns, least))
     targets = [FloorTarget(work.names[label].name, float(own_ns[label]), float(left_ns[label]))
-               for label in np.unique(work.label[rows]).tolist()]
+               for label in distinct.numbers(work.label[rows]).tolist()]
     return tuple(sorted(targets, key=lambda target: (target.least_ns - target.own_ns, target.name))[:MOST_TARGETS])

@@ -17,6 +17,7 @@ import numpy as np
 from aaco.analytics.advice.work import COLLECTIVE, StepOperator, StepWork, WorkName
 from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.roofline.units import MATRIX_FAMILIES, rate_used
+from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -91,7 +92,7 @@ def product_operators(work: StepWork) -> dict[int, Ints]:
 
 def product_names(work: StepWork, rows: Ints) -> tuple[WorkName, ...]:
     """Return the names of the products among these rows."""
-    return tuple(work.names[label] for label in np.unique(work.label[rows]).tolist()
+    return tuple(work.names[label] for label in distinct.numbers(work.label[rows]).tolist()
                  if work.names[label].family in PRODUCTS)
 
 

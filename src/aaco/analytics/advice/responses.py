@@ -23,6 +23,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanism import Response
 from aaco.analytics.advice.work import StepOperator, StepWork
+from aaco.analytics.streaming.stream_ids import rows_by_stream
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -74,7 +75,7 @@ def in_one_pass(work: StepWork, fusible: Flags) -> Response:
 
 def fusible_runs(lane: Ints, fusible: Flags) -> tuple[Ints, Ints]:
     """Return the fusible rows, and of each the number of its run: rows that follow each other in a lane."""
-    order = np.argsort(lane, kind="stable")
+    order = rows_by_stream(lane)
     flags, lanes = fusible[order], lane[order]
     starts = flags & np.r_[True, ~flags[:-1] | (lanes[1:] != lanes[:-1])] if len(order) else flags
     return order[flags], (np.cumsum(starts) - 1)[flags]

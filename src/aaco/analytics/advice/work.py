@@ -19,7 +19,7 @@ from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import families
 from aaco.analytics.roofline.units import KIND
-from aaco.analytics.streaming.stream_ids import NONE, integers
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, rows_by_stream
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.distinct import coded
 
@@ -124,10 +124,34 @@ class StepWork:
         """Return which rows are copies of these kinds."""
         return self.named(lambda name: name.copy in kinds)
 
+    def lane_ns(self, times: Reals, lane: Ints) -> Reals:
+        """Return how long each lane takes in all steps, with these times of the rows.
+
+        Waits for late ranks are part of collectives, or of any work where no kernel is known to be one.
+        """
+        pairs = 2 * lane + self._waits
+        rest, least = _sums(pairs, times).reshape(-1, 2).T
+        own = self._own_waits if lane is self.lane else _sums(pairs, self.sure_ns).reshape(-1, 2)[:, 1]
+        return rest + np.maximum(0.0, np.minimum(least, own - self.waited_ns))
+
+    @cached_property
+    def _own_waits(self) -> Reals:
+        return _sums(2 * self.lane + self._waits, self.sure_ns).reshape(-1, 2)[:, 1]
+
+    @cached_property
+    def own_lane_ns(self) -> Reals:
+        """How long each lane takes in all steps now."""
+        return self.lane_ns(self.sure_ns, self.lane)
+
+    @cached_property
+    def _waits(self) -> Flags:
+        collective = self.of_families(COLLECTIVE)
+        return collective if collective.any() else ~collective
+
     @cached_property
     def rows_by_operator(self) -> dict[int, Ints]:
         """The rows of each operator that is known."""
-        order = np.argsort(self.operator, kind="stable")
+        order = rows_by_stream(self.operator + 1)
         numbers, first = np.unique(self.operator[order], return_index=True)
         rows = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
         rows.pop(-1, None)
@@ -206,7 +230,7 @@ def _rows_of(by_id: dict[int, StepOperator], launched: Ints) -> Ints:
 def _names(kernels: pa.Table, copies: pa.Table) -> tuple[Ints, tuple[WorkName, ...]]:
     """Return the label of each kernel and copy, and what the labels mean."""
     name, family = (_coded_text(kernels[column]) for column in ("kernel_name", "family"))
-    kind, pinned = (_coded_text(copies[column].cast(pa.string())) for column in ("kind", "pinned"))
+    kind, pinned = _coded_text(copies["kind"]), _coded_text(copies["pinned"].cast(pa.string()))
     ran, first_ran = coded(name[0], family[0])
     moved, first_moved = coded(kind[0], pinned[0])
     names = [_kernel(name[1][name[0][row]], family[1][family[0][row]]) for row in first_ran.tolist()]
@@ -216,9 +240,15 @@ def _names(kernels: pa.Table, copies: pa.Table) -> tuple[Ints, tuple[WorkName, .
 
 def _coded_text(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     """Return a code per row and the text of each code; null is an empty text."""
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-    texts = [*encoded.dictionary.to_pylist(), ""]
-    return np.asarray(encoded.indices.fill_null(len(texts) - 1), np.int64), texts
+    names = NameIds()
+    code = names.numbers(column)
+    return np.where(code == NONE, len(names), code), [*names.known, ""]
+
+
+def _sums(pairs: Ints, times: Reals) -> Reals:
+    """Return the sum of the times of each number; for an even count of numbers."""
+    count = int(pairs.max(initial=-1)) // 2 + 1
+    return np.bincount(pairs, weights=times, minlength=2 * count).astype(float)
 
 
 def _kernel(name: str, family: str) -> WorkName:

@@ -38,13 +38,13 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS as LINK_COLUMNS
 from aaco.analytics.streaming.link_launches import Callers, LaunchCalls, Linked, Linker
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
-from aaco.analytics.streaming.work import WorkRows
+from aaco.analytics.streaming.work import WorkRows, links
 from aaco.core.arrays import Ints
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, KERNELS, OP_TO_KERNEL_MAP, REFERENCE_LAUNCHES
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "kernels": ("kernel_id", "kernel_name", "family", "correlation_id", "t_start_ns", "dur_ns", "graph_node_id",
-                "capture", "stream_id"),
+    "kernels": ("kernel_id", "kernel_name", "family", "correlation_id", "launch_id", "t_start_ns", "dur_ns",
+                "graph_node_id", "capture", "stream_id"),
     "api_calls": tuple(dict.fromkeys((*CALL_COLUMNS, *LINK_COLUMNS)))}
 ARGUMENT_COLUMNS = ("call_id", "arguments")
 UNDECIDED = -1
@@ -53,9 +53,12 @@ UNDECIDED = -1
 class Attribution:
     """One pass over a trace. `feed` returns the map of the kernels that it settles, `operators` the sums at the end."""
 
-    def __init__(self, references: pa.Table | None = None) -> None:
-        """references: rows of REFERENCE_LAUNCHES, which tell of the graphs that the trace replays."""
-        self._callers, self._linker = Callers(), Linker()
+    def __init__(self, references: pa.Table | None = None, with_launches: bool = False) -> None:
+        """references: rows of REFERENCE_LAUNCHES, which tell of the graphs that the trace replays. with_launches:
+        whether the kernels have launch_id.
+        """
+        self._with_launches = with_launches
+        self._callers, self._linker = Callers(with_launches), Linker()
         self._contexts, self._signatures = CallContexts(), Signatures()
         self._operators = Operators()
         self._kernels, self._families = NameIds(), NameIds()
@@ -65,7 +68,7 @@ class Attribution:
         self._numbers = Numbers(*(np.zeros(0, np.int64) for _ in range(3)))  # of calls that are still open
         self._graphs = Graphs()
         self._replays: dict[int, Replay] = {}  # by graph launch; held only where a capture is known
-        self._batches: dict[tuple[int, int], GraphBatch] = {}  # by capture and correlation id of a graph launch
+        self._batches: dict[tuple[int, int], GraphBatch] = {}  # by capture and link of a graph launch
         self._matches: dict[tuple[int, GraphBatch, bool, bytes], MatchedGraph | None] = {}
         if references is not None:
             self._graphs.captured += self._given(references)
@@ -118,14 +121,14 @@ class Attribution:
                                      self._families.known)
 
     def captured(self) -> pa.Table:
-        """Return the graphs that were captured in the trace, as rows of REFERENCE_LAUNCHES without sources."""
+        """Return the graphs that were captured in the trace, as rows of REFERENCE_LAUNCHES without kind and source."""
         graphs = self._graphs.captured
         rows = [row for graph in graphs for row in graph.rows]
         calls = [call if call >= 0 else None for graph in graphs for call in graph.operators]
         described = self._operators.described(rows, self._contexts.names.known, self._contexts.path,
                                               self._signatures.known)
         return REFERENCE_LAUNCHES.build(
-            source=[""] * len(rows), graph=[number for number, graph in enumerate(graphs) for _ in graph.rows],
+            graph=[number for number, graph in enumerate(graphs) for _ in graph.rows],
             batch=[graph.batch for graph in graphs for _ in graph.rows],
             kernel_name=[name for graph in graphs for name in graph.names], call=calls, **described)
 
@@ -172,7 +175,7 @@ class Attribution:
         start, length = integers(timed["t_start_ns"]), integers(timed["dur_ns"])
         zero = np.zeros(len(start), np.int64)
         return WorkRows(start, start + length, zero, zero, integers(timed["stream_id"]), integers(timed["capture"]),
-                        integers(timed["correlation_id"]), self._kernels.numbers(timed["kernel_name"]),
+                        links(timed, self._with_launches), self._kernels.numbers(timed["kernel_name"]),
                         integers(timed["kernel_id"]), integers(timed["graph_node_id"]))  # carried as the iteration
 
     def _learn(self, kernels: pa.Table) -> None:
@@ -223,7 +226,7 @@ class Attribution:
         """Remember what the ranges around each launch of a graph say of its batch."""
         for at in np.flatnonzero(calls.part == CallKind.GRAPH).tolist():
             ranges = self._contexts.ranges_around(line, int(calls.tag[at]))
-            self._batches[int(calls.capture[at]), int(calls.correlation[at])] = GraphBatch(*replayed_batch(ranges))
+            self._batches[int(calls.capture[at]), int(calls.link[at])] = GraphBatch(*replayed_batch(ranges))
 
     def _given(self, references: pa.Table) -> list[Captured]:
         """Return the graphs that reference traces tell of."""
@@ -247,8 +250,8 @@ class Attribution:
         for low, high in pairwise(bounds):
             launch, at = int(number[low]), int(rows[low])
             if launch not in self._replays:
-                capture, correlation = int(work.capture[at]), int(work.correlation[at])
-                batch = self._batches.get((capture, correlation), NO_BATCH)
+                capture, link = int(work.capture[at]), int(work.link[at])
+                batch = self._batches.get((capture, link), NO_BATCH)
                 self._replays[launch] = Replay(capture, int(linked.call.tag[at]), batch)
             self._replays[launch].parts.append(columns[:, low:high])
 

@@ -30,10 +30,10 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CaptureMark
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core.arrays import Ints
+from aaco.core.tables import EAGER_STEP
 
 MOST = 1 << 18  # captured launches that are remembered
 IN_TRACE = "graph capture in the trace"
-CAPTURE, EAGER = "graph capture", "eager step"  # with a file's name: sources of reference launches
 
 
 @dataclass(frozen=True)
@@ -279,9 +279,10 @@ class ReplayKernels:
 
 def captured_graphs(references: pa.Table, row: Ints, inputs: Ints) -> list[Captured]:
     """Return the graphs of reference launches. row, inputs: numbers of their operators' rows and inputs."""
-    columns = (references[name].to_pylist() for name in ("graph", "source", "batch", "kernel_name", "operator", "call"))
+    columns = (references[name].to_pylist() for name in (
+        "graph", "kind", "source", "batch", "kernel_name", "operator", "call"))
     graphs = dict[int, Captured]()
-    for graph, source, batch, kernel, operator, call, its_row, its_inputs in zip(
+    for graph, kind, source, batch, kernel, operator, call, its_row, its_inputs in zip(
             *columns, row.tolist(), inputs.tolist(), strict=True):
         captured = graphs.setdefault(graph, Captured(NONE, batch=batch, source=source, given=True))
         captured.rows.append(its_row)
@@ -289,7 +290,7 @@ def captured_graphs(references: pa.Table, row: Ints, inputs: Ints) -> list[Captu
         captured.names.append(kernel)
         captured.called.append(operator)
         captured.inputs.append(its_inputs)
-        if source.startswith(EAGER):
+        if kind == EAGER_STEP:
             captured.families.append(decode(kernel or "").family)
     return list(graphs.values())
 

@@ -35,14 +35,16 @@ class RankPass:
 
     arrived: kernel ids of collectives, sorted, and when the last participant of each had arrived, on the clock of this
     device. limits: as Working takes them. preempted: kernels that another process stopped.
+    with_launches: whether the work has launch_id.
     """
 
     def __init__(self, window: CaptureWindow, device_id: int, settings: Analysis, conditions: IdleConditions | None,
                  collective_kernels: Ints, arrived: tuple[Ints, Ints],
                  limits: Mapping[str, tuple[str, str]] | None = None,
-                 preempted: PreemptedKernels = NONE_PREEMPTED) -> None:
+                 preempted: PreemptedKernels = NONE_PREEMPTED, with_launches: bool = False) -> None:
         self._window, self._device_id = window, device_id
-        self._reader, self._callers, self._linker = WorkReader(collective_kernels), Callers(), Linker()
+        self._reader = WorkReader(collective_kernels, with_launches)
+        self._callers, self._linker = Callers(with_launches), Linker()
         self._timeline, self._working = Timeline(), Working(limits)
         self._preempted, self._own = preempted, Working(limits) if len(preempted.kernel_id) else None
         self._idling = Idling(conditions, round(1000 * settings.kernel_wait_us))

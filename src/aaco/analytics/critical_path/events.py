@@ -14,11 +14,12 @@ from aaco.analytics.streaming import clockfit, communication
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import SLACK_NS
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
-from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY, FARTHEST_NS
+from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY, FARTHEST_NS, links
 from aaco.core.arrays import Flags, Ints
 from aaco.core.distinct import coded
 
-_WHERE = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
+_WHERE = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "launch_id", "t_start_ns", "t_end_ns",
+          "capture")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernels": ("kernel_id", "kernel_name", *_WHERE),
     "copies": ("copy_id", *_WHERE),
@@ -98,7 +99,9 @@ class PathEvents:
 class PathRecording:
     """Takes in slices of the tables and keeps 88 bytes per piece of work and 80 per call."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_launches: bool = False) -> None:
+        """with_launches: whether the work has launch_id."""
+        self._with_launches = with_launches
         self._kernel_names, self._call_names, self._domains = NameIds(), NameIds(), NameIds()
         self._part: Ints = np.zeros(0, np.int64)
         self._asynchronous: Flags = np.zeros(0, bool)
@@ -152,19 +155,17 @@ class PathRecording:
 
     def _placed(self, rows: pa.Table, key: str, name: Ints) -> Ints:
         """Return the rows that ran on a device and have valid times: start, end, capture, process, device, queue,
-        stream, correlation, name, key, whether a copy.
+        stream, link, name, key, whether a copy.
         """
-        names = ("t_start_ns", "t_end_ns", "capture", "process_id", "device_id", "queue_id", "stream_id",
-                 "correlation_id")
-        column = [integers(rows[column_name]) for column_name in names]
+        names = ("t_start_ns", "t_end_ns", "capture", "process_id", "device_id", "queue_id", "stream_id")
+        column = [*(integers(rows[column_name]) for column_name in names), links(rows, self._with_launches)]
         copied = np.full(rows.num_rows, int(key == "copy_id"))
         start, end = column[0], column[1]
         is_valid = (column[4] != NONE) & (start > -FARTHEST_NS) & (end >= start) & (end < FARTHEST_NS)
         return np.stack([*column, name, integers(rows[key]), copied])[:, is_valid]
 
     def _called(self, rows: pa.Table) -> Ints:
-        """Return the calls of PARTS: start, end, capture, process, thread, part, asynchronous, key, correlation,
-        row.
+        """Return the calls of PARTS: start, end, capture, process, thread, part, asynchronous, key, link, row.
         """
         name, domain = self._call_names.numbers(rows["name"]), self._domains.numbers(rows["domain"])
         new_names = self._call_names.known[len(self._part):]
@@ -176,11 +177,11 @@ class PathRecording:
         into = is_runtime[np.where(domain == NONE, -1, domain)]
         start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
         at = np.flatnonzero(into & np.isin(part, PARTS) & (start > -FARTHEST_NS) & (end >= start) & (end < FARTHEST_NS))
-        column = {key: integers(rows[key])[at]
-                  for key in ("capture", "process_id", "thread_id", "call_id", "correlation_id")}
+        column = {key: integers(rows[key])[at] for key in ("capture", "process_id", "thread_id", "call_id")}
+        link = column["call_id"] + 1 if self._with_launches else integers(rows["correlation_id"])[at]
         asynchronous = np.append(self._asynchronous, False)[np.where(name == NONE, -1, name)][at]
         return np.stack([start[at], end[at], column["capture"], column["process_id"], column["thread_id"], part[at],
-                         asynchronous.astype(np.int64), column["call_id"], column["correlation_id"], at])
+                         asynchronous.astype(np.int64), column["call_id"], link, at])
 
 
 def _joined(parts: Sequence[Ints], count: int) -> Ints:
@@ -188,7 +189,7 @@ def _joined(parts: Sequence[Ints], count: int) -> Ints:
 
 
 def _launches(work: Ints, calls: Ints) -> Ints:
-    """Return per piece of work the row of its launch, by capture and correlation id, else -1.
+    """Return per piece of work the row of its launch, by capture and link (link_launches.py), else -1.
 
     Of several it is the earliest; one that begins SLACK_NS after the work does not count.
     """

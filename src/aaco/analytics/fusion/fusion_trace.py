@@ -8,7 +8,6 @@ kernels move their bytes now, which is never more than they take themselves.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from aaco.analytics.costs.torch import call, model
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.fusion.fusion import HEAVY, LIGHT
 from aaco.core.arrays import Ints
+from aaco.core.distinct import coded, numbers
 from aaco.core.documents import encode
 from aaco.tracelake.document_schemas.answers import Fusible, Fusion
 
@@ -75,17 +75,27 @@ def document(operator: Ints, stream: Ints, dur_ns: Ints, made_by_operator: Mappi
     order = np.argsort(stream, kind="stable")
     operator, stream, dur_ns = operator[order], stream[order], dur_ns[order]
     linked = _linked(operator, stream, made_by_operator)
-    chains: dict[tuple[int, ...], list[int]] = defaultdict(lambda: [0, 0])
-    for first, last in _runs(linked):
-        key = tuple(operator[first:last + 1].tolist())
-        chains[key][0] += 1
-        chains[key][1] += int(dur_ns[first:last + 1].sum())
-    rows = _rows(chains, made_by_operator, int(dur_ns.sum()))
+    rows = _rows(_chains(operator, dur_ns, *_runs(linked)), made_by_operator, int(dur_ns.sum()))
     listed = [Fusible(**row) for row in rows[:MOST_SHOWN]]
     return encode(Fusion(bandwidth_bytes_per_s=None, basis=BASIS, opportunities=listed)) if rows else None
 
 
-def _rows(chains: Mapping[tuple[int, ...], Sequence[int]], made_by_operator: Mapping[int, Made], total_ns: int
+def _chains(operator: Ints, dur_ns: Ints, first: Ints, last: Ints) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Return by the operators of a chain how often it is there, and its time; in order of appearance."""
+    until = np.r_[0, np.cumsum(dur_ns)]
+    seen = list[tuple[int, tuple[int, ...], tuple[int, int]]]()
+    for length in np.unique(last - first + 1).tolist():
+        mine = first[last - first + 1 == length]
+        columns = [operator[mine + at] for at in range(length)]
+        code, example = coded(*columns)
+        ns = np.zeros(len(example), np.int64)
+        np.add.at(ns, code, until[mine + length] - until[mine])
+        seen += zip(mine[example].tolist(), zip(*(column[example].tolist() for column in columns), strict=True),
+                    zip(np.bincount(code).tolist(), ns.tolist(), strict=True), strict=True)
+    return {key: sums for _, key, sums in sorted(seen)}
+
+
+def _rows(chains: Mapping[tuple[int, ...], tuple[int, int]], made_by_operator: Mapping[int, Made], total_ns: int
           ) -> list[dict[str, Any]]:
     """Return the chains; those of the same operators and shapes are one, at any place in the program."""
     alike: dict[tuple[tuple[str, tuple[str, int | None]], ...], dict[str, Any]] = {}
@@ -113,12 +123,12 @@ def _linked(operator: Ints, stream: Ints, made_by_operator: Mapping[int, Made]) 
     rows = np.array(sorted(made_by_operator), np.int64)
     number = np.searchsorted(rows, operator)  # of each kernel its place among the rows that are known
     there = (number < len(rows)) & (rows[np.minimum(number, len(rows) - 1)] == operator)
-    pairs, which = np.unique(number[:-1] * len(rows) + number[1:], return_inverse=True)
+    which, first = coded(number[:-1], number[1:])
     both = (stream[1:] == stream[:-1]) & there[1:] & there[:-1]
-    fits = np.zeros(len(pairs), bool)
-    for pair in np.unique(which[both]).tolist():
-        before, after = divmod(int(pairs[pair]), len(rows))
-        fits[pair] = _fits(made_by_operator[int(rows[before])], made_by_operator[int(rows[after])])
+    fits = np.zeros(len(first), bool)
+    for pair in numbers(which[both]).tolist():
+        before, after = rows[number[first[pair]:first[pair] + 2]]
+        fits[pair] = _fits(made_by_operator[int(before)], made_by_operator[int(after)])
     return np.r_[False, fits[which] & both]
 
 
@@ -130,12 +140,14 @@ def _fits(before: Made, after: Made) -> bool:
         before.family in HEAVY and after.family != "elementwise")
 
 
-def _runs(linked: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and last kernel of each chain; of one longer than LONGEST, its pieces."""
+def _runs(linked: np.ndarray) -> tuple[Ints, Ints]:
+    """Return the first kernels of chains, and the last; of a chain longer than LONGEST, of its pieces."""
     ends = np.flatnonzero(np.diff(np.r_[linked, False].astype(np.int8)))
     firsts, lasts = ends[::2], ends[1::2]  # a chain begins one before its first link
-    return [(at, min(at + LONGEST - 1, last)) for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
-            for at in range(first, last, LONGEST) if min(at + LONGEST - 1, last) > at]
+    pieces = -(-(lasts - firsts) // LONGEST)
+    place = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    at, last = np.repeat(firsts, pieces) + LONGEST * place, np.repeat(lasts, pieces)
+    return at, np.minimum(at + LONGEST - 1, last)
 
 
 def _pattern(steps: Sequence[Made]) -> str:

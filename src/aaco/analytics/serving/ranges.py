@@ -7,11 +7,18 @@ from functools import lru_cache
 
 from aaco.analytics.serving.annotations import DECODE, StepAnnotation, merge, read_capture, read_step
 
+REMEMBERED = 1 << 14  # annotations
+
 
 def step_of(ranges: Sequence[str]) -> StepAnnotation | None:
     """Return the step that ranges, innermost first, are of: nested ones complement each other. None: of no step."""
+    return _step_of(tuple(ranges))
+
+
+@lru_cache(REMEMBERED)
+def _step_of(ranges: tuple[str, ...]) -> StepAnnotation | None:
     step: StepAnnotation | None = None
-    for outer in filter(None, map(_read_once, ranges)):
+    for outer in filter(None, map(read_once, ranges)):
         step = outer if step is None else merge(outer, step)
     return step
 
@@ -32,6 +39,7 @@ def replayed_batch(ranges: Sequence[str]) -> tuple[int | None, int | None]:
     return step.graph_batch or step.batch, step.requests
 
 
-@lru_cache(1 << 14)
-def _read_once(name: str) -> StepAnnotation | None:
+@lru_cache(REMEMBERED)
+def read_once(name: str) -> StepAnnotation | None:
+    """Return the step that an annotation names, or None, without reading the same text again."""
     return read_step(name)

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.serving.annotations import StepAnnotation, read_step
-from aaco.analytics.serving.ranges import step_of
+from aaco.analytics.serving.annotations import StepAnnotation
+from aaco.analytics.serving.ranges import read_once, step_of
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
-from aaco.analytics.streaming.stream_ids import NONE, integers
+from aaco.analytics.streaming.stream_ids import NONE, integers, latest_end_before
 from aaco.analytics.streaming.work import COPY, COPY_COLUMNS, KERNEL_COLUMNS, WorkReader
 from aaco.core.arrays import Ints
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
@@ -84,8 +84,10 @@ class StepKernels:
 class ServingSteps:
     """One pass over a trace. `table` returns the steps; `of_kernels` the step of each kernel."""
 
-    def __init__(self) -> None:
-        self._callers, self._linker, self._reader = Callers(), Linker(), WorkReader()
+    def __init__(self, with_launches: bool = False) -> None:
+        """with_launches: whether the work has launch_id."""
+        self._callers, self._linker = Callers(with_launches), Linker()
+        self._reader = WorkReader(with_launches=with_launches)
         self._is_step: list[bool] = []
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first
@@ -149,7 +151,7 @@ class ServingSteps:
         step, work_start, work_end = (np.concatenate(column) for column in zip(
             self._kernels.columns(), self._copies.columns(), strict=True))
         idle = _idle_before(capture, kernels.first, kernels.last)
-        engines = [(read_step(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
+        engines = [(read_once(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
         return SERVING_STEPS.build(
             step=np.arange(count), engine=engines, annotation=[ranges[-1] for ranges in self._ranges], **_told(steps),
             t_start_ns=start, t_end_ns=end, device_start_ns=pa.array(kernels.first, mask=kernels.first == NONE),
@@ -164,7 +166,7 @@ class ServingSteps:
     def _note_steps(self, rows: pa.Table) -> None:
         """Remember the ranges that begin a step, and those inside one."""
         name = self._callers.names.numbers(rows["name"])
-        self._is_step += [read_step(text) is not None for text in self._callers.names.known[len(self._is_step):]]
+        self._is_step += [read_once(text) is not None for text in self._callers.names.known[len(self._is_step):]]
         at = np.flatnonzero(np.array([*self._is_step, False])[np.where(name == NONE, -1, name)])
         at = at[[domain != ON_DEVICE for domain in rows["domain"].take(pa.array(at)).to_pylist()]] if len(at) else at
         if not len(at):
@@ -237,16 +239,11 @@ def _sums(step: Ints, start: Ints, end: Ints, count: int) -> _StepSums:
 
 def _unions(step: Ints, start: Ints, end: Ints, count: int) -> Ints:
     """Return of each step the length of the union of its spans, ns."""
-    union = np.zeros(count, np.int64)
-    if not len(step):
-        return union
     order = np.lexsort((start, step))
     step, start, end = step[order], start[order], end[order]
-    first = np.flatnonzero(np.r_[True, step[1:] != step[:-1]])
-    for low, high in zip(first.tolist(), [*first[1:].tolist(), len(step)], strict=True):
-        reach = np.maximum.accumulate(end[low:high])
-        gaps = np.maximum(0, start[low + 1:high] - reach[:-1]).sum()
-        union[step[low]] = reach[-1] - start[low] - gaps
+    before = latest_end_before(step, end, np.full(count, NONE))
+    union = np.zeros(count, np.int64)
+    np.add.at(union, step, np.maximum(0, end - np.maximum(start, before)))
     return union
 
 

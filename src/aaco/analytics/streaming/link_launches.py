@@ -1,4 +1,6 @@
-"""Device work and the call that launched it, joined by (capture, correlation id) while a trace streams by.
+"""Device work and the call that launched it, joined by `link` while a trace streams by.
+
+A link is the call's number as launch_id has it, from 1 on; in tables without launch_id it is the correlation id.
 
 A launch is remembered until REMEMBERED later ones have begun: 105 bytes each, 27 MB in all for a trace of any length.
 Work waits until every call is known that began up to SLACK_NS after it. Clocks of host and device that disagree by less
@@ -31,7 +33,8 @@ from aaco.analytics.streaming.work import WorkRows, join
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
 
-CALL_COLUMNS = ("name", "domain", "process_id", "thread_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
+CALL_COLUMNS = ("call_id", "name", "domain", "process_id", "thread_id", "correlation_id", "t_start_ns", "t_end_ns",
+                "capture")
 SLACK_NS = 100_000_000
 PAUSE_NS = 250_000  # from here on the host did something else than prepare its next call (analytics/timeline/idle.py)
 REMEMBERED = 2**18
@@ -52,7 +55,7 @@ class LaunchCalls:
     start: Ints
     end: Ints
     capture: Ints
-    correlation: Ints
+    link: Ints
     part: Ints
     name: Ints
     thread: Ints
@@ -107,7 +110,9 @@ class CaptureMark(NamedTuple):
 class Callers:
     """Makes Calls of slices of the api_calls table, and remembers names and threads: (capture, process, thread)."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_launches: bool = False) -> None:
+        """with_launches: whether the work has launch_id (work.has_launches)."""
+        self._with_launches = with_launches
         self.names, self.threads, self._domains = NameIds(), TupleIds(), NameIds()
         self._part = np.zeros(0, np.int64)
         self._into_runtime = np.zeros(0, np.bool_)
@@ -122,6 +127,10 @@ class Callers:
 
         tag: a number for each row, which is returned with the work that it launched.
         """
+        return self._after_waits(self.launching(rows, tag))
+
+    def launching(self, rows: pa.Table | pa.RecordBatch, tag: Ints | None = None) -> LaunchCalls:
+        """Return the same without the waits and copies before each call."""
         name, domain = self.names.numbers(rows["name"]), self._domains.numbers(rows["domain"])
         self._learn()
         start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
@@ -130,12 +139,12 @@ class Callers:
         is_kept &= (part > CallKind.OTHER) & (part <= CallKind.WAIT) & (start != NONE) & (end >= start)
         at = np.flatnonzero(is_kept)
         column = {field: integers(rows[field])[at]
-                  for field in ("capture", "process_id", "thread_id", "correlation_id")}
+                  for field in ("capture", "process_id", "thread_id")}
+        link = integers(rows["call_id"])[at] + 1 if self._with_launches else integers(rows["correlation_id"])[at]
         thread = self.threads.numbers(column["capture"], column["process_id"], column["thread_id"])
         none = np.full(len(at), NONE)
-        return self._after_waits(LaunchCalls(start[at], end[at], column["capture"], column["correlation_id"], part[at],
-                                             name[at], thread, none, none, none, none, none,
-                                             np.zeros(len(at), np.int64) if tag is None else tag[at]))
+        return LaunchCalls(start[at], end[at], column["capture"], link, part[at], name[at], thread, none, none, none,
+                           none, none, np.zeros(len(at), np.int64) if tag is None else tag[at])
 
     def marks(self, rows: pa.Table | pa.RecordBatch) -> list[CaptureMark]:
         """Return the rows that begin or end the capture of a device graph."""
@@ -175,7 +184,7 @@ class Callers:
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         synced, took, copied = synced[back], took[back], copied[back]
-        return LaunchCalls(calls.start, calls.end, calls.capture, calls.correlation, calls.part, calls.name,
+        return LaunchCalls(calls.start, calls.end, calls.capture, calls.link, calls.part, calls.name,
                            calls.thread,
                            synced[:, 0], synced[:, 1], took, copied[:, 0], copied[:, 1], calls.tag)
 
@@ -262,7 +271,7 @@ class Linker:
         return self._link(held.take(slice(0, ready))) if ready else None
 
     def _remember(self, capture: int, launches: LaunchCalls) -> None:
-        launches = launches.take(launches.correlation > 0)
+        launches = launches.take(launches.link > 0)
         runs = self._launches.setdefault(capture, [])
         numbers = np.arange(self._count, self._count + len(launches))
         self._count += len(launches)
@@ -279,11 +288,11 @@ class Linker:
         number = np.full(len(work), -1, np.int64)
         first = np.zeros(len(work), bool)
         for capture in _distinct(work.capture):
-            rows = np.flatnonzero((work.capture == capture) & (work.correlation > 0))
+            rows = np.flatnonzero((work.capture == capture) & (work.link > 0))
             runs = self._launches.get(capture, [])
             which, place = np.full(len(rows), -1), np.zeros(len(rows), np.int64)
             for index in range(len(runs) - 1, -1, -1):  # of several with one id the earliest counts
-                hit, at = runs[index].find(work.correlation[rows], work.start[rows])
+                hit, at = runs[index].find(work.link[rows], work.start[rows])
                 which[hit], place[hit] = index, at
             for index in _distinct(which):
                 if index >= 0:
@@ -293,11 +302,11 @@ class Linker:
 
 
 class _LaunchRun:
-    """Some launches of a capture, sorted by correlation id."""
+    """Some launches of a capture, sorted by link."""
 
     def __init__(self, columns: Ints, numbers: Ints, used: Flags) -> None:
         self.columns, self.numbers, self.used = columns, numbers, used
-        self.ids = columns[_CORRELATION]
+        self.ids = columns[_LINK]
         self.last = int(numbers.max())
 
     @classmethod
@@ -316,7 +325,7 @@ class _LaunchRun:
 
     @classmethod
     def _sorted(cls, columns: Ints, numbers: Ints, used: Flags) -> _LaunchRun:
-        ids = columns[_CORRELATION]
+        ids = columns[_LINK]
         if (ids[1:] >= ids[:-1]).all():
             return cls(columns, numbers, used)
         order = np.argsort(ids, kind="stable")
@@ -345,7 +354,7 @@ class _LaunchRun:
         self.used[place] = True
 
 
-_CORRELATION = [column.name for column in fields(LaunchCalls)].index("correlation")
+_LINK = [column.name for column in fields(LaunchCalls)].index("link")
 _START = [column.name for column in fields(LaunchCalls)].index("start")
 
 

@@ -99,6 +99,13 @@ class NameIds:
         return self._last[1]
 
 
+def is_name(column: pa.ChunkedArray | pa.DictionaryArray, name: str) -> Flags:
+    """Return whether each row of a NAME column has this name."""
+    names = NameIds()
+    numbers = names.numbers(column)
+    return numbers == (names.known.index(name) if name in names.known else len(names))
+
+
 def rows_by_stream(stream: Ints) -> Ints:
     """Return the rows grouped by stream, in their order within it; streams are numbered from 0."""
     if not len(stream) or (stream == stream[0]).all():

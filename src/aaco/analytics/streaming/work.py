@@ -7,26 +7,26 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aaco.analytics.streaming import communication
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, is_name
 from aaco.core.arrays import Flags, Ints
 
 COMPUTE, COMMUNICATION, COPY, FILL = 0, 1, 2, 3  # kinds of work; what is below COPY is a kernel
 MEMSET = "memset"  # the kind of a row of the copies table that fills
 FARTHEST_NS = 2**61  # 73 years; the difference of two times within it fits an int64
-KERNEL_COLUMNS = ("kernel_id", "kernel_name", "device_id", "queue_id", "stream_id", "correlation_id", "t_start_ns",
-                  "t_end_ns", "iteration", "capture")
-COPY_COLUMNS = ("kind", "device_id", "queue_id", "stream_id", "correlation_id", "t_start_ns", "t_end_ns", "capture")
+KERNEL_COLUMNS = ("kernel_id", "kernel_name", "device_id", "queue_id", "stream_id", "correlation_id", "launch_id",
+                  "t_start_ns", "t_end_ns", "iteration", "capture")
+COPY_COLUMNS = ("kind", "device_id", "queue_id", "stream_id", "correlation_id", "launch_id", "t_start_ns", "t_end_ns",
+                "capture")
 
 
 @dataclass(frozen=True)
 class WorkRows:
     """Rows of device work in start order. Integers; NONE means null.
 
-    kind: COMPUTE, COMMUNICATION, COPY or FILL. device and stream: numbers of WorkReader. name: number of the kernel's
-    name.
+    kind: COMPUTE, COMMUNICATION, COPY or FILL. device and stream: numbers of WorkReader. link: as link_launches.py
+    defines it. name: number of the kernel's name.
     """
 
     start: Ints
@@ -35,7 +35,7 @@ class WorkRows:
     device: Ints
     stream: Ints
     capture: Ints
-    correlation: Ints
+    link: Ints
     name: Ints
     kernel_id: Ints
     iteration: Ints
@@ -59,6 +59,16 @@ def join(parts: Sequence[WorkRows]) -> WorkRows:
     return whole if ordered else whole.take(np.argsort(whole.start, kind="stable"))
 
 
+def has_launches(*tables: pa.Table | None) -> bool:
+    """Return whether any row of these tables of work has a launch_id; older sessions and runs do not."""
+    return any(table is not None and table["launch_id"].null_count < table.num_rows for table in tables)
+
+
+def links(rows: pa.Table | pa.RecordBatch, with_launches: bool) -> Ints:
+    """Return the link of each row of kernels or copies to its launch (link_launches.py)."""
+    return integers(rows["launch_id"]) + 1 if with_launches else integers(rows["correlation_id"])
+
+
 class WorkReader:
     """Reads WorkRows from table slices and keeps the meaning of their numbers.
 
@@ -68,7 +78,9 @@ class WorkReader:
     or impossible ones.
     """
 
-    def __init__(self, collective_kernels: Ints | None = None) -> None:
+    def __init__(self, collective_kernels: Ints | None = None, with_launches: bool = False) -> None:
+        """with_launches: whether the rows have launch_id (has_launches)."""
+        self._with_launches = with_launches
         self.devices, self.streams, self.names = TupleIds(), TupleIds(), NameIds()
         self.host_kernels = 0
         self.left_out = 0
@@ -95,7 +107,7 @@ class WorkReader:
 
     def _copies(self, rows: pa.Table | pa.RecordBatch) -> WorkRows:
         none = np.full(rows.num_rows, NONE)
-        kind = np.where(_named(rows["kind"], MEMSET), FILL, COPY)
+        kind = np.where(is_name(rows["kind"], MEMSET), FILL, COPY)
         return self._placed(rows, kind, none, none, none, integers(rows["device_id"]) != NONE)
 
     def _placed(self, rows: pa.Table | pa.RecordBatch, kind: Ints, name: Ints, kernel_id: Ints, iteration: Ints,
@@ -106,7 +118,7 @@ class WorkReader:
         capture, device, queue, stream = (integers(rows[column])
                                           for column in ("capture", "device_id", "queue_id", "stream_id"))
         queue = np.where(stream != NONE, NONE, queue)
-        all_work = WorkRows(start, end, kind, device, stream, capture, integers(rows["correlation_id"]), name,
+        all_work = WorkRows(start, end, kind, device, stream, capture, links(rows, self._with_launches), name,
                             kernel_id,
                             iteration)
         mask = on_device & placeable
@@ -114,7 +126,7 @@ class WorkReader:
         queue = queue if mask.all() else queue[mask]
         devices = self.devices.numbers(kept.capture, kept.device)
         streams = self.streams.numbers(kept.capture, kept.device, queue, kept.stream)
-        return WorkRows(kept.start, kept.end, kept.kind, devices, streams, kept.capture, kept.correlation, kept.name,
+        return WorkRows(kept.start, kept.end, kept.kind, devices, streams, kept.capture, kept.link, kept.name,
                         kept.kernel_id, kept.iteration)
 
     def _kinds(self, name: Ints, kernel_id: Ints) -> Ints:
@@ -126,8 +138,3 @@ class WorkReader:
             at = np.minimum(np.searchsorted(self._collective, kernel_id), len(self._collective) - 1)
             by_name = by_name | (self._collective[at] == kernel_id)
         return np.where(by_name, COMMUNICATION, COMPUTE)
-
-
-def _named(column: pa.ChunkedArray | pa.DictionaryArray, name: str) -> Flags:
-    """Return whether each row of a NAME column has this name."""
-    return np.asarray(pc.fill_null(pc.equal(column.cast(pa.string()), name), False), bool)

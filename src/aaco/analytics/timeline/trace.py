@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Linked, Linker
 from aaco.analytics.streaming.stream_ids import number_of
-from aaco.analytics.streaming.work import COPY, COPY_COLUMNS, KERNEL_COLUMNS, WorkReader, WorkRows
+from aaco.analytics.streaming.work import COPY, COPY_COLUMNS, KERNEL_COLUMNS, WorkReader, WorkRows, has_launches
 from aaco.analytics.timeline import idle as idling
 from aaco.analytics.timeline import steady_state as steady
 from aaco.analytics.timeline.collectives import COLUMNS as COLLECTIVE_COLUMNS
@@ -142,10 +142,11 @@ class Examination:
 
     def __init__(self, settings: Analysis, collectives: pa.Table | None = None,
                  conditions: IdleConditions | None = None,
-                 ranks: Mapping[int, int] | None = None) -> None:
+                 ranks: Mapping[int, int] | None = None, with_launches: bool = False) -> None:
+        """with_launches: whether the work has launch_id."""
         self._gathering = CollectiveCollector(collectives) if collectives is not None and collectives.num_rows else None
-        self._lanes = WorkReader(self._gathering.kernel_ids if self._gathering else None)
-        self._callers, self._linker = Callers(), Linker()
+        self._lanes = WorkReader(self._gathering.kernel_ids if self._gathering else None, with_launches)
+        self._callers, self._linker = Callers(with_launches), Linker()
         self._timeline, self._launching, self._queues = Timeline(), LaunchCounter(), Queues()
         self._idling = Idling(conditions, round(1000 * settings.kernel_wait_us))
         self._sequences, self._marked = Sequences(), Marked(self._callers.names)
@@ -207,7 +208,8 @@ def trace(kernels: pa.Table, settings: Analysis, copies: pa.Table | None = None,
         refuse_dispatches(kernels)
         raise Absent(NO_GPU)
     ranks = _ranks(kernels) if "rank" in kernels.column_names else {}
-    examination = Examination(settings, collectives, idling.conditions(system_events, gpu_events), ranks)
+    examination = Examination(settings, collectives, idling.conditions(system_events, gpu_events), ranks,
+                              has_launches(kernels, copies))
     streamed = {"kernels": kernels, "copies": copies, "api_calls": api_calls}
     rows = {name: _in_order(tables.ALL[name].build() if table is None else table) for name, table in streamed.items()}
     examination.feed(rows["kernels"], rows["copies"], rows["api_calls"], None)

@@ -7,7 +7,9 @@ A column that a source cannot fill is null, never 0. Columns may be added, never
 from __future__ import annotations
 
 from aaco.core.tables.attribution import (
+    EAGER_STEP,
     FINGERPRINTS,
+    GRAPH_CAPTURE,
     KERNEL_GROUPS,
     KERNEL_NAMES,
     KERNEL_ROOFLINE,
@@ -47,10 +49,12 @@ __all__ = [
     "CRITICAL_PATH",
     "DEVICE_FACTS",
     "DEVICE_LINKS",
+    "EAGER_STEP",
     "EXECUTED_NODES",
     "FINGERPRINTS",
     "FLAG",
     "GPU_EVENTS",
+    "GRAPH_CAPTURE",
     "GRAPH_EDGES",
     "GRAPH_NODES",
     "INFERENCE_ITERS",

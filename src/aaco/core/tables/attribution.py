@@ -51,11 +51,13 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "limit": (NAME, "what limits the kernels that took most of device_ns (kernel_groups)"),
     **CAPTURE,
 }, never_null=("operator_id", "kernels", "device_ns"))
+GRAPH_CAPTURE, EAGER_STEP = "graph capture", "eager step"  # kinds of reference traces
 REFERENCE_LAUNCHES = TableSpec(
     "reference_launches", "attribution/reference_launches.parquet",
     "What reference traces say of the launches of a graph: its capture, or the same step without a graph. Their "
     "kernels are in no other table.", {
-        "source": (NAME, "what tells, with the file's name"),
+        "kind": (NAME, f"{GRAPH_CAPTURE} or {EAGER_STEP}"),
+        "source": (NAME, "the kind with the file's name"),
         "graph": (INT, "graph or step, over all reference traces"),
         "batch": (INT, "batch that it was captured for or ran with; null where the trace does not say"),
         "kernel_name": (NAME, "kernel; null in the capture of a CUDA graph, which does not name it"),
@@ -68,7 +70,7 @@ REFERENCE_LAUNCHES = TableSpec(
         "dtypes": (TEXT, "JSON of the inputs' types"),
         "inputs": (TEXT, "JSON of the inputs' values where they are numbers or lists of them"),
         "call": (INT, "call of the operator: launches with one number are of one call; null where there is none"),
-    }, never_null=("source", "graph"))
+    }, never_null=("kind", "source", "graph"))
 KERNEL_GROUPS = TableSpec("kernel_groups", "attribution/kernel_groups.parquet", "Kernels summed by name.", {
     "family": (NAME, "kernel family"),
     "kernel_name": (NAME, "kernel"),

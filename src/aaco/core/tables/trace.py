@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aaco.core.tables.spec import CAPTURE, FLAG, INT, NAME, REAL, TEXT, TEXTS, WHEN, WHERE, TableSpec
 
+LAUNCH = {"launch_id": (INT, "call_id of the call that launched it; null if it is not known, and in older sessions")}
 KERNELS = TableSpec("kernels", "profiler/rocprof_kernels.parquet",
                     "One row per kernel execution: a GPU dispatch, or on the CPU one executed graph node.", {
     "kernel_id": (INT, "row key in start order"),
@@ -31,6 +32,7 @@ KERNELS = TableSpec("kernels", "profiler/rocprof_kernels.parquet",
     "external_id": (INT, "id given by the framework to the operation that launched it"),
     "dispatch_id": (INT, "number of the dispatch as the runtime counts them"),
     "occupancy_pct": (REAL, "occupancy as the profiler estimates it"),
+    **LAUNCH,
     **CAPTURE,
 }, never_null=("kernel_id",))
 COPIES = TableSpec("copies", "profiler/copies.parquet", "One row per memory copy or fill that a device did.", {
@@ -47,6 +49,7 @@ COPIES = TableSpec("copies", "profiler/copies.parquet", "One row per memory copy
     "iteration": (INT, "inference it belongs to"),
     "rank": (INT, "rank of a distributed run"),
     "source": (NAME, "capture format it was read from"),
+    **LAUNCH,
     **CAPTURE,
 })
 API_CALLS = TableSpec("api_calls", "profiler/api_calls.parquet", "One row per host-side call or range.", {

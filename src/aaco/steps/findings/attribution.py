@@ -36,7 +36,7 @@ MOST = 30  # operators and modules in the document; the table has all
 def attribution(session: Session, settings: Analysis) -> Results:
     """Which operator and module of a traced framework launched each kernel, or which operator its symbol names."""
     if _holds_operators(session):
-        launched = Attribution(_references(session))
+        launched = Attribution(_references(session), queries.has_launches(session))
         yield OP_TO_KERNEL_MAP, map_kernels(session, launched)
         yield OPERATORS, launched.operators()
     elif queries.has_values(session, KERNELS, "device_id") and store.holds(session, EXECUTED_NODES):

@@ -56,7 +56,7 @@ def find(session: Session) -> list[CriticalPath]:
     work. Raises Absent, BadBundle."""
     if not any(queries.has_values(session, spec, "device_id") for spec in (KERNELS, COPIES)):
         return []
-    recording = PathRecording()
+    recording = PathRecording(queries.has_launches(session))
     for piece in queries.slices(session, COLUMNS):
         recording.feed(*(piece.tables[name] for name in COLUMNS))
     rows = list(queries.batches(session, COLLECTIVES, collectives.COLUMNS))

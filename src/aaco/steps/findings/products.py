@@ -13,7 +13,7 @@ from aaco.analytics.costs.torch import product
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import product_tiles
 from aaco.analytics.kernels.product_tiles import ProductLaunch, ProductTiles
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, grow, integers
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, grow, integers, is_name
 from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
@@ -79,9 +79,8 @@ def _launches(session: Session, products: Mapping[int, ProductShape]) -> Iterato
 
 def _of_products(rows: pa.Table, operator_of: Ints) -> pa.Table:
     """The rows of matrix products, of products' operators."""
-    gemm = np.array(rows["family"].to_pylist(), object) == GEMM
     has_operator = operator_of[integers(rows["kernel_id"])] != NONE
-    return rows.filter(pa.array(gemm & has_operator))
+    return rows.filter(pa.array(is_name(rows["family"], GEMM) & has_operator))
 
 
 def _operators_by_kernel(session: Session, products: Mapping[int, ProductShape]) -> Ints:

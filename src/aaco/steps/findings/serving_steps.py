@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.measure import measure
@@ -17,10 +18,11 @@ from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import COLUMNS, ServingSteps, StepKernels
 from aaco.analytics.serving.summary import step_budget, summary
-from aaco.analytics.streaming.stream_ids import NONE, TupleIds
+from aaco.analytics.streaming.stream_ids import NONE, NameIds
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.config import Analysis
+from aaco.core.distinct import coded
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
@@ -69,15 +71,14 @@ def _by_step(session: Session, kernels: StepKernels, names: Sequence[str], by: s
     """Return by step the ns of its kernels by a column of kernel_groups."""
     groups = store.read(session, KERNEL_GROUPS).to_pylist() if store.holds(session, KERNEL_GROUPS) else []
     limit_of = {group["kernel_name"]: group[by] for group in groups}
-    limits = [limit_of.get(name) or NOT_PLACED[by] for name in names]
-    ns_by_name = TupleIds()
-    pair = ns_by_name.numbers(kernels.step, kernels.name)
-    spent = np.zeros(len(ns_by_name), np.int64)
+    limits = NameIds()
+    limit = limits.numbers(pa.array([limit_of.get(name) or NOT_PLACED[by] for name in names]))[kernels.name]
+    pair, first = coded(kernels.step, limit)
+    spent = np.zeros(len(first), np.int64)
     np.add.at(spent, pair, kernels.end - kernels.start)
     by_step: dict[int, dict[str, int]] = {}
-    for (step, name), ns in zip(ns_by_name.known, spent.tolist(), strict=True):
-        of_step = by_step.setdefault(step, {})
-        of_step[limits[name]] = of_step.get(limits[name], 0) + ns
+    for step, number, ns in zip(kernels.step[first].tolist(), limit[first].tolist(), spent.tolist(), strict=True):
+        by_step.setdefault(step, {})[limits.known[number]] = ns
     return by_step
 
 
@@ -91,7 +92,7 @@ def find(session: Session) -> ServingSteps | None:
     """Return the steps of a session; None where no range is the annotation of one. Raise BadBundle."""
     if not store.holds(session, API_CALLS) or not any(map(read_step, queries.names(session, API_CALLS, "name"))):
         return None
-    steps = ServingSteps()
+    steps = ServingSteps(queries.has_launches(session))
     for piece in queries.slices(session, COLUMNS):
         kernels, copies, calls = (piece.tables[name] for name in COLUMNS)
         steps.feed(kernels, copies, calls, piece.end_ns)

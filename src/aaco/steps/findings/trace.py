@@ -34,7 +34,8 @@ def find(session: Session, settings: Analysis) -> DeviceTrace | None:
     """What the devices did; None where the session holds no work of a device. Raises BadBundle."""
     if not any(queries.has_values(session, spec, "device_id") for spec in (KERNELS, COPIES)):
         return None
-    examination = Examination(settings, _whole(session, "collectives"), conditions_of(session), ranks_of(session))
+    examination = Examination(settings, _whole(session, "collectives"), conditions_of(session), ranks_of(session),
+                              queries.has_launches(session))
     for piece in queries.slices(session, COLUMNS):
         rows = {name: piece.tables[name] for name in COLUMNS}
         examination.feed(rows["kernels"], rows["copies"], rows["api_calls"], piece.end_ns)

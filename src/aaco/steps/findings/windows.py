@@ -208,9 +208,10 @@ def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captu
     arrived = first.arrived()
     conditions = trace_finding.conditions_of(session)
     limits = device_work.limits_of(session)
+    with_launches = queries.has_launches(session)
     passes = [RankPass(window_by_capture[device.capture], device.device_id, settings, conditions, first.collective_ids,
                        arrived, limits,
-                       stopped.get((number_of(device.capture), device.device_id), NONE_PREEMPTED))
+                       stopped.get((number_of(device.capture), device.device_id), NONE_PREEMPTED), with_launches)
               for device in trace.devices]
     for piece in queries.slices(session, READ):
         kernels, copies, calls = (piece.tables[name] for name in READ)

@@ -26,11 +26,13 @@ from aaco.tracelake.ingest.call_roles import CallRoles
 from aaco.tracelake.ingest.calltree import NONE as NO_PARENT
 from aaco.tracelake.ingest.calltree import Calls, Forest
 from aaco.tracelake.ingest.external_sort import Order, Spool
+from aaco.tracelake.ingest.launches import Finder, LaunchColumns
 from aaco.tracelake.ingest.rekey import Keys
 from aaco.tracelake.ingest.temporary_files import DiskArray
 
 CAPTURE = "capture"  # every spooled row has it, also those of tables that do not keep it
-ROW_KEYS = {KERNELS.name: "kernel_id", COPIES.name: "copy_id", API_CALLS.name: "call_id"}
+# Calls first: kernels and copies name the call that launched them.
+ROW_KEYS = {API_CALLS.name: "call_id", KERNELS.name: "kernel_id", COPIES.name: "copy_id"}
 # Table -> the column that names a row of another table, and that table.
 REFERENCES = {COUNTERS.name: ("kernel_id", KERNELS.name), COLLECTIVES.name: ("kernel_id", KERNELS.name),
               CALL_ARGUMENTS.name: ("call_id", API_CALLS.name)}
@@ -78,10 +80,12 @@ class Tally:
 class Writer:
     """Takes pieces with `add`, then writes every table with `write`. Use it in a `with`: it gives its disk back."""
 
-    def __init__(self, session: Session, families: Labels | None = None) -> None:
-        """families: the family of each distinct kernel name, for kernels of captures that do not give it."""
+    def __init__(self, session: Session, families: Labels | None = None, launches: Finder | None = None) -> None:
+        """families: the family of each distinct kernel name, for kernels of captures that do not give it. launches:
+        finds the launches of kernels and copies."""
         self._session = session
         self._families = families
+        self._launches = LaunchColumns(session.folder, launches) if launches else None
         self._tables: dict[str, _Table] = {}
         self.tallies: dict[str, dict[int, Tally]] = {}  # table -> capture -> what it gave
         self.dangling: dict[str, int] = {}  # table -> rows that refer to a row which no capture has
@@ -95,6 +99,8 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         for table in self._tables.values():
             table.spool.close()
+        if self._launches:
+            self._launches.close()
 
     def add(self, piece: pa.Table, capture: int) -> None:
         """Take a piece made by a TableSpec's `build`. Raises TypeError on any other, StorageError."""
@@ -137,8 +143,9 @@ class Writer:
             rows = table.spool.buckets()
         if name == API_CALLS.name:
             rows = _with_trees(rows, table.spool.rows, table.roles(), self._session)
-        for bucket in rows:
-            yield table.widened(_without_links(bucket, self._unlinked), ranks)
+        pieces = (table.widened(_without_links(bucket, self._unlinked), ranks) for bucket in rows)
+        for bucket in self._launches.filled(name, pieces) if self._launches else pieces:
+            yield bucket
             self._written += bucket.num_rows
             self._progress(self._written, sum(one.spool.rows for one in self._tables.values()))
         table.spool.close()

@@ -1,0 +1,60 @@
+"""The column launch_id of kernels and copies, filled as the tables are written: calls first, then the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
+from aaco.tracelake.ingest.external_sort import Order, Spool
+
+
+class Finder(Protocol):
+    """Finds launches; as analytics/streaming/launch_ids.py does."""
+
+    def launching(self, calls: pa.Table) -> pa.Table:
+        """Return integer columns of the calls that launch."""
+
+    def ids(self, launches: Iterator[pa.Table], work: Iterator[pa.Table]) -> Iterator[pa.Array]:
+        """Yield the launch_id of each piece of a table of work."""
+
+
+class LaunchColumns:
+    """Remembers launches on disk, for the tables that need them: each reads them once."""
+
+    def __init__(self, folder: Path, finder: Finder) -> None:
+        self._finder = finder
+        self._spools = {spec.name: Spool(Order(), folder) for spec in (KERNELS, COPIES)}
+
+    def filled(self, name: str, rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Yield a table's pieces: kernels and copies with their launches, and calls, which are remembered."""
+        if name == API_CALLS.name:
+            return self._noted(rows)
+        return self._linked(self._spools[name], rows) if name in self._spools else rows
+
+    def close(self) -> None:
+        """Give the disk back."""
+        for spool in self._spools.values():
+            spool.close()
+
+    def _noted(self, calls: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for piece in calls:
+            launching = self._finder.launching(piece)
+            for spool in self._spools.values():
+                spool.add(launching)
+            yield piece
+
+    def _linked(self, spool: Spool, work: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        pieces: list[pa.Table] = []
+
+        def passing() -> Iterator[pa.Table]:
+            for piece in work:
+                pieces.append(piece)
+                yield piece
+
+        for launch_id in self._finder.ids(spool.buckets(), passing()):
+            yield replaced(pieces.pop(), "launch_id", launch_id)
+        spool.close()
