@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from aaco import pipeline
-from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor
+from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor, kept_ns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.budget import Unprofiled
@@ -102,7 +102,7 @@ def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFl
     chains = tuple(device_chain_ns(of_side) / 1e6 / fastest_ms(pair[side])
                    for side, of_side in (("before", work), ("after", later)))
     return PairFloor(pair["pair"], tuple(pair["mechanisms"]), pair["pure"], pair["timed_without_profiler"],
-                     pair["before"]["step_ms"], None if found.floor_ns is None else found.floor_ns / 1e6,
+                     pair["before"]["step_ms"], _kept_ms(step, found),
                      ceiling(step, found), pair["speedup"], fastest_ms(pair["after"]) * per_sample, found.why_absent,
                      tuple(asdict(target) for target in found.targets), chains)
 
@@ -127,7 +127,7 @@ def _change(name: str, before: dict[str, Any], after: dict[str, Any], work: Step
     found = _floor(work, after["mechanisms"])
     per_sample = before["samples_per_step"] / after["samples_per_step"]
     return PairFloor(f"{name}__{after['name']}", tuple(after["mechanisms"]), after["pure"], True, before["step_ms"],
-                     None if found.floor_ns is None else found.floor_ns / 1e6, ceiling(step, found), after["speedup"],
+                     _kept_ms(step, found), ceiling(step, found), after["speedup"],
                      fastest_ms(after) * per_sample, found.why_absent,
                      tuple(asdict(target) for target in found.targets), chains, after["measured"] == "gain")
 
@@ -151,7 +151,7 @@ def circumstances(captures: Path, settings: Settings) -> Iterator[PairFloor]:
 def _other(name: str, mechanism: str, work: StepWork, step: StepTime, after_ms: float, least_ms: float) -> PairFloor:
     found, step_ms = _floor(work, [mechanism]), step.ns / 1e6
     return PairFloor(name, (mechanism,), True, True, step_ms,
-                     None if found.floor_ns is None else found.floor_ns / 1e6, ceiling(step, found), step_ms / after_ms,
+                     _kept_ms(step, found), ceiling(step, found), step_ms / after_ms,
                      least_ms, found.why_absent, tuple(asdict(target) for target in found.targets))
 
 
@@ -180,6 +180,11 @@ def _work(traces: Path | Sequence[Path], step_ms: float, settings: Settings, ste
     listed = [traces] if isinstance(traces, Path) else list(traces)
     session = pipeline.import_captures(listed, settings, latency=str(step_ms)).session
     return step_work.find(session, Unprofiled(1, step_ms, "pairs.json", steps))
+
+
+def _kept_ms(step: StepTime, found: MechanismFloor) -> float | None:
+    kept = kept_ns(step, found)
+    return None if kept is None else kept / 1e6
 
 
 def _floor(work: StepWork, mechanisms: Sequence[str]) -> MechanismFloor:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from aaco import pipeline
+from aaco.analytics.advice.trials import Trials
 from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.timeline.trace import DeviceTrace
@@ -30,7 +31,9 @@ from aaco.report.renderers.output_formats import Form
 from aaco.report.sections import tracediff, verdict
 from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import judge
+from aaco.workflows import try_advice as trying
 from aaco.workflows.compare_runs import DiffRequest
+from aaco.workflows.try_advice import TryRequest
 
 # The readings that a notebook shows of an analysis, where they have a value.
 SHOWN = ("latency_p50_ms", "gpu_active_ratio", "launch_tax_pct")
@@ -217,6 +220,16 @@ class Observatory:
                               analysis.false_alarm_pct)
         judged = judge.diff(reference, session, self.settings, request)
         return Comparison(judged.baseline_name or reference, session, judged)
+
+    def try_advice(self, session: Reference = LATEST, advice: str | None = None, *, everything: bool = False,
+                   budget_s: float = 600.0, accept_error: float = 0.0, slo_ms: float | None = None,
+                   seed: int | None = None) -> Trials:
+        """Put advice to the test as `aaco try`, and keep every step in the session. Raises AacoError.
+
+        advice: an action or a change by name; None: the first advice that can be tried. everything: all that applies.
+        """
+        request = TryRequest(advice, everything, budget_s, seed, accept_error, slo_ms)
+        return trying.try_advice(self.open(session), request, self.settings).trials
 
 
 def _name(reference: Reference) -> str:

@@ -40,13 +40,14 @@ DECLARED = schemas.declared()
 
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory, captures: Path) -> list[Session]:
-    """Real sessions: runs, a comparison of them, one in turns, a traced command, a recorded device run, imports."""
+    """Real sessions: runs, one with a search, comparisons, a traced command, a recorded device run, imports."""
     folder = tmp_path_factory.mktemp("documents")
     aaco = Aaco(folder, folder / "cache")
     run = ("run", "--model", models.chain(folder / "chain.onnx"), "--warmup", 1, "--iterations", 30, "--quiet")
     aaco.inside(*run, "--tag", "first", "--telemetry")
     aaco.inside(*run, "--tag", "second")
     aaco.inside("diff", "--baseline", "first", "--session", "second", expect=(0, 1, 2, 3))
+    aaco.inside("try", "graph_basic", "second", "--budget", "20s", "--seed", 1, "--quiet")
     aaco.inside("profile", "--warmup", 0, "--runs", 2, "--lab", "none", "--", *COMMAND)
     aaco.inside("compare", "--command", "true", "--command", "true", "--processes", 2, "--pairs", 2, "--quiet",
                 expect=(0, 3))

@@ -12,7 +12,7 @@ from aaco.core.session import Session
 from aaco.core.tables import ALL
 from aaco.profiler.capture import CaptureFacts
 from aaco.profiler.formats import registry
-from aaco.steps import find_captures, import_captures
+from aaco.steps import find_captures, import_captures, read_captures
 from aaco.tracelake.ingest import lake
 from aaco.tracelake.queries import QueryableSession
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.captures
 def everything(captures, tmp_path_factory):
     """One session of all captures; nothing of what follows the tables is made."""
     chosen = find_captures.discover([captures])
-    reading = import_captures.CaptureReading(chosen)
+    reading = read_captures.CaptureReading(chosen)
     reading.begin()
     made = import_captures.begin(chosen, tmp_path_factory.mktemp("lake"), "everything", "")
     import_captures.fill(made, reading)

@@ -172,6 +172,20 @@ def test_twin(small: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.Mon
     assert found and code == int(any(claim["met"] is False for claim in found))
 
 
+@pytest.mark.captures
+def test_try_advice(small: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The other parts run searches: tests/system/test_try.py runs one of each kind. Fails when --quick does nothing."""
+    from benchmarks.try_advice import search
+
+    monkeypatch.setattr(search, "SEARCHES", 10**6)
+    monkeypatch.setattr(search, "POWER", {20.0: 1.0})
+    monkeypatch.setattr(search, "QUICK", {"SEARCHES": 5})
+    code, _ = small("try_advice", "--only", "search", "--quick", "--json", tmp_path / "kept.json")
+    found = json.loads((tmp_path / "kept.json").read_text())["parts"]["search"]
+    assert len(found) == 14 and "of 5" in found[0]["measured"]
+    assert code == int(any(claim["met"] is False for claim in found))
+
+
 def test_server(small: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from benchmarks.server import _sessions, lists
 

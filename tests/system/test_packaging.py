@@ -126,6 +126,7 @@ OF_EXTRAS = {
     "top": (["textual"], [["top"]]),
     "otlp": (["opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "opentelemetry-api"],
              [["export", "otlp", "--endpoint", "http://127.0.0.1:9"]]),
+    "optimize": (["sympy", "mpmath"], []),  # a rewrite that needs it says so: tests/unit/test_rewriting.py
 }
 
 

@@ -209,6 +209,19 @@ def test_counters_of_a_locale_with_decimal_commas(aaco: Aaco):
         {"v": 12_500_000}, {"v": 500_000}, {"v": 3_000_000_000}]
 
 
+@pytest.mark.parametrize("texts", [("1'234.56", "12.34", "1'234"), ("1\u2019234.56", "12.34", "1\u2019234"),
+                                   ("1\xa0234,56", "12,34", "1\xa0234"), ("1 234.56", "12.34", "1 234")])
+def test_groups_of_other_countries(aaco: Aaco, tmp_path: Path, texts: tuple[str, str, str]):
+    """Mutation: only commas group where points are decimal."""
+    lines = (third_party.cases() / "ncu-decimal-comma" / "ncu.csv").read_text().splitlines(keepends=True)
+    heads = (line.rstrip().rsplit('","', 3)[0] for line in lines[3:])
+    lines[3:] = [f'{head}","{text}","1","2"\n' for head, text in zip(heads, texts, strict=True)]
+    path = tmp_path / "ncu.csv"
+    path.write_text("".join(lines))
+    imported(aaco, path)
+    assert [row["ns"] for row in rows(aaco, "SELECT dur_ns ns FROM kernels")] == [1_234_560, 12_340, 1_234_000]
+
+
 def test_numbers_that_can_be_two_things_are_doubted_and_mixed_ones_refused(aaco: Aaco, tmp_path: Path):
     lines = (third_party.cases() / "ncu-decimal-comma" / "ncu.csv").read_text().splitlines(keepends=True)
     path = tmp_path / "ncu.csv"

@@ -98,11 +98,14 @@ def test_another_models_configuration_is_found_out_by_its_least_time(aaco: Aaco,
 
 
 def test_a_trace_of_a_capture_alone_is_said_to_be_one(aaco: Aaco, captures: Path):
-    """Mutation: MOST_LAUNCHES of a million."""
+    """And nothing limits what did not run. Mutation: MOST_LAUNCHES of a million."""
     done = aaco.inside("import", serving.own(captures, "capture_8_DECODE"), "--full")
     assert "the trace is of a graph's capture" in " ".join(done.stdout.replace("║", "").split())
+    verdict = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
+    assert verdict["bottleneck_class"] == "unknown" and verdict["optimization_priority"] == []
+    assert verdict["abstained_because"].startswith("the trace is of a graph's capture")
     replayed = aaco.inside("import", serving.own(captures, "serving_window"), "--full")
-    assert "trace of a graph's capture" not in replayed.stdout
+    assert "of a graph's capture" not in replayed.stdout
 
 
 def test_steps_and_layers_are_tracks_of_an_exported_trace(aaco: Aaco, captures: Path, tmp_path: Path):

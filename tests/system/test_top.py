@@ -21,6 +21,7 @@ from aaco.cli.screen import Top
 from aaco.core import config
 from aaco.core.session import Session
 from aaco.report.sections import kernels, watch
+from tests import third_party
 
 CAPTURE = Path(__file__).parent.parent / "captures" / "torch_h200" / "resnet50_nchw.json.gz"
 
@@ -92,6 +93,19 @@ def test_the_upper_half_of_an_import_says_what_limits_it(aaco):
         assert len(line.data) == len(busiest.course.compute_ns) and 0 < max(line.data) <= 1.001
         assert said(app, "#steps").startswith("1. Launch once for many kernels")
         assert app.query_one("#steps").region.bottom > app.query_one("#range").region.y + 4
+
+    drive(app, steps)
+
+
+def test_a_row_says_what_of_its_time_is_waiting_for_a_rank_that_had_not_started(aaco):
+    """Mutation: the note of a row is not drawn."""
+    aaco.inside("import", third_party.cases() / "start_skew" / "trace.json.gz", "--quiet")
+    app = Top(Session.open(aaco.latest), config.resolve())
+
+    async def steps(pilot) -> None:
+        first, *others = column(app, 5)
+        assert first.endswith("(17,456,080,000 ns of it waiting for a rank that had not started)")
+        assert not any("waiting" in name for name in others)
 
     drive(app, steps)
 

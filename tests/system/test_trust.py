@@ -32,8 +32,12 @@ def test_a_false_trace_says_so_before_a_class_that_it_does_not_have(aaco: Aaco, 
     for text in (imported, summary):
         assert "goes on still" not in text
         assert text.index(NOT_TRUSTED) < text.index("No diagnosis") and FALSE[case] in text
-        assert "DataLoader(" not in text and "torch.compile" not in text
-    checked = in_line(aaco.inside("check").stdout)
+        assert "DataLoader(" not in text and "torch.compile" not in text and "pauses of the host" not in text
+    report, checked = (in_line(aaco.inside(verb).stdout) for verb in ("report", "check"))
+    assert "pauses of the host" not in report
+    if case.startswith("under_recorded"):  # the other has no share of the time at all
+        assert "Wall time: idle, or work that was not recorded 90.2 %" in report
+        assert f"3 of 3 hold, but it is not named: {document['bottleneck']['abstained_because']}" in report
     assert document["trust"]["line"] in checked and not document["trust"]["trusted"]
     assert document["bottleneck"]["bottleneck_class"] == "unknown" and document["bottleneck"]["abstained_because"]
     assert document["bottleneck"]["trust"] == document["trust"]
@@ -92,6 +96,9 @@ def test_profilers_that_started_one_after_the_other_are_a_remark(aaco: Aaco):
     judged = json.loads((aaco.latest / "metrics" / "windows.json").read_text())
     (window,), (rank,) = judged["captures"], judged["ranks"]
     assert window["steps"] == 64 and rank["time"]["communication_ns"] < 10_000_000
+    advised = {one["action"]: one for one in document["bottleneck"]["optimization_priority"]}
+    assert advised["overlap_communication"]["speedup_at_most"] == pytest.approx(2.743 / 2.6)
+    assert "at most 1.05 x faster of the device's work" in in_line(aaco.inside("summary").stdout)
     assert {"name": "waiting for a rank that had not started", "ns": 17_456_080_000} in window["outside"]
 
 
@@ -108,6 +115,9 @@ def test_rows_of_kernels_say_what_of_their_time_is_start_skew(aaco: Aaco):
         assert lines[2].strip() == waits and len([line for line in lines if waits in line]) == 1
     assert f"17.6 s in all, {waits}" in in_line(aaco.inside("summary").stdout)
     terminal = in_line(aaco.inside("report").stdout)
+    for row in ("moves data between devices: by its name (14.3 us)", "(99.1 % of the busy time)"):
+        assert f"{row}; {waits}" in terminal
+    assert f"Communication {waits}" in terminal.split("GPU TIMELINE")[1].split("IDLE BY CAUSE")[0]
     assert re.search(f"cross_device_reduce… 99.1 % █+ {waits}", terminal) and f"17.6 s in all, {waits}" in terminal
     assert f"collective 99.1 %, 17.5 s in 641 calls of 1 kernel; {waits}" in terminal
     markdown = aaco.inside("report", "--format", "markdown").stdout.replace("\\", "")
@@ -182,3 +192,20 @@ def test_a_difference_of_two_devices_and_of_a_false_trace_says_so_first(aaco: Aa
     kept = json.loads((aaco.latest / "regress" / "diff.json").read_text())
     assert len(warnings) == 2 and kept["warnings"] == warnings
     assert json.loads(aaco.inside("diff", two_devices[0], two_devices[0], "--json").stdout)["warnings"] == []
+
+
+def test_a_difference_says_what_of_it_is_waiting_for_a_rank_that_had_not_started(aaco: Aaco, tmp_path: Path):
+    """Mutation: only what is not to be trusted is said."""
+    layers = [("aten::linear", [("gemm", 300.0)]), ("c10d::allreduce_", [("ncclDevKernel_AllReduce_Sum_f32", 20.0)])]
+    path, sessions = kineto_files.write(tmp_path / "trace.json", layers, steps=20), []
+    for waits_us in (0, 5_000_000):
+        document = json.loads(path.read_text())
+        kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
+        kernels[1]["dur"] += waits_us
+        for event in document["traceEvents"]:
+            event["ts"] += waits_us * (event["ts"] > kernels[1]["ts"])
+        path.write_text(json.dumps(document))
+        sessions.append(json.loads(aaco.inside("import", path, "--json", "--quiet").stdout)["session_id"])
+    text = in_line(aaco.inside("diff", *sessions).stdout)
+    said = f"The trace after, {sessions[1]}: the first collective of device 0 took 5000020000 ns"
+    assert said in text and text.index(said) < text.index("first to last kernel") and "trace before" not in text

@@ -123,6 +123,7 @@ def test_what_differs_between_two_sides_is_named(settings_here):
     (DuetSide(model="bert-tiny", options={"speed": "1"}), UsageError),
     (DuetSide(model="bert-tiny", options={"intra_op_threads": "many"}), UsageError),
     (DuetSide(model="bert-tiny", options={"batch": "0"}), UsageError),
+    (DuetSide(model="bert-tiny", options={"session.enable_mem_patern": "false"}), UsageError),
     (DuetSide(model="bert-tiny", environment={"a b": "1"}), UsageError),
     (DuetSide(command=("true",), options={"batch": "1"}), UsageError),
     (DuetSide(command=("no-such-command-here",)), Missing)])

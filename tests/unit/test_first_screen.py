@@ -115,6 +115,16 @@ def test_the_sentence_names_the_class_and_its_share():
     assert first_screen(SESSIONS["not profiled"]()).limit.startswith("No diagnosis: ")
 
 
+def test_a_class_is_written_as_people_write_it():
+    """Mutation: the first letter in capitals only."""
+    explained_session = Sample().explain()
+    diagnosis = explained_session.diagnosis
+    for label, words in (("cpu_bound", "CPU-bound: "), ("memory_latency_bound", "Memory-latency-bound: ")):
+        verdict = replace(diagnosis.bottleneck, label=label)
+        limited = replace(explained_session, diagnosis=replace(diagnosis, bottleneck=verdict))
+        assert first_screen(limited).limit.startswith(words)
+
+
 def test_records_that_contradict_each_other_have_no_shares():
     """Mutation: the bar drawn all the same."""
     found = Sample().explain()

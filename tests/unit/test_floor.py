@@ -7,7 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aaco.analytics.advice.floor import PROFILED, UNPROFILED, StepTime, ceiling, device_chain_ns, floor, scaled
+from aaco.analytics.advice.floor import (
+    DEVICE_WORK,
+    PROFILED,
+    UNPROFILED,
+    StepTime,
+    ceiling,
+    ceiling_of,
+    device_chain_ns,
+    floor,
+    kept_ns,
+    scaled,
+)
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import (
@@ -78,6 +89,20 @@ def test_a_ceiling_says_of_which_step_it_is_and_is_never_below_one():
     found = floor(step(kernel(10)), [MECHANISMS["graph"]])
     assert ceiling(StepTime(25_000, True), found) == 2.5 and StepTime(1, True).of == UNPROFILED
     assert ceiling(StepTime(9_900, False), found) == 1 and StepTime(1, False).of == PROFILED
+
+
+def test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host():
+    """Mutations: no `most_ns`; of a step without a profiler the whole floor; rows beside others count what is left."""
+    work = step(kernel(90), kernel(10, "collective"))
+    timed, profiled = StepTime(400_000, True), StepTime(400_000, False)
+    beside = floor(work, [MECHANISMS["overlap_communication"]])
+    assert (beside.floor_ns, beside.most_ns) == (90_000, 10_000)
+    assert kept_ns(timed, beside) == 390_000 and ceiling(timed, beside) == pytest.approx(400 / 390)
+    assert kept_ns(profiled, beside) == 90_000 and ceiling(profiled, beside) == pytest.approx(100 / 90)
+    assert (ceiling_of(timed, beside), ceiling_of(profiled, beside)) == (UNPROFILED, DEVICE_WORK)
+    both = floor(work, [MECHANISMS["overlap_communication"], MECHANISMS["graph"]])
+    assert both.most_ns is None and ceiling(profiled, both) == pytest.approx(400 / 90)
+    assert ceiling(StepTime(95_000, False), beside) == pytest.approx(95 / 90)
 
 
 def test_there_is_no_ceiling_where_nothing_is_left():

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from aaco import pipeline
 from aaco.analytics.truth import trust
 from aaco.core.config import resolve
 from aaco.core.session import Session
-from aaco.core.tables import KERNELS
+from aaco.core.tables import COPIES, KERNELS
 from aaco.tracelake import layout, queries, store
 from aaco.tracelake.ingest import impossible
 from aaco.tracelake.ingest.lake import Writer
@@ -45,14 +46,15 @@ def test_a_record_over_its_successors_keeps_its_row_and_loses_its_times(tmp_path
     """Mutations: only what a row group holds is looked at; the row is dropped."""
     monkeypatch.setattr(store, "ROW_GROUP", rows)
     session = session_of(tmp_path, *a_queue({48: 900_000}))
-    assert impossible.take_out(session)[0] == impossible.ImpossibleDurations(1, 900_000, "k, 900000 ns", 1_319_000)
+    assert list(impossible.take_out(session)) == [
+        impossible.ImpossibleDurations("kernels", 0, "kernel", 1, 900_000, "k, 900000 ns", 1_319_000)]
     table = store.read(session, KERNELS)
     assert [table[name].null_count for name in impossible.TIMES] == [1, 1, 1]
     assert table["t_start_ns"][48].as_py() is None and table["kernel_id"].to_pylist() == list(range(120))
     seen = [part.tables["kernels"]["kernel_id"].to_pylist() for part in queries.slices(session,
                                                                                        {"kernels": ["kernel_id"]})]
     assert [*chain.from_iterable(seen)] == [row for row in range(120) if row != 48]
-    assert not impossible.take_out(session)
+    assert not list(impossible.take_out(session))
 
 
 @pytest.mark.parametrize(("longer", "more"), [
@@ -66,26 +68,54 @@ def test_what_may_be_so_is_left_as_it_is(tmp_path, longer, more):
     """Mutations: no FAR, no RARE, kernels without a device looked at."""
     session = session_of(tmp_path, *a_queue(longer), **more)
     before = (session.folder / KERNELS.file).read_bytes()
-    assert not impossible.take_out(session) and (session.folder / KERNELS.file).read_bytes() == before
+    assert not list(impossible.take_out(session)) and (session.folder / KERNELS.file).read_bytes() == before
 
 
-def test_an_import_names_it_and_judges_the_rest(tmp_path):
-    """The file's account holds, its launch had its work, and the class is that of the trace without it. Mutation: a
-    harm of the finding."""
+@pytest.mark.parametrize(("stream", "found"), [(1, True), (None, False)])
+def test_a_copy_over_whole_kernels_of_its_stream_is_impossible(tmp_path, stream, found):
+    """Without a stream a copy may run beside anything. Mutations: copies are not looked at; copies without a stream
+    are."""
+    start, took = a_queue({})
+    session = Session.create(tmp_path, {"model": "m", "imports": []}, "", "0")
+    with Writer(session) as writer:
+        writer.add(KERNELS.build(kernel_id=range(120), kernel_name=["k"] * 120, device_id=[0] * 120, t_start_ns=start,
+                                 stream_id=None if stream is None else [stream] * 120, t_end_ns=start + took,
+                                 dur_ns=took), 0)
+        begins, lasts = np.arange(6) * 110_000 + 10_200, np.array([700, 700, 900_000, 700, 700, 700])
+        writer.add(COPIES.build(copy_id=range(6), kind=["h2d"] * 6, device_id=[0] * 6, t_start_ns=begins,
+                                stream_id=None if stream is None else [stream] * 6, t_end_ns=begins + lasts,
+                                dur_ns=lasts), 0)
+        writer.write([None])
+    taken = list(impossible.take_out(session))
+    assert [(one.table, one.reason) for one in taken] == (
+        [("copies", "copy: it lasts over whole later work of its queue (h2d, 900000 ns)")] if found else [])
+    copies = store.read(session, COPIES)
+    assert copies["dur_ns"].null_count == copies["t_end_ns"].null_count == found
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_an_import_names_it_and_judges_the_rest(tmp_path, copies):
+    """The file's account holds, its launch had its work, and the class is that of the trace without it. Mutations: a
+    harm of the finding; copies without times answer no launch."""
     layers = [("aten::linear", [("gemm", 30.0)]), ("aten::gelu", [("bias", 10.0), ("gelu", 20.0)])]
     sound = kineto_files.write(tmp_path / "sound.json", layers, steps=40)
     document = json.loads(sound.read_text())
     kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
     kernels[60]["dur"] = 2_000_000
+    for event in kernels[60::6] if copies else ():
+        event |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
     (tmp_path / "false.json").write_text(json.dumps(document))
     settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path / "sessions")}}, environment={})
     runs = [pipeline.import_captures([tmp_path / name], settings) for name in ("sound.json", "false.json")]
     truth = runs[1].session.read_json(layout.TRACE_CHECK)
     (capture,) = truth["captures"]
     assert [finding["check"] for finding in capture["findings"]] == ["impossible_duration"]
-    assert capture["account"]["dropped"] == {"count": 0, "ns": 0} and capture["account"]["used"]["count"] == 119
-    assert "gemm, 2000000000 ns" in trust.of(truth).line
-    total, = store.read(runs[1].session, KERNELS).group_by([]).aggregate([("dur_ns", "sum")])["dur_ns_sum"].to_pylist()
-    assert total == (40 * 60 - 30) * 1000
+    assert capture["account"]["dropped"] == {"count": 0, "ns": 0}
+    assert capture["account"]["used"]["count"] == (110 if copies else 119)
+    assert f"the {'copy' if copies else 'kernel'} lasts over whole later work of its queue" in trust.of(truth).line
+    assert f"({'h2d' if copies else 'gemm'}, 2000000000 ns)" in trust.of(truth).line
+    times = [pc.sum(store.read(runs[1].session, spec)["dur_ns"]).as_py() or 0 for spec in (KERNELS, COPIES)
+             if store.holds(runs[1].session, spec)]
+    assert sum(times) == (40 * 60 - 30) * 1000
     assert trust.of(truth).harm("times", "records", "calls") is None
     assert "the records contradict" not in runs[1].explanation.diagnosis.abstained_because

@@ -130,6 +130,15 @@ def test_the_share_of_a_mechanism_is_what_its_targets_take():
     assert not recommend.gaining(readings({}), facts)
 
 
+def test_the_share_of_a_mechanism_in_streams_that_run_at_once_is_of_their_sum():
+    """8 ms of work in a step of 2 ms: 1 ms is an eighth of it. Mutation: shares of the step."""
+    facts = {"framework": frozenset({"pytorch"}), "layout": frozenset({"nchw"})}
+    acted = replace(floors(), floors=(MechanismFloor("channels_last", 1e6, (FloorTarget("nchwToNhwc", 1e6, 0.0),)),),
+                    work_ns=8e6)
+    (advice,) = [one for one in recommend.gaining(readings({}), facts, acted) if one.name == "channels_last"]
+    assert math.isclose(advice.share_pct, 12.5)
+
+
 def test_what_the_workload_does_not_have_is_not_even_withheld():
     """Mutation: the fact that is none is listed."""
     found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0})

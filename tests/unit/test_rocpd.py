@@ -308,3 +308,16 @@ def test_a_database_without_its_tables_is_a_bad_capture(tmp_path):
     assert not rocpd.recognises(tmp_path / "x.db")
     with pytest.raises(BadCapture, match="no tables of rocpd"):
         list(rocpd.parse(tmp_path / "x.db"))
+
+
+@pytest.mark.parametrize("kind", ["string", "info_agent", "info_kernel_symbol", "event", "info_process",
+                                  "kernel_dispatch"])
+def test_a_table_of_a_set_without_pages_of_its_own_is_refused(database, kind):
+    """Mutation: only long tables are looked at."""
+    with sqlite3.connect(database) as connection:
+        (name,) = next(row for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                       if row[0].startswith(f"rocpd_{kind}"))
+        connection.execute(f'ALTER TABLE "{name}" RENAME TO moved')
+        connection.execute(f'CREATE VIEW "{name}" AS SELECT * FROM moved')
+    with pytest.raises(BadCapture, match=f"the table {name} is a view, and cannot be read"):
+        together(rocpd.parse(database))

@@ -40,6 +40,7 @@ NO_TOKENS = "no input of the workload holds token identifiers (input_ids)"
 NO_NUMBERS = "nothing was recorded of which devices the run sees, or works on"
 NO_ACCOUNT = "no account of the run's threads was kept: an older session, no model, or a kernel that counts none"
 NO_WINDOWS = "the session has no windows.json: no rank was judged by itself"
+NO_ENDPOINT = "no endpoint of a language model was asked (aaco llm)"
 NO_CEILINGS = "this machine's ceilings have not been measured (aaco calibrate)"
 
 
@@ -78,7 +79,7 @@ def _reader(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, 
     empty = {name: f"the {name} table has no rows" for name in found if name not in whole}
     values: dict[str, Any] = {"settings": settings, **whole, **{name: view for name, view in known.items() if view}}
     why = {"machine": NO_CEILINGS, "unprofiled": NO_LATENCY, "kernels_alone": NO_PASS, "kernel_evidence": NO_EVIDENCE,
-           "windows": NO_WINDOWS, "tokens_per_inference": NO_TOKENS, "cpu_run": NO_ACCOUNT,
+           "windows": NO_WINDOWS, "tokens_per_inference": NO_TOKENS, "cpu_run": NO_ACCOUNT, "endpoint": NO_ENDPOINT,
            "visible_devices": NO_NUMBERS, "cuda_numbers": NO_NUMBERS, **empty, **(why_missing or {})}
     return _Reader(values, why, caveats or {})
 

@@ -32,6 +32,7 @@ VERBS = {
         "import": ("aaco.cli.import_:import_", "Turn traces of other tools into a session."),
         "run": ("aaco.cli.run:run", "Run a model and explain where its time went."),
         "trace": ("aaco.cli.trace:trace", "Run a command under a profiler of the device."),
+        "llm": ("aaco.cli.llm:llm", "Time the tokens of a language model's server."),
         "profile": ("aaco.cli.profile:profile", "Time a command over many fresh runs."),
         "sweep": ("aaco.cli.sweep:sweep", "Run a model at several batches or sizes."),
         "lab": ("aaco.cli.lab:lab", "Keep the machine quiet while a command runs, then restore it."),
@@ -69,6 +70,7 @@ VERBS = {
         "ci": ("aaco.cli.ci:ci", "Gate a build on baselines and objectives."),
     },
     "What to do next?": {
+        "try": ("aaco.cli.try_:try_", "Try the advice on the model; keep what is proved faster."),
         "what-if": ("aaco.cli.what_if:what_if", "Predict another batch, precision or device."),
         "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, and what to fix first."),
         "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),

@@ -28,7 +28,8 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--command", "commands", multiple=True, metavar="'CMD ARGUMENTS'",
               help="Compare commands: give it twice, or once with two environments. No shell is involved.")
 @click.option("--option-a", multiple=True, metavar="KEY=VALUE", help="An option of A alone: backend, batch, "
-              "intra_op_threads, inter_op_threads, graph_optimization, device_id, option.NAME of its provider.")
+              "io, intra_op_threads, inter_op_threads, graph_optimization, device_id, option.NAME of its provider, "
+              "session.NAME of ONNX Runtime's session.")
 @click.option("--option-b", multiple=True, metavar="KEY=VALUE", help="The same of B.")
 @click.option("--env-a", multiple=True, metavar="NAME=VALUE", help="An environment variable of A alone.")
 @click.option("--env-b", multiple=True, metavar="NAME=VALUE", help="The same of B.")
@@ -45,6 +46,8 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @click.option("--warmup", type=options.WHOLE, help="Turns of each side before.  [default: 10; commands 1]")
 @click.option("--controls/--no-controls", default=True, show_default=True,
               help="Measure either side against itself in as many processes.")
+@click.option("--vary-inputs", "vary", is_flag=True, help="Move the elements of every input by one place between "
+              "pairs: what a side remembers of the last inference is of no use.")
 @click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%",
               help="Tolerated slowdown, the margin of equivalence: at least 0.5 %.  [default: analysis.tolerance_pct]")
 @click.option("--level", type=options.POSITIVE, help="Confidence, e.g. 0.95.  [default: by analysis.false_alarm_pct]")
@@ -145,6 +148,6 @@ def _request(arguments: dict[str, Any], defaults: dict[str, Any]) -> Any:
     from aaco.workflows.duet.compare import DuetRequest
 
     names = ("processes", "most", "pairs", "warmup", "controls", "tolerance_pct", "level", "precision_pct", "budget_s",
-             "seed")
+             "seed", "vary")
     settings_given = {name: arguments[name] for name in names if arguments[name] is not None}
     return DuetRequest(**defaults | settings_given)

@@ -126,8 +126,7 @@ def _ceiling(session: Session, changes: list[str], answers: list[dict[str, Any]]
     factors = {name: factor for answer in answers for name, factor in answer["kernels"].items()}
     asked = floor_of(session, changes, factors)
     return {"changes": asked.floor.mechanism, "speedup_at_most": asked.ceiling,
-            "floor_ms": None if asked.floor.floor_ns is None else asked.floor.floor_ns / 1e6,
-            "ceiling_of": asked.step.of if asked.step else None, "why_absent": asked.floor.why_absent or None}
+            "floor_ms": asked.kept_ms, "ceiling_of": asked.ceiling_of, "why_absent": asked.floor.why_absent or None}
 
 
 def _said_ceiling(ceiling: dict[str, Any]) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-EXIT = ("0 fine, 1 tool error, 2 usage, 3 regression or different outputs, 4 with --strict: inconclusive, no baseline "
-        "or a false trace, 5 model error, 6 missing hardware or tool, 130 interrupted.")
+EXIT = ("0 fine, 1 tool error, 2 usage, 3 regression or different outputs, 4 unsure (--strict), 5 model error, "
+        "6 no hardware or tool, 130 interrupted.")
 SENTENCE = re.compile(r".+?[.?](?=\s+[A-Z`\x08]|\Z)", re.DOTALL)
 
 

@@ -133,7 +133,8 @@ class Top(App[None]):
         table.clear()
         for row in rows:
             cells = (format.percent(row.share), format.duration(row.total_ns), f"{row.calls:,}",
-                     format.duration(row.mean_ns), format.cut(row.family, 14), format.name(row.name, NAMES))
+                     format.duration(row.mean_ns), format.cut(row.family, 14),
+                     " ".join(filter(None, (format.name(row.name, NAMES), f"({row.note})" * bool(row.note)))))
             table.add_row(*(Text(cell, justify="right" if at < 4 else "left") for at, cell in enumerate(cells)))
         of = f" of {len(self.view.kernels):,} with {self.word!r}" if self.word else ""
         caption = f"{len(rows):,} kernels{of}, by {self.order}"

@@ -17,9 +17,11 @@ EXTRAS = {
     "starlette": "dashboard",
     "uvicorn": "dashboard",
     "viztracer": "dashboard",
+    "httptools": "llm",
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",
+    "sympy": "optimize",
 }
 NAMED = re.compile(r"aaco\[(\w+)\]")
 

@@ -95,3 +95,4 @@ class Planned(Plan):
     imports: list[str] = Field(default=[], description="captures of other tools, in place of a run")
     skip_bad: bool = Field(default=False, description="malformed events of the captures were left out")
     device: str = Field(default="", description="the device of captures that do not name it, as the user says")
+    endpoint: str = Field(default="", description="the endpoint of a language model that was asked, in place of a run")

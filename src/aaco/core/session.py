@@ -112,6 +112,11 @@ class Record(BaseModel):
         return "imports" in self.plan
 
     @property
+    def is_endpoint(self) -> bool:
+        """Return whether the session holds answers of an endpoint of a language model, in place of a run."""
+        return bool(self.plan.get("endpoint"))
+
+    @property
     def planned(self) -> Planned:
         """Return the plan as far as it is known; missing fields have defaults. A session without a run has none."""
         return Planned.model_validate(self.plan)

@@ -41,6 +41,18 @@ def smallest_sample(q: float) -> int:
     return math.ceil(1 / min(q, 1 - q) - 1e-9)
 
 
+def early_stopping_count(q: float, confidence: float = 0.99) -> int:
+    """Return how many observations a statement about the q-quantile needs when one of them may lie beyond it.
+
+    The early-stopping rule of MLPerf LoadGen: the fewest with which one beyond the quantile happens less often than
+    1 - confidence if the share within it is below q. 64 for p90, 662 for p99.
+    """
+    count = 1
+    while q**count * (1 + count * (1 - q)) >= 1 - confidence:
+        count += 1
+    return count + 1
+
+
 def interval_ranks(count: int, q: float, level: float) -> tuple[int, int] | None:
     """0-based ranks (low, high) of the order statistics that cover the q-quantile with at least `level`.
 

@@ -29,3 +29,12 @@ def benjamini_hochberg(p_values: Sequence[float] | NDArray[np.float64]) -> NDArr
     found = np.empty_like(p)
     found[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
     return found
+
+
+def shared_level(alpha: float, tests: int) -> float:
+    """Return the level at which each of so many intervals is made, so that all of them hold together with probability
+    1 - alpha at least, however they depend on each other (Bonferroni). Raise UsageError for what cannot be.
+    """
+    if not 0 < alpha < 1 or tests < 1:
+        raise UsageError(f"{tests} intervals at a joint alpha of {alpha:g}", "at least one, and 0 < alpha < 1")
+    return 1 - alpha / tests

@@ -118,6 +118,13 @@ DEFAULT = Policy(name="default", objectives=(
     Objective(metric="p50", max="50 ms"), Objective(metric="p95", max="100 ms"), Objective(metric="p99", max="200 ms"),
     Objective(metric="throughput", min="100"), Objective(metric="memory", max="16 GB", warn_pct=85),
     Objective(metric="utilisation", min="70 %", warn_pct=85)))
+# Policies for endpoints of language models: the limits of MLPerf Inference's server scenarios (mlcommons.org, v5.0,
+# Llama 2 70B and its interactive form). They say what a service is asked for; nothing here was verified on a device.
+PRESETS = {
+    "llm-server": Policy(name="llm-server", objectives=(
+        Objective(metric="ttft_p99_ms", max="2 s"), Objective(metric="tpot_p99_ms", max="200 ms"))),
+    "llm-interactive": Policy(name="llm-interactive", objectives=(
+        Objective(metric="ttft_p99_ms", max="450 ms"), Objective(metric="tpot_p99_ms", max="40 ms")))}
 
 
 def check(policy: Policy, readings: Mapping[str, Reading], session_id: str) -> Report:

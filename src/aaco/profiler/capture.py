@@ -12,7 +12,8 @@ import pyarrow as pa
 from aaco.core.errors import BadCapture
 
 _PART = b"aaco.part"
-COUNTED, TIMED = "counted", "timed"  # what a pass over the kernels of a program was for
+# What the kernels of a capture were run for: counters, times, or some for either.
+COUNTED, TIMED, MIXED = "counted", "timed", "mixed"
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,9 @@ def members(parser: Any, path: Path) -> Sequence[Path]:
 
 
 def kernel_pass(parser: Any, path: Path) -> str | None:
-    """Return COUNTED if kernels of the capture have counters (the profiler ran them one by one, or again: their times
-    are not the program's), TIMED if it holds kernels without; None if it holds none, or if the format cannot say.
+    """Return COUNTED if the kernels of the capture have counters (the profiler ran them one by one, or again: their
+    times are not the program's), MIXED if some have and others may not, TIMED if none has; None if it holds no kernels,
+    or if the parser does not say it.
     """
     try:
         kind: str | None = parser.kernel_pass(path) if hasattr(parser, "kernel_pass") else None

@@ -40,9 +40,10 @@ class CommandSide:
 
 
 def of_models(folder: Path, sides: tuple[ModelSide, ModelSide], duet: DuetPlan, warmup: int,
-              progress: Callable[[int], None] = lambda pairs: None) -> dict[str, Any]:
+              progress: Callable[[int], None] = lambda pairs: None, vary: bool = False,
+              limit_s: float | None = None) -> dict[str, Any]:
     """Measure a duet of models in one fresh process, or in two if the sides' environments differ; write its rows to the
-    session folder as they happen.
+    session folder as they happen. vary: whether every pair has inputs of its own. limit_s: how long it may take.
 
     Return the processes' reports of the sides. Raise AacoError. Controls are in two processes then, too: they must
     scatter as the changes do.
@@ -57,14 +58,14 @@ def of_models(folder: Path, sides: tuple[ModelSide, ModelSide], duet: DuetPlan, 
                            **ort.job_of(side.workload, scratch)))
                 for side, scratch in zip(process_sides, scratches, strict=True)]
         common = {"parent": os.getpid(), "rows": str(rows.resolve()), "sides": jobs, "created": list(duet.created),
-                  "first": list(duet.first), "warmup": warmup}
+                  "first": list(duet.first), "warmup": warmup, "vary": vary}
         if not apart(sides):
             processes = [_make_process(scratches[0], process_sides[0], common, [0, 1])]
         else:
             ends = stack.enter_context(_open_pipes())
             processes = [_make_process(scratches[number], process_sides[number], common, [number], *ends[number])
                          for number in duet.created]
-        outcomes = measured.run(processes, lambda: progress(pairs.count(rows)))
+        outcomes = measured.run(processes, lambda: progress(pairs.count(rows)), limit_s=limit_s)
     return {name: facts for outcome in outcomes for name, facts in outcome["sides"].items()}
 
 

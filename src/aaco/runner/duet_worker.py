@@ -19,6 +19,7 @@ from typing import Any
 
 from aaco.runner import pairs, provider, worker
 from aaco.runner.job import DuetJob, Job
+from aaco.runner.provider import BoundModel
 from aaco.runner.surroundings import Rest
 
 OPEN, WARMUP = -2, -1  # in place of the number of a pair
@@ -49,7 +50,7 @@ def turns(job: DuetJob) -> list[Turn]:
 
 
 def _run(job: DuetJob) -> dict[str, Any]:
-    opened: dict[int, Callable[[], object]] = {}
+    opened: dict[int, BoundModel] = {}
     facts: dict[str, Any] = {}
     planned = turns(job)
     mine = [turn.side in job.mine for turn in planned]
@@ -65,20 +66,22 @@ def _run(job: DuetJob) -> dict[str, Any]:
             if turn.pair == OPEN:
                 opened[turn.side], facts[str(turn.side)] = _open_side(job.sides[turn.side])
             elif turn.pair == WARMUP:
-                opened[turn.side]()
+                opened[turn.side].run()
             else:
-                _measure_turn(descriptor, turn, opened[turn.side], cooldown)
+                if job.vary:
+                    opened[turn.side].vary()
+                _measure_turn(descriptor, turn, opened[turn.side].run, cooldown)
             if tell:
                 os.write(job.tell, b".")
     return {"sides": facts}
 
 
-def _open_side(job: dict[str, Any]) -> tuple[Callable[[], object], dict[str, Any]]:
+def _open_side(job: dict[str, Any]) -> tuple[BoundModel, dict[str, Any]]:
     started = time.monotonic_ns()
     session = provider.open_session(Job(**job))
     described = provider.describe(session)
     kept = {name: described[name] for name in ("onnxruntime", "providers", "provider_options")}
-    return provider.bind(session, Job(**job)).run, kept | {"load_ms": (time.monotonic_ns() - started) / 1e6}
+    return provider.bind(session, Job(**job)), kept | {"load_ms": (time.monotonic_ns() - started) / 1e6}
 
 
 def _measure_turn(descriptor: int, turn: Turn, run: Callable[[], object], cooldown: Rest) -> None:

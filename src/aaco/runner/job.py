@@ -18,11 +18,11 @@ class Job:
     """One worker process's work. Paths are absolute."""
 
     parent: int  # process that waits for this one, or for the profiler that started it
-    kind: str  # "time": the clean pass, "profile": the pass with node profiling and graph dumps
+    kind: str  # "time": the clean pass, "profile": with node profiling and graph dumps, "once": one inference
     model: str
     provider: str
     provider_options: dict[str, str]
-    session_options: dict[str, int]
+    session_options: dict[str, Any]  # attributes of SessionOptions and, by dotted names, entries of its configuration
     inputs: str  # .npz with one array per model input; bfloat16 as numpy keeps it, two bytes without a meaning
     outcome: str  # where the worker leaves its JSON outcome
     rows: str  # where it appends its iterations
@@ -53,8 +53,8 @@ class Job:
 class DuetJob:
     """One process's work in a duet, as JSON on stdin. Paths are absolute.
 
-    sides: per side, the job that opens it. mine: the sides that live in this process. hear, tell: file descriptors of
-    the pipes between the processes, if there are two.
+    sides: per side, the job that opens it. mine: the sides that live in this process. vary: whether every pair has
+    inputs of its own. hear, tell: file descriptors of the pipes between the processes, if there are two.
     """
 
     parent: int
@@ -65,5 +65,6 @@ class DuetJob:
     created: list[int]
     first: list[int]
     warmup: int
+    vary: bool = False
     hear: int = -1
     tell: int = -1

@@ -73,7 +73,7 @@ def main() -> None:
         os.close(output.target)
         output.start()
     _print_json({"pid": pid})
-    floor = _own_size()
+    floor = own_peak_rss_bytes()
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     end_ns = time.monotonic_ns()
     _kill(pid)  # what it left running would disturb the next run; not reaped yet, so the number is still its own
@@ -124,7 +124,7 @@ def _account(usage: struct_rusage, floor: int) -> dict[str, Any]:
             "switches_voluntary": usage.ru_nvcsw, "switches_involuntary": usage.ru_nivcsw}
 
 
-def _own_size() -> int:
+def own_peak_rss_bytes() -> int:
     """Return our largest resident set in bytes: a command's smaller one cannot be distinguished from it."""
     with open("/proc/self/status") as status:  # noqa: PTH123 - pathlib is not light
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -38,11 +39,20 @@ class MeasuredProcess:
 
 
 def run(processes: Sequence[MeasuredProcess], poll: Callable[[], None] = lambda: None,
-        started: Callable[[int], None] = lambda pid: None) -> list[dict[str, Any]]:
+        started: Callable[[int], None] = lambda pid: None, limit_s: float | None = None) -> list[dict[str, Any]]:
     """Run these processes in parallel to their ends; return the outcome of each. `poll` is called while they run.
 
-    If one fails the others are killed, and its error is raised: its AacoError, or one that says how it died.
+    If one fails the others are killed, and its error is raised: its AacoError, or one that says how it died, or that it
+    had not ended after limit_s.
     """
+    end = None if limit_s is None else time.monotonic() + limit_s
+
+    def look() -> None:
+        poll()
+        if end is not None and time.monotonic() > end:
+            raise AacoError(f"the measured process had not ended after {limit_s:g} s",
+                            "run it again when nothing else uses the machine; if it hangs again, leave it out")
+
     with ExitStack() as stack:
         outputs = [stack.enter_context(planned.says.open("w+b")) for planned in processes]
         running: list[subprocess.Popen[bytes]] = []
@@ -51,7 +61,7 @@ def run(processes: Sequence[MeasuredProcess], poll: Callable[[], None] = lambda:
                 running.append(_start(planned, output))
                 started(running[-1].pid)
                 _send_job(running[-1], planned.job)
-            failed = _wait_all(running, poll)
+            failed = _wait_all(running, look)
         finally:
             for process in running:
                 process.kill()

@@ -6,6 +6,7 @@ import gzip
 import math
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -71,6 +72,19 @@ def time_pass(folder: Path, workload: Workload, plan: Plan, process: int, *, pro
                   precision_pct=plan.precision_pct, outputs="" if process else str((folder / outputs.FILE).resolve()),
                   canaries=canaries, probes=plan.watched_by is not None, **job_of(workload, scratch))
         return _run_job(job, scratch, lambda: progress(iterations.count(rows)), started, environment)
+
+
+def run_once(workload: Workload, limit_s: float | None = None) -> tuple[list[outputs.Output], int]:
+    """Make one inference in a fresh process; return its outputs, and the process's peak resident set in bytes.
+
+    Raise the AacoError the process met, or one that says how it died, or that it had not ended after limit_s.
+    """
+    with scratch_of(workload) as scratch:
+        job = Job(kind="once", rows="", account="", warmup=0, iterations=1, outputs=str(scratch / outputs.FILE),
+                  **job_of(workload, scratch))
+        (scratch / outputs.FILE).parent.mkdir(parents=True, exist_ok=True)
+        facts = _run_job(job, scratch, lambda: None, lambda pid: None, {}, limit_s=limit_s)
+        return outputs.load(scratch, facts["produced"], sys.maxsize), facts["peak_rss_bytes"]
 
 
 def traced_pass(folder: Path, workload: Workload, plan: Plan, environment: Mapping[str, str],
@@ -147,9 +161,10 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
 
 
 def _run_job(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
-             environment: Mapping[str, str], before: tuple[str, ...] = ()) -> dict[str, Any]:
+             environment: Mapping[str, str], before: tuple[str, ...] = (),
+             limit_s: float | None = None) -> dict[str, Any]:
     return measured.run([MeasuredProcess("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
-                                         environment, before=before)], poll, started)[0]
+                                         environment, before=before)], poll, started, limit_s)[0]
 
 
 def _run_watched(job: Job, scratch: Path, environment: Mapping[str, str], before: tuple[str, ...]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ LEVELS = {  # each does more than the one before
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+EXECUTION_MODES = {"sequential": ort.ExecutionMode.ORT_SEQUENTIAL, "parallel": ort.ExecutionMode.ORT_PARALLEL}
 # pybind11 gives each status code a class of its own, without a common base.
 FAILURES = (
     ort_errors.Fail, ort_errors.InvalidArgument, ort_errors.InvalidGraph, ort_errors.InvalidProtobuf,
@@ -86,10 +87,15 @@ def dump_offered(job: Job, path: str) -> None:
 
 @dataclass(frozen=True)
 class BoundModel:
-    """A model with its inputs: `run` makes one inference, `produced` returns the outputs of the last one."""
+    """A model with its inputs: `run` makes one inference, `produced` returns the outputs of the last one.
+
+    `vary` moves every element of every input by one place, so that the next inference has other inputs of the same
+    values: what was remembered of the last one is of no use. Text stays as it is.
+    """
 
     run: Callable[[], object]
     produced: Callable[[], list[Produced]]
+    vary: Callable[[], None]
 
 
 def bind(session: ort.InferenceSession, job: Job) -> BoundModel:
@@ -107,9 +113,22 @@ def bind(session: ort.InferenceSession, job: Job) -> BoundModel:
         return _bind_plain(session, job, tensors)
     values = {name: _make_value(tensor, kinds[name]) for name, tensor in tensors.items()}
     binding = session.io_binding()
+
+    def vary() -> None:
+        _roll(tensors)
+        if job.resident:  # their device has the values of before
+            for name, value in values.items():
+                binding.bind_ortvalue_input(name, value)
+
     return BoundModel(_explain_failures(session, job, _bind_inputs(session, binding, job, values)),
                       lambda: [_fetch_output(item.name, item.type, value) for item, value in
-                               zip(session.get_outputs(), binding.get_outputs(), strict=True)])
+                               zip(session.get_outputs(), binding.get_outputs(), strict=True)], vary)
+
+
+def _roll(tensors: dict[str, np.ndarray]) -> None:
+    """Move the elements of each array by one place, in its own memory, which ONNX Runtime's values share."""
+    for tensor in tensors.values():
+        tensor[...] = np.roll(tensor, 1)
 
 
 def _bind_plain(session: ort.InferenceSession, job: Job, tensors: dict[str, np.ndarray]) -> BoundModel:
@@ -122,7 +141,8 @@ def _bind_plain(session: ort.InferenceSession, job: Job, tensors: dict[str, np.n
     return BoundModel(_explain_failures(session, job, run), lambda: [
         _as_array(item.name, item.type, np.asarray(value)) if isinstance(value, np.ndarray | np.generic) else
         Produced(item.name, item.type, None, NO_TENSOR)
-        for item, value in zip(session.get_outputs(), last, strict=True)])
+        for item, value in zip(session.get_outputs(), last, strict=True)], lambda: _roll(
+            {name: tensor for name, tensor in tensors.items() if tensor.dtype.kind != "U"}))
 
 
 def _fetch_output(name: str, kind: str, value: ort.OrtValue) -> Produced:
@@ -207,10 +227,11 @@ def _options(job: Job, level: str, profile_prefix: str, dump: str) -> ort.Sessio
     options.log_severity_level = 4  # failures come back as exceptions; its log would only repeat them on stderr
     options.graph_optimization_level = LEVELS[level]
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    for name, value in job.session_options.items():
-        setattr(options, name, value)
-    for name, text in job.entries.items():
-        options.add_session_config_entry(name, text)
+    for name, value in (job.session_options | job.entries).items():
+        if "." in name:
+            options.add_session_config_entry(name, value)
+        else:
+            setattr(options, name, EXECUTION_MODES[value] if name == "execution_mode" else value)
     for library in job.custom_ops:
         try:
             options.register_custom_ops_library(library)

@@ -37,6 +37,9 @@ _SWITCHES = {
     "fp8_enable": {_MIGRAPHX},
     "exhaustive_tune": {_MIGRAPHX},
 }
+SESSION_ATTRIBUTES: Mapping[str, tuple[bool | str, ...]] = {
+    "execution_mode": ("sequential", "parallel"), "enable_mem_pattern": (True, False),
+    "enable_cpu_mem_arena": (True, False)}
 _WITH_DEVICES = {_MIGRAPHX, _TENSORRT, _CUDA}
 
 
@@ -97,6 +100,10 @@ class BackendEntry(_Entry):
     inter_op_threads: int | None = Field(default=None, ge=0, description="threads across operators; 0: one per core")
     graph_optimization: Literal["disable", "basic", "extended", "all"] = Field(
         default="all", description="how far ONNX Runtime rewrites the graph")
+    session: dict[str, Option] = Field(
+        default={}, description="further options of the session by ONNX Runtime's names: execution_mode (sequential or "
+                                "parallel), enable_mem_pattern, enable_cpu_mem_arena, or an entry of its configuration "
+                                "such as session.intra_op.allow_spinning")
     extra: str | None = Field(default=None, description="the extra of this package that installs the provider")
     priority: int = Field(default=0, description="listings put the highest first, and so does the choice of auto")
     retired: str = Field(default="", description="why this backend cannot run any more")
@@ -108,10 +115,13 @@ class BackendEntry(_Entry):
         return device | {_option_name(self.provider, name): str(value) for name, value in self.options.items()}
 
     @property
-    def session_options(self) -> dict[str, int]:
-        """Return the attributes to set on onnxruntime.SessionOptions."""
+    def session_options(self) -> dict[str, Option]:
+        """Return the attributes to set on onnxruntime.SessionOptions, and, by their dotted names, the entries of its
+        configuration, as text.
+        """
         threads = {"intra_op_num_threads": self.intra_op_threads, "inter_op_num_threads": self.inter_op_threads}
-        return {name: value for name, value in threads.items() if value is not None}
+        return {name: value for name, value in threads.items() if value is not None} | {
+            name: _entry_text(value) if "." in name else value for name, value in self.session.items()}
 
     @property
     def install(self) -> str:
@@ -129,6 +139,16 @@ class BackendEntry(_Entry):
         beside = {name: data[name] for name in _SWITCHES if name in data}
         others = {name: value for name, value in data.items() if name not in _SWITCHES}
         return others | {"options": (data.get("options") or {}) | beside}
+
+    @model_validator(mode="after")
+    def _check_session(self) -> BackendEntry:
+        for name, value in self.session.items():
+            if "." not in name and name not in SESSION_ATTRIBUTES:
+                raise ValueError(f"session.{name} is none of {', '.join(SESSION_ATTRIBUTES)}, nor an entry of ONNX "
+                                 "Runtime's session configuration, which has a dot")
+            if name in SESSION_ATTRIBUTES and value not in SESSION_ATTRIBUTES[name]:
+                raise ValueError(f"session.{name} is one of {', '.join(map(str, SESSION_ATTRIBUTES[name]))}")
+        return self
 
     @model_validator(mode="after")
     def _check_provider(self) -> BackendEntry:
@@ -219,6 +239,11 @@ def _unknown_model(name: str, entry: ModelEntry | None, entries: Mapping[str, Mo
                           "current folder")
     return ModelError(f"no model {name!r}{meant(name, entries)}",
                       "aaco models  # lists them; any .onnx file works by its path")
+
+
+def _entry_text(value: Option) -> str:
+    """Return an entry of a session's configuration as ONNX Runtime reads it."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _option_name(provider: str, name: str) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 from aaco import markers
 from aaco.core import files
 from aaco.core.errors import AacoError, ModelError
-from aaco.runner import cpu_times, iterations, probes, provider, region
+from aaco.runner import cpu_times, iterations, launch, probes, provider, region
 from aaco.runner.job import Job
 from aaco.runner.self_accounting import SelfAccounting
 from aaco.runner.stopping import Reason, Stop
@@ -34,6 +34,7 @@ from aaco.runner.surroundings import Rest
 from aaco.tracelake import outputs
 
 NULL_LOOPS = 2000
+WHOLE = 1 << 28  # elements: 1 GiB of float32
 LONGEST_WARMUP_NS = 60_000_000_000  # of one that goes on until the latencies have settled
 NOTHING = nullcontext()
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -42,12 +43,12 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 def main() -> None:
     """Run the job on stdin."""
     job = Job(**json.load(sys.stdin))
-    answer(job.parent, Path(job.outcome), lambda: _run_timing(job) if job.kind == "time" else _run_profile(job))
+    answer(job.parent, Path(job.outcome), lambda: KINDS[job.kind](job))
 
 
 def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> None:
     """Do the parent's work and write its outcome. Exit code and outcome file return any AacoError."""
-    _die_with(parent)
+    die_with(parent)
     try:
         files.write_json(outcome, work())
     except AacoError as error:
@@ -55,7 +56,7 @@ def answer(parent: int, outcome: Path, work: Callable[[], dict[str, Any]]) -> No
         sys.exit(int(error.exit_code))
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Die with a killed parent instead of measuring on, or now if it has gone already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent not in _ancestors():
@@ -201,6 +202,15 @@ def _run_profile(job: Job) -> dict[str, Any]:
         "profiling_start_realtime_ns": start_ns, "cpu": spent, "events": _count_categories(Path(job.profile))}
 
 
+def _run_once(job: Job) -> dict[str, Any]:
+    """Make one inference, keep its outputs whole, and say how much memory the process needed at most."""
+    session = provider.open_session(job)
+    bound = provider.bind(session, job)
+    bound.run()
+    produced = outputs.keep(Path(job.outputs), bound.produced(), WHOLE, WHOLE)
+    return {"produced": produced, "peak_rss_bytes": launch.own_peak_rss_bytes()}
+
+
 def _dump_graphs(job: Job) -> dict[str, Any]:
     """Write the graph as optimised at each level; if that is refused, as it was offered to the provider, and why."""
     try:
@@ -223,6 +233,8 @@ def _count_categories(profile: Path) -> dict[str, int]:
     """Return how many events of each category the profile holds."""
     return dict(Counter(event.get("cat") for event in files.read_json(profile)))
 
+
+KINDS: dict[str, Callable[[Job], dict[str, Any]]] = {"time": _run_timing, "profile": _run_profile, "once": _run_once}
 
 if __name__ == "__main__":
     main()

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics.advice import floors
-from aaco.analytics.advice.recommend import with_targets
+from aaco.analytics.advice.recommend import with_targets, with_trials
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise
@@ -67,7 +67,7 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         record=session.record.model_dump(),
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
-        diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), cpu_budget,
+        diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), documents_by_slot,
                             documents.read(session, layout.finding(floors.NAME))),
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
@@ -169,12 +169,16 @@ def _cpu_budget_of_run(session: Session, settings: Analysis, analyzed: Analyzed,
 
 
 def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: Trust,
-              cpu_budget: Mapping[str, Any] | None, of_step: Mapping[str, Any] | None) -> Diagnosis:
-    """The diagnosis; of a run on CPUs its advice names the nodes that it acts on. of_step: content of floors.json."""
+              documents_by_slot: Mapping[str, Any], of_step: Mapping[str, Any] | None) -> Diagnosis:
+    """The diagnosis; its advice names the nodes of a run on CPUs that it acts on, and how it fared where it was tried.
+
+    of_step: content of floors.json.
+    """
     diagnosis = diagnose(measured, facts, trust, floors.Floors.of(of_step) if of_step else None)
-    if cpu_budget is None:
-        return diagnosis
-    return replace(diagnosis, recommendations=with_targets(diagnosis.recommendations, cpu_budget))
+    advised = diagnosis.recommendations
+    if cpu_budget := documents_by_slot.get("cpu_budget"):
+        advised = with_targets(advised, cpu_budget)
+    return replace(diagnosis, recommendations=with_trials(advised, documents_by_slot.get("trials") or {}))
 
 
 def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: Analysis,

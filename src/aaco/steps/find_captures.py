@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pyarrow as pa
 
 from aaco.analytics.serving.annotations import read_capture
 from aaco.core import files
 from aaco.core.errors import BadCapture
-from aaco.profiler.capture import COUNTED, TIMED, Parser, kernel_pass, members
+from aaco.core.tables import KERNELS
+from aaco.profiler.capture import COUNTED, MIXED, TIMED, CaptureFacts, Parser, kernel_pass, members
 from aaco.profiler.formats import registry
 from aaco.profiler.formats.rocprof_legacy import rocprof_csv
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout
+from aaco.steps import counted_executions
+from aaco.steps.counted_executions import Key, ProgramExecution
+from aaco.tracelake.ingest.lake import spec_of
 
 ENDINGS = re.compile(r"(?:\.(?:[a-z_]+|\d{10,}))+$", re.IGNORECASE)  # .1699999999999.pt.trace.json.gz
+RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
+PROCESS = re.compile(r"^\d+(?=_)")  # before the name of a file of rocprofv3
+UNRELATED = 0.5  # how similar executions of different programs may be, where all of them counted
 NOT_TEXT = "a part of its path is not UTF-8: no document could name it"
 GRAPH_FOLDERS = ("capture_traces", "graph_capture_profile")  # where SGLang writes the traces of its captures
 # The formats in which a tool saves one run, the one that says most first, and what names a run of it.
@@ -26,11 +36,17 @@ SAVED_AS = ((("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace"), rocprofv3_
 
 @dataclass(frozen=True)
 class CaptureFiles:
-    """A capture: the file to parse, every file of it, and what parses it."""
+    """A capture: the file to parse, every file of it, and what parses it. only: the executions that are meant."""
 
     path: Path
     files: tuple[Path, ...]
     parser: Parser
+    only: tuple[Key, ...] = ()
+
+    def pieces(self) -> Iterator[pa.Table | CaptureFacts]:
+        """Yield what the parser does. Raise BadCapture."""
+        return counted_executions.pieces(self.parser, self.path, self.only) if self.only else (
+            self.parser.parse(self.path))
 
 
 @dataclass(frozen=True)
@@ -46,14 +62,17 @@ class CaptureSelection:
     """What an import reads, in the order of the captures' indices, and what it leaves.
 
     counted: per further execution of the same program its captures, of which only the counters are taken
-    (steps/device/join_counters.py). notes: what a reader must know of how they were recorded. graphs: traces of the
-    capture of device graphs, which tell what the others replay (steps/references.py).
+    (steps/device/join_counters.py). unrelated: an execution with no greater similarity to the captures is of another
+    program, and a capture itself; None if all are of one program. notes: what a reader
+    must know of how they were recorded. graphs: traces of the capture of device graphs, which tell what the others
+    replay (steps/references.py).
     """
 
     captures: tuple[CaptureFiles, ...]
     left: tuple[SkippedFile, ...]
     asked: tuple[Path, ...] = ()
     counted: tuple[tuple[CaptureFiles, ...], ...] = ()
+    unrelated: float | None = None
     notes: tuple[str, ...] = ()
     graphs: tuple[CaptureFiles, ...] = ()
 
@@ -98,11 +117,10 @@ def discover(paths: Sequence[Path], form: str | None = None) -> CaptureSelection
     again = {} if form else _saved_again([capture for capture in captures if capture.path.resolve() not in named])
     left += [SkippedFile(capture.path, f"{kept.path.name} holds the same run") for capture, kept in again.items()]
     kept_captures = [capture for capture in captures if capture not in again]
-    counting = _counting(kept_captures)
-    timed = tuple(capture for capture in kept_captures if capture not in counting)
-    graphs = _of_graphs(timed)
-    return CaptureSelection(tuple(capture for capture in timed if capture not in graphs), tuple(left), tuple(paths),
-                            tuple((capture,) for capture in counting), graphs=graphs)
+    shown, counted, alike = _arranged(kept_captures)
+    graphs = _of_graphs(shown)
+    return CaptureSelection(tuple(capture for capture in shown if capture not in graphs), tuple(left), tuple(paths),
+                            tuple(counted), alike, graphs=graphs)
 
 
 def _of_graphs(captures: Sequence[CaptureFiles]) -> tuple[CaptureFiles, ...]:
@@ -113,12 +131,57 @@ def _of_graphs(captures: Sequence[CaptureFiles]) -> tuple[CaptureFiles, ...]:
     return graphs if len(graphs) < len(captures) else ()
 
 
-def _counting(captures: Sequence[CaptureFiles]) -> list[CaptureFiles]:
-    """Return the executions that counted, where another one was traced without counters: its times are those of the
-    program, and kernels that were run again for counters are no more work.
+def _arranged(captures: Sequence[CaptureFiles]
+              ) -> tuple[list[CaptureFiles], list[tuple[CaptureFiles, ...]], float | None]:
+    """Return the captures that are the work; of each further execution, which counted, its captures; `unrelated`.
+
+    Kernels that were run again for counters are no more work. If no execution was timed without counters, one of them
+    is the work: the one with fewest counters, the first of them.
     """
-    kinds = {capture: kernel_pass(capture.parser, capture.path) for capture in captures if len(captures) > 1}
-    return [capture for capture, kind in kinds.items() if kind == COUNTED] if TIMED in kinds.values() else []
+    kinds = {capture: kernel_pass(capture.parser, capture.path) for capture in captures}
+    counted = [capture for capture, kind in kinds.items() if kind == MIXED or (kind == COUNTED and len(captures) > 1)]
+    held = {capture: executions for capture in counted
+            if (executions := counted_executions.find(capture.parser, capture.path))}
+    shown = {capture: capture for capture in captures if capture not in held}
+    for capture, executions in held.items():
+        if timed := [execution for execution in executions if not execution.counted]:
+            shown[capture] = _only(capture, executions, timed)
+    has_times = any(capture in held or _has_times(capture, kinds[capture]) for capture in shown)
+    passes = _passes(held)
+    if passes and not has_times:
+        shown |= {replace(capture, only=()): capture for capture in passes.pop(0)}
+    return [shown[capture] for capture in captures if capture in shown], passes, 0.0 if has_times else UNRELATED
+
+
+def _has_times(capture: CaptureFiles, kind: str | None) -> bool:
+    """Return whether a capture has kernels of a device; where its parser does not say it, it is read up to the first.
+    """
+    return kind == TIMED or any(spec_of(piece) is KERNELS and piece["device_id"].null_count < piece.num_rows
+               for piece in capture.pieces() if not isinstance(piece, CaptureFacts))
+
+
+def _passes(held: dict[CaptureFiles, list[ProgramExecution]]) -> list[tuple[CaptureFiles, ...]]:
+    """Return the captures of each execution that counted, those with fewest counters first.
+
+    Processes of one execution have the same counters, and are in one file, or in files with the same name but for the
+    number of their process or rank.
+    """
+    passes = defaultdict[tuple[str, int, frozenset[str]], dict[CaptureFiles, list[ProgramExecution]]](dict)
+    for capture, executions in held.items():
+        place = RANK.sub("#", str(capture.path.with_name(PROCESS.sub("", capture.path.name))))
+        for execution in executions:
+            if execution.counted:
+                parts = passes[place, execution.key[1], execution.counters]
+                parts.setdefault(capture, []).append(execution)
+    return [tuple(_only(capture, held[capture], part) for capture, part in parts.items())
+            for (_, _, counters), parts in sorted(passes.items(), key=lambda entry: len(entry[0][2]))]
+
+
+def _only(capture: CaptureFiles, executions: list[ProgramExecution], part: list[ProgramExecution]) -> CaptureFiles:
+    """Return the capture with these of its executions; whole if they are all, and counters have all kernels or none."""
+    uniform = all(execution.counted in (0, execution.kernels) for execution in part)
+    return capture if len(part) == len(executions) and uniform else replace(
+        capture, only=tuple(execution.key for execution in part))
 
 
 def _saved_again(captures: Sequence[CaptureFiles]) -> dict[CaptureFiles, CaptureFiles]:

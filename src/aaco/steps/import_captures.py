@@ -7,49 +7,42 @@ import os
 import re
 import shutil
 import statistics
-import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from itertools import chain
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aaco import __version__
 from aaco.analytics.graph import partition
 from aaco.analytics.kernels.families import families_of
 from aaco.core import files
 from aaco.core.documents import encode
-from aaco.core.errors import BadCapture, UsageError
+from aaco.core.errors import UsageError
 from aaco.core.redaction import looks_secret, redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES, KERNELS
-from aaco.profiler.capture import CaptureFacts, Subtotal, part_of
+from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
+from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
-from aaco.profiler.formats.nvidia import ncu
-from aaco.profiler.io import emitted_ranges, jsonstream
+from aaco.profiler.io import jsonstream
 from aaco.report.format import clean
 from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
-from aaco.steps.device.join_counters import TracedKernels
-from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile, discover, required
-from aaco.steps.named_device import board_named, with_board
+from aaco.steps.find_captures import RANK, CaptureFiles, CaptureSelection, SkippedFile, discover, required
+from aaco.steps.read_captures import CaptureReading, identity
 from aaco.tracelake import documents, layout, raw, store
 from aaco.tracelake.document_schemas.evidence import GivenLatency
 from aaco.tracelake.ingest import impossible
-from aaco.tracelake.ingest.lake import Tally, Writer, spec_of
+from aaco.tracelake.ingest.lake import Tally, Writer
 
 SCHEMA_VERSION = 1
 NAMED = 20  # files that are not recognised are listed up to this many, and counted beyond
 NAMED_FORMATS = 3
 LONGEST = 300
-TELL_EVERY_S = 0.2
 # What a capture's metadata may say in a bundle: facts about versions, settings and shape of the run, by name.
 ALLOWED = re.compile(r"""(?:
     schema_?version | trace_?version | (?:cuda|hip|rocm|nccl|rccl|driver|runtime|cupti|roctracer|torch|pytorch)_?
@@ -59,7 +52,6 @@ ALLOWED = re.compile(r"""(?:
     | product | gpu_(?:series|model|arch|chip_id|name) | precision | batch_?size | iterations? | steps? | mode
     | generation | gfxv | thread_trace | pc_sampling | agent_id | dispatch_id
     )""", re.VERBOSE | re.IGNORECASE)
-RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,6})(?=\D|$)", re.IGNORECASE)
 
 
 def given_latency(text: str | None, steps: int | None = None) -> dict[str, Any] | None:
@@ -75,97 +67,6 @@ def given_latency(text: str | None, steps: int | None = None) -> dict[str, Any] 
     source = "given as a number" if len(latencies_ms) == 1 else Path(text).name
     return encode(GivenLatency(count=len(latencies_ms), median_ms=statistics.median(latencies_ms),
                                source=source, steps=steps))
-
-
-class CaptureReading:
-    """The pieces of all captures, one capture after the other, and the facts of each once it is read.
-
-    What is wrong with the first capture shows in `begin`, before anything is written.
-    """
-
-    def __init__(self, selection: CaptureSelection, show: Show = SILENT, device: str = "") -> None:
-        self.selection, self._show = selection, show
-        self._board = board_named(device) if device else None
-        self.sources: list[CaptureFiles] = []  # of each capture; the ranks of a merged file have one in common
-        self.facts: list[CaptureFacts] = []
-        self._work_on = defaultdict[int, set[int]](set)  # of each capture the devices of its kernels
-        self.identities: list[list[dict[str, Any]]] = []
-        self.counted: list[dict[str, Any]] = []
-        self._position = _Position(selection, show)
-        self._pieces = self._read()
-        self._first: list[tuple[int, pa.Table]] = []
-
-    def begin(self) -> None:
-        """Read up to the first piece. Raises BadCapture."""
-        self._first = [piece for piece in [next(self._pieces, None)] if piece]
-
-    def pieces(self) -> Iterator[tuple[int, pa.Table]]:
-        """The index of a capture, and a piece of it. Raises BadCapture."""
-        traced = TracedKernels()
-        for index, piece in chain(self._first, self._pieces):
-            if self.selection.counted:
-                traced.saw(index, piece)
-            yield index, piece
-        for number, execution in enumerate(self.selection.counted, 1):
-            self._show.step(f"joining the counters of execution {number} of {len(self.selection.counted)}")
-            counters, account = traced.join([capture.parser.parse(capture.path) for capture in execution], number,
-                                            by_order=any(capture.parser.FORMAT == ncu.FORMAT for capture in execution))
-            yield from counters
-            named = [{"format": capture.parser.FORMAT, "files": [_identity(file) for file in capture.files]}
-                     for capture in execution]
-            self.counted.append({"pass": number, "captures": named, **account.document()})
-
-    def _read(self) -> Iterator[tuple[int, pa.Table]]:
-        for index, capture in enumerate(self.selection.captures):
-            self._show.step(f"reading {clean(capture.path.name)} ({index + 1} of {len(self.selection.captures)})")
-            before = [_state(file) for file in capture.files]
-            first, parts, facts = len(self.facts), dict[str | None, int](), dict[str | None, CaptureFacts]()
-            for item in capture.parser.parse(capture.path):
-                self._position.tell(capture)
-                part = part_of(item)
-                number = parts.setdefault(part, first + len(parts))
-                if isinstance(item, CaptureFacts):
-                    facts[part] = item
-                else:
-                    self._work_on[number] |= _device_ids(item) if self._board else set()
-                    yield from ((number, piece) for piece in emitted_ranges.name_operators(item))
-            self._position.done(capture)
-            if parts.keys() != facts.keys():
-                raise TypeError(f"the parser of {capture.parser.FORMAT} does not end with Facts")
-            self.facts += [with_board(facts[part], self._board, self._work_on[number]) if self._board else facts[part]
-                           for part, number in parts.items()]
-            self.sources += [capture] * len(parts)
-            self.identities += [[_identity(file) for file in capture.files]] * len(parts)
-            if before != [_state(file) for file in capture.files]:
-                raise BadCapture(f"{capture.path}: it changed while it was read", "wait until the profiler is done")
-
-
-def _device_ids(piece: pa.Table) -> set[int]:
-    """Return the devices of a piece of kernels; none of other tables."""
-    if spec_of(piece) is not KERNELS:
-        return set()
-    return {number for number in pc.unique(piece["device_id"]).to_pylist() if number is not None}
-
-
-class _Position:
-    """The progress of the reading, in MB of files, shown as often as a person can follow.
-
-    Parsers do not report progress; the kernel knows the offsets of their file descriptors (proc_pid_fdinfo(5)).
-    """
-
-    def __init__(self, selection: CaptureSelection, show: Show) -> None:
-        self._show, self._done, self._told = show, 0, 0.0
-        self._total = sum(_state(file)[0] for capture in selection.captures for file in capture.files)
-
-    def tell(self, capture: CaptureFiles) -> None:
-        now = time.monotonic()
-        if now - self._told >= TELL_EVERY_S:
-            self._told = now
-            here = self._done + sum(map(_offset, capture.files))
-            self._show.progress(here >> 20, self._total >> 20)
-
-    def done(self, capture: CaptureFiles) -> None:
-        self._done += sum(_state(file)[0] for file in capture.files)
 
 
 def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Show = SILENT, device: str = ""
@@ -224,7 +125,7 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
         _leave_out_impossible(session, reading.facts, writer)
         document = _document(reading, writer, ranks, rows)
     if keep:
-        _keep(session, [*reading.sources, *reading.selection.counting], document, show)
+        _keep(session, [*reading.sources, *reading.counting], document, show)
     _partition(session)
     session.write_json(layout.CAPTURES, document)
     session.amend(backend_ran=_origin(reading.facts))
@@ -232,10 +133,10 @@ def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: b
 
 def _leave_out_impossible(session: Session, facts: Sequence[CaptureFacts], writer: Writer) -> None:
     """Take impossible durations out of every sum and window, and account for them."""
-    for capture, durations in impossible.take_out(session).items():
-        tally = writer.tallies[KERNELS.name][capture]
+    for durations in impossible.take_out(session):
+        tally = writer.tallies[durations.table][durations.capture]
         tally.rows, tally.ns, tally.end_ns = tally.rows - durations.count, tally.ns - durations.ns, durations.end_ns
-        facts[capture].left_out[durations.reason] = Subtotal(durations.count, durations.ns)
+        facts[durations.capture].left_out[durations.reason] = Subtotal(durations.count, durations.ns)
 
 
 def _beside(session: Session, facts: Sequence[CaptureFacts]) -> Iterator[pa.Table]:
@@ -264,7 +165,8 @@ def again(session: Session, show: Show = SILENT) -> None:
         counted, notes = list[tuple[CaptureFiles, ...]](), ()
     else:
         captures, *counted = (
-            tuple(dict.fromkeys(required(_unchanged(session, capture), capture["format"]) for capture in listed))
+            tuple(dict.fromkeys(replace(required(_unchanged(session, capture), capture["format"]),
+                                        only=tuple(map(tuple, capture.get("executions", [])))) for capture in listed))
             for listed in (document["captures"], *(capture["captures"] for capture in document.get("counted", []))))
         left = tuple(SkippedFile(Path(capture["path"]), capture["why"]) for capture in document["unrecognised_files"])
         notes = tuple(document.get("notes", []))
@@ -278,7 +180,7 @@ def _unchanged(session: Session, capture: Mapping[str, Any]) -> Path:
     """The capture's first file, if all its files are as they were imported."""
     for file in capture["files"]:
         path = Path(file["path"])
-        if not path.is_file() or _identity(path)["sha256"] != file["sha256"]:
+        if not path.is_file() or identity(path)["sha256"] != file["sha256"]:
             state = "was changed" if path.is_file() else "is gone"
             raise UsageError(f"{path}: the capture {state} since it was imported; its tables cannot be recomputed",
                              f"aaco report {session.id}  # works from the tables that are there")
@@ -293,27 +195,13 @@ def discard(session: Session) -> None:
         shutil.rmtree(condemned)
 
 
-def _state(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except OSError as error:
-        raise BadCapture(f"{file}: {error.strerror}", "check the file and its permissions") from error
-    return status.st_size, status.st_mtime_ns
-
-
-def _identity(file: Path) -> dict[str, Any]:
-    try:
-        return {"path": str(file.resolve()), "bytes": file.stat().st_size, "sha256": files.sha256(file)}
-    except OSError as error:
-        raise BadCapture(f"{file}: {error.strerror}", "check the file and its permissions") from error
-
-
 def _keep(session: Session, sources: Sequence[CaptureFiles], document: dict[str, Any], show: Show) -> None:
     """Copy the captures' files into the session, and say in the document where."""
     listed = [*document["captures"], *(capture for execution in document["counted"]
                                        for capture in execution["captures"])]
+    sources_of = [capture.path for capture in sources]
     for index, capture in enumerate(sources):
-        first = sources.index(capture)  # ranks of a merged file have their file in common
+        first = sources_of.index(capture.path)  # ranks of a merged file have their file in common
         whole = [file.resolve() for file in capture.files]
         top = os.path.commonpath([file.parent for file in whole])
         for file, facts in zip(whole, listed[index]["files"], strict=True):
@@ -321,24 +209,6 @@ def _keep(session: Session, sources: Sequence[CaptureFiles], document: dict[str,
             if index == first:
                 show.step(f"keeping {clean(file.name)}")
                 raw.write_redacted(file, session.folder / facts["kept"])
-
-
-def _offset(file: Path) -> int:
-    """How far this process has read the file; 0 where that is not to be known."""
-    path = str(file.resolve())
-    try:
-        descriptors = [descriptor.name for descriptor in Path("/proc/self/fd").iterdir() if _target(descriptor) == path]
-        texts = [Path(f"/proc/self/fdinfo/{number}").read_text() for number in descriptors]
-    except OSError:
-        return 0
-    return max((int(text.split()[1]) for text in texts), default=0)
-
-
-def _target(descriptor: Path) -> str:
-    try:
-        return str(descriptor.readlink())
-    except OSError:  # the one that lists them is closed by now
-        return ""
 
 
 def _rank(capture: CaptureFiles, facts: CaptureFacts) -> int | None:
@@ -361,22 +231,21 @@ def _document(reading: CaptureReading, writer: Writer, ranks: Sequence[int | Non
               rows: Mapping[str, int]) -> dict[str, Any]:
     """The content of captures.json."""
     left = reading.selection.left
-    captures = [_capture(index, facts, identity, ranks[index], writer)
-                for index, (facts, identity) in enumerate(zip(reading.facts, reading.identities, strict=True))]
+    captures = [{**_capture(index, facts, ranks[index], writer), "files": reading.identities[index],
+                 "executions": reading.sources[index].only} for index, facts in enumerate(reading.facts)]
     return {"schema_version": SCHEMA_VERSION, "captures": captures, "rows": dict(rows),
             "counted": reading.counted, "kernels_ran_on": _place(writer), "unrecognised": len(left),
             "unrecognised_files": [{"path": str(skipped.path), "why": skipped.why} for skipped in left[:NAMED]],
-            "notes": reading.selection.notes,
+            "notes": reading.notes(),
             "references_to_nothing": {name: count for name, count in writer.dangling.items() if count}}
 
 
-def _capture(index: int, facts: CaptureFacts, identity: list[dict[str, Any]], rank: int | None,
-             writer: Writer) -> dict[str, Any]:
+def _capture(index: int, facts: CaptureFacts, rank: int | None, writer: Writer) -> dict[str, Any]:
     tallies_of_capture = {table: tallies[index] for table, tallies in writer.tallies.items() if index in tallies}
     facts_kept = {name: value for name, value in asdict(facts).items() if name not in ("metadata", "rank")}
     facts_kept["problems"] = [*facts_kept["problems"], *_repeated(index, writer)]
     metadata, left_out = allowed(facts.metadata)
-    return {"index": index, "files": identity, "rank": rank, **facts_kept,
+    return {"index": index, "rank": rank, **facts_kept,
             "tables": {table: asdict(tally) for table, tally in tallies_of_capture.items()},
             "span_ns": _span(tallies_of_capture.values()), "metadata": metadata, "metadata_left_out": left_out}
 

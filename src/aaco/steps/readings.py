@@ -20,6 +20,7 @@ from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.analytics.bottleneck.ranks import Windows
 from aaco.analytics.bottleneck.work import DeviceWork
 from aaco.analytics.critical_path.summary import CriticalPaths
+from aaco.analytics.llm.summary import NAME, Endpoint
 from aaco.analytics.measure import measure
 from aaco.analytics.roofline import summary
 from aaco.analytics.roofline.nodes import roofs_of
@@ -35,6 +36,7 @@ from aaco.core.session import Session
 from aaco.core.tables import KERNELS
 from aaco.steps.analyzed import OF_PATHS, Analyzed
 from aaco.steps.device.devices_used import devices_used
+from aaco.steps.endpoint_tables import NOT_READ
 from aaco.steps.session_tables import NOT_TIMED, OF_TELEMETRY
 from aaco.tracelake import documents, layout, queries
 
@@ -80,6 +82,8 @@ def compute(session: Session, analyzed: Analyzed, facts: SessionFacts, settings:
     """Return the reading of every metric, measured or absent with its reason. Raise BadBundle."""
     if session.record.is_import:
         return _of_import(session, analyzed, facts, settings)
+    if session.record.is_endpoint:
+        return _of_endpoint(session, analyzed, settings)
     return _of_run(session, analyzed, facts, settings)
 
 
@@ -118,6 +122,13 @@ def _of_import(session: Session, analyzed: Analyzed, facts: SessionFacts, settin
         views |= {"measured_spans": _at_work(facts.captures), "cuda_numbers": numbers,
                   "visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW)}
     return measure(bounded, None, settings, why, examined=views)
+
+
+def _of_endpoint(session: Session, analyzed: Analyzed, settings: Analysis) -> dict[str, Reading]:
+    """What the client of an endpoint saw is in a document; nothing is known of the machine that serves."""
+    document = documents.read(session, layout.finding(NAME))
+    return measure({}, None, settings, {**analyzed.missing, NAME: NOT_READ},
+                   examined={NAME: Endpoint.of(document) if document else None})
 
 
 def why_missing(analyzed: Analyzed, paths: CriticalPaths | None) -> dict[str, str]:

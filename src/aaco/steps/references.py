@@ -28,6 +28,7 @@ from aaco.report.format import clean
 from aaco.steps import import_captures as importing
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, discover
 from aaco.steps.findings import attribution, serving_steps
+from aaco.steps.read_captures import CaptureReading
 from aaco.steps.serving_inputs import NO_INPUTS, ServingInputs
 from aaco.tracelake import queries, store
 
@@ -35,7 +36,7 @@ TOLD = ("kernel_name", "operator", "outermost", "module", "annotation", "frame",
 MOST_STEPS = 64  # different eager steps of a file that are kept
 
 
-def add(session: Session, reading: importing.CaptureReading, inputs: ServingInputs = NO_INPUTS,
+def add(session: Session, reading: CaptureReading, inputs: ServingInputs = NO_INPUTS,
         show: Show = SILENT) -> None:
     """Write the launches of reference traces into a session, and add a note on each to what is read.
 
@@ -77,7 +78,7 @@ def _launches(capture: CaptureFiles, kind: str) -> pa.Table:
     """Return the rows of one file. Raise UsageError if it holds nothing of the kind."""
     with tempfile.TemporaryDirectory(prefix="aaco-reference-") as folder:
         selection = CaptureSelection((capture,), ())
-        reading = importing.CaptureReading(selection)
+        reading = CaptureReading(selection)
         reading.begin()
         session = importing.begin(selection, Path(folder), None, "")
         importing.fill(session, reading)

@@ -251,7 +251,7 @@ def _ceilings(host: Machine, prepared: PreparedModel, settings: Settings, show: 
         show.step(f"no ceilings of a GPU: device_id {number!r} is no number")
         return None
     place = calibrate.DeviceAddress(vendor, int(number)) if vendor else None
-    return calibrate.of_run(host, backend.session_options.get("intra_op_num_threads") or None, place, settings, show)
+    return calibrate.of_run(host, backend.intra_op_threads or None, place, settings, show)
 
 
 def _time(session: Session, prepared: PreparedModel, show: Show) -> dict[str, Any]:

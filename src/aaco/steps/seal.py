@@ -13,7 +13,7 @@ from aaco.core.errors import AacoError
 from aaco.core.session import Session, Status
 from aaco.core.show import SILENT, Show
 from aaco.report.renderers import bundle
-from aaco.steps import explain, make_findings, session_tables
+from aaco.steps import endpoint_tables, explain, make_findings, session_tables
 from aaco.steps.analyzed import Analyzed
 from aaco.tracelake import documents, layout, manifest
 
@@ -36,6 +36,9 @@ def seal(session: Session, settings: Settings, status: Status | None = None, sho
 
 def _analyzed_run(session: Session) -> Analyzed:
     """The tables of a run, made from its raw captures and written."""
+    if session.record.is_endpoint:
+        endpoint_tables.make(session)
+        return endpoint_tables.of_endpoint(session)
     from aaco.steps import analyze  # it needs ONNX, which whoever imports a trace does without
 
     analyzed = analyze.recompute(session)

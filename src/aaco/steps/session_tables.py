@@ -7,6 +7,7 @@ from collections.abc import Collection
 from aaco.core import tables
 from aaco.core.session import Session
 from aaco.core.tables import KERNELS
+from aaco.steps import endpoint_tables
 from aaco.steps.analyzed import NOT_REACHED, Analyzed, is_on_device
 from aaco.tracelake import documents, layout, manifest, queries, store
 from aaco.tracelake.queries import Tables
@@ -25,6 +26,8 @@ def tables_of(session: Session) -> Analyzed:
     """
     if session.record.is_import:
         return of_import(session)
+    if session.record.is_endpoint:
+        return endpoint_tables.of_endpoint(session)
     if manifest.is_sealed(session):
         return _stored(session)
     from aaco.steps import analyze  # it needs ONNX, which whoever reads a sealed session does without
@@ -36,6 +39,8 @@ def with_tables(session: Session, analyzed: Analyzed, written: Collection[str]) 
     """Return the same with tables that were written since, by name. Raise BadBundle."""
     if session.record.is_import:
         return of_import(session)
+    if session.record.is_endpoint:
+        return endpoint_tables.of_endpoint(session)
     new = {name: store.read(session, tables.ALL[name]) for name in written}
     return analyzed._replace(tables={**analyzed.tables, **new})
 

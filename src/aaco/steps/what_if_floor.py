@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, floor, scaled
+from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, ceiling_of, floor, kept_ns, scaled
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.core.readings import Absent
 from aaco.core.session import Session
@@ -23,7 +23,18 @@ class AskedFloor:
     @property
     def ceiling(self) -> float | None:
         """How many times faster the step can become at most; None without a floor."""
-        return ceiling(self.step, self.floor) if self.step and self.floor.floor_ns is not None else None
+        return ceiling(self.step, self.floor) if self.step else None
+
+    @property
+    def ceiling_of(self) -> str | None:
+        """What the ceiling is of, in words; None without a step."""
+        return ceiling_of(self.step, self.floor) if self.step else None
+
+    @property
+    def kept_ms(self) -> float | None:
+        """What must stay of it, ms; None without a floor."""
+        kept = kept_ns(self.step, self.floor) if self.step else None
+        return None if kept is None else kept / 1e6
 
 
 def floor_of(session: Session, mechanisms: Sequence[str], factors: Mapping[str, float]) -> AskedFloor:

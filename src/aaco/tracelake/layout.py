@@ -15,6 +15,8 @@ ORT_CONFIG = "runtime/ort_config.json"
 CAPSULE = "runtime/capsule.json"  # under --lab: what was asked of the machine, and what held
 DUET = "runtime/duet.json"  # of a comparison in turns: its plan, and what it met
 COMMAND = "runtime/command.json"  # in its place, when a command was run
+LOAD = "runtime/load.json"  # in its place, when an endpoint of a language model was asked
+READS = "runtime/load.reads"  # and every read of the answers
 MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
 ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
 # What a device did, in three passes: beside the runtime's profile, with kernels alone, and with the calls.
@@ -38,6 +40,7 @@ GIVEN_LATENCY = "runtime/given_latency.json"  # of an import: how long a step ta
 # What an examination of a trace found, by part; those it has nothing to say about are not there.
 TRACE = {name: f"metrics/{name}.json" for name in
          ("timeline", "idle", "launches", "queues", "collectives", "steady_state")}
+LEDGER = "optimize/trials.jsonl"  # what was tried on the session, a line for each step
 BASELINE_REF = "regress/baseline_ref.json"
 DIFF = "regress/diff.json"
 VERDICT = "regress/verdict.json"

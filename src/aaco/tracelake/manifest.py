@@ -18,6 +18,8 @@ NAME = layout.MANIFEST
 SCHEMA_VERSION = 1
 DERIVED = ("attribution/", "metrics/", "report/")  # and every table: `aaco analyze` makes them anew from evidence
 
+REWRITTEN = ("regress/", "report/", "optimize/")  # what commands add to a session after it was sealed
+
 
 def is_sealed(session: Session) -> bool:
     """Whether the session has a manifest, be it readable or not."""

@@ -59,15 +59,18 @@ class Output:
         return self.values is not None and len(self.values) == self.elements
 
 
-def keep(path: Path, produced: Sequence[Produced]) -> list[dict[str, Any]]:
-    """Write the elements that are kept; returns the facts of every output, in order. Raises StorageError."""
-    left, facts, arrays = BUDGET, [], {}
+def keep(path: Path, produced: Sequence[Produced], limit: int = LIMIT, budget: int = BUDGET) -> list[dict[str, Any]]:
+    """Write the elements that are kept; returns the facts of every output, in order. Raises StorageError.
+
+    limit: elements kept of an output. budget: of all of them.
+    """
+    left, facts, arrays = budget, [], {}
     for index, output in enumerate(produced):
         if output.array is None:
             facts.append({"name": output.name, "dtype": output.dtype, "shape": None, "elements": None, "sha256": None,
                           "not_finite": None, "kept": 0, "why_not_kept": output.why_not})
             continue
-        values = _sample(output.array, min(LIMIT, left))
+        values = _sample(output.array, min(limit, left))
         left -= len(values)
         arrays[f"output_{index}"] = values
         facts.append(_facts(output, output.array, len(values)))
@@ -75,11 +78,12 @@ def keep(path: Path, produced: Sequence[Produced]) -> list[dict[str, Any]]:
     return facts
 
 
-def load(folder: Path, facts: Sequence[Mapping[str, Any]]) -> list[Output]:
-    """The outputs of a session's folder, from the facts that `keep` returned. Raises BadBundle."""
+def load(folder: Path, facts: Sequence[Mapping[str, Any]], most_bytes: int = MOST_BYTES) -> list[Output]:
+    """The outputs of a session's folder, from the facts that `keep` returned. Raises BadBundle, also for a file that
+    holds more bytes than this."""
     path = folder / FILE
     try:
-        kept = _read(path)
+        kept = _read(path, most_bytes)
         return [_output(index, fact, kept) for index, fact in enumerate(facts)]
     except FileNotFoundError as error:
         raise BadBundle(f"{path}: missing", FIX) from error
@@ -111,9 +115,9 @@ def _sample(array: NDArray[Any], most: int) -> NDArray[Any]:
     return flat[np.linspace(0, len(flat) - 1, most).astype(np.int64)] if most else flat[:0]
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
+def _read(path: Path, most_bytes: int) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(path) as zipped:
-        if sum(item.file_size for item in zipped.infolist()) > MOST_BYTES:
+        if sum(item.file_size for item in zipped.infolist()) > most_bytes:
             raise ValueError("more than a run keeps")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}

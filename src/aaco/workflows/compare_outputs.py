@@ -35,7 +35,7 @@ def compare(expected: Session, actual: Session, precision: str | None = None, to
     sides = {"expected": expected, "actual": actual}
     for session in sides.values():
         if session.status == "complete":
-            manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+            manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
     configs = {name: _config(session) for name, session in sides.items()}
     if not force:
         _require_same(expected, actual, configs)

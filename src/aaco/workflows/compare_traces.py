@@ -64,6 +64,8 @@ def _trust(before: Session, after: Session) -> Iterator[str]:
         trust = trusted(session)
         if not trust.trusted:
             yield f"The trace {side}, {session.id}, is {trust.line}"
+        elif trust.misleading:
+            yield f"The trace {side}, {session.id}: {trust.misleading}"
 
 
 def keep(session: Session, baseline: Session, change: TraceChange) -> list[str]:

@@ -46,7 +46,7 @@ def contrast(baseline: str, session: Session, settings: Settings) -> Contrast:
     if not earlier.record.is_import:
         raise UsageError(f"session {earlier.id} was recorded here, {session.id} was imported: a run and a trace of "
                          "something else do not compare", "name two imported sessions, or two runs")
-    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
     change = compare_traces.difference(earlier, session)
     manifest.renew(session, compare_traces.keep(session, earlier, change))
     return Contrast(earlier, change)
@@ -81,7 +81,7 @@ def diff(baseline: str, session: Session, settings: Settings, request: DiffReque
     Only the verdict's files, the report and the manifest are written: evidence, tables and readings stay as sealed.
     """
     storage = settings.config.storage
-    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
     explained = pipeline.explain(session, settings)
     current, before = compare_runs.side(explained), list[Explanation]()
 
@@ -107,7 +107,7 @@ def confirm(session: Session, verdict: RegressionVerdict, shown_by: Sequence[str
     """Note in the session's verdict, if it is still this one, which sessions of fresh processes show it, too."""
     if session.read_json(layout.VERDICT) != verdict.model_dump(mode="json"):
         return  # it was held against something else meanwhile
-    manifest.refuse_damage(session, rewritten=("regress/", "report/"))
+    manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
     document = verdict.model_copy(update={"confirmed_by": list(shown_by)}).model_dump(mode="json")
     session.write_json(layout.VERDICT, document)
     explained = pipeline.explain(session, settings).judged(document, [layout.VERDICT])

@@ -26,6 +26,7 @@ from aaco.steps.device import choose_profiler, redact_captures
 from aaco.steps.device import telemetry as watching
 from aaco.steps.device.choose_profiler import NO_TRACE, ProfilerShare
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile
+from aaco.steps.read_captures import CaptureReading
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
 
@@ -81,7 +82,7 @@ def _read(session: Session, made: Sequence[tuple[ProfilerShare, ProfilerPass]], 
     try:
         captures = _captures(made, folder, notes)
         session.amend(plan=plan | {"imports": [str(capture.path) for capture in captures.captures]})
-        import_captures.fill(session, import_captures.CaptureReading(captures, show), show)
+        import_captures.fill(session, CaptureReading(captures, show), show)
         show.step("explaining")
         return Run(session, seal(session, settings, "failed" if failure else "complete", show))
     except AacoError as error:
@@ -196,7 +197,8 @@ def _captures(made: Sequence[tuple[ProfilerShare, ProfilerPass]], folder: Path, 
             by_path |= {capture.path: capture for capture in discovered.captures}
     notes = [*notes, *([] if traces else [NO_TRACE])]
     notes += [ncu.REPLAYED] if any(share.launcher is ncu for share, _ in made) else []
-    return CaptureSelection(tuple(by_path.values()), tuple(left), (folder,), tuple(counted), tuple(notes))
+    return CaptureSelection(tuple(by_path.values()), tuple(left), (folder,), tuple(counted),
+                            notes=tuple(notes))
 
 
 def _files(folder: Path, execution: ProfilerPass) -> list[Path]:

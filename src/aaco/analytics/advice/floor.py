@@ -10,6 +10,10 @@ only the longest counts, and no dependency between streams: a lower bound. Colle
 last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings. Circumstances such
 as a low clock come first, and the other changes act on what they leave. Rows that a change lets run beside the others
 count as a stream of their own.
+
+A change that leaves the host's path as it is removes no wait for the host: a step loses at most the time of the rows
+that it acts on. How much of a profiled step such waits are without the profiler is not known, so the ceiling is then
+that of the device's own work.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
+DEVICE_WORK = "the device's work in the profiled step"
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class FloorTarget:
 @dataclass(frozen=True)
 class MechanismFloor:
     """The floor of a mechanism, or of several at once, ns per step; None for the reason in why_absent. targets: what it
-    acts on, the names that gain most first. shown: whether the work shows that there is something to change.
+    acts on, the names that gain most first. shown: whether the work shows that there is something to change. most_ns:
+    what a step can lose, of changes that leave the host's path as it is; None where the host's waits may go, too.
     """
 
     mechanism: str
@@ -49,6 +55,7 @@ class MechanismFloor:
     targets: tuple[FloorTarget, ...] = ()
     why_absent: str = ""
     shown: bool = True
+    most_ns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +108,16 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
         return MechanismFloor(name, None, (), str(reason))
     acted = np.logical_or.reduce([least < work.sure_ns, *apart, *(mechanism.acts_on(work) for mechanism in mechanisms
                                                                   if mechanism.acts_on)])
+    host_stays = all(mechanism.host_stays for mechanism in mechanisms)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
-                          shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms))
+                          shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
+                          most_ns=_most_ns(work, least, apart) if host_stays else None)
+
+
+def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:
+    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least."""
+    beside = np.logical_or.reduce([np.zeros(len(least), bool), *apart])
+    return float(np.where(beside, work.sure_ns, work.sure_ns - least).sum()) / work.steps
 
 
 def scaled(factors: Mapping[str, float]) -> Mechanism:
@@ -112,11 +127,24 @@ def scaled(factors: Mapping[str, float]) -> Mechanism:
 
 
 def ceiling(step: StepTime, of: MechanismFloor) -> float | None:
-    """Return how many times faster the step can become at most; None without a floor, or with one of no length.
-
-    A step that is as long as its floor has nothing to gain: 1.
+    """Return how many times faster what `ceiling_of` names can become at most; None without a floor, or with one of no
+    length. A step that is as long as its floor has nothing to gain: 1.
     """
-    return max(1.0, step.ns / of.floor_ns) if of.floor_ns else None
+    kept = kept_ns(step, of)
+    whole = step.ns if ceiling_of(step, of) != DEVICE_WORK else min(step.ns, (kept or 0.0) + (of.most_ns or 0.0))
+    return max(1.0, whole / kept) if kept else None
+
+
+def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
+    """Return what a ceiling is of, in words."""
+    return step.of if step.unprofiled or of.most_ns is None else DEVICE_WORK
+
+
+def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
+    """Return what must stay of what the ceiling is of, ns; None without a floor."""
+    if of.floor_ns is None or of.most_ns is None or not step.unprofiled:
+        return of.floor_ns
+    return max(of.floor_ns, step.ns - of.most_ns)
 
 
 def _left(work: StepWork, mechanisms: Sequence[Mechanism]) -> StepWork:

@@ -33,6 +33,7 @@ class Floors:
     mechanism what recorded changes of its kind make likely; why_not_expected: why there is none. why_absent: why there
     is nothing of all this; then the times are 0. together: the floors of the changes that gain most here, done
     together. saved_ns: what changes of a kind usually take off the device's work in a step, or off the host's waits.
+    work_ns: the device's work in a step, of all its streams together.
     """
 
     step_ns: float
@@ -45,6 +46,7 @@ class Floors:
     why_not_expected: Mapping[str, str] = field(default_factory=dict)
     together: tuple[MechanismFloor, ...] = ()
     saved_ns: Mapping[str, float] = field(default_factory=dict)
+    work_ns: float = 0.0
 
     def document(self) -> dict[str, Any]:
         """Return the content of floors.json."""
@@ -88,11 +90,14 @@ class Floors:
     def acts_on_pct(self) -> dict[str, float]:
         """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor.
 
-        It is what its targets take. A change of the host has none: it acts on the time in which the device waits, which
-        only a step without a profiler shows.
+        It is what its targets take; of streams that run at once, whose sum passes the step, their share of the sum. A
+        change of the host has none: it acts on the time in which the device waits, which only a step without a profiler
+        shows.
         """
+        whole_ns = max(self.step_ns, self.work_ns)
         waits_ns = max(0.0, self.step_ns - self.chain_ns) if self.unprofiled else 0.0
-        return {floor.mechanism: 100 * (sum(target.own_ns for target in floor.targets) or waits_ns) / self.step_ns
+        return {floor.mechanism: 100 * sum(target.own_ns for target in floor.targets) / whole_ns if floor.targets
+                else 100 * waits_ns / self.step_ns
                 for floor in self.floors if floor.floor_ns is not None and floor.shown and self.step_ns
                 and (floor.targets or self.unprofiled)}
 
@@ -119,7 +124,7 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
     best = _best(step, floors, likely, facts)
     together = (floor(work, [MECHANISMS[name] for name in best[:count]]) for count in TOGETHER if count <= len(best))
     return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,
-                  tuple(together), saved_ns)
+                  tuple(together), saved_ns, float(work.ns.sum()) / work.steps)
 
 
 def _best(step: StepTime, floors: Mapping[str, MechanismFloor], likely: Mapping[str, Expected],

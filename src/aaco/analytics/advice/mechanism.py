@@ -28,7 +28,8 @@ class Mechanism:
     more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do.
     respond: what such changes usually leave, by the work and its least times; None where the device's work does not
     show that. samples: times as many in a step as before, where it is advised. shown: whether the work shows that there
-    is something to change; without it the change is not advised.
+    is something to change; without it the change is not advised. host_stays: whether the host calls and waits as
+    before, so that a step loses no more than the time of the rows that the change acts on.
     """
 
     name: str
@@ -42,3 +43,4 @@ class Mechanism:
     respond: Callable[[StepWork, Reals], Response] | None = None
     samples: float = 1.0
     shown: Callable[[StepWork], bool] | None = None
+    host_stays: bool = False

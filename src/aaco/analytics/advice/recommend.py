@@ -17,7 +17,7 @@ from typing import Any
 
 from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, Action
 from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, ranked
-from aaco.analytics.advice.floor import ceiling
+from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core.advice import FactValues, Step, offered
@@ -54,7 +54,8 @@ class Recommendation:
     """An action with its possible gain in this session.
 
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
-    that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling: as in `Recommended`.
+    that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
+    `Recommended`.
     """
 
     action: Action
@@ -67,6 +68,7 @@ class Recommendation:
     floor_ms: float | None = None
     why_no_ceiling: str = ""
     expected: Expected | None = None
+    tried: str = ""
 
     @property
     def name(self) -> str:
@@ -114,7 +116,7 @@ class Recommendation:
             confirm=Confirmation(metric=action.confirm, direction=action.direction),
             targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
             why_no_ceiling=self.why_no_ceiling or None,
-            expected=ExpectedGain(**asdict(self.expected)) if self.expected else None)
+            expected=ExpectedGain(**asdict(self.expected)) if self.expected else None, tried=self.tried or None)
 
     @property
     def evidence(self) -> str:
@@ -147,6 +149,22 @@ def gaining(readings: Mapping[str, Reading], facts: FactValues | None = None, fl
                     if not action.why_not(facts) and (advice := _gaining(action, readings, facts, floors)))
 
 
+def with_trials(recommendations: tuple[Recommendation, ...], trials: Mapping[str, Any]
+                ) -> tuple[Recommendation, ...]:
+    """Return the recommendations with how they fared where they were tried. trials: content of trials.json."""
+    rows = trials.get("trials", ())
+    return tuple(replace(advice, tried=_fared([row for row in rows if advice.name in row["advice"]]))
+                 for advice in recommendations)
+
+
+def _fared(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the outcome of the trial of an advice that came farthest, in words; empty without one."""
+    if not rows:
+        return ""
+    best = max(rows, key=lambda row: (row["outcome"] == "kept", row["gain_pct"] is not None, row["gain_pct"] or 0.0))
+    return f"{best['change']}: {best['outcome']}; {best['why']}"
+
+
 def in_order(recommendations: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Return the recommendations as changes are ranked; those that gain nothing are left out."""
     by_name = {advice.name: advice for advice in recommendations}
@@ -172,9 +190,9 @@ def together(recommendations: Sequence[Recommendation], floors: Floors | None) -
     for count in range(min(MOST_TOGETHER, len(recommendations)), 1, -1):
         first = recommendations[:count]
         floor = floors.done_together([advice.mechanism for advice in first]) if floors else None
-        if floors and floor and floor.floor_ns:
+        if floors and floor and (kept := kept_ns(floors.step, floor)):
             return Together(actions=[advice.name for advice in first], ceiling=ceiling(floors.step, floor) or 1.0,
-                            floor_ms=floor.floor_ns / 1e6)
+                            floor_ms=kept / 1e6)
     return None
 
 
@@ -200,9 +218,9 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
     floor, most = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
     likely = replace(advice, expected=floors.expected.get(advice.mechanism),
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
-    if most is None or floor.floor_ns is None:
+    if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
-    return replace(likely, ceiling=most, ceiling_of=floors.step.of, floor_ms=floor.floor_ns / 1e6)
+    return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6)
 
 
 def worth_trying(steps: Iterable[Step], readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[str, ...]:

@@ -70,7 +70,8 @@ class DeviceWork:
 
     parts_ns: by limiter, exclusive, summing to the busy time. family_ns: kernel durations by family. call_ns: by part
     of CALLS, how long some thread was in such a call. host_ns: from the first to the last of the host's calls.
-    told_by_ns: kernel durations by the source of the limiter, of TOLD_BY.
+    told_by_ns: kernel durations by the source of the limiter, of TOLD_BY. skew_ns: first collectives that waited for a
+    rank that had not started; part of communication.
     """
 
     parts_ns: Mapping[str, int]
@@ -82,6 +83,7 @@ class DeviceWork:
     host_ns: int
     occupancy_known_ns: int = field(default=0)
     told_by_ns: Mapping[str, int] = field(default_factory=dict)
+    skew_ns: int = 0
 
     @property
     def busy_ns(self) -> int:

@@ -81,10 +81,11 @@ class CaptureCheck:
         for check in self.checks:
             check.add(piece)
 
-    def add_untimed(self, kernels: pa.Table) -> None:
+    def add_untimed(self, kernels: pa.Table, copies: pa.Table) -> None:
         """Count kernels that have no start, and so are in no slice; what is known of how long each took, and that
-        their launches had work. Call it after the slices."""
+        their launches, and those of such copies, had work. Call it after the slices."""
         self.pairs.match(Records(kernels))
+        self.pairs.match(Records(copies))
         self.account.untimed += kernels.num_rows
         self.account.untimed_ns += pc.sum(kernels["dur_ns"], min_count=0).as_py() or 0
 

@@ -14,7 +14,8 @@ from aaco.tracelake.document_schemas.answers import CheckedAccount
 from aaco.tracelake.document_schemas.evidence import CapturePart
 from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
-KERNEL = "kernel"  # the kind of execution that every format counts; one that is in a file twice is `again` there
+# Of executions every format counts kernels; one that is in a file twice is `again` there.
+KERNEL, COPY = "kernel", "copy"
 DEVICE_WORK = (KERNEL, "dispatch", "copy", "fill", "memcpy", "memset")
 NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
@@ -72,7 +73,7 @@ class AccountCheck:
         """Return the account, with what another check found to be linked."""
         kernels = self.facts.get("kernels")
         left_out = executions_left_out(self.facts)
-        in_tables = self.count + self.untimed - self._impossible()[0], self.ns + self.untimed_ns
+        in_tables = self.count + self.untimed - self._impossible(KERNEL)[0], self.ns + self.untimed_ns
         return Account((kernels["count"], kernels["ns"]) if kernels else None, in_tables, linked, left_out)
 
     def findings(self) -> Iterator[Finding]:
@@ -113,24 +114,26 @@ class AccountCheck:
                           "update the profiler, or record it again")
 
     def _without_times(self) -> Iterator[Finding]:
-        """Kernels of impossible durations, and those that no time was recorded of."""
-        count, ns, longest = self._impossible()
-        if count:
-            yield Finding(IMPOSSIBLE_DURATION, "wrong", count, self.count + self.untimed,
-                          f"{plural(count, 'impossible duration')}: the kernel lasts over whole later kernels of its "
-                          f"queue {longest}; {ns} ns are left out of every sum and window",
-                          "update the profiler, and record it again", ns)
-        if self.untimed > count:
+        """Work of impossible durations, and kernels that no time was recorded of."""
+        for word in (KERNEL, COPY):
+            count, ns, longest = self._impossible(word)
+            if count:
+                yield Finding(IMPOSSIBLE_DURATION, "wrong", count, self.count + self.untimed,
+                              f"{plural(count, 'impossible duration')}: the {word} lasts over whole later work of its "
+                              f"queue {longest}; {ns} ns are left out of every sum and window",
+                              "update the profiler, and record it again", ns)
+        untimed = self.untimed - self._impossible(KERNEL)[0]
+        if untimed > 0:
             lacking = ("no start: they are in no timeline" if self.untimed_ns else
                        "no times: they are in no timeline and no total of time")
-            yield Finding("kernels_without_times", "note", self.untimed - count, self.count + self.untimed,
-                          f"{self.untimed - count} kernels have {lacking}",
+            yield Finding("kernels_without_times", "note", untimed, self.count + self.untimed,
+                          f"{untimed} kernels have {lacking}",
                           "rocprof --timestamp on, or a kernel trace with the counters")
 
-    def _impossible(self) -> tuple[int, int, str]:
-        """Return how many kernels have impossible durations, their time, and the longest of them."""
+    def _impossible(self, word: str) -> tuple[int, int, str]:
+        """Return how many kernels or copies have impossible durations, their time, and the longest of them."""
         for reason, part in self.facts.get("left_out", {}).items():
-            if IMPOSSIBLE in reason:
+            if reason.startswith(f"{word}: {IMPOSSIBLE}"):
                 return part["count"], part["ns"], reason.rpartition(IMPOSSIBLE)[2].strip()
         return 0, 0, ""
 

@@ -112,7 +112,7 @@ def _evidence(explanation: Explanation) -> Iterator[Block]:
         rows = [(format.OUTCOME[item.holds], Code(item.reading.metric), format.reserved(item.reading),
                  format.threshold(item), item.because) for item in content.evidence(verdict)]
         yield Table(("", "metric", "value", "asked", "meaning"), rows,
-                    title=("Evidence for ", Code(verdict.label), f": {verdict.tally}."))
+                    title=("Evidence for ", Code(verdict.label), f": {content.tally(explanation, verdict)}."))
 
 
 def _conditions(explanation: Explanation) -> Iterator[Block]:

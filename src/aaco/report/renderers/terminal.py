@@ -152,7 +152,7 @@ def _evidence(explanation: Explanation, columns: int) -> Iterator[str]:
     verdict = content.judged(explanation)
     if verdict is None:
         return
-    yield f"  {verdict.label}: {verdict.tally}"
+    yield from format.hung("  ", f"{verdict.label}: {content.tally(explanation, verdict)}", columns)
     for item in content.evidence(verdict):
         yield from format.hung(f"  {format.OUTCOME[item.holds]:<9}", f"{item.because} ({item.reading.metric} "
                          f"{format.reserved(item.reading)}; asked: {format.threshold(item)})", columns)

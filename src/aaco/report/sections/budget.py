@@ -26,6 +26,8 @@ OF_DEVICES = {"compute_limited_pct": WORDS["compute"], "memory_limited_pct": WOR
 OF_CPUS = {"node_compute_pct": "arithmetic", "node_memory_pct": "memory", "node_unplaced_pct": "nodes of unknown limit",
            "runtime_overhead_pct": "overhead of the runtime", "thread_wait_pct": "own threads",
            "contended_pct": "other load", "unexplained_pct": "not explained"}
+IDLE = ("launch_tax_pct", "host_pause_pct", "sync_limited_pct", "shared_device_limited_pct", "other_idle_pct")
+UNSURE = "idle, or work that was not recorded"
 LEAST = 0.005  # of the wall
 
 
@@ -47,7 +49,11 @@ class WallTime:
 
 
 def budgets(explanation: Explanation) -> Iterator[WallTime]:
-    """Yield the budget of the devices, and that of a run on CPUs; neither where none was made."""
+    """Yield the budget of the devices, and that of a run on CPUs; neither where none was made, nor where the trace
+    check says that no share of the time holds.
+    """
+    if explanation.trust.harm("times"):
+        return
     yield from _budget(explanation, OF_DEVICES, "device_limited_pct", "of the {}")
     yield from _budget(explanation, OF_CPUS, "node_compute_pct", "of the clean inferences; other load by the {}")
 
@@ -66,6 +72,13 @@ def _budget(explanation: Explanation, words: Mapping[str, str], metric: str, who
         return
     values = {name: part.value for name in words
               if (part := explanation.readings.get(name)) is not None and part.value is not None}
-    largest = sorted(values, key=lambda name: (-values[name], words[name]))
-    yield WallTime(whole.format(reading.method), metric,
-                   tuple((name, words[name], values[name] / 100) for name in largest))
+    parts = [(name, words[name], value / 100) for name, value in values.items()]
+    if explanation.trust.harm("records"):
+        parts = _one_idle_part(parts)
+    yield WallTime(whole.format(reading.method), metric, tuple(sorted(parts, key=lambda part: (-part[2], part[1]))))
+
+
+def _one_idle_part(parts: list[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
+    """Return the parts with all idle time as one: where records are missing nothing says why a device was idle."""
+    idle = sum(share for name, _, share in parts if name in IDLE)
+    return [part for part in parts if part[0] not in IDLE] + [("gpu_active_ratio", UNSURE, idle)]

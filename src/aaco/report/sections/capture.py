@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from aaco.analytics.explanation import Explanation
 from aaco.core import tables
 from aaco.report import format
@@ -28,7 +26,7 @@ def rows(explanation: Explanation) -> list[Row]:
              for one in captures[:SHOWN]]
     if len(captures) > SHOWN:
         found.append(Row("More captures", f"{len(captures) - SHOWN}, in profiler/captures.json"))
-    return [*found, *_devices(captures), *_tables(captures, _skew_ns(explanation))]
+    return [*found, *_devices(captures), *_tables(captures, start_skew.note_of_all(explanation))]
 
 
 def _capture(one: Mapping[str, Any]) -> str:
@@ -46,12 +44,7 @@ def _devices(captures: list[dict[str, Any]]) -> Iterator[Row]:
         yield Row("Devices", ", ".join(named[:SHOWN]))
 
 
-def _skew_ns(explanation: Explanation) -> int:
-    groups = explanation.tables.get("kernel_groups")
-    return 0 if groups is None else pc.sum(groups["skew_ns"]).as_py() or 0
-
-
-def _tables(captures: list[dict[str, Any]], skew_ns: int) -> Iterator[Row]:
+def _tables(captures: list[dict[str, Any]], waits: str) -> Iterator[Row]:
     for name in tables.ALL:
         parts = [one["tables"][name] for one in captures if name in one["tables"]]
         if parts:
@@ -59,8 +52,8 @@ def _tables(captures: list[dict[str, Any]], skew_ns: int) -> Iterator[Row]:
             fills, fill_ns = (sum(part.get(each, 0) for part in parts) for each in ("fills", "fill_ns"))
             label = NOUNS.get(name, name.replace("_", " ").capitalize())
             if count > fills:
-                waits = f", {start_skew.note(skew_ns)}" if skew_ns and name == "kernels" else ""
-                yield Row(label, _summed(count - fills, ns - fill_ns, name in SUMMED) + waits)
+                summed = _summed(count - fills, ns - fill_ns, name in SUMMED)
+                yield Row(label, f"{summed}, {waits}" if waits and name == "kernels" else summed)
             if fills:
                 yield Row("Fills (memset)", _summed(fills, fill_ns, name in SUMMED))
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from aaco.analytics.advice.expected import Expected
-from aaco.analytics.advice.floor import PROFILED
+from aaco.analytics.advice.floor import UNPROFILED
 from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.explanation import Explanation
@@ -32,6 +32,9 @@ DRIFT = "drifting_latency"
 # Conditions under which a recording shows something else than the workload alone; they are told before its class.
 DISTURBANCES = {"interference": "other load ran on the machine", "shared_device": "another process used the device",
                 "throttled_clock": "the clock was held down"}
+ENDPOINT = (("TTFT, median", "ttft_p50_ms"), ("TTFT, p99", "ttft_p99_ms"), ("TPOT, median", "tpot_p50_ms"),
+            ("Latency, median", "request_latency_p50_ms"), ("Output tokens", "output_tokens_per_s"),
+            ("Goodput", "goodput_per_s"), ("Failed requests", "request_failure_pct"))
 NOTHING = "nothing_to_do"
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
@@ -48,10 +51,11 @@ def heading(explanation: Explanation) -> tuple[str, str]:
 
 
 def kind(explanation: Explanation) -> str:
-    """What was run, a model or a command; or that it was imported."""
+    """The kind of session: a model or a command that ran, an endpoint, or a capture."""
     if explanation.captures:
         return "Capture"
-    return "Command" if (explanation.record.get("plan") or {}).get("command") else "Model"
+    plan = explanation.record.get("plan") or {}
+    return "Endpoint" if plan.get("endpoint") else "Command" if plan.get("command") else "Model"
 
 
 def banners(explanation: Explanation) -> list[str]:
@@ -111,6 +115,8 @@ def figures(explanation: Explanation) -> list[Row]:
     if explanation.captures:
         active = readings(explanation, (("GPU active", "gpu_active_ratio"),)) if explanation.trace else ()
         return [*capture.rows(explanation), *active]
+    if kind(explanation) == "Endpoint":
+        return list(readings(explanation, ENDPOINT))
     return [*readings(explanation, (("Mean latency", "latency_mean_ms"), ("Median latency", "latency_p50_ms"))),
             *_by_process(explanation),
             *readings(explanation, (("P99 latency", "latency_p99_ms"), ("Throughput (samples)", "throughput_per_s"),
@@ -255,6 +261,12 @@ def evidence(verdict: Verdict) -> list[Evidence]:
     return sorted(verdict.evidence, key=lambda item: [True, False, None].index(item.holds))
 
 
+def tally(explanation: Explanation, verdict: Verdict) -> str:
+    """How much of a verdict's evidence holds, and why it is not named although it does."""
+    why = "" if explanation.diagnosis.bottleneck or not verdict.stands else explanation.diagnosis.abstained_because
+    return f"{verdict.tally}, but it is not named: {why}" if why else verdict.tally
+
+
 def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str, str]]:
     """What to try, and which finding asks for it. brief: of an action only its gain, and what to try."""
     found = explanation.diagnosis
@@ -302,6 +314,8 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
                   ("every kernel on a time line, for ui.perfetto.dev", ("perfetto", "{}"))]
     if "operators" in explanation.tables:
         found.append(("the operators, with their work", ("ops", "{}")))
+    if explanation.runtime.get("provider") and explanation.diagnosis.recommendations:
+        found.append(("its advice put to the test", ("try", "{}")))
     if explanation.captures:
         found.append(("what the trace says against itself", ("check", "{}")))
     elif not explanation.verdict:
@@ -314,7 +328,12 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
 
 def _brief(one: Recommendation) -> str:
     """What to try and what it can gain: what a first screen has room for."""
-    return f"{one.action.title} ({one.action.effort} effort): {_brief_gain(one)}. Try: {one.attempt}."
+    return f"{one.action.title} ({one.action.effort} effort): {_brief_gain(one)}. {_attempt(one)}"
+
+
+def _attempt(one: Recommendation) -> str:
+    """What to try, or how it fared where it was."""
+    return f"Tried: {one.tried}." if one.tried else f"Try: {one.attempt}."
 
 
 def _brief_gain(one: Recommendation) -> str:
@@ -325,8 +344,8 @@ def _brief_gain(one: Recommendation) -> str:
     if likely:
         figures.append(f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f})")
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
-        profiled = " of the profiled step" * (one.ceiling_of == PROFILED)
-        figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{profiled}")
+        of = f" of {one.ceiling_of}" * (one.ceiling_of != UNPROFILED)
+        figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{of}")
     return "; ".join(filter(None, (", ".join(figures), one.evidence)))
 
 
@@ -337,7 +356,7 @@ def _step(one: Recommendation) -> str:
     action = one.action
     costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
                     if cost)
-    return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} Try: {one.attempt}.{costs} "
+    return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} {_attempt(one)}{costs} "
             f"It worked if {action.confirm} goes {action.direction}.")
 
 

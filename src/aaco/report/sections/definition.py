@@ -25,6 +25,7 @@ CONTEXT = {"machine": "this machine's measured ceilings (aaco calibrate)", "sett
 
 # Inputs that an examination keeps as a document.
 DOCUMENTS = {"critical_paths": layout.finding("critical_path"), "cpu_run": layout.ORT_CONFIG,
+             "endpoint": layout.finding("endpoint"),
              "kernel_evidence": layout.finding("kernel_evidence"), "windows": layout.finding("windows")}
 
 

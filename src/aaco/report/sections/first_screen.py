@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from aaco.analytics.explanation import Explanation
+from aaco.analytics.llm.summary import NAME, Endpoint
 from aaco.core import registry
 from aaco.core.readings import Verdict
 from aaco.report import format
 from aaco.report.rows import Row
 from aaco.report.sections import breakdown, budget, capture, content, quality, windows
 from aaco.report.sections.findings import serving
+from aaco.report.sections.findings.endpoint import exactness, headline
 
 ADVICE = 3  # pieces of it on the screen
 PARTS = 5  # of the time that are named; the rest is one part
 OTHER = "other"
+SERVER_UNSEEN = "where the server's time went is not seen from here: record it there, and import the trace"
 TRUSTED = ("Quality score", "Clean")
-FIGURES = ("Median latency", "P99 latency", "Throughput (samples)")
+FIGURES = ("Median latency", "P99 latency", "Throughput (samples)", "Output tokens", "Goodput")
 # What limits a session, by class: the first metric that the verdict rests on is told, as a share of the time.
 SENTENCES: Mapping[str, Mapping[str, str]] = {
     "launch_bound": {"launch_tax_pct": "the GPU waits for kernel launches {} of the time",
@@ -143,7 +146,10 @@ def _subject(explanation: Explanation) -> tuple[str, str]:
 
 
 def _trust(explanation: Explanation) -> str:
-    """Return what the trace check says, and how good a measurement of our own is."""
+    """Return what the trace check says, and how good a measurement of our own is; of an endpoint how exact its client.
+    """
+    if document := explanation.examined.get(NAME):
+        return exactness(Endpoint.of(document))
     measured = [f"{row.label.lower()} {_first_reason(row.text)}" for row in quality.rows(explanation)
                 if row.label in TRUSTED]
     checked = [f"Trace check: {explanation.trust.line}"] if explanation.trust.line else []
@@ -178,7 +184,9 @@ def _disturbed(explanation: Explanation) -> Iterator[Row]:
 
 
 def limit(explanation: Explanation) -> str:
-    """Return what limits the session, in a sentence."""
+    """Return what limits the session, in a sentence; of an endpoint how fast it answered."""
+    if document := explanation.examined.get(NAME):
+        return headline(Endpoint.of(document))
     verdict, kernels = explanation.diagnosis.bottleneck, content.kernel_headline(explanation)
     if kernels and content.tells_kernels_only(explanation):
         name = f"{_name(verdict)} by its kernels" if verdict else "No diagnosis of the program"
@@ -193,7 +201,8 @@ def limit(explanation: Explanation) -> str:
 
 
 def _name(verdict: Verdict) -> str:
-    return verdict.label.replace("_", "-").capitalize()
+    words = verdict.label.replace("_", "-")
+    return words.replace("cpu", "CPU") if words.startswith("cpu") else words.capitalize()
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -228,6 +237,8 @@ def _time(explanation: Explanation) -> tuple[tuple[BarPart, ...], str]:
         return _largest([BarPart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):
         return _largest([BarPart(part.name, parted.share(part)) for part in parted.parts]), f"of {parted.whole}"
+    if content.kind(explanation) == "Endpoint":
+        return (), SERVER_UNSEEN
     return (), "where it went is not measured: no kernel has a time"
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
+
+from aaco.analytics.explanation import Explanation
 from aaco.analytics.timeline.windows import START_SKEW
 from aaco.report import format
 
@@ -9,3 +12,9 @@ from aaco.report import format
 def note(skew_ns: int | None) -> str:
     """Return what of a row's time is such waiting; empty where nothing is."""
     return f"{format.exact_ns(skew_ns)} of it {START_SKEW}" if skew_ns else ""
+
+
+def note_of_all(explanation: Explanation) -> str:
+    """Return what of all kernels' time is such waiting; empty where nothing is."""
+    groups = explanation.tables.get("kernel_groups")
+    return "" if groups is None else note(pc.sum(groups["skew_ns"]).as_py())

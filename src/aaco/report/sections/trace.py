@@ -17,6 +17,7 @@ from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.readings import Reading
 from aaco.report import format
 from aaco.report.rows import Row
+from aaco.report.sections import start_skew
 
 MOST = 8  # devices, functions, operations listed one by one
 EVEN = 1.01  # largest over mean message; above it ranks send unlike amounts
@@ -52,9 +53,14 @@ def label(device: DeviceTime | IdleTime | Participant | Block | Queue, several: 
     return f"Capture {device.capture}, device {device.device_id}" if several else f"Device {device.device_id}"
 
 
-@_of_trace
-def timeline(trace: DeviceTrace, readings: Mapping[str, Reading]) -> Iterator[Row]:
+def timeline(explanation: Explanation) -> list[Row]:
     """What each device did with its time."""
+    waits = start_skew.note_of_all(explanation)
+    return [*_timeline(explanation), *([Row("Communication", waits)] if waits else [])]
+
+
+@_of_trace
+def _timeline(trace: DeviceTrace, readings: Mapping[str, Reading]) -> Iterator[Row]:
     several = len({device.capture for device in trace.devices}) > 1
     for device in trace.devices[:MOST]:
         yield Row(label(device, several), _parts(device))

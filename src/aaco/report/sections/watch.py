@@ -9,7 +9,7 @@ from aaco.analytics.explanation import Explanation
 from aaco.core import inputs
 from aaco.core.readings import Absent
 from aaco.report import format
-from aaco.report.sections import content, kernels, quality
+from aaco.report.sections import content, kernels, quality, start_skew
 
 MOST_KERNELS = 2000
 MOST_STEPS = 3
@@ -19,7 +19,7 @@ ORDERS = ("time", "mean", "calls", "name")
 
 @dataclass(frozen=True)
 class WatchedKernel:
-    """A row of the table: executions that share a name."""
+    """A row of the table: executions that share a name. note: what of their time is no work; mostly empty."""
 
     name: str
     family: str
@@ -27,6 +27,7 @@ class WatchedKernel:
     total_ns: int
     calls: int
     mean_ns: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def of(explanation: Explanation) -> View:
         rows.sort(key=lambda row: row.label not in FIRST)
     busy_text, busy = _busy(explanation)
     watched = tuple(WatchedKernel(row["kernel_name"], row["family"] or "", row["pct_of_kernel_time"] / 100,
-                                  row["total_ns"], row["calls"], row["mean_ns"])
+                                  row["total_ns"], row["calls"], row["mean_ns"], start_skew.note(row.get("skew_ns")))
                     for row in kernels.groups(explanation)[:MOST_KERNELS])
     return View(f"{explanation.session_id}  {format.clean(model)} on {format.clean(backend)}  {explanation.status}",
                 tuple((row.label, format.clean(row.text)) for row in rows), _latencies(explanation), watched,

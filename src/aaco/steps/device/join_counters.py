@@ -29,15 +29,19 @@ KEPT = ("process_id", "dispatch_id", "kernel_id", "kernel_name", "correlation_id
 
 @dataclass(frozen=True)
 class CounterJoin:
-    """What became of an execution's counters: how many of its dispatches are kernels of the trace, or why none is."""
+    """What became of an execution's counters: how many of its dispatches are kernels of the trace, or why none is.
+
+    similarity: of the kernels of the functions it counted, those in both executions over those in either, 0 to 1.
+    """
 
     dispatches: int
     joined: int
     why_not: str | None = None
+    similarity: float = 1.0
 
     def document(self) -> dict[str, int | str | None]:
         """As captures.json holds it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "similarity"}
 
 
 class TracedKernels:
@@ -58,7 +62,8 @@ class TracedKernels:
         """The counters of an execution's captures as those of the trace's kernels, each with its capture; the account.
 
         captures: as they are parsed. number: of the execution, kept in the counters' column `pass`. by_order: what the
-        captures number are not dispatches; a trace without any such number is joined by order too. Raises BadCapture.
+        captures number are not dispatches; a trace without any such number is joined by order too. An execution that is
+        not that of all processes of the trace may be that of one capture. Raises BadCapture.
         """
         kernels, counters = list[pa.Table](), list[pa.Table]()
         for index, pieces in enumerate(captures):
@@ -70,13 +75,47 @@ class TracedKernels:
                     counters.append(_keyed(piece, index))
         count = sum(piece.num_rows for piece in kernels)
         traced, capture = _one(self._kernels), np.concatenate([*self._capture, NO_ROWS])
-        by_order = by_order or (traced.num_rows > 0 and traced["dispatch_id"].null_count == traced.num_rows)
+        counted = _one(kernels)
         try:
-            joined_kernels = (_same_order if by_order else _same_kernels)(_one(kernels), traced, capture)
+            joined_kernels = _joined(counted, traced, capture, by_order)
         except Absent as reason:
-            return [], CounterJoin(count, 0, str(reason))
+            return [], CounterJoin(count, 0, str(reason), _similarity(counted, traced))
         return [moved for piece in counters
                 for moved in _moved(piece, joined_kernels, number)], CounterJoin(count, joined_kernels.num_rows)
+
+
+def _joined(counted: pa.Table, traced: pa.Table, capture: Ints, by_order: bool) -> pa.Table:
+    """Return the counted kernels with their like in the whole trace, else in the first capture that has it.
+
+    Raises Absent: why not in the whole trace.
+    """
+    failure: Absent | None = None
+    several = distinct.values(capture).tolist()
+    for rows in (np.ones(len(capture), bool), *(capture == index for index in several if len(several) > 1)):
+        part = traced.filter(pa.array(rows))
+        ordered = by_order or (part.num_rows > 0 and part["dispatch_id"].null_count == part.num_rows)
+        try:
+            return (_same_order if ordered else _same_kernels)(counted, part, capture[rows])
+        except Absent as reason:
+            failure = failure or reason
+    assert failure is not None
+    raise failure
+
+
+def _similarity(counted: pa.Table, traced: pa.Table) -> float:
+    """Return how many kernels of each function both have, by how many either has, over the functions counted."""
+    mine, theirs = (np.bincount(codes, minlength=1) for codes in _functions(counted, traced)[0])
+    size = max(len(mine), len(theirs))
+    mine, theirs = (np.pad(counts, (0, size - len(counts))) for counts in (mine, theirs))
+    most = np.maximum(mine, theirs)[mine > 0].sum()
+    return float(np.minimum(mine, theirs).sum() / most) if most else 0.0
+
+
+def _functions(*tables: pa.Table) -> tuple[list[Ints], list[str]]:
+    """Return the function of each kernel of each table, as a number in the list of functions."""
+    coded, names = _coded(*(table["kernel_name"] for table in tables))
+    functions, codes = np.unique([symbols.read(name).base.rpartition("::")[2] for name in names], return_inverse=True)
+    return [codes[names_of] for names_of in coded], functions.tolist()
 
 
 NO_ROWS = np.zeros(0, np.int64)
@@ -137,9 +176,7 @@ def _same_order(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Table:
     for table, what in ((counted, "its kernels"), (traced, "the kernels of the trace")):
         if not table.num_rows:
             raise Absent(f"{what} are none")
-    (mine, theirs), names = _coded(counted["kernel_name"], traced["kernel_name"])
-    functions, codes = np.unique([symbols.read(name).base.rpartition("::")[2] for name in names], return_inverse=True)
-    mine, theirs = codes[mine], codes[theirs]
+    (mine, theirs), functions = _functions(counted, traced)
     of_those = np.isin(theirs, mine)
     traced, theirs, capture = traced.filter(pa.array(of_those)), theirs[of_those], capture[of_those]
     left = np.lexsort((counted["kernel_id"].to_numpy(), first := _nth_process(counted, _capture(counted))))

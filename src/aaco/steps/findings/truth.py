@@ -16,7 +16,7 @@ from aaco.core.config import Analysis
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
-from aaco.core.tables import COUNTERS, KERNELS
+from aaco.core.tables import COPIES, COUNTERS, KERNELS, TableSpec
 from aaco.tracelake import documents, layout, queries
 from aaco.tracelake.document_schemas.answers import TraceCheck
 
@@ -39,14 +39,20 @@ def check(session: Session) -> dict[str, Any]:
     for piece in queries.slices(session, COLUMNS):
         for number, capture_check in checks.items():
             capture_check.add(*(_of(piece.tables[name], number, len(checks)) for name in COLUMNS))
-    for batch in queries.untimed(session, KERNELS, [_CAPTURE, "correlation_id", "dur_ns"]):
-        for number, capture_check in checks.items():
-            capture_check.add_untimed(_of(pa.Table.from_batches([batch]), number, len(checks)))
+    kernels, copies = (_untimed(session, spec) for spec in (KERNELS, COPIES))
+    for number, capture_check in checks.items():
+        capture_check.add_untimed(_of(kernels, number, len(checks)), _of(copies, number, len(checks)))
     dead = list(dead_counters(queries.batches(session, COUNTERS, ["counter", "value"])))
     results = [capture_check.result(dead if number == 0 else ()) for number, capture_check in checks.items()]
     return encode(TraceCheck(trusted=all(capture_check.trusted for capture_check in results), captures=[
         capture_check.entry(_file(facts),
                             facts.get("rank")) for capture_check, facts in zip(results, captures, strict=True)]))
+
+
+def _untimed(session: Session, spec: TableSpec) -> pa.Table:
+    columns = [_CAPTURE, "correlation_id", "dur_ns"]
+    batches = list(queries.untimed(session, spec, columns))
+    return pa.Table.from_batches(batches) if batches else spec.build().select(columns)
 
 
 def trusted(session: Session) -> Trust:

@@ -80,7 +80,7 @@ class _FirstPass:
 
 
 @finding(reads=(layout.CAPTURES,), after=("trace", "device_work", "kernel_groups", "kernel_classes"),
-         writes=("windows", KERNEL_GROUPS), report="windows")
+         writes=("windows", KERNEL_GROUPS, "kernel_classes", "device_work"), report="windows")
 def windows(session: Session, settings: Analysis) -> Results:
     """The steady state that is judged, the time of each rank in it, and which rank the others wait for."""
     parts = documents.read_held(session, layout.TRACE)
@@ -89,8 +89,19 @@ def windows(session: Session, settings: Analysis) -> Results:
     first = _first_pass(session)
     if session_windows := _judge(session, settings, DeviceTrace.of(parts), first):
         yield "windows", session_windows.document()
-    if first.skew_ns and store.holds(session, KERNEL_GROUPS):
-        yield KERNEL_GROUPS, kernel_groups.with_skew(store.read(session, KERNEL_GROUPS), first.skew_ns)
+    if first.skew_ns:
+        yield from _with_skew(session, first.skew_ns)
+
+
+def _with_skew(session: Session, skew_ns: Mapping[str, int]) -> Results:
+    """Yield what was found of the session's kernels before, with the waits of first collectives, ns by kernel name."""
+    if store.holds(session, KERNEL_GROUPS):
+        yield KERNEL_GROUPS, kernel_groups.with_skew(store.read(session, KERNEL_GROUPS), skew_ns)
+    if classes := documents.read(session, layout.finding("kernel_classes")):
+        kernels = [kernel | {"skew_ns": skew_ns.get(kernel["kernel_name"])} for kernel in classes["kernels"]]
+        yield "kernel_classes", classes | {"kernels": kernels}
+    if done := documents.read(session, layout.finding("device_work")):
+        yield "device_work", done | {"skew_ns": sum(skew_ns.values())}
 
 
 def _judge(session: Session, settings: Analysis, trace: DeviceTrace, first: _FirstPass) -> ranks.Windows | None:

@@ -316,7 +316,7 @@ class KernelFacts(Part):
 
 class ClassifiedKernel(KernelFacts):
     """A kernel name with its class and the evidence that decided; of an unclear one, what was looked at. part: of the
-    time budget, that the kernel's time counts in.
+    time budget, that the kernel's time counts in. skew_ns: of total_ns, as in the table kernel_groups.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -324,6 +324,7 @@ class ClassifiedKernel(KernelFacts):
     label: str = Field(validation_alias="class", serialization_alias="class")
     evidence: list[Signal]
     part: str | None = None
+    skew_ns: Count | None = None
 
 
 @document(layout.finding("kernel_classes"))
@@ -416,7 +417,7 @@ class Recommended(Part):
     share_pct: of the time that it acts on; evidence says it in words. gain_pct: what it may remove of the time: as
     recorded changes make likely, else at most. mechanism: the kind of change. accuracy, memory: what it costs there.
     speedup_at_most: the step's time over floor_ms, what must stay of it; ceiling_of says of which step. Of a run on
-    CPUs it is of the share.
+    CPUs it is of the share. tried: how it fared where `aaco try` tried it.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -440,6 +441,7 @@ class Recommended(Part):
     floor_ms: Real | None = None
     why_no_ceiling: str | None = None
     expected: ExpectedGain | None = None
+    tried: str | None = None
 
 
 class Together(Part):

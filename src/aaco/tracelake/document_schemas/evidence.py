@@ -462,6 +462,7 @@ class Capture(Part):
 
     index: Count
     files: list[CaptureFile] = Field(min_length=1)
+    executions: list[list[Whole]] = Field(default=[])
     rank: Whole | None
     format: str
     tool: str | None

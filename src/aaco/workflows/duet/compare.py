@@ -46,7 +46,8 @@ __all__ = ["Compared", "DuetRequest", "DuetSide", "compare"]
 @dataclass(frozen=True)
 class DuetRequest:
     """How to measure and what to judge by. most: go on to as many processes while the answer is not there; None: stop
-    after `processes`. seed: of the order; None: drawn."""
+    after `processes`. seed: of the order; None: drawn. vary: whether every pair has inputs of its own, so that nothing
+    is gained by remembering; limit_s: how long one of its processes may take; both only of models."""
 
     processes: int = 5
     most: int | None = None
@@ -58,6 +59,8 @@ class DuetRequest:
     precision_pct: float | None = None
     budget_s: float | None = None
     seed: int | None = None
+    vary: bool = False
+    limit_s: float | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be."""
@@ -183,9 +186,10 @@ def _run(session: Session, both: tuple[PreparedSide, PreparedSide], planned: Due
         return runner.of_commands(session.folder, (first, second), planned, request.warmup, progress), traced
     assert isinstance(first, ModelSide) and isinstance(second, ModelSide)
     if traced.why_absent:
-        return runner.of_models(session.folder, (first, second), planned, request.warmup, progress), traced
+        return runner.of_models(session.folder, (first, second), planned, request.warmup, progress,
+                                request.vary, request.limit_s), traced
     outcome_of_run, why = device.timed(session.folder, (first, second), planned, lambda sides: runner.of_models(
-        session.folder, sides, planned, request.warmup, device.patient(progress)))
+        session.folder, sides, planned, request.warmup, device.patient(progress), request.vary, request.limit_s))
     return outcome_of_run, Traced(traced.processes + 1, why)
 
 

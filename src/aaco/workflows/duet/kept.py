@@ -102,6 +102,7 @@ def _options(options: Mapping[str, Any]) -> Iterator[str]:
     for library in options.get("custom_ops", ()):
         yield from ("--custom-op", library)
     yield from [] if options["controls"] else ["--no-controls"]
+    yield from ["--vary-inputs"] if options["vary"] else []
     yield from ["--ignore-failure"] if options.get("ignore_failure") else []
 
 

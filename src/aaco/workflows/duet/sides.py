@@ -15,18 +15,20 @@ from pydantic import ValidationError
 from aaco.collectors.inventory import environment
 from aaco.core.config import Settings
 from aaco.core.errors import UsageError, first_problem
+from aaco.core.near import near
 from aaco.core.plan import HOST, Command, Plan
 from aaco.core.redaction import redact_variable
 from aaco.core.show import SILENT, Show
 from aaco.governance.compare import Difference
 from aaco.runner.duet import CommandSide, ModelSide
-from aaco.runner.registry import BackendEntry
+from aaco.runner.registry import SESSION_ATTRIBUTES, BackendEntry
 from aaco.steps import run
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OF_A_BACKEND = ("intra_op_threads", "inter_op_threads", "graph_optimization", "device_id")
-PROVIDER_OPTION = "option."  # before the name of an option of the provider
-KEYS = ("backend", "batch", *OF_A_BACKEND, f"{PROVIDER_OPTION}NAME")
+PROVIDER_OPTION, SESSION_OPTION = "option.", "session."  # before the name of an option of the provider, the session
+OF_A_PLAN = ("backend", "batch", "io")
+KEYS = (*OF_A_PLAN, *OF_A_BACKEND, f"{PROVIDER_OPTION}NAME", f"{SESSION_OPTION}NAME")
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,11 @@ def differences(baseline: PreparedSide, current: PreparedSide, ran: Mapping[str,
 
 def _model(side: DuetSide, settings: Settings, given: Mapping[str, Any], show: Show) -> PreparedSide:
     options = dict(side.options)
-    unknown = [name for name in options if name not in KEYS and not name.startswith(PROVIDER_OPTION)]
+    unknown = [name for name in options
+               if name not in KEYS and not name.startswith((PROVIDER_OPTION, SESSION_OPTION))]
     if unknown:
         raise UsageError(f"no option {unknown[0]!r} of a side", f"known: {', '.join(KEYS)}")
-    plan_fields = dict(given) | {name: options.pop(name) for name in ("backend", "batch") if name in options}
+    plan_fields = dict(given) | {name: options.pop(name) for name in OF_A_PLAN if name in options}
     # How a run measures is a setting; a duet has its own warm-up, and a laboratory where its request names one.
     plan = run.complete_plan(settings, side.model, plan_fields).model_copy(
         update={"lab": given.get("lab"), "settle": False})
@@ -92,7 +95,8 @@ def _model(side: DuetSide, settings: Settings, given: Mapping[str, Any], show: S
     facts: dict[str, str | None] = {
         "model": prepared.plan.model, "model_hash": prepared.identity.sha256, "provider": backend.provider,
         "graph_optimization": backend.graph_optimization, "batch": str(prepared.plan.batch)}
-    facts |= {f"session.{name}": str(value) for name, value in backend.session_options.items()}
+    facts |= {name if "." in name else f"{SESSION_OPTION}{name}": str(value)
+              for name, value in backend.session_options.items()}
     facts |= {f"{PROVIDER_OPTION}{name}": value for name, value in backend.provider_options.items()}
     facts |= {f"input.{name}": f"{array.dtype} {list(array.shape)}"
               for name, array in prepared.workload.inputs.items()}
@@ -123,12 +127,25 @@ def _with(backend: BackendEntry, options: Mapping[str, str]) -> BackendEntry:
         return backend
     fields = backend.model_dump()
     fields |= {name: value for name, value in options.items() if name in OF_A_BACKEND}
-    fields["options"] = fields["options"] | {name.removeprefix(PROVIDER_OPTION): value for name, value in
-                                             options.items() if name.startswith(PROVIDER_OPTION)}
+    fields["options"] |= _prefixed(options, PROVIDER_OPTION)
+    fields["session"] |= {_session_name(name): {"true": True, "false": False}.get(value, value)
+                          for name, value in _prefixed(options, SESSION_OPTION).items()}
     try:
         return BackendEntry.model_validate(fields)
     except ValidationError as error:
         raise UsageError(f"options of a side: {first_problem(error)}", f"known: {', '.join(KEYS)}") from error
+
+
+def _prefixed(options: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
+
+
+def _session_name(name: str) -> str:
+    """Return the name of a session's option: an entry of its configuration begins with `session.` itself.
+
+    What resembles an attribute is one, maybe misspelt, which the backend's entry then refuses.
+    """
+    return name if near(name, SESSION_ATTRIBUTES) else f"{SESSION_OPTION}{name}"
 
 
 def _require_variables(variables: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 OVERLAP_COMMUNICATION = Mechanism("overlap_communication", "Communicate while other work runs",
                                   "the longer of D without collectives and their least times", _least_ns,
-                                  beside=_collectives)
+                                  beside=_collectives, host_stays=True)
 ACTIONS = (Action(
     "overlap_communication", "Communicate while computing", of_metric("exposed_communication_pct"),
     "the step waits for communication", "medium", (

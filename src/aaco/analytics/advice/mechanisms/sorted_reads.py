@@ -28,7 +28,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 SORTED_READS = Mechanism("sorted_reads", "Sort the indices", "D with reads by index at the time that launching their "
-                         "blocks takes", _least_ns, respond=kept_at_least)
+                         "blocks takes", _least_ns, respond=kept_at_least, host_stays=True)
 ACTIONS = (Action(
     "more_in_flight", "Give the device more independent reads at once", of_metric("memory_latency_limited_pct"),
     "kernels are bound by memory latency", "high",

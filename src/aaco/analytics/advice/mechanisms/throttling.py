@@ -27,7 +27,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 THROTTLING = Mechanism("throttling", "Let the device run at its highest clock", "D with kernels at clock / highest "
-                       "clock", _least_ns, first=True)
+                       "clock", _least_ns, first=True, host_stays=True)
 
 
 def _held_down(values: Values) -> float:

@@ -55,7 +55,10 @@ FACTS = (("max_gpu_frequency_khz", "max_clock_mhz", 1e-3), ("max_mem_frequency_k
 _PREFIXES = {"K": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12)}
 _SECONDS = {"s": 10**9, "second": 10**9, "ms": 10**6, "msecond": 10**6, "us": 10**3, "usecond": 10**3, "ns": 1,
             "nsecond": 1}
-_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+# Groups of three digits, of India two before the last three, and of Switzerland between apostrophes.
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}|\d{1,3}(?:[ '\u2019\xa0\u202f]\d{3})+|\d{1,40})"
+                     r"(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_MARKS = str.maketrans("", "", ", '\u2019\xa0\u202f")  # between groups
 # Whole cells of numbers, which ncu puts in quotes, that can be read in one way only. A group has three digits.
 _COMMA_IS_DECIMAL = re.compile(rb"""
     "-?(?:\d{1,3}(?:(?:\.|\ |'|\xc2\xa0|\xe2\x80\xaf|\xe2\x80\x99)\d{3})+|\d+),\d+"(?<!,\d\d\d")
@@ -273,7 +276,7 @@ def _to_base_unit(text: str, unit: str) -> str:
     factor = _unit_factor(unit)
     if factor == 1 or _NUMBER.fullmatch(text) is None:
         return text
-    return format(Decimal(text.replace(",", "")) * factor, "f")
+    return format(Decimal(text.translate(_MARKS)) * factor, "f")
 
 
 def _unit_factor(unit: str) -> Decimal:
@@ -288,7 +291,7 @@ def _unit_factor(unit: str) -> Decimal:
 def _real_number(text: str) -> float | None:
     if _NUMBER.fullmatch(text) is None:
         return None
-    number = float(text.replace(",", ""))
+    number = float(text.translate(_MARKS))
     return number if abs(number) < 1e300 else None
 
 
@@ -297,7 +300,7 @@ def _nearest_integer(text: str) -> int | None:
     if _NUMBER.fullmatch(text) is None:
         return None
     try:
-        number = int(Decimal(text.replace(",", "")).to_integral_value())
+        number = int(Decimal(text.translate(_MARKS)).to_integral_value())
     except InvalidOperation:
         return None
     return number if 0 <= number < GREATEST_NS else None

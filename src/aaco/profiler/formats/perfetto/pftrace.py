@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, INT, KERNELS, SAMPLES, TableSpec
-from aaco.profiler.capture import CaptureFacts
+from aaco.profiler.capture import MIXED, TIMED, CaptureFacts
 from aaco.profiler.formats.perfetto import perfetto_packets
 from aaco.profiler.formats.perfetto.perfetto_packets import NO_INT, NO_UINT, Packets
 from aaco.profiler.formats.perfetto.perfetto_state import (
@@ -126,6 +126,17 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     if not reader.packets:
         raise BadCapture(f"{path}: no packet of a Perfetto trace in it", perfetto_packets.FIX)
     yield reader.facts(packets.problems)
+
+
+def kernel_pass(path: Path) -> str | None:
+    """Return what the kernels were run for: MIXED if any has a counter; the file is read as far. Raise BadCapture."""
+    held = set[str]()
+    for piece in parse(path):
+        if not isinstance(piece, CaptureFacts):
+            held.add(piece.schema.metadata[b"aaco.table"].decode())
+        if COUNTERS.name in held:
+            return MIXED
+    return TIMED if KERNELS.name in held else None
 
 
 class _PftraceReader:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadCapture
 from aaco.core.tables import COUNTERS, KERNELS
+from aaco.profiler import capture
 from aaco.profiler.capture import CaptureFacts
 from aaco.profiler.formats.rocprof_compute import workload_files, workload_machine
 from aaco.profiler.formats.rocprof_compute.workload_files import DispatchFile, times
@@ -63,6 +64,11 @@ def members(path: Path) -> Sequence[Path]:
     except OSError as error:
         raise BadCapture(f"{path}: {error.strerror or error}", "check the folder and its permissions") from error
     return (path, *(file for file in sorted([*files, *lists]) if file != path))
+
+
+def kernel_pass(_: Path) -> str:
+    """Return TIMED: a dispatch is one kernel, however often it was executed."""
+    return capture.TIMED
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
@@ -259,7 +265,7 @@ class _Workload:
         system = self.machine.system
         devices = tuple(self.machine.device(number) for number in sorted(self.devices) or [0])
         metadata = {name: system[name] for name in ("rocm_version", "gpu_series") if system.get(name)}
-        times_missing = [f"times are {why} in {', '.join(names[:3])}{' ...' * (len(names) > 3)}"
+        times_missing = [f"times are {why} in {', '.join(names[:3])}" + f" and {len(names) - 3} more" * (len(names) > 3)
                          for why, names in self.no_times.items()]
         return self.account.facts(
             FORMAT, (*self.problems, *times_missing, *self.machine.problems), tool=TOOL,

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, KERNELS, SAMPLES
 from aaco.core.untimed import NOT_TIMED
-from aaco.profiler.capture import CapturedDevice, CaptureFacts
+from aaco.profiler.capture import MIXED, CapturedDevice, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import names, sqlite
 from aaco.profiler.io.columns import bare, coded, constant, titled
@@ -60,6 +60,13 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
         yield from trace.counters()
         yield from trace.monitored()
         yield trace.facts()
+
+
+def kernel_pass(path: Path) -> str | None:
+    """Return MIXED if the file has counters. Raise BadCapture."""
+    with sqlite.opened(path) as database:
+        counted = "rocpd_counter" in database.tables and database.value("SELECT 1 FROM rocpd_counter LIMIT 1")
+    return MIXED if counted else None
 
 
 class _StringMeanings:

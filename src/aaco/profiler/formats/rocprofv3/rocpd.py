@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COPIES, KERNELS
-from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts
+from aaco.profiler.capture import MIXED, TIMED, CaptureFacts
 from aaco.profiler.formats import ranks
 from aaco.profiler.formats.rocprofv3 import rocpd_counters, rocpd_schema
 from aaco.profiler.formats.rocprofv3.rocpd_rows import LONGEST_WORD, RECORDS, RocpdRows, call_names, copy_kinds, domains
@@ -48,11 +48,11 @@ def recognises(path: Path) -> bool:
 
 
 def kernel_pass(path: Path) -> str | None:
-    """Return what the dispatches were run for: whether any has a counter. Raise BadCapture."""
+    """Return what the dispatches were run for: MIXED if any has a counter. Raise BadCapture."""
     with sqlite.opened(path) as database:
         sources = [source for source in rocpd_schema.sources(database) if source.has("kernel_dispatch")]
         if any(rocpd_counters.has_counters(database, source) for source in sources):
-            return COUNTED
+            return MIXED
         return TIMED if any(database.value(f"SELECT 1 FROM {source.table('kernel_dispatch')} LIMIT 1")
                             for source in sources) else None
 

@@ -133,13 +133,15 @@ def json_object(text: Any) -> dict[str, Any]:
 def _table_sets(database: Database) -> dict[str, dict[str, SqliteTable]]:
     """Return the tables of each set by kind. A set without any long table holds nothing and is not one."""
     tables_by_suffix: dict[str, dict[str, SqliteTable]] = {}
-    suffixes = [name.removeprefix(f"{PREFIX}string") for name in database.tables if name.startswith(f"{PREFIX}string")]
-    database.refuse_unreadable(f"{PREFIX}{kind}{suffix}" for kind in LONG for suffix in suffixes)
+    suffixes = set()
     for name, table in database.tables.items():
         stem = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
         kind = max((kind for kind in KINDS if stem.startswith(kind)), key=len, default=None)
         if kind:
+            suffixes.add(stem.removeprefix(kind))
             tables_by_suffix.setdefault(stem.removeprefix(kind).removeprefix("_"), {})[kind] = table
+    # Views without a suffix join the sets of a file; of a set itself every table has pages.
+    database.refuse_unreadable(f"{PREFIX}{kind}{suffix}" for kind in KINDS for suffix in sorted(suffixes))
     return {suffix: tables
             for suffix, tables in sorted(tables_by_suffix.items()) if any(kind in tables for kind in LONG)}
 

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadCapture
 from aaco.core.tables import ALLOCATIONS, API_CALLS, COPIES, COUNTERS, INT, KERNELS, TEXT, TableSpec
-from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts
+from aaco.profiler.capture import COUNTED, MIXED, TIMED, CaptureFacts
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout as files
 from aaco.profiler.formats.rocprofv3.rocm_labels import RocmAgents, allocation, direction, domain
 from aaco.profiler.formats.rocprofv3.rocprofv3_layout import TIMES, CsvSource
@@ -59,8 +59,12 @@ def members(path: Path) -> Sequence[Path]:
 
 def kernel_pass(path: Path) -> str | None:
     """Return what the run's kernels were run for, by the kinds of its files. Raise BadCapture."""
-    kinds = [source.kind for source in _sources_of_run(path)]
-    return COUNTED if files.COUNTER in kinds else TIMED if files.KERNEL in kinds else None
+    sources = _sources_of_run(path)
+    kinds = [source.kind for source in sources]
+    several = files.KERNEL in kinds or any({"replay_pass", "guid"} & source.head.at.keys() for source in sources)
+    if files.COUNTER in kinds:
+        return MIXED if several else COUNTED
+    return TIMED if files.KERNEL in kinds else None
 
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:

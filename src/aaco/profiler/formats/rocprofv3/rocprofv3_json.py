@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.core.errors import BadCapture
-from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts
+from aaco.profiler.capture import MIXED, TIMED, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocprofv3_known import ProcessNames
 from aaco.profiler.formats.rocprofv3.rocprofv3_records import ProcessRecords
 from aaco.profiler.formats.rocprofv3.rocprofv3_types import UnreadRecord
@@ -31,6 +31,8 @@ FORMAT = "rocprofv3_json"
 ROOT = "rocprofiler-sdk-tool"
 MARK = re.compile(rb'\{\s*"rocprofiler-sdk-tool"\s*:\s*[\[{]')
 FIX = "record it again: rocprofv3 --sys-trace --output-format json -- PROGRAM"
+BLOCK_BYTES, LONGEST_BEGINNING = 1 << 20, 1 << 10
+FILLED = re.compile(rb'"(counter_collection|kernel_dispatch)"\s*:\s*\[\s*\{')
 RECORDS = ("callback_records", "buffer_records")
 
 
@@ -40,18 +42,13 @@ def recognises(path: Path) -> bool:
 
 
 def kernel_pass(path: Path) -> str | None:
-    """Return what the dispatches were run for, by the arrays that hold any; the file is read up to the first counters.
-    Raise BadCapture.
-    """
-    timed = False
+    """Return what the dispatches were run for, by the arrays that hold any: MIXED with counters. Raise BadCapture."""
+    held, text = set[bytes](), b""
     with jsonstream.opened(path) as file:
-        walk = Walk(path, file)
-        for name in (name for _ in _processes(walk) for key in walk.entries() for name in _arrays(key, walk)):
-            for batch in walk.objects(UnreadRecord):
-                if name == "counter_collection" and batch:
-                    return COUNTED
-                timed |= name == "kernel_dispatch" and bool(batch)
-    return TIMED if timed else None
+        while block := file.read(BLOCK_BYTES):
+            text = text[-LONGEST_BEGINNING:] + block
+            held |= {begun[1] for begun in FILLED.finditer(text)}
+    return MIXED if b"counter_collection" in held else TIMED if held else None
 
 
 def _arrays(key: str, walk: Walk) -> Iterator[str]:

@@ -9,6 +9,7 @@ from aaco.analytics.bottleneck.work import Copied, DeviceWork
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
+from aaco.report.sections import start_skew
 
 TITLE = "What limits the device's work"
 LABELS = {"compute": "Arithmetic", "memory": "Memory bandwidth", "memory_latency": "Memory latency",
@@ -24,7 +25,9 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     """The one section: the busy time by limiter, where kernels overlap given to the first, and transfers by kind."""
     found = DeviceWork.of(document)
     busy = found.busy_ns or 1
-    rows = [Row(LABELS[name], f"{format.duration(ns)} ({format.percent(ns / busy)} of the busy time)")
+    waits = {"communication": start_skew.note(found.skew_ns)}
+    rows = [Row(LABELS[name], "; ".join(filter(None, (f"{format.duration(ns)} ({format.percent(ns / busy)} of the busy "
+                                                      "time)", waits.get(name)))))
             for name, ns in found.parts_ns.items() if ns]
     if told := found.told_by_ns and _told(found):
         rows.append(Row("Evidence", told))

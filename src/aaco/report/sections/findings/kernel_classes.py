@@ -9,6 +9,7 @@ from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
 from aaco.report.rows import Row
+from aaco.report.sections import start_skew
 
 TITLE = "What limits the longest kernels"
 SHOWN = 8
@@ -29,7 +30,8 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     names = shorten((one["kernel_name"] for one in listed[:SHOWN]), NAME)
     yield TITLE, [Row(words(one["class"]).capitalize(),
                       f"{names[one['kernel_name']]}: {format.percent(one['total_ns'] / total)}; "
-                      f"{_because(one)}") for one in listed[:SHOWN]]
+                      f"{'; '.join(filter(None, (_because(one), start_skew.note(one.get('skew_ns')))))}")
+                  for one in listed[:SHOWN]]
 
 
 def _because(one: Mapping[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""How fast an endpoint of a language model answers: definitions over the tables of a client."""

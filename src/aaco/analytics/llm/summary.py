@@ -1,0 +1,271 @@
+"""The document of a measured endpoint: latencies, rates, failures, and how exact the client was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.analytics.llm.gaps import EventTally
+from aaco.analytics.llm.load import EndpointLoad
+from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
+from aaco.analytics.llm.window import SteadyWindow, steady_window
+from aaco.core import documents, statistics
+from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.documents import decode
+from aaco.core.readings import Absent, Estimate
+from aaco.tracelake import layout
+
+NAME = "endpoint"
+QUANTILES = (0.5, 0.9, 0.99)
+ALL, COLD, WARM = "all", "cold", "warm"
+MIXED = ("answers with and without a cached prefix are not put together: the report has the times of each kind "
+         "(ttft of cold and warm)")
+NO_COUNTS = "the server does not say with each chunk how many tokens it has: see icl (--count-chunks)"
+NO_TOKENS = "the server does not say how many tokens an answer has"
+NO_WINDOW = "all requests were dispatched at once: there is no steady window (more requests than are open at once)"
+NO_ANSWER = "no request was answered"
+
+
+@dataclass(frozen=True)
+class QuantileEstimate:
+    """A quantile with its interval, or why there is none."""
+
+    q: float
+    value: float | None
+    low: float | None
+    high: float | None
+    why_absent: str
+
+
+@dataclass(frozen=True)
+class LatencyQuantiles:
+    """Quantiles of one latency, ms. group: all, or cold and warm: without and with a cached prefix."""
+
+    name: str
+    group: str
+    count: int
+    quantiles: list[QuantileEstimate]
+
+
+@dataclass(frozen=True)
+class FailureClass:
+    """Requests with one kind of failure, and the message of one of them."""
+
+    status: str
+    http_status: int | None
+    count: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A rate in the steady window, 1/s, or why there is none."""
+
+    name: str
+    value: float | None
+    why_absent: str
+
+
+@dataclass(frozen=True)
+class ClientAccuracy:
+    """How exact the client was. Times from the kernel's receipt to the client's read, us; absent without stamps.
+
+    merged_pct: events with content that came together with later ones, so that their time is an interval.
+    lateness_p99_ms: from the intended to the actual dispatch. steps: how often the wall clock was set during the load.
+    """
+
+    stamped_pct: float
+    delay_p50_us: float | None
+    delay_p99_us: float | None
+    delay_max_us: float | None
+    merged_pct: float
+    lateness_p99_ms: float
+    steps: int | None
+    sent_again: int
+
+
+@documents.document(layout.finding(NAME))
+@dataclass(frozen=True)
+class Endpoint:
+    """metrics/endpoint.json: how fast an endpoint of a language model answered a load."""
+
+    model: str
+    requests: int
+    ok: int
+    failures: list[FailureClass]
+    window_begin_ns: int
+    window_s: float
+    window_why: str
+    in_latencies: int
+    latencies: list[LatencyQuantiles]
+    rates: list[Rate]
+    terms: dict[str, float]
+    tokens_sources: dict[str, int]
+    output_tokens: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    client: ClientAccuracy
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Endpoint:
+        """Return the content of the document. Raise BadBundle."""
+        return decode(document, cls)
+
+    def quantile(self, name: str, q: float) -> Estimate:
+        """Return a quantile of a latency over all requests. Raise Absent."""
+        latency = next((entry for entry in self.latencies if entry.name == name and entry.group == ALL), None)
+        if latency is None:
+            raise Absent(MIXED)
+        estimate = next(estimate for estimate in latency.quantiles if estimate.q == q)
+        if estimate.value is None:
+            raise Absent(estimate.why_absent)
+        return Estimate(estimate.value, estimate.low, estimate.high)
+
+    def rate(self, name: str) -> float:
+        """Return a rate. Raise Absent."""
+        rate = next(rate for rate in self.rates if rate.name == name)
+        if rate.value is None:
+            raise Absent(rate.why_absent)
+        return rate.value
+
+
+def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], load: EndpointLoad) -> Endpoint:
+    """Return the document of a measured endpoint from its tables; events are read in pieces."""
+    points = points_of(requests)
+    window = steady_window(points, load.concurrency, load.arrivals != "closed")
+    inside = points.is_ok & (points.send >= window.begin_ns if window.seconds > 0 else True)
+    tally = EventTally(points, inside, (window.begin_ns, window.end_ns))
+    for piece in events:
+        tally.feed(piece)
+    sources = Counter(source for source in requests["tokens_source"].cast(pa.string()).to_pylist() if source)
+    return Endpoint(
+        load.model, len(points.send), int(points.is_ok.sum()), _failures(requests), window.begin_ns, window.seconds,
+        window.why, int(inside.sum()), list(_latencies(points, inside, tally)),
+        list(_rates(points, window, tally, load.terms)), load.terms, dict(sources),
+        int(points.tokens[points.is_ok & (points.tokens > 0)].sum()), _sum(points.prompt[points.is_ok]),
+        _sum(points.cached[points.is_ok]), _accuracy(points, tally, load, requests))
+
+
+def _failures(requests: pa.Table) -> list[FailureClass]:
+    columns = (requests[name].to_pylist() for name in ("status", "http_status", "detail"))
+    counts, details = Counter[tuple[str, int | None]](), dict[tuple[str, int | None], str]()
+    for status, http_status, detail in zip(*columns, strict=True):
+        if status != "ok":
+            counts[status, http_status] += 1
+            details.setdefault((status, http_status), detail or "")
+    return [FailureClass(*kind, count, details[kind]) for kind, count in counts.most_common()]
+
+
+def _latencies(points: Points, inside: Flags, tally: EventTally) -> Iterator[LatencyQuantiles]:
+    """Yield every latency: of requests in groups that are not put together, and between chunks and tokens."""
+    for group, members in _groups(points, inside):
+        yield _latency("ttft", group, points.ttft(points.intended).of(members))
+        yield _latency("ttft_dispatched", group, points.ttft(points.send).of(members))
+        yield _latency("latency", group, points.latency(points.intended).of(members))
+        yield _latency("latency_dispatched", group, points.latency(points.send).of(members))
+    has_tpot = inside & points.has_tpot
+    yield _latency("tpot", ALL, points.tpot.of(has_tpot), NO_TOKENS if not has_tpot.any() else "")
+    yield _pooled("icl", *tally.icl())
+    yield _pooled("itl", *tally.itl()) if tally.is_counted else _absent("itl", NO_COUNTS)
+
+
+def _groups(points: Points, inside: Flags) -> list[tuple[str, Flags]]:
+    cold, warm = inside & (points.cached == 0), inside & (points.cached > 0)
+    return [(COLD, cold), (WARM, warm)] if cold.any() and warm.any() else [(ALL, inside)]
+
+
+def _latency(name: str, group: str, spread: LatencyBounds, why: str = "") -> LatencyQuantiles:
+    """Return the quantiles of a latency of requests; their intervals hold what merged reads leave open."""
+    return LatencyQuantiles(name, group, len(spread.ms), [_tail(spread, q, why) for q in QUANTILES])
+
+
+def _tail(spread: LatencyBounds, q: float, why: str) -> QuantileEstimate:
+    count, needed = len(spread.ms), statistics.early_stopping_count(q)
+    if why or not count:
+        return QuantileEstimate(q, None, None, None, why or NO_ANSWER)
+    if count < needed:
+        return QuantileEstimate(q, None, None, None, f"not enough requests for p{100 * q:g}: {count}, at least "
+                                f"{needed} (early-stopping rule of MLPerf LoadGen)")
+    middle, least, most = (statistics.quantile(sample, q) for sample in (spread.ms, spread.least, spread.most))
+    return QuantileEstimate(q, middle.value, least.low, most.high, "")
+
+
+def _pooled(name: str, ms: Reals, least: Reals, most: Reals) -> LatencyQuantiles:
+    """Return quantiles over all gaps. Those of one answer are not independent, so that only merged reads make an
+    interval."""
+    estimates = []
+    for q in QUANTILES:
+        if len(ms) < statistics.early_stopping_count(q):
+            estimates.append(QuantileEstimate(q, None, None, None, f"not enough gaps for p{100 * q:g}: {len(ms)}, at "
+                                              f"least {statistics.early_stopping_count(q)}"))
+            continue
+        low, middle, high = (float(np.quantile(sample, q)) for sample in (least, ms, most))
+        is_exact = low == high
+        estimates.append(QuantileEstimate(q, middle, None if is_exact else low, None if is_exact else high, ""))
+    return LatencyQuantiles(name, ALL, len(ms), estimates)
+
+
+def _absent(name: str, why: str) -> LatencyQuantiles:
+    return LatencyQuantiles(name, ALL, 0, [QuantileEstimate(q, None, None, None, why) for q in QUANTILES])
+
+
+def _rates(points: Points, window: SteadyWindow, tally: EventTally, terms: Mapping[str, float]) -> Iterator[Rate]:
+    """Yield what came in the steady window, per second."""
+    if window.seconds <= 0:
+        yield from (Rate(name, None, NO_WINDOW) for name in ("requests", "goodput", "output_tokens"))
+        return
+    ended = points.is_ok & (points.last >= window.begin_ns) & (points.last < window.end_ns)
+    yield Rate("requests", float(ended.sum()) / window.seconds, "")
+    good, why = _meets(points, terms)
+    yield Rate("goodput", None if why else float((ended & good).sum()) / window.seconds, why)
+    counted = points.tokens[points.is_ok] != UNKNOWN
+    tokens = _tokens_in_window(points, tally)
+    yield Rate("output_tokens", tokens / window.seconds if counted.all() and len(counted) else None,
+               "" if counted.all() and len(counted) else NO_TOKENS)
+
+
+def _tokens_in_window(points: Points, tally: EventTally) -> float:
+    """Return the tokens that came in it; without counts of chunks, those of an answer are spread over them."""
+    per_chunk = points.tokens / np.maximum(points.chunks, 1)
+    inferred = np.where(tally.tokens_in_window > 0, tally.tokens_in_window, tally.in_window * per_chunk)
+    return float(inferred[points.is_ok].sum())
+
+
+def _meets(points: Points, terms: Mapping[str, float]) -> tuple[Flags, str]:
+    """Return which requests meet all terms, and why that is not known."""
+    if not terms:
+        return points.is_ok, "no service level was asked for (--slo ttft=500ms)"
+    good = points.is_ok
+    for name, limit in terms.items():
+        if name == "tpot" and (points.is_ok & (points.tokens == UNKNOWN)).any():
+            return good, NO_TOKENS
+        good = good & (_term(points, name) <= limit)
+    return good, ""
+
+
+def _term(points: Points, name: str) -> Reals:
+    """Return by request what a term limits, ms; an answer of one token has no time per token that could be too long."""
+    if name == "tpot":
+        return np.where(points.has_tpot, points.tpot.ms, 0.0)
+    return (points.ttft if name == "ttft" else points.latency)(points.intended).ms
+
+
+def _accuracy(points: Points, tally: EventTally, load: EndpointLoad, requests: pa.Table) -> ClientAccuracy:
+    delays = np.concatenate(tally.delays) / 1e3 if tally.delays else np.zeros(0)
+    p50, p99, most = (float(np.quantile(delays, q)) if len(delays) else None for q in (0.5, 0.99, 1.0))
+    lateness = (points.send - points.intended) / NS_PER_MS
+    return ClientAccuracy(
+        stamped_pct=100 * len(delays) / max(tally.events, 1), delay_p50_us=p50, delay_p99_us=p99, delay_max_us=most,
+        merged_pct=100 * tally.merged / max(tally.content, 1),
+        lateness_p99_ms=float(np.quantile(lateness, 0.99)) if len(lateness) else 0.0, steps=load.clock_steps,
+        sent_again=sum(requests["sent_again"].to_pylist()))
+
+
+def _sum(counts: Ints) -> int | None:
+    """Return the sum of counts that are all known."""
+    return int(counts.sum()) if len(counts) and (counts != UNKNOWN).all() else None

@@ -1,0 +1,154 @@
+"""How fast an endpoint of a language model answers, as its client saw it."""
+
+from __future__ import annotations
+
+from aaco.analytics.llm.summary import Endpoint
+from aaco.core.readings import Absent, Estimate
+from aaco.core.registry import metric
+
+METHODS = "METHODS section 9, language-model latency"
+QUANTILE = "; quantile of requests dispatched in the steady window, interval by order statistics at 95 %"
+TTFT = "first event with content - intended dispatch" + QUANTILE
+LATENCY = "last event with content - intended dispatch" + QUANTILE
+TPOT = "(last - first event with content) / (output tokens - 1)" + QUANTILE
+ITL = "gap before a chunk / tokens of the chunk, for each token; quantile of all"
+ICL = "gap before a chunk; quantile of all"
+
+
+@metric(unit="ms", better="lower", formula=TTFT, source=METHODS, aliases=("ttft",))
+def ttft_p50_ms(endpoint: Endpoint) -> Estimate:
+    """Half of the requests have their first token after this time, the client's queue included."""
+    return endpoint.quantile("ttft", 0.5)
+
+
+@metric(unit="ms", better="lower", formula=TTFT, source=METHODS)
+def ttft_p90_ms(endpoint: Endpoint) -> Estimate:
+    """Nine of ten requests have their first token after this time, the client's queue included."""
+    return endpoint.quantile("ttft", 0.9)
+
+
+@metric(unit="ms", better="lower", formula=TTFT, source=METHODS)
+def ttft_p99_ms(endpoint: Endpoint) -> Estimate:
+    """99 of 100 requests have their first token after this time, the client's queue included."""
+    return endpoint.quantile("ttft", 0.99)
+
+
+@metric(unit="ms", better="lower", formula="first event with content - actual dispatch" + QUANTILE, source=METHODS)
+def ttft_dispatched_p50_ms(endpoint: Endpoint) -> Estimate:
+    """Half of the requests have their first token this long after they were dispatched; the client's queue is not in
+    it."""
+    return endpoint.quantile("ttft_dispatched", 0.5)
+
+
+@metric(unit="ms", better="lower", formula=LATENCY, source=METHODS)
+def request_latency_p50_ms(endpoint: Endpoint) -> Estimate:
+    """Half of the requests have their last token after this time, the client's queue included."""
+    return endpoint.quantile("latency", 0.5)
+
+
+@metric(unit="ms", better="lower", formula=LATENCY, source=METHODS)
+def request_latency_p90_ms(endpoint: Endpoint) -> Estimate:
+    """Nine of ten requests have their last token after this time, the client's queue included."""
+    return endpoint.quantile("latency", 0.9)
+
+
+@metric(unit="ms", better="lower", formula=LATENCY, source=METHODS)
+def request_latency_p99_ms(endpoint: Endpoint) -> Estimate:
+    """99 of 100 requests have their last token after this time, the client's queue included."""
+    return endpoint.quantile("latency", 0.99)
+
+
+@metric(unit="ms", better="lower", formula=TPOT, source=METHODS, aliases=("tpot",))
+def tpot_p50_ms(endpoint: Endpoint) -> Estimate:
+    """Half of the requests take at most this long per token after the first."""
+    return endpoint.quantile("tpot", 0.5)
+
+
+@metric(unit="ms", better="lower", formula=TPOT, source=METHODS)
+def tpot_p90_ms(endpoint: Endpoint) -> Estimate:
+    """Nine of ten requests take at most this long per token after the first."""
+    return endpoint.quantile("tpot", 0.9)
+
+
+@metric(unit="ms", better="lower", formula=TPOT, source=METHODS)
+def tpot_p99_ms(endpoint: Endpoint) -> Estimate:
+    """99 of 100 requests take at most this long per token after the first."""
+    return endpoint.quantile("tpot", 0.99)
+
+
+@metric(unit="ms", better="lower", formula=ITL, source=METHODS, aliases=("itl",))
+def itl_p50_ms(endpoint: Endpoint) -> Estimate:
+    """Half of the tokens after the first of an answer come at most this long after the one before."""
+    return endpoint.quantile("itl", 0.5)
+
+
+@metric(unit="ms", better="lower", formula=ITL, source=METHODS)
+def itl_p99_ms(endpoint: Endpoint) -> Estimate:
+    """99 of 100 tokens after the first of an answer come at most this long after the one before."""
+    return endpoint.quantile("itl", 0.99)
+
+
+@metric(unit="ms", better="lower", formula=ICL, source=METHODS, aliases=("icl",))
+def icl_p50_ms(endpoint: Endpoint) -> Estimate:
+    """Half of the chunks after the first of an answer come at most this long after the one before."""
+    return endpoint.quantile("icl", 0.5)
+
+
+@metric(unit="ms", better="lower", formula=ICL, source=METHODS)
+def icl_p99_ms(endpoint: Endpoint) -> Estimate:
+    """99 of 100 chunks after the first of an answer come at most this long after the one before."""
+    return endpoint.quantile("icl", 0.99)
+
+
+@metric(unit="1/s", better="higher", formula="tokens that came in the steady window / its length", source=METHODS)
+def output_tokens_per_s(endpoint: Endpoint) -> float:
+    """Output tokens per second of the whole system."""
+    return endpoint.rate("output_tokens")
+
+
+@metric(unit="1/s", better="higher", formula="1000 / median time per output token", source=METHODS)
+def user_tokens_per_s(tpot_p50_ms: float) -> float:
+    """Output tokens per second that the median request gets after its first."""
+    return 1000 / tpot_p50_ms
+
+
+@metric(unit="1/s", better="higher", formula="answers that ended in the steady window / its length", source=METHODS)
+def answered_requests_per_s(endpoint: Endpoint) -> float:
+    """Requests that were answered, per second."""
+    return endpoint.rate("requests")
+
+
+@metric(unit="1/s", better="higher", formula="answers that meet every service level and ended in the steady window / "
+        "its length", source=METHODS)
+def goodput_per_s(endpoint: Endpoint) -> float:
+    """Requests per second that meet all service levels at once."""
+    return endpoint.rate("goodput")
+
+
+@metric(unit="pct", better="lower", formula="100 x requests without a whole answer / requests", source=METHODS,
+        bands=("<=0 none", ">0 see the classes in the report"))
+def request_failure_pct(endpoint: Endpoint) -> float:
+    """Requests that failed; none of them is in a latency."""
+    return 100 * (endpoint.requests - endpoint.ok) / endpoint.requests
+
+
+@metric(unit="us", better="lower", formula="p99 of the client's read - the kernel's receipt", source=METHODS)
+def client_delay_p99_us(endpoint: Endpoint) -> float:
+    """How late the client itself was: what a client without the kernel's stamps would add to every time."""
+    if endpoint.client.delay_p99_us is None:
+        raise Absent("the kernel gave no stamps: times are those of the client's reads")
+    return endpoint.client.delay_p99_us
+
+
+@metric(unit="pct", better="lower", formula="100 x events with content that were read with later ones / all of them",
+        source=METHODS)
+def merged_reads_pct(endpoint: Endpoint) -> float:
+    """Events of which the time is an interval, because the kernel has one stamp for several."""
+    return endpoint.client.merged_pct
+
+
+@metric(unit="ms", better="lower", formula="p99 of the actual - the intended dispatch", source=METHODS)
+def dispatch_lateness_p99_ms(endpoint: Endpoint) -> float:
+    """How late requests were sent: beyond a millisecond the client, or its limit of open requests, was the bottleneck.
+    """
+    return endpoint.client.lateness_p99_ms

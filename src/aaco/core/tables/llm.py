@@ -1,0 +1,46 @@
+"""What a client saw of an endpoint of a language model."""
+
+from __future__ import annotations
+
+from aaco.core.tables.spec import INT, NAME, TEXT, TableSpec
+
+REQUESTS = TableSpec(
+    "requests", "metrics/requests.parquet",
+    "One row per request to an endpoint of a language model (`aaco llm`). Times of the answer are those at which the "
+    "kernel received it, as far as it gave a stamp.", {
+        "request_id": (INT, "row key in the order of dispatch"),
+        "t_intended_ns": (INT, "when it was due by the load's plan; without one, when its turn came"),
+        "t_send_ns": (INT, "when the client began on it: opened a connection, if it needed one, and sent"),
+        "t_sent_ns": (INT, "when the last byte of it was handed to the kernel"),
+        "t_first_byte_ns": (INT, "first byte of the answer's header"),
+        "t_first_ns": (INT, "first event with content: the first token"),
+        "t_first_earliest_ns": (INT, "the earliest that it may have come; null where t_first_ns is exact"),
+        "t_last_ns": (INT, "last event with content"),
+        "t_last_earliest_ns": (INT, "the earliest that it may have come; null where t_last_ns is exact"),
+        "t_end_ns": (INT, "end of the answer, or when the request failed"),
+        "prompt_tokens": (INT, "tokens of the prompt, as the server counts them"),
+        "cached_tokens": (INT, "of them those that it had computed before; null where it does not say"),
+        "output_tokens": (INT, "tokens of the content, as the server counts them; null where it does not say"),
+        "tokens_source": (NAME, "where output_tokens comes from: continuous_usage, timings or usage"),
+        "reasoning_tokens": (INT, "tokens of reasoning, which are not among output_tokens; null where it does not say"),
+        "accepted_draft_tokens": (INT, "tokens of a draft model that were accepted; null where it does not say"),
+        "chunks": (INT, "events with content"),
+        "status": (NAME, "ok, or the class of the failure"),
+        "http_status": (INT, "status of the answer"),
+        "detail": (TEXT, "what the server or the connection says of the failure"),
+        "model": (NAME, "the model that the answer names"),
+        "sent_again": (INT, "how often it was sent on a new connection because an idle one had died"),
+    }, never_null=("request_id", "t_intended_ns", "t_send_ns", "status"))
+LLM_EVENTS = TableSpec(
+    "llm_events", "metrics/llm_events.parquet",
+    "One row per event of the answers, in the order in which the client read them. Only events with content carry "
+    "tokens.", {
+        "request_id": (INT, "row of requests"),
+        "index": (INT, "number of the event in its answer, 0-based"),
+        "t_ns": (INT, "when the kernel received its last byte; without a stamp, when the client read it"),
+        "earliest_ns": (INT, "the earliest that it may have come, as several reads' worth have one stamp, or there is "
+                             "none; null where t_ns is exact"),
+        "delay_ns": (INT, "from the kernel's receipt to the client's read; null without a stamp"),
+        "kind": (NAME, "content, reasoning, empty (no text, such as the role), usage, error or done"),
+        "tokens": (INT, "tokens in it as the server says with it; null where it does not"),
+    }, never_null=("request_id", "index", "t_ns", "kind"))

@@ -1,0 +1,174 @@
+"""One answer, as its events arrive: the row of `requests` that it becomes, and its rows of `llm_events`."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+from aaco.llm.answers import DONE, Chunk, EventSplitter, Malformed, Timings, Usage, decode, kind_of, message_of
+
+KINDS = ("content", "reasoning", "empty", "usage", "error", "done")
+CODES = {kind: code for code, kind in enumerate(KINDS)}
+CONTENT, REASONING, DONE_CODE = CODES["content"], CODES["reasoning"], CODES["done"]
+EVENT_STREAM = "text/event-stream"
+OK = "ok"
+MOST_DETAIL = 300
+MOST_BODY = 1 << 16  # bytes that are kept of an answer that is no stream
+UNKNOWN = -1  # in columns of integers
+GZIP = 16 + zlib.MAX_WBITS
+
+
+class StreamedAnswer:
+    """What is known of a request and its answer so far."""
+
+    def __init__(self, request: int, intended_ns: int, send_ns: int) -> None:
+        self.request, self.intended_ns, self.send_ns = request, intended_ns, send_ns
+        self.sent_ns = self.first_byte_ns = self.end_ns = self.first_ns = self.last_ns = UNKNOWN
+        self.first_earliest_ns = self.last_earliest_ns = UNKNOWN
+        self.read_ns = UNKNOWN  # when the last read came, which bounds the next
+        self.index = self.chunks = self.again = self.counted = self.in_reasoning = 0
+        self.is_counting, self.has_reasoning = True, False  # is_counting: whether each event says how many until it
+        self.http_status = UNKNOWN
+        self.model = self.detail = self.failure = ""
+        self.usage, self.timings = Usage(), Timings()
+        self.source = ""
+        self.done = self.finished = self.is_stream = False  # is_stream: whether the header promises events
+        self._head: dict[str, Any] = {}
+        self._events = EventSplitter()
+        self._body = b""
+        self._inflate: Any = None
+
+    def begin(self, head: bytes) -> None:
+        """Take what the header says."""
+        self._head = json.loads(head)
+        self.http_status = int(self._head["status"])
+        self.is_stream = self.http_status == 200 and EVENT_STREAM in self._head.get("content-type", EVENT_STREAM)
+        if self._head.get("content-encoding", "identity") in ("gzip", "deflate"):
+            self._inflate = zlib.decompressobj(GZIP if self._head["content-encoding"] == "gzip" else zlib.MAX_WBITS)
+
+    def read(self, content: bytes) -> list[bytes]:
+        """Return the data of the events that a read completes; of what is no stream, and after a failure, none."""
+        if self.failure:
+            return []
+        try:
+            if self._inflate:
+                content = self._inflate.decompress(content)
+            if self.is_stream:
+                return self._events.feed(content)
+        except (zlib.error, Malformed) as error:
+            self.fail("malformed", str(error))
+            return []
+        self._body = (self._body + content)[:MOST_BODY]
+        return []
+
+    @property
+    def is_between(self) -> bool:
+        """Return whether the last read ended with an event."""
+        return self._events.is_between
+
+    def take(self, data: bytes, t_ns: int, earliest_ns: int) -> tuple[int, int]:
+        """Take the data of an event that came between these times; return the code of its kind, and its tokens."""
+        if data == DONE:
+            self.done = True
+            return DONE_CODE, UNKNOWN
+        try:
+            chunk = decode(data)
+        except Malformed as error:
+            self.fail("malformed", f"{error}: {data[:60].decode(errors='replace')}")
+            return CODES["error"], UNKNOWN
+        code = CODES[kind_of(chunk)]
+        if chunk.error is not None:
+            self.fail("error_in_stream", message_of(chunk.error))
+            return code, UNKNOWN
+        self.model = chunk.model or self.model
+        for choice in chunk.choices:
+            self.finished = self.finished or choice.finish_reason is not None
+        tokens = self._count(chunk, code)
+        self.has_reasoning = self.has_reasoning or code == REASONING
+        if code == CONTENT:
+            if not self.chunks:
+                self.first_ns, self.first_earliest_ns = t_ns, earliest_ns
+            self.chunks += 1
+            self.last_ns, self.last_earliest_ns = t_ns, earliest_ns
+        return code, tokens
+
+    def _count(self, chunk: Chunk, code: int) -> int:
+        """Return the tokens since the last event with text, if this one does and the server counts them."""
+        total, source = self._total(chunk)
+        if code not in (CONTENT, REASONING):
+            return UNKNOWN
+        if total < self.counted or not self.is_counting:
+            self.is_counting = False  # what follows cannot be split into its events any more
+            return UNKNOWN
+        tokens, self.counted, self.source = total - self.counted, total, source
+        if code == REASONING:
+            self.in_reasoning += tokens
+        return tokens
+
+    def _total(self, chunk: Chunk) -> tuple[int, str]:
+        """Return the tokens until now as the chunk has them, and by which of its parts; keep what else it says."""
+        total, source = UNKNOWN, ""
+        if timings := chunk.timings:
+            self.timings = timings
+            if timings.predicted_n is not None:
+                total, source = timings.predicted_n, "timings"
+        if usage := chunk.usage:
+            self.usage = usage
+            if usage.completion_tokens is not None:
+                total, source = usage.completion_tokens, "continuous_usage"
+        return total, source
+
+    def fail(self, why: str, detail: str = "") -> None:
+        """Note the first failure."""
+        if not self.failure:
+            self.failure, self.detail = why, " ".join(detail.split())[:MOST_DETAIL]
+
+    def end(self, why: str, at: int) -> None:
+        """Take how the connection ended: empty for a complete answer, else the class of the failure and more."""
+        self.end_ns = at
+        status, _, detail = why.partition(": ")
+        if self.http_status not in (UNKNOWN, 200):
+            self.fail("http_error", self._said())
+        elif self.http_status == 200 and not self.is_stream:
+            self.fail("not_streamed", self._said())
+        elif status and not self.done:
+            self.fail(status, detail)
+        elif not (self.done or self.finished):
+            self.fail("cut", "the answer ended without [DONE] or a reason to finish")
+        elif not self.chunks:
+            self.fail("no_tokens", "the answer has reasoning only" if self.has_reasoning else "the answer has no text")
+
+    def _said(self) -> str:
+        try:
+            words = message_of(json.loads(self._body))
+        except (ValueError, RecursionError):
+            words = self._body.decode(errors="replace")
+        wait = self._head.get("retry-after")
+        return f"{words} (Retry-After: {wait})" if wait else words
+
+    @property
+    def status(self) -> str:
+        """Return ok, or the class of the failure."""
+        return self.failure or OK
+
+    @property
+    def counts(self) -> dict[str, int | str | None]:
+        """Return the counts of tokens, as columns of `requests`; None for what the server does not say."""
+        usage, timings, is_counted = self.usage, self.timings, bool(self.source) and self.is_counting
+        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        total = self.counted if is_counted else _first(usage.completion_tokens, timings.predicted_n)
+        reasoning = self.in_reasoning if is_counted else completion.reasoning_tokens if completion else None
+        if reasoning is None and not self.has_reasoning:
+            reasoning = 0
+        output = None if total is None or reasoning is None else total - reasoning
+        return {"prompt_tokens": _first(usage.prompt_tokens, timings.prompt_n),
+                "cached_tokens": _first(prompt.cached_tokens if prompt else None, timings.cache_n),
+                "output_tokens": output, "reasoning_tokens": reasoning,
+                "tokens_source": None if output is None else self.source if is_counted else "usage",
+                "accepted_draft_tokens": _first(completion.accepted_prediction_tokens if completion else None,
+                                                timings.draft_n_accepted)}
+
+
+def _first(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)

@@ -1,0 +1,154 @@
+"""Answers of OpenAI-compatible servers: server-sent events of a stream, one chunk of JSON each, and what each says.
+
+Events are lines, as the HTML standard has them (section 9.2.6): any of CRLF, LF and CR ends one, a comment begins with
+a colon, an empty line ends an event.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+MOST_LINE = 16 << 20  # bytes: a line beyond it is no chunk of any server
+END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n|\r\n\n")
+LINE = re.compile(rb"\r\n|\n|\r")
+DONE = b"[DONE]"
+Text = str | None
+
+
+class Details(msgspec.Struct):
+    """Parts of the counts of tokens."""
+
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """Counts of tokens until now."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: Details | None = None
+    completion_tokens_details: Details | None = None
+
+
+class Timings(msgspec.Struct):
+    """What llama.cpp's server says of the time."""
+
+    predicted_n: int | None = None
+    prompt_n: int | None = None
+    cache_n: int | None = None
+    draft_n_accepted: int | None = None
+
+
+class Delta(msgspec.Struct):
+    """What a chunk of a chat adds. Text is only looked at for being there."""
+
+    content: Text = None
+    reasoning_content: Text = None
+    reasoning: Text = None
+    tool_calls: list[Any] | None = None
+    refusal: Text = None
+
+
+class ChunkChoice(msgspec.Struct):
+    """One of the answers in a chunk: of a chat a delta, of a completion text."""
+
+    index: int = 0
+    delta: Delta | None = None
+    text: Text = None
+    finish_reason: Text = None
+
+
+class Chunk(msgspec.Struct):
+    """A chunk of a stream; an error in its place is an object, or a text."""
+
+    choices: list[ChunkChoice] = []
+    model: Text = None
+    usage: Usage | None = None
+    timings: Timings | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(Chunk).decode
+
+
+class Malformed(ValueError):
+    """An event that is no chunk; the message says why."""
+
+
+def decode(content: bytes) -> Chunk:
+    """Return the chunk that is the data of an event. Raise Malformed."""
+    try:
+        return _decode(content)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Malformed(str(error)) from error
+
+
+def kind_of(chunk: Chunk) -> str:
+    """Return what the chunk brings: content, reasoning, usage, error, or empty."""
+    if chunk.error is not None:
+        return "error"
+    if not chunk.choices:
+        return "usage" if chunk.usage or chunk.timings else "empty"
+    kinds = [_kind_of_choice(choice) for choice in chunk.choices]
+    return next((kind for kind in ("content", "reasoning") if kind in kinds), "empty")
+
+
+def _kind_of_choice(choice: ChunkChoice) -> str:
+    delta = choice.delta
+    if choice.text or (delta and (delta.content or delta.tool_calls or delta.refusal)):
+        return "content"
+    return "reasoning" if delta and (delta.reasoning_content or delta.reasoning) else "empty"
+
+
+class EventSplitter:
+    """Cuts the content of one answer into the data of its events; pieces may end anywhere."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []  # what has no end yet
+        self._size = 0
+
+    def feed(self, content: bytes) -> list[bytes]:
+        """Return the data of the events that the content completes. Raise Malformed for a line without end."""
+        if not self._size and content.startswith(b"data: {") and content.find(b"\n") == len(content) - 2 \
+                and content.endswith(b"\n"):
+            return [content[6:-2]]  # nearly all are like this
+        self._pieces.append(content)
+        self._size += len(content)
+        if self._size > MOST_LINE:
+            raise Malformed(f"a line of more than {MOST_LINE >> 20} MiB")
+        if b"\n" not in content and b"\r" not in content:
+            return []
+        *blocks, remainder = END_OF_EVENT.split(b"".join(self._pieces))
+        self._pieces, self._size = [remainder] if remainder else [], len(remainder)
+        return [data for block in blocks if (data := _data(block))]
+
+    @property
+    def is_between(self) -> bool:
+        """Return whether what was fed ends with an event."""
+        return not self._size
+
+    @property
+    def left(self) -> bytes:
+        """Return the data of what came without an end."""
+        return _data(b"".join(self._pieces))
+
+
+def _data(block: bytes) -> bytes:
+    """Return the data of an event; empty for a comment or an event without any."""
+    if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
+        return block[6:]
+    lines = (line.partition(b":") for line in LINE.split(block))
+    return b"\n".join(content.removeprefix(b" ") for name, _, content in lines if name == b"data")
+
+
+def message_of(error: Any) -> str:
+    """Return the words of an error object, or of a body that holds one."""
+    inner = error.get("error", error) if isinstance(error, dict) else error
+    if isinstance(inner, dict):
+        inner = inner.get("message") or inner.get("detail") or inner
+    return " ".join(str(inner).split())

@@ -1,0 +1,292 @@
+"""The client: one loop over epoll(7) that sends requests when they are due and records every read with its times.
+
+Nothing of an answer's content is parsed here: that would take the time in which the next one waits to be read. A
+request that is due does not wait for answers to earlier ones, unless `most_open` are under way.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httptools
+import numpy as np
+from numpy.typing import NDArray
+
+from aaco.llm import stamps
+from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
+from aaco.llm.record import NO_STAMP, Kind, ReadRecorder
+from aaco.llm.target import Server
+
+CHECK_NS = 50_000_000  # between looks at the timeouts
+LOOK_NS = stamps.NS  # between looks at the clocks, and writes of the record
+START_NS = 5_000_000  # before the first request is due
+# Why a request ended without a whole answer, as the record has it.
+REFUSED, TLS, CUT, GARBLED, SILENT, SLOW, DESCRIPTORS = (
+    b"connect", b"tls", b"cut", b"not_http", b"gap_timeout", b"timeout", b"descriptors")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to send: the requests, and when.
+
+    due_ns: since the start, in order; None: each as soon as one of `most_open` is done. most_open: requests under way
+    at once; None: no limit. gap_s, whole_s: how long an answer may pause, and take.
+    """
+
+    requests: Sequence[bytes]
+    due_ns: NDArray[np.int64] | None
+    most_open: int | None
+    gap_s: float = 60.0
+    whole_s: float = 600.0
+
+
+def run(load: Load, server: Server, path: Path, secret: str = "",
+        progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+    """Send every request of a load and record what comes back into a file. Raise StorageError.
+
+    secret: what must not reach the record.
+    """
+    recorder = ReadRecorder(path, secret.encode())
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()  # a collection takes milliseconds, and nothing here goes in circles
+    try:
+        _Client(load, server, recorder, progress).run()
+    finally:
+        recorder.close()
+        if collecting:
+            gc.enable()
+
+
+class _Client:
+    """The state of the loop: connections by descriptor, idle ones, and the time each request was dispatched."""
+
+    def __init__(self, load: Load, server: Server, recorder: ReadRecorder,
+                 progress: Callable[[int, int], None]) -> None:
+        self._load, self._server, self._recorder, self._progress = load, server, recorder, progress
+        self._epoll = select.epoll()
+        self._by_descriptor: dict[int, ServerConnection] = {}
+        self._idle: list[ServerConnection] = []
+        self._began: dict[int, int] = {}  # when each request under way was dispatched
+        self._next = self._done = 0
+        self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
+        self._due = load.due_ns
+        self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
+
+    def run(self) -> None:
+        """Send all, and read until every answer has ended."""
+        total, start = len(self._load.requests), stamps.now() + START_NS
+        if self._due is None:
+            self._freed.extend([start] * min(self._load.most_open or total, total))
+        else:
+            self._due = self._due + start
+        check = look = 0
+        try:
+            while self._done < total:
+                at = stamps.now()
+                if at >= look:
+                    look = at + LOOK_NS
+                    self._look()
+                    self._progress(self._done, total)
+                if at >= check:
+                    check = at + CHECK_NS
+                    self._end_late(at)
+                self._dispatch_due(at)
+                for descriptor, events in self._wait(min(check, self._next_due())):
+                    if connection := self._by_descriptor.get(descriptor):
+                        self._serve(connection, events)
+        finally:
+            self._look()
+            for connection in self._by_descriptor.values():
+                connection.close()
+            self._epoll.close()
+
+    def _look(self) -> None:
+        """Record both clocks, and hand over what was recorded until now."""
+        real, monotonic, width = stamps.look()
+        self._recorder.add(-1, Kind.CLOCK, real, monotonic, str(width).encode())
+        self._recorder.flush()
+
+    def _next_due(self) -> int:
+        if self._next >= len(self._load.requests) or self._is_full():
+            return 1 << 62
+        if self._due is not None:
+            return int(self._due[self._next])
+        return self._freed[0] if self._freed else 1 << 62
+
+    def _is_full(self) -> bool:
+        return self._load.most_open is not None and len(self._began) >= self._load.most_open
+
+    def _wait(self, until: int) -> list[tuple[int, int]]:
+        """Return what is ready at the latest at `until`; select(2) waits to the microsecond, epoll in milliseconds."""
+        select.select([self._epoll], [], [], max(0, until - stamps.now()) / stamps.NS)
+        self._since, self._looked = self._looked, stamps.now()
+        return self._epoll.poll(0, len(self._by_descriptor) + 1)
+
+    def _dispatch_due(self, at: int) -> None:
+        while (intended := self._next_due()) <= at:
+            request = self._next
+            self._next += 1
+            if self._due is None:
+                self._freed.popleft()
+            at = stamps.now()
+            self._began[request] = at
+            self._recorder.add(request, Kind.DISPATCH, intended, at)
+            self._begin(request, at)
+
+    def _begin(self, request: int, at: int, on_new: bool = False) -> None:
+        """Send a request on an idle connection, else on a new one."""
+        content = self._load.requests[request]
+        if self._idle and not on_new:
+            connection = self._idle.pop()
+            connection.begin(request, content, at)
+            self._send(connection)
+            return
+        try:
+            connection = self._open()
+        except OSError as error:
+            self._end(request, DESCRIPTORS if error.errno in (errno.EMFILE, errno.ENFILE) else REFUSED, error)
+            return
+        connection.begin(request, content, at)
+        code = connection.socket.connect_ex(self._server.address)
+        self._by_descriptor[connection.descriptor] = connection
+        self._epoll.register(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
+        if code not in (0, errno.EINPROGRESS):
+            self._fail(connection, REFUSED, OSError(code, os.strerror(code)))
+
+    def _open(self) -> ServerConnection:
+        server = self._server
+        return TlsConnection(server.family, server.tls, server.host) if server.tls else ServerConnection(server.family)
+
+    def _serve(self, connection: ServerConnection, events: int) -> None:
+        if events & select.EPOLLOUT:
+            code = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._fail(connection, REFUSED, OSError(code, os.strerror(code)))
+                return
+            self._send(connection)
+        if events & ~select.EPOLLOUT and connection.descriptor in self._by_descriptor:
+            self._read(connection)
+
+    def _send(self, connection: ServerConnection) -> None:
+        try:
+            connection.send()
+        except OSError as error:
+            self._lose(connection, error)
+            return
+        self._epoll.modify(connection.descriptor, select.EPOLLIN | (select.EPOLLOUT if connection.blocked else 0))
+        if connection.is_sent:
+            self._note_sent(connection)
+
+    def _note_sent(self, connection: ServerConnection) -> None:
+        connection.at = stamps.now()
+        self._recorder.add(connection.request, Kind.SENT, NO_STAMP, connection.at)
+
+    def _read(self, connection: ServerConnection) -> None:
+        was_sent = connection.request < 0 or connection.is_sent
+        try:
+            content, kernel_ns = connection.receive()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(connection, error)
+            return
+        user_ns = stamps.now()
+        if content is None or connection.request < 0:
+            self._closed(connection)
+            return
+        if not was_sent and connection.is_sent:
+            self._note_sent(connection)
+        connection.at = user_ns
+        if content:
+            self._record(connection, content, kernel_ns, user_ns)
+
+    def _record(self, connection: ServerConnection, content: bytes, kernel_ns: int, user_ns: int) -> None:
+        add, request, had_head = self._recorder.add, connection.request, connection.has_head
+        since_ns, connection.was_full = 0 if connection.was_full else self._since, len(content) >= MOST_READ
+        if not connection.has_answer:
+            add(request, Kind.FIRST, kernel_ns, user_ns)
+        try:
+            body = connection.feed(content)
+        except httptools.HttpParserError as error:
+            self._fail(connection, GARBLED, error)
+            return
+        if not had_head and connection.has_head:
+            add(request, Kind.HEAD, kernel_ns, user_ns, connection.head, self._since)
+        if body:
+            add(request, Kind.BODY, kernel_ns, user_ns, body, since_ns)
+        if connection.is_complete:
+            self._answered(connection)
+
+    def _answered(self, connection: ServerConnection) -> None:
+        request, connection.request = connection.request, -1
+        if connection.is_complete and connection.is_alive:
+            connection.used = True
+            self._idle.append(connection)
+        else:
+            self._drop(connection)
+        self._end(request)
+
+    def _closed(self, connection: ServerConnection) -> None:
+        """The server closed it, which ends an answer, cuts one, or leaves an idle connection less."""
+        if connection.request < 0:
+            self._idle.remove(connection)
+            self._drop(connection)
+        elif connection.ends_with_answer:
+            self._answered(connection)
+        else:
+            self._lose(connection, None)
+
+    def _lose(self, connection: ServerConnection, error: OSError | None) -> None:
+        """End a request that lost its connection; or send it once more, if the connection died while it was idle.
+
+        A server may close a connection that it kept alive at any time, and a request then meets a closed one (RFC 9112,
+        section 9.3.1).
+        """
+        request = connection.request
+        if request < 0:
+            self._closed(connection)
+        elif connection.used and not connection.has_answer:
+            self._drop(connection)
+            self._recorder.add(request, Kind.AGAIN, NO_STAMP, stamps.now())
+            self._begin(request, stamps.now(), on_new=True)
+        else:
+            self._fail(connection, TLS if isinstance(error, ssl.SSLError) else CUT, error)
+
+    def _fail(self, connection: ServerConnection, why: bytes, error: Exception | None = None) -> None:
+        self._drop(connection)
+        self._end(connection.request, why, error)
+
+    def _drop(self, connection: ServerConnection) -> None:
+        del self._by_descriptor[connection.descriptor]
+        self._epoll.unregister(connection.descriptor)
+        connection.close()
+
+    def _end(self, request: int, why: bytes = b"", error: Exception | None = None) -> None:
+        """Record how a request ended. In a load without times the next may go now."""
+        at = stamps.now()
+        detail = b": " + str(error).encode(errors="replace")[:200] if error else b""
+        self._recorder.add(request, Kind.END, NO_STAMP, at, why + detail)
+        del self._began[request]
+        self._done += 1
+        if self._due is None:
+            self._freed.append(at)
+
+    def _end_late(self, at: int) -> None:
+        """End the requests with answers that pause, or take, too long."""
+        gap, whole = int(self._load.gap_s * stamps.NS), int(self._load.whole_s * stamps.NS)
+        for connection in list(self._by_descriptor.values()):
+            if connection.request < 0:
+                continue
+            why = SLOW if at - self._began[connection.request] > whole else SILENT if at - connection.at > gap else b""
+            if why:
+                self._fail(connection, why)

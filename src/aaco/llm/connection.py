@@ -1,0 +1,154 @@
+"""A connection to a server: what is sent on it, and the parser of the answer that comes back."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from typing import Any
+
+import httptools
+
+from aaco.llm import stamps
+
+KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after")
+LONGEST_KEPT = 200
+MOST_READ = 1 << 16
+
+
+class ServerConnection:
+    """A TCP connection with at most one request on it. The parser calls the methods that begin with `on_`."""
+
+    def __init__(self, family: int) -> None:
+        """Raise OSError, also where no descriptor is left."""
+        self.socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stamps.ask(self.socket)
+        self.descriptor = self.socket.fileno()
+        self.used = False  # whether a request was answered on it
+        self.request = -1  # the one that is on it; -1: it is idle
+        self.at = 0  # when something last came or went, ns
+        self.blocked = False  # whether the kernel takes no more for now
+        self._left = memoryview(b"")
+        self._bodies: list[bytes] = []
+        self._headers: dict[str, str] = {}
+        self._parser: Any = None
+
+    def begin(self, request: int, content: bytes, at: int) -> None:
+        """Put a request on it, which `send` sends."""
+        self._parser = httptools.HttpResponseParser(self)
+        self.request, self.at, self._left = request, at, memoryview(content)
+        self._headers = {}
+        self.is_sent = self.was_full = False  # was_full: whether the last read may have left something
+        self.has_head = self.is_complete = self.is_alive = self._is_framed = self.has_answer = False
+
+    def send(self) -> None:
+        """Send what is left of the request, as far as the kernel takes it. Raise OSError."""
+        self._left = self._push(self._left)
+        self.is_sent = not self._left
+
+    def _push(self, content: memoryview) -> memoryview:
+        """Send; return what the kernel does not take."""
+        try:
+            while content:
+                content = content[self.socket.send(content):]
+        except BlockingIOError:
+            pass
+        self.blocked = bool(content)
+        return content
+
+    def receive(self) -> tuple[bytes | None, int]:
+        """Return what there is to read, None at the end, and the kernel's stamp of it. Raise OSError."""
+        content, messages, _, _ = self.socket.recvmsg(MOST_READ, stamps.ROOM)
+        return content or None, stamps.stamp_of(messages)
+
+    def feed(self, content: bytes) -> bytes:
+        """Parse what was read; return the content of the answer in it. Raise httptools.HttpParserError."""
+        self.has_answer = True
+        self._parser.feed_data(content)
+        bodies = self._bodies
+        if len(bodies) == 1:
+            return bodies.pop()
+        joined = b"".join(bodies)
+        bodies.clear()
+        return joined
+
+    @property
+    def head(self) -> bytes:
+        """Return what the answer's header says, as JSON."""
+        facts: dict[str, Any] = {"status": self._parser.get_status_code(), **self._headers}
+        return json.dumps(facts).encode()
+
+    @property
+    def ends_with_answer(self) -> bool:
+        """Return whether the server closes it to end the answer, as its header gives no other end."""
+        return self.has_head and not self._is_framed
+
+    def close(self) -> None:
+        """Close it, and let go of the parser, which refers to it."""
+        self._parser = None
+        self.socket.close()
+
+    def on_header(self, name: bytes, content: bytes) -> None:
+        """Keep the few headers that say how to read the answer."""
+        lowered = name.lower()
+        if lowered in KEPT_HEADERS:
+            self._headers[lowered.decode()] = content.decode("latin-1")[:LONGEST_KEPT]
+        elif lowered in (b"content-length", b"transfer-encoding"):
+            self._is_framed = True
+
+    def on_headers_complete(self) -> None:
+        """Note that the header is complete."""
+        self.has_head = True
+
+    def on_body(self, content: bytes) -> None:
+        """Collect content."""
+        self._bodies.append(content)
+
+    def on_message_complete(self) -> None:
+        """Note that the answer is complete."""
+        self.is_complete, self.is_alive = True, bool(self._parser.should_keep_alive())
+
+
+class TlsConnection(ServerConnection):
+    """A connection with TLS; the kernel's stamps are those of the encrypted bytes."""
+
+    def __init__(self, family: int, context: ssl.SSLContext, host: str) -> None:
+        """Raise OSError."""
+        super().__init__(family)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._is_shaken = False
+        self._encrypted = memoryview(b"")
+
+    def send(self) -> None:
+        """Shake hands, then send, as far as it goes now. Raise OSError, ssl.SSLError among them."""
+        try:
+            if not self._is_shaken:
+                self._tls.do_handshake()
+                self._is_shaken = True
+            while self._left:
+                self._left = self._left[self._tls.write(self._left):]
+        except ssl.SSLWantReadError:
+            pass
+        self._encrypted = self._push(memoryview(bytes(self._encrypted) + self._outgoing.read()))
+        self.is_sent = self._is_shaken and not self._left and not self._encrypted
+
+    def receive(self) -> tuple[bytes | None, int]:
+        """Return what could be decrypted, maybe nothing yet. Raise OSError, ssl.SSLError among them."""
+        encrypted, stamp = super().receive()
+        if encrypted is None:
+            return None, stamp
+        self._incoming.write(encrypted)
+        if not self.is_sent:
+            self.send()
+        return self._decrypted(), stamp
+
+    def _decrypted(self) -> bytes | None:
+        pieces = []
+        try:
+            while self._is_shaken and (piece := self._tls.read(MOST_READ)):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            return b"".join(pieces)
+        return b"".join(pieces) or (None if self._is_shaken else b"")

@@ -1,0 +1,139 @@
+"""The record of a load becomes tables: streamed, so that memory holds the requests and a piece of the events."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.llm import record
+from aaco.llm.answer import KINDS, UNKNOWN, StreamedAnswer
+from aaco.llm.record import Kind, Recorded
+from aaco.llm.stamps import ClockLooks
+
+PIECE = 1 << 16  # rows of a piece of events
+NUMBERS = ("request_id", "index", "t_ns", "earliest_ns", "delay_ns", "kind", "tokens")
+DATED = re.compile(r"-\d{4}(-?\d\d){0,2}")  # gpt-4o is answered by gpt-4o-2024-08-06
+UNFINISHED = "unfinished"  # status of a request that was under way when the client ended
+
+
+def clock_looks(path: Path) -> ClockLooks:
+    """Return the looks at the clocks of a record. Raise BadCapture, StorageError."""
+    real, monotonic, width = array("q"), array("q"), array("q")
+    for block in record.read(path):
+        ends = np.cumsum(block.rows["size"])
+        for index in np.flatnonzero(block.rows["kind"] == Kind.CLOCK).tolist():
+            row, end = block.rows[index], int(ends[index])
+            real.append(int(row["kernel_ns"]))
+            monotonic.append(int(row["user_ns"]))
+            width.append(int(block.content[end - int(row["size"]):end]))
+    at = np.array(monotonic, np.int64)
+    return ClockLooks(at, at - np.array(real, np.int64), np.array(width, np.int64))
+
+
+class Parsing:
+    """Reads a record; `requests` is whole once all pieces of `events` were taken."""
+
+    def __init__(self, path: Path, models: Sequence[str] = ()) -> None:
+        """models: names that an answer may give its model; none: any. Raise BadCapture, StorageError."""
+        self._path, self._models = path, models
+        self.looks = clock_looks(path)
+        self._answers: dict[int, StreamedAnswer] = {}
+        self._rows: list[dict[str, Any]] = []
+        self._numbers = array("q")  # of events, row by row
+
+    def events(self) -> Iterator[pa.Table]:
+        """Yield the rows of llm_events in pieces. Raise BadCapture, StorageError."""
+        for block in record.read(self._path):
+            self._take(block)
+            if len(self._numbers) >= PIECE * len(NUMBERS):
+                yield self._piece()
+        for answer in self._answers.values():
+            answer.fail(UNFINISHED)
+            self._rows.append(_row(answer))
+        yield self._piece()
+
+    def requests(self) -> pa.Table:
+        """Return the table of requests, in their order."""
+        rows = sorted(self._rows, key=lambda row: row["request_id"])
+        return REQUESTS.build(**{name: [row.get(name) for row in rows] for name in REQUESTS.columns})
+
+    def _take(self, block: Recorded) -> None:
+        """Take the rows of a block, each as what it is."""
+        rows, content = block.rows, block.content
+        monotonic = self.looks.monotonic(rows["kernel_ns"], rows["user_ns"]).tolist()
+        ends = np.cumsum(rows["size"]).tolist()
+        columns = (rows[name].tolist() for name in ("request", "kind", "user_ns", "since_ns", "kernel_ns"))
+        start = 0
+        for request, kind, user_ns, since_ns, kernel_ns, stamp_ns, end in zip(*columns, monotonic, ends, strict=True):
+            piece, start = content[start:end], end
+            if kind == Kind.BODY:
+                self._read(self._answers[request], piece, stamp_ns, user_ns, since_ns)
+            elif kind != Kind.CLOCK:
+                self._turn(request, kind, stamp_ns or user_ns, user_ns, kernel_ns, piece)
+
+    def _turn(self, request: int, kind: int, at: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
+        """Take a row that is not content: what became of a request."""
+        if kind == Kind.DISPATCH:
+            self._answers[request] = StreamedAnswer(request, kernel_ns, user_ns)
+            return
+        answer = self._answers[request]
+        if kind == Kind.SENT:
+            answer.sent_ns = user_ns
+        elif kind == Kind.FIRST:
+            answer.first_byte_ns = answer.read_ns = at
+        elif kind == Kind.HEAD:
+            answer.begin(piece)
+        elif kind == Kind.AGAIN:
+            answer.again += 1
+        elif kind == Kind.END:
+            answer.end(piece.decode(errors="replace"), user_ns)
+            if self._models and answer.model and not any(is_model(answer.model, asked) for asked in self._models):
+                answer.fail("other_model", f"the answer is of {answer.model}; --answers-as accepts that name")
+            self._rows.append(_row(self._answers.pop(request)))
+
+    def _read(self, answer: StreamedAnswer, piece: bytes, stamp_ns: int, user_ns: int, since_ns: int) -> None:
+        """Take a read with content. Only the event at its end came when the stamp says, and only with a stamp."""
+        data = answer.read(piece)
+        at, earliest, left = stamp_ns or user_ns, max(since_ns, answer.read_ns), len(data)
+        delay = user_ns - stamp_ns if stamp_ns else UNKNOWN
+        for content in data:
+            left -= 1
+            bound = UNKNOWN if stamp_ns and not left and answer.is_between else earliest
+            code, tokens = answer.take(content, at, bound)
+            self._numbers.extend((answer.request, answer.index, at, bound, delay, code, tokens))
+            answer.index += 1
+        answer.read_ns = at
+
+    def _piece(self) -> pa.Table:
+        """Return the rows of events so far, and begin the next piece."""
+        columns = dict(zip(NUMBERS, np.array(self._numbers, np.int64).reshape(-1, len(NUMBERS)).T, strict=True))
+        self._numbers = array("q")
+        kinds = pa.DictionaryArray.from_arrays(pa.array(columns.pop("kind"), pa.int32()), pa.array(KINDS))
+        return LLM_EVENTS.build(kind=kinds, **{name: pa.array(column, mask=column == UNKNOWN)
+                                               for name, column in columns.items()})
+
+
+def is_model(answered: str, asked: str) -> bool:
+    """Return whether an answer names the requested model: it, the last part of its path, or a dated version."""
+    last = asked.rstrip("/").rpartition("/")[2]
+    dated = answered.startswith(asked) and DATED.fullmatch(answered[len(asked):])
+    return answered in (asked, last) or bool(dated) 
+
+
+def _row(answer: StreamedAnswer) -> dict[str, Any]:
+    """Return the row of requests of an answer that ended."""
+    numbers = {"t_sent_ns": answer.sent_ns, "t_first_byte_ns": answer.first_byte_ns, "t_first_ns": answer.first_ns,
+               "t_first_earliest_ns": answer.first_earliest_ns, "t_last_ns": answer.last_ns,
+               "t_last_earliest_ns": answer.last_earliest_ns,
+               "t_end_ns": answer.end_ns, "http_status": answer.http_status}
+    return {"request_id": answer.request, "t_intended_ns": answer.intended_ns, "t_send_ns": answer.send_ns,
+            **{name: None if number == UNKNOWN else number for name, number in numbers.items()}, **answer.counts,
+            "chunks": answer.chunks, "status": answer.status, "detail": answer.detail or None,
+            "model": answer.model or None, "sent_again": answer.again}

@@ -1,0 +1,165 @@
+"""The raw record of a load: every read of every connection with its times, appended in compressed blocks.
+
+A block is its header, the fixed-width rows, and the bytes of those rows one after the other. A kill loses the rows that
+are not written yet, at most a second of them; a torn last block is left out when the record is read.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aaco.core import files
+from aaco.core.errors import BadCapture
+
+ROW = np.dtype([(name, "<i8") for name in ("request", "kind", "size", "kernel_ns", "user_ns", "since_ns")])
+SIZES = struct.Struct("<4sIII")  # magic, rows, bytes before and after compression
+CHECK = struct.Struct("<I")  # CRC-32 of that and of the bytes after
+MAGIC = b"aaL1"
+MOST_RAW = 1 << 30  # bytes that a block of ours never reaches: a header beyond it is damaged
+NUMBERS = 4096 * len(ROW.names or ())  # of the rows of a block
+PAYLOAD = 1 << 22  # bytes of a block, from which on it is written whatever its rows
+LEVEL = 1  # of zstd
+NO_STAMP = 0  # kernel_ns of a read that the kernel gave no time
+
+Rows = NDArray[np.void]
+
+
+class Kind(IntEnum):
+    """What a row is. user_ns is on CLOCK_MONOTONIC, kernel_ns on CLOCK_REALTIME unless it says otherwise.
+
+    CLOCK: both clocks, read together; the bytes are the width of the bracket. DISPATCH: kernel_ns is the intended time
+    on CLOCK_MONOTONIC, user_ns when the client began. SENT: the whole request was handed to the kernel. HEAD: the read
+    that completed the answer's header; its bytes are a JSON object of what the header says. FIRST: the read with the
+    answer's first byte. BODY: a read with content. AGAIN: sent once more on a new connection. END: the bytes are empty
+    where the answer was complete, else why it ended.
+
+    since_ns, of reads: what was read came after it, for nothing was there to read then (CLOCK_MONOTONIC).
+    """
+
+    CLOCK = 0
+    DISPATCH = 1
+    SENT = 2
+    FIRST = 3
+    HEAD = 4
+    BODY = 5
+    AGAIN = 6
+    END = 7
+
+
+class Recorded(NamedTuple):
+    """A block that was read: its rows, and the bytes of all of them one after the other."""
+
+    rows: Rows
+    content: bytes
+
+
+class ReadRecorder:
+    """Appends rows to a file; a thread packs and compresses, so that the reader of sockets does not wait."""
+
+    def __init__(self, path: Path, secret: bytes = b"") -> None:
+        """Raise StorageError. secret: bytes that never reach the file: letters take their place."""
+        with files.storage(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._path, self._secret = path, secret
+        self._rows = array("q")
+        self._content: list[bytes] = []
+        self._size = 0
+        self._failure: OSError | None = None
+        self._blocks: SimpleQueue[tuple[array[int], list[bytes]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._write_blocks, name="aaco-llm-record", daemon=True)
+        self._thread.start()
+
+    def add(self, request: int, kind: int, kernel_ns: int, user_ns: int, content: bytes = b"", since_ns: int = 0
+            ) -> None:
+        """Append a row."""
+        size = len(content)
+        self._rows.extend((request, kind, size, kernel_ns, user_ns, since_ns))
+        if size:
+            self._content.append(content)
+            self._size += size
+        if len(self._rows) >= NUMBERS or self._size >= PAYLOAD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over the rows so far. Raise StorageError if an earlier block could not be written."""
+        if self._failure:
+            with files.storage(self._path):
+                raise self._failure
+        if self._rows:
+            self._blocks.put((self._rows, self._content))
+            self._rows, self._content, self._size = array("q"), [], 0
+
+    def close(self) -> None:
+        """Write what is left and close the file. Raise StorageError."""
+        try:
+            self.flush()
+        finally:
+            self._blocks.put(None)
+            self._thread.join()
+            os.close(self._descriptor)
+        self.flush()
+
+    def _write_blocks(self) -> None:
+        while block := self._blocks.get():
+            try:
+                _write_whole(self._descriptor, _packed(*block, self._secret))
+            except OSError as error:
+                self._failure = error
+                return
+
+
+def _packed(rows: array[int], content: list[bytes], secret: bytes) -> bytes:
+    joined = b"".join(content)
+    if secret and secret in joined:
+        joined = joined.replace(secret, b"*" * len(secret))
+    raw = rows.tobytes() + joined
+    packed = pa.Codec("zstd", LEVEL).compress(raw, asbytes=True)
+    sizes = SIZES.pack(MAGIC, len(rows) // len(ROW.names or ()), len(raw), len(packed))
+    return sizes + CHECK.pack(zlib.crc32(packed, zlib.crc32(sizes))) + packed
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view):]
+
+
+def read(path: Path) -> Iterator[Recorded]:
+    """Yield the whole blocks of a record, which may still grow. Raise BadCapture for a damaged one, StorageError."""
+    with files.storage(path), path.open("rb") as file:
+        while len(head := file.read(SIZES.size + CHECK.size)) == SIZES.size + CHECK.size:
+            sizes, check = head[:SIZES.size], head[SIZES.size:]
+            magic, count, raw_size, size = SIZES.unpack(sizes)
+            if magic != MAGIC or raw_size > MOST_RAW or count * ROW.itemsize > raw_size:
+                raise _damaged(path, file.tell(), "no block begins here")
+            packed = file.read(size)
+            if len(packed) < size:
+                return
+            if CHECK.pack(zlib.crc32(packed, zlib.crc32(sizes))) != check:
+                raise _damaged(path, file.tell(), "the checksum does not fit")
+            raw = pa.decompress(packed, raw_size, "zstd", asbytes=True)
+            rows = np.frombuffer(raw, ROW, count)
+            content = raw[rows.nbytes:]
+            if (rows["size"] < 0).any() or int(rows["size"].sum(dtype=np.int64)) != len(content):
+                raise _damaged(path, file.tell(), "its rows do not have its bytes")
+            yield Recorded(rows, content)
+
+
+def _damaged(path: Path, at: int, why: str) -> BadCapture:
+    return BadCapture(f"{path}: damaged before byte {at:,}: {why}", "aaco info SESSION  # checks every file's hash")
+
+

@@ -1,0 +1,239 @@
+"""The search for a change that pays: which step comes next, from the steps that were made. Pure.
+
+Every candidate must compute the same, then all are screened; what a screening says decides only what is confirmed,
+never what is kept. The best are confirmed with new processes at a level that all intervals of the search share
+(Bonferroni), those that pass are tried together, and the best is measured once more against the untouched baseline.
+Nothing is kept unless all of that agrees; the default is "no change".
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aaco.core import statistics
+from aaco.core.candidate import Candidate, together
+from aaco.governance.multiplicity import shared_level
+from aaco.tracelake.document_schemas.ledger import (
+    ConfirmationPlanned,
+    FirstLook,
+    LedgerLine,
+    OutputsChecked,
+    SearchBegun,
+    SearchDecided,
+    SearchTerms,
+    TurnsMeasured,
+)
+
+WORTH_FINDING_PCT = 2.0  # so large a gain is to be seen: two comparisons must both see one of 3 %
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class CheckStep:
+    """Load the change, run it on several inputs, compare its outputs."""
+
+    change: Candidate
+
+
+@dataclass(frozen=True)
+class ScreenStep:
+    """Time the change in turns with the baseline, in few processes."""
+
+    change: Candidate
+
+
+@dataclass(frozen=True)
+class ConfirmStep:
+    """Time it in turns in new processes, as planned. again: the last one, against the untouched baseline."""
+
+    change: Candidate
+    processes: int
+    level: float
+    again: bool = False
+
+
+Step = CheckStep | ScreenStep | ConfirmationPlanned | ConfirmStep | SearchDecided
+
+
+class Search:
+    """The state of a search: its first line, and what the lines after it say."""
+
+    def __init__(self, lines: Sequence[LedgerLine]) -> None:
+        begun = lines[0]
+        assert isinstance(begun, SearchBegun)
+        self.begun, self.terms, self.name = begun, begun.terms, begun.search
+        self.checked = {line.change: line for line in lines if isinstance(line, OutputsChecked)}
+        self.screened = {line.change: line for line in lines if isinstance(line, FirstLook)}
+        self.planned = next((line for line in lines if isinstance(line, ConfirmationPlanned)), None)
+        self.confirmed = {line.change: line for line in lines if isinstance(line, TurnsMeasured)
+                          and line.step == "confirmed"}
+        self.again = next((line for line in lines if isinstance(line, TurnsMeasured) and line.step == "again"), None)
+        self.decided = next((line for line in lines if isinstance(line, SearchDecided)), None)
+        self.spent_s = sum(line.took_s for line in lines)
+
+    @property
+    def passed(self) -> list[Candidate]:
+        """Return the candidates that compute the same."""
+        return [change for change in self.in_order() if self._computes_the_same(change)]
+
+    def in_order(self) -> list[Candidate]:
+        """Return the candidates in the order in which they are looked at, drawn by the seed."""
+        drawn = list(self.begun.candidates)
+        random.Random(self.terms.seed).shuffle(drawn)
+        return drawn
+
+    def change(self, name: str) -> Candidate:
+        """Return the candidate of this name, or the combination."""
+        return next(change for change in [*self.begun.candidates, *self.combination()] if change.name == name)
+
+    def gain(self, name: str) -> float:
+        """Return the time that a screening saved: mean over processes of the log ratio, negated; minus infinity where
+        it did not run.
+        """
+        ratios = self.screened[name].log_ratios
+        return -float(np.mean(ratios)) if ratios else -math.inf
+
+    def winners(self) -> list[Candidate]:
+        """Return what was confirmed, the largest gain first."""
+        names = [name for name, line in self.confirmed.items() if line.passed]
+        return [self.change(name) for name in sorted(names, key=lambda name: -(self.confirmed[name].gain_pct or 0.0))]
+
+    def combination(self) -> list[Candidate]:
+        """Return the confirmed single changes that do not conflict, as one change; nothing where there is but one."""
+        chosen: list[Candidate] = []
+        singles = [change for change in self.begun.candidates
+                   if change.name in self.confirmed and self.confirmed[change.name].passed]
+        for change in sorted(singles, key=lambda change: -(self.confirmed[change.name].gain_pct or 0.0)):
+            if not any(change.conflicts(taken) for taken in chosen):
+                chosen.append(change)
+        return [together(chosen)] if len(chosen) > 1 else []
+
+    @property
+    def process_s(self) -> float:
+        """Return what a process takes: as it was announced, or longer where the first looks took longer."""
+        looked = [line.took_s / self.terms.screen_processes for line in self.screened.values() if line.log_ratios]
+        return max(self.terms.process_s, float(np.median(looked)) if looked else 0.0)
+
+    @property
+    def affordable(self) -> int:
+        """Return how many more processes the budget has room for."""
+        left_s = self.terms.budget_s - self.spent_s
+        return max(0, int(left_s / self.process_s)) if self.process_s else 10**6
+
+    def _computes_the_same(self, change: Candidate) -> bool:
+        return change.name in self.checked and self.checked[change.name].passed
+
+
+def next_step(search: Search) -> Step:
+    """Return what to do next; a Decided is the end."""
+    if search.decided:
+        return search.decided
+    if not search.planned:
+        return _look(search) or _plan(search)
+    return _confirm(search, search.planned) or _last(search, search.planned)
+
+
+def _look(search: Search) -> Step | None:
+    """Return the next candidate to check, or to time once it computes the same, as long as the budget leaves room to
+    confirm one.
+    """
+    if search.affordable < search.terms.screen_processes + _twice(search.terms.processes):
+        return None
+    for change in search.in_order():
+        if change.name not in search.checked:
+            return CheckStep(change)
+        if search.checked[change.name].passed and change.name not in search.screened:
+            return ScreenStep(change)
+    return None
+
+
+def _plan(search: Search) -> Step:
+    """Return the plan of the confirmations, or the end where nothing looked faster."""
+    terms = search.terms
+    faster = sorted((name for name in search.screened if search.gain(name) > 0), key=search.gain, reverse=True)
+    if not faster:
+        return _no_change(search, _why_none(search))
+    level = shared_level(terms.alpha, terms.finalists + 2)  # the combination and the last comparison among them
+    sigma = _spread(search)
+    most = max(terms.processes, min(terms.most_processes, search.affordable // _twice(1)))
+    counts = range(terms.processes, most + 1)
+    processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT), most)
+    return ConfirmationPlanned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
+                   detectable_pct=_detectable_pct(processes, level, sigma) if math.isfinite(sigma) else None)
+
+
+def _why_none(search: Search) -> str:
+    if search.screened:
+        return f"none of {len(search.screened)} looked faster when timed in turns"
+    if len(search.checked) == len(search.begun.candidates) and not search.passed:
+        return "no candidate computes the same"
+    processes = search.terms.screen_processes + _twice(search.terms.processes)
+    least_s = search.spent_s + processes * search.process_s
+    return (f"the budget of {search.terms.budget_s:.0f} s is too short to time and confirm a change: about "
+            f"{least_s:.0f} s")
+
+
+def _twice(processes: int) -> int:
+    """Return the processes of a confirmation and of the last comparison, each with as many controls."""
+    return 2 * 2 * processes
+
+
+def _spread(search: Search) -> float:
+    """Return the spread of one process, on the log scale, pooled over what was screened; infinite if not known."""
+    samples = [line.log_ratios for line in search.screened.values() if len(line.log_ratios) > 1]
+    squares = [float(np.var(sample)) * len(sample) for sample in samples]
+    degrees = sum(len(sample) - 1 for sample in samples)
+    return math.sqrt(sum(squares) / degrees) if degrees else math.inf
+
+
+def _detectable_pct(processes: int, level: float, sigma: float) -> float:
+    """Return the gain that so many processes, with as many controls, show with a chance of POWER."""
+    errors = statistics.detectable(level, 2 * processes - 2, POWER)
+    return 100 * -math.expm1(-errors * sigma / math.sqrt(processes))
+
+
+def _confirm(search: Search, planned: ConfirmationPlanned) -> Step | None:
+    """Return the next confirmation: each finalist, then those that passed together. None where the budget has no room
+    for it and for the last comparison.
+    """
+    if search.affordable < _twice(planned.processes):
+        return None
+    waiting = [search.change(name) for name in planned.finalists if name not in search.confirmed]
+    if not waiting:
+        waiting = [change for change in search.combination() if change.name not in search.confirmed]
+        unchecked = [change for change in waiting if change.name not in search.checked]
+        if unchecked:
+            return CheckStep(unchecked[0])
+        waiting = [change for change in waiting if search.checked[change.name].passed]
+    return ConfirmStep(waiting[0], planned.processes, planned.level) if waiting else None
+
+
+def _last(search: Search, planned: ConfirmationPlanned) -> Step:
+    """Return the last comparison of the best, or the decision that it allows."""
+    winners = search.winners()
+    if not winners:
+        waiting = [name for name in planned.finalists if name not in search.confirmed]
+        why = f"none of {len(planned.finalists)} that looked faster was confirmed"
+        return _no_change(search, "the budget ended before a confirmation" if waiting else why)
+    best = winners[0]
+    if search.again is None:
+        return ConfirmStep(best, planned.processes, planned.level, again=True)
+    if not search.again.passed:
+        return _no_change(search, f"{best.title}: the last comparison did not confirm it: {search.again.why}")
+    return SearchDecided(search=search.name, kept=best.name, settings=dict(best.settings),
+                   why=f"{best.title}: confirmed twice in fresh processes")
+
+
+def _no_change(search: Search, why: str) -> SearchDecided:
+    return SearchDecided(search=search.name, kept=None, why=why)
+
+
+def processes_at_most(candidates: int, terms: SearchTerms) -> int:
+    """Return how many processes a search starts at most to time things; those that compare outputs are not in it."""
+    per_confirmation = 2 * terms.most_processes
+    return candidates * terms.screen_processes + (min(candidates, terms.finalists) + 2) * per_confirmation

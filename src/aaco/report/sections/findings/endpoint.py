@@ -1,0 +1,134 @@
+"""How fast an endpoint of a language model answered, as rows of text for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aaco.analytics.llm.summary import ALL, NAME, Endpoint, LatencyQuantiles, QuantileEstimate
+from aaco.report import format
+from aaco.report.finding_view import finding_view
+from aaco.report.rows import Row
+
+LABELS = {"ttft": "TTFT", "ttft_dispatched": "TTFT from dispatch", "latency": "Request latency",
+          "latency_dispatched": "Latency from dispatch", "tpot": "TPOT", "itl": "ITL", "icl": "ICL (between chunks)"}
+RATES = {"requests": "Answered", "goodput": "Goodput", "output_tokens": "Output tokens"}
+SOURCES = {"continuous_usage": "the usage of each chunk", "timings": "the timings of each chunk",
+           "usage": "the usage at the end (inferred for each chunk)"}
+EXPLAINED = {
+    "connect": "no connection could be made", "tls": "the TLS handshake or its data failed",
+    "cut": "the connection ended before the answer", "not_http": "what came is not HTTP",
+    "gap_timeout": "the answer paused for too long (--gap-timeout)", "timeout": "the answer took too long (--timeout)",
+    "descriptors": "this process may open no more connections (ulimit -n)",
+    "http_error": "the server refused it", "not_streamed": "the answer is no stream of events",
+    "error_in_stream": "an error came inside an answer that began well", "malformed": "an event is no chunk of JSON",
+    "no_tokens": "no event has text", "other_model": "another model answered",
+    "unfinished": "it was under way when the client ended"}
+SHOWN = 8
+
+
+@finding_view(NAME, "how fast an endpoint of a language model answered, what failed, how exact the client was", place=1)
+def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
+    """Latencies and rates; failures; the client."""
+    endpoint = Endpoint.of(document)
+    yield "Latency and rates", [*_latencies(endpoint), *_too_few(endpoint), *_rates(endpoint), *_window(endpoint),
+                                *_tokens(endpoint)]
+    yield "Failed requests", list(failures(endpoint))
+    yield "The client's own exactness", list(_client(endpoint))
+
+
+def headline(endpoint: Endpoint) -> str:
+    """Return the answer in a sentence: first token, time per token, and what failed."""
+    shown = [f"{LABELS[latency.name]} {quantiles(latency).partition(f'; p90 {format.NA}')[0]}"
+             for latency in endpoint.latencies
+             if latency.name in ("ttft", "tpot") and latency.group == ALL and latency.quantiles[0].value is not None]
+    failed = endpoint.requests - endpoint.ok
+    ending = f"{failed:,} of {endpoint.requests:,} requests failed" if failed else \
+        f"all {endpoint.requests:,} requests were answered"
+    return f"{'; '.join([*shown, ending])}."
+
+
+def exactness(endpoint: Endpoint) -> str:
+    """Return in a sentence whether the client's own delay is in the times."""
+    client = endpoint.client
+    merged = f"{format.percent(client.merged_pct / 100)} of the events were read with later ones, and are intervals"
+    if client.delay_p99_us is None:
+        return f"Times are those at which the client read: the kernel gave no stamps. {merged}"
+    return (f"Times are the kernel's; the client itself was {format.quantity(client.delay_p99_us, 'us')} late (p99), "
+            f"which is not in them. {merged}")
+
+
+def _latencies(endpoint: Endpoint) -> Iterator[Row]:
+    for latency in endpoint.latencies:
+        group = "" if latency.group == ALL else f", {latency.group}"
+        has_value = latency.quantiles[0].value is not None
+        yield Row(LABELS[latency.name] + group, f"{quantiles(latency)} ({latency.count:,})" if has_value else
+                  format.unavailable(latency.quantiles[0].why_absent))
+
+
+def quantiles(latency: LatencyQuantiles) -> str:
+    """Return the quantiles of a latency in words."""
+    return "; ".join(f"p{100 * estimate.q:g} {_quantity(estimate)}" for estimate in latency.quantiles)
+
+
+def _quantity(estimate: QuantileEstimate) -> str:
+    return format.NA if estimate.value is None else format.quantity(estimate.value, "ms", estimate.low, estimate.high)
+
+
+def _too_few(endpoint: Endpoint) -> Iterator[Row]:
+    """Yield why quantiles of latencies that have others are absent."""
+    reasons = dict.fromkeys(estimate.why_absent for latency in endpoint.latencies
+                            for estimate in latency.quantiles
+                            if estimate.value is None and latency.quantiles[0].value is not None)
+    if reasons:
+        yield Row("Not shown", "; ".join(reasons))
+
+
+def _rates(endpoint: Endpoint) -> Iterator[Row]:
+    for rate in endpoint.rates:
+        yield Row(RATES[rate.name], format.unavailable(rate.why_absent) if rate.value is None else
+                  format.quantity(rate.value, "1/s"))
+    if endpoint.terms:
+        yield Row("Service levels", ", ".join(f"{LABELS[name]} {limit:g} ms" for name, limit in endpoint.terms.items()))
+
+
+def _window(endpoint: Endpoint) -> Iterator[Row]:
+    length = f"{format.number(endpoint.window_s)} s" if endpoint.window_s else "none"
+    yield Row("Steady window", f"{length}, {endpoint.in_latencies:,} of {endpoint.ok:,} answers dispatched in it; "
+              f"{endpoint.window_why}")
+
+
+def _tokens(endpoint: Endpoint) -> Iterator[Row]:
+    sources = ", ".join(f"{SOURCES[source]} ({count:,})" for source, count in endpoint.tokens_sources.items())
+    yield Row("Tokens counted by", sources or "n/a: the server counts none")
+    if endpoint.cached_tokens:
+        of = f" of {endpoint.prompt_tokens:,}" if endpoint.prompt_tokens else ""
+        yield Row("Cached prompt tokens", f"{endpoint.cached_tokens:,}{of}")
+
+
+def failures(endpoint: Endpoint, most: int = SHOWN) -> Iterator[Row]:
+    """Yield the classes of failures and their messages, the most frequent first."""
+    for failure in endpoint.failures[:most]:
+        status = f"HTTP {failure.http_status}" if failure.status == "http_error" else failure.status.replace("_", " ")
+        message = f": {failure.detail}" if failure.detail else ""
+        yield Row(status, f"{failure.count:,}; {EXPLAINED[failure.status]}{message}")
+    if more := len(endpoint.failures[most:]):
+        yield Row("Others", format.plural(more, "more class"))
+
+
+def _client(endpoint: Endpoint) -> Iterator[Row]:
+    client = endpoint.client
+    if client.delay_p50_us is None or client.delay_p99_us is None or client.delay_max_us is None:
+        yield Row("Stamps", "n/a: the kernel gave none; times are those at which the client read")
+    else:
+        p50, p99, most = (format.quantity(us, "us") for us in (client.delay_p50_us, client.delay_p99_us,
+                                                              client.delay_max_us))
+        yield Row("Own delay", f"p50 {p50}, p99 {p99}, at most {most} from the kernel's receipt to the read; not in "
+                  f"the times above, which are the kernel's for {format.percent(client.stamped_pct / 100)} of events")
+    yield Row("Merged reads", f"{format.percent(client.merged_pct / 100)} of events with content: their times are "
+              "intervals, which the intervals above include")
+    yield Row("Dispatch lateness", f"p99 {format.quantity(client.lateness_p99_ms, 'ms')}")
+    if client.steps:
+        yield Row("Wall clock", f"set {format.plural(client.steps, 'time')} meanwhile: stamps around it are not used")
+    if client.sent_again:
+        yield Row("Sent again", f"{client.sent_again:,} on a new connection, because an idle one had been closed")

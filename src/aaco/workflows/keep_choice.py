@@ -1,0 +1,94 @@
+"""A change that was kept, written as a backend by name, and judged again by that name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from aaco.core import files
+from aaco.core.candidate import Candidate
+from aaco.core.config import Settings
+from aaco.core.errors import UsageError
+from aaco.core.session import Session
+from aaco.core.show import SILENT, Show
+from aaco.optimize import recorded_run
+from aaco.runner import registry
+from aaco.runner.registry import BackendEntry
+from aaco.workflows import try_advice
+from aaco.workflows.duet import compare, sides
+from aaco.workflows.duet.compare import Compared, DuetRequest, DuetSide
+
+
+class Written(NamedTuple):
+    """What was written, and the model to run with it."""
+
+    model: str
+    paths: tuple[Path, ...]
+
+
+def write(session: Session, name: str, settings: Settings) -> Written:
+    """Write the change that the session's last successful search kept as a backend of this name, into the user's file
+    of backends; a model file that it rewrote is copied next to that file.
+
+    What the file holds already stays as it is, byte by byte. Raise UsageError for a name that is taken, or a file that
+    is no list of backends.
+    """
+    begun, _, change = try_advice.kept(session)
+    path = settings.config.storage.backends_file
+    entry = _entry(session, name, change, settings)
+    if name in registry.backends([path]):
+        raise UsageError(f"a backend {name!r} is there already", f"choose another name, or remove it from {path}")
+    text = _with_entry(path.read_text(encoding="utf-8") if path.exists() else "", name, entry, path)
+    paths = [path]
+    model = str(recorded_run.plan_fields(session)["model"])
+    if change.rewrite:
+        model = str(_copy_model(settings, begun.origin.model_sha256, change, path.parent / f"{name}.onnx"))
+        paths.append(Path(model))
+    files.write_atomically(path, lambda file: file.write(text.encode()))
+    return Written(model, tuple(paths))
+
+
+def again(session: Session, name: str, settings: Settings, show: Show = SILENT) -> Compared:
+    """Judge a backend that was written so against the session's own, in turns. Raise UsageError."""
+    fields = recorded_run.plan_fields(session)
+    model = str(fields.pop("model"))
+    rewritten = settings.config.storage.backends_file.parent / f"{name}.onnx"
+    current = DuetSide(model=str(rewritten) if rewritten.exists() else model, options={"backend": name})
+    return compare.compare(DuetSide(model=model), current, DuetRequest(vary=True), settings, fields, show)
+
+
+def _entry(session: Session, name: str, change: Candidate, settings: Settings) -> dict[str, Any]:
+    """Return the fields of the backend: those of the session's, with what the change sets."""
+    fields = dict(recorded_run.plan_fields(session))
+    side = sides.prepare(DuetSide(model=fields.pop("model"), options=change.settings), settings, fields)
+    backend: BackendEntry = side.runs.workload.backend  # type: ignore[union-attr]
+    return backend.model_dump(exclude_defaults=True, exclude={"name", "priority"}, mode="json")
+
+
+def _with_entry(text: str, name: str, entry: Mapping[str, Any], path: Path) -> str:
+    """Return the text of a file of backends with one more entry at its end. Raise UsageError."""
+    block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
+    indented = "".join(f"  {line}\n" for line in block.splitlines())
+    before = text if not text or text.endswith("\n") else text + "\n"
+    merged = before + ("" if before.strip() else "backends:\n") + indented
+    try:
+        expected = (yaml.safe_load(text) or {"backends": {}})["backends"] | {name: dict(entry)}
+        if yaml.safe_load(merged) == {"backends": expected}:
+            return merged
+    except (yaml.YAMLError, KeyError, TypeError):
+        pass
+    raise UsageError(f"{path}: an entry cannot be added at its end",
+                     f"add this below `backends:` yourself:\n{indented}")
+
+
+def _copy_model(settings: Settings, model_sha256: str, change: Candidate, target: Path) -> Path:
+    source = try_advice.rewritten_model(settings, model_sha256, change)
+    if target.exists() and files.sha256(target) != hashlib.sha256(source.read_bytes()).hexdigest():
+        raise UsageError(f"{target} is there already", "choose another name")
+    content = source.read_bytes()
+    files.write_atomically(target, lambda file: file.write(content))
+    return target

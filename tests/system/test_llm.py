@@ -1,0 +1,292 @@
+"""`aaco llm` against servers with a known schedule, and against servers that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aaco import cli, pipeline
+from aaco.analytics.llm.summary import Endpoint
+from aaco.core.config import Settings, resolve
+from aaco.core.errors import Missing, UsageError
+from aaco.core.session import Session, sessions
+from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.llm import record
+from aaco.pipeline import Run
+from aaco.report.sections.findings.endpoint import failures
+from aaco.tracelake import documents, layout, store
+from aaco.tracelake.queries import QueryableSession
+from aaco.workflows import llm_run
+from aaco.workflows.llm_run import LoadRequest
+from tests.fakes import llm_server
+from tests.fakes.llm_server import Running
+
+KEY = "sk-secret-0123456789"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return llm_server.compiled(tmp_path_factory.mktemp("llm"))
+
+
+@pytest.fixture
+def server(program: Path) -> Iterator[Running]:
+    with llm_server.serving(program) as running:
+        yield running
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return resolve(overrides={"storage": {"sessions_dir": tmp_path / "sessions"}})
+
+
+def asked(url: str, settings: Settings, schedule: str = "", model: str = "ref", **given: Any) -> Run:
+    request = LoadRequest(url, model, **{"prompt_tokens": "8", "body": {"ref": schedule}, **given})
+    return llm_run.ask_endpoint(request, settings)
+
+
+def requests(run: Run) -> list[dict[str, Any]]:
+    return store.read(run.session, REQUESTS).to_pylist()
+
+
+def sent_times(session: Session) -> dict[int, list[int]]:
+    """By request when the server sent each of its events that says so."""
+    times: dict[int, list[int]] = {}
+    for block in record.read(session.folder / layout.READS):
+        ends = np.cumsum(block.rows["size"])
+        for row, end in zip(block.rows, ends, strict=True):
+            piece = block.content[end - row["size"]:end]
+            times.setdefault(int(row["request"]), []).extend(
+                int(part.partition(b"}")[0].partition(b",")[0]) for part in piece.split(b'"t":')[1:])
+    return times
+
+
+def test_every_event_came_when_it_was_sent(server: Running, settings: Settings):
+    """Where the kernel has a stamp, the time is within what a send takes; else the truth is in the interval.
+
+    Mutation: merged events are points.
+    """
+    schedule = "ttft=20000 spread=9000 period=4000 chunks=30 burst=3"
+    run = asked(server.url, settings, schedule, requests=64, concurrency=16)
+    sent, late = sent_times(run.session), []
+    events = QueryableSession(run.session.folder).table(LLM_EVENTS.name).to_pylist()
+    for event in events:
+        if event["kind"] not in ("content", "empty"):
+            continue
+        at = sent[event["request_id"]][event["index"]]
+        if event["earliest_ns"] is None:
+            late.append(event["t_ns"] - at)
+        else:
+            assert event["earliest_ns"] - 10_000 <= at <= event["t_ns"]
+    assert len(late) > 300 and np.median(late) < 100_000 and min(late) > -10_000
+    assert sum(event["earliest_ns"] is not None for event in events) > 0
+
+
+@pytest.mark.parametrize(("schedule", "tokens", "source", "itl"), [
+    ("chunks=20 tokens=1 continuous=1", 20, "continuous_usage", 5.0),
+    ("chunks=10 tokens=4 timings=1 usage=0", 40, "timings", 1.25),
+    ("chunks=10 tokens=8 reasoning=5", None, None, None), ("chunks=20 tokens=2 role=0", 40, "usage", None)])
+def test_metrics_are_those_of_the_schedule(server: Running, settings: Settings, schedule: str, tokens: int | None,
+                                           source: str | None, itl: float | None):
+    """TTFT 25 ms from the dispatch (5 chunks of reasoning later), a chunk each 5 ms."""
+    run = asked(server.url, settings, f"ttft=25000 period=5000 {schedule}", requests=24, concurrency=2)
+    rows, first = requests(run), 50.0 if "reasoning" in schedule else 25.0
+    assert Counter(row["status"] for row in rows) == {"ok": 24}
+    assert {(row["output_tokens"], row["tokens_source"]) for row in rows} == {(tokens, source)}
+    assert run.metrics["ttft_dispatched_p50_ms"].value == pytest.approx(first, abs=2)
+    assert run.metrics["icl_p50_ms"].value == pytest.approx(5, abs=0.5)
+    chunks = rows[0]["chunks"]
+    if tokens is None:
+        assert run.metrics["tpot_p50_ms"].value is None
+    else:
+        assert run.metrics["tpot_p50_ms"].value == pytest.approx(5 * (chunks - 1) / (tokens - 1), rel=0.05)
+    if itl is None:
+        assert "--count-chunks" in run.metrics["itl_p50_ms"].why_absent
+    else:
+        assert run.metrics["itl_p50_ms"].value == pytest.approx(itl, abs=0.3)
+
+
+def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, settings: Settings):
+    """100 a second, four at once, the server stands still for 0.4 s. The truth is that of a queue with four servers.
+
+    Coordinated omission: what was due meanwhile waits in the client. Mutation: latencies from the dispatch.
+    """
+    begun = time.monotonic_ns()
+    stop = subprocess.Popen([sys.executable, "-c", "import os, signal, time\ntime.sleep(0.6)\n"
+                             f"os.kill({server.process.pid}, signal.SIGSTOP)\ntime.sleep(0.4)\n"
+                             f"os.kill({server.process.pid}, signal.SIGCONT)"])
+    run = asked(server.url, settings, "ttft=5000 period=5000 chunks=2", requests=120, rate_per_s=100, concurrency=4)
+    stop.wait()
+    rows = requests(run)
+    assert rows[0]["t_send_ns"] > begun and {row["status"] for row in rows} == {"ok"}
+    intended = np.array([row["t_intended_ns"] for row in rows])
+    assert np.diff(intended).tolist() == [10_000_000] * 119
+    ttft = np.array([row["t_first_ns"] for row in rows]) - intended
+    dispatched = np.array([row["t_first_ns"] - row["t_send_ns"] for row in rows])
+    stopped = np.flatnonzero(ttft > 100e6)
+    assert len(stopped) >= 25 and ttft.max() > 330e6  # due in the first 0.3 s of the pause, one every 10 ms
+    assert (dispatched > 100e6).sum() <= 8  # of them only those that were open say so from their dispatch
+    free = sorted([0] * 4)
+    for row in rows:  # no request was sent before one of four places was free, nor later than then
+        earliest = max(row["t_intended_ns"], free.pop(0))
+        assert -1e6 <= row["t_send_ns"] - earliest <= 20e6
+        free = sorted([*free, row["t_end_ns"]])
+
+
+def test_an_open_loop_waits_for_no_answer(server: Running, settings: Settings):
+    """Answers take 300 ms, requests come every 5 ms; none waits. Mutation: one after the other."""
+    run = asked(server.url, settings, "ttft=300000 chunks=1", requests=60, rate_per_s=200)
+    lateness = [row["t_send_ns"] - row["t_intended_ns"] for row in requests(run)]
+    assert np.median(lateness) < 2e6 and max(row["t_first_ns"] - row["t_intended_ns"] for row in requests(run)) < 450e6
+
+
+def test_poisson_and_traces_are_sent_when_they_say(server: Running, settings: Settings, tmp_path: Path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(f'{{"timestamp": {ms}, "input_length": 5, "output_length": 2}}\n' for ms in (70, 50, 130)))
+    run = asked(server.url, settings, "ttft=1000 chunks=2", trace=trace)
+    first = requests(run)[0]["t_intended_ns"]
+    assert [(row["t_intended_ns"] - first) / 1e6 for row in requests(run)] == [0, 20, 80]
+    run = asked(server.url, settings, "ttft=1000 chunks=1", requests=40, poisson_per_s=400.0, seed=5)
+    gaps = np.diff([row["t_intended_ns"] for row in requests(run)])
+    assert 1e6 < gaps.mean() < 5e6 and gaps.std() > 0.5 * gaps.mean()
+
+
+CASES = [
+    ("whole", "ok", None, ""), ("tricky", "ok", None, ""), ("one byte at a time", "ok", None, ""),
+    ("gzip", "ok", None, ""), ("two usages", "ok", None, ""), ("null usage", "ok", None, ""),
+    ("by the end", "ok", None, ""), ("long line", "ok", None, ""), ("unauthorised", "http_error", 401, "no such key"),
+    ("missing", "http_error", 404, "not here"), ("too many", "http_error", 429, "Retry-After: 7"),
+    ("overloaded", "http_error", 503, "loading"), ("too long", "http_error", 400, "maximum context"),
+    ("error inside", "error_in_stream", 200, "the parser gave up"),
+    ("error for a stream", "error_in_stream", 200, "memory"),
+    ("cut in a chunk", "cut", 200, ""), ("cut before done", "cut", 200, "[DONE]"), ("reset", "cut", 200, ""),
+    ("nothing", "cut", None, ""), ("not http", "not_http", None, ""), ("malformed", "malformed", 200, ""),
+    ("wrong type", "malformed", 200, ""), ("endless line", "malformed", 200, "16 MiB"),
+    ("no tokens", "no_tokens", 200, ""), ("reasoning only", "no_tokens", 200, "reasoning"),
+    ("another model", "other_model", 200, "other"), ("whole document", "not_streamed", 200, ""),
+    ("silence", "gap_timeout", 200, ""), ("slow", "gap_timeout", 200, "")]
+
+
+def test_every_bad_answer_has_its_class_and_is_in_no_latency(settings: Settings, tmp_path: Path):
+    """One load with all of them: a failure of one is none of another's. Mutation: failures are in latencies."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(f'{{"prompt": "{name}"}}\n' for name, *_ in CASES))
+    with llm_server.scripted() as url:
+        run = asked(url, settings, prompts=prompts, requests=len(CASES), concurrency=4, gap_timeout_s=0.5)
+    rows = requests(run)
+    for (name, status, code, said), row in zip(CASES, rows, strict=True):
+        assert (row["status"], code if code is None else row["http_status"]) == (status, code), (name, row)
+        assert said in (row["detail"] or ""), (name, row)
+    document = run.explanation.examined["endpoint"]
+    classes = Counter((status, code) for _, status, code, _ in CASES if status != "ok")
+    assert sum(one["count"] for one in document["failures"]) == classes.total()
+    assert document["in_latencies"] <= document["ok"] == len(CASES) - classes.total()
+    shown = {row.label: row.text for row in failures(Endpoint.of(document), len(classes))}
+    assert "slow down (Retry-After: 7)" in shown["HTTP 429"]
+
+
+def test_an_idle_connection_that_died_is_no_failure(settings: Settings):
+    """The server closes each connection at its second request, before a byte of the answer. Mutation: it is cut."""
+    with llm_server.scripted(idle=True) as url:
+        rows = requests(asked(url, settings, model="whole", requests=6, answers_as=["ref"]))
+    assert {row["status"] for row in rows} == {"ok"} and sum(row["sent_again"] for row in rows) == 5
+
+
+def test_what_is_misspelt_or_down_is_refused_before_there_is_a_session(settings: Settings):
+    with pytest.raises(Missing, match="no server answers"):
+        asked("http://127.0.0.1:1", settings)
+    with pytest.raises(Missing, match="does not resolve"):
+        asked("http://no.such.host.invalid", settings)
+    with pytest.raises(UsageError, match="no address"):
+        asked("ftp://host", settings)
+    with pytest.raises(UsageError, match="password"):
+        asked("http://me:secret@host", settings)
+    with pytest.raises(UsageError, match="two plans"):
+        asked("http://127.0.0.1:1", settings, rate_per_s=1.0, poisson_per_s=1.0)
+    with pytest.raises(UsageError, match="may open"):
+        asked("http://127.0.0.1:1", settings, concurrency=10**7)
+    assert not list(sessions(settings.config.storage.sessions_dir))
+
+
+def test_a_key_is_sent_and_kept_nowhere(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Not even where the server says it again. Mutation: the record has what came."""
+    monkeypatch.setenv("MY_KEY", KEY)
+    with llm_server.scripted() as url:
+        run = asked(url, settings, model="echo", requests=1, key_env="MY_KEY")
+    content = b"".join(block.content for block in record.read(run.session.folder / layout.READS))
+    assert b"is no key" in content and KEY.encode() not in content
+    for path in run.session.folder.rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+    assert KEY not in str(requests(run))
+    with pytest.raises(UsageError, match="holds no key"):
+        asked(url, settings, key_env="NO_SUCH_KEY")
+
+
+def test_a_session_is_like_any_other(server: Running, settings: Settings, capsys: pytest.CaptureFixture[str]):
+    """Report, JSON, objectives with their exit codes, and `analyze`, which makes the same again from the record."""
+    folder = str(settings.config.storage.sessions_dir)
+    words = ["llm", server.url, "--model", "ref", "-n", "40", "-c", "4", "--prompt-tokens", "8", "--slo", "ttft=50ms",
+             "--body", '{"ref": "ttft=9000 period=2000 chunks=8 continuous=1"}', "--sessions-dir", folder]
+    assert cli.outcome(cli.app, "aaco", words) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "TTFT p50" in printed and "all 40 requests were answered" in printed
+    assert cli.outcome(cli.app, "aaco", [*words, "--json", "--preset", "llm-server", "--strict"]) == 4
+    document = json.loads(capsys.readouterr().out)
+    assert document["readings"]["ttft_p50_ms"]["value"] == pytest.approx(9, abs=3)
+    session = next(sessions(settings.config.storage.sessions_dir))
+    before = documents.read(session, layout.finding("endpoint"))
+    again = pipeline.analyze(Session.open(session.folder), settings)
+    assert documents.read(session, layout.finding("endpoint")) == before
+    assert again.readings["tpot_p50_ms"].value == pytest.approx(2, abs=0.5)
+    limit = settings.config.storage.sessions_dir / "policy.yaml"
+    limit.write_text("objectives: [{metric: ttft_p50_ms, max: 1 ms}]")
+    assert cli.outcome(cli.app, "aaco", [*words, "--policy", str(limit)]) == 3
+    assert cli.outcome(cli.app, "aaco", [*words[:-4], "--body", "[]"]) == 2
+    assert cli.outcome(cli.app, "aaco", [*words, "--slo", "speed=1"]) == 2
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_a_load_that_is_cut_short_keeps_whole_rows(server: Running, settings: Settings, sign: signal.Signals):
+    """What came until then can be analyzed; requests under way are unfinished."""
+    folder = settings.config.storage.sessions_dir
+    command = [sys.executable, "-m", "aaco", "llm", server.url, "--model", "ref", "-n", "2000", "-c", "4", "--body",
+               '{"ref": "ttft=5000 period=2000 chunks=10"}', "--sessions-dir", folder]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (reads := list(folder.glob("*/*/runtime/load.reads"))) or reads[0].stat().st_size < 4_000:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(sign)
+        assert process.wait() == (130 if sign == signal.SIGINT else -signal.SIGKILL)
+    session = next(sessions(folder))
+    assert session.status == "incomplete"
+    pipeline.analyze(Session.open(session.folder), settings)
+    rows = store.read(session, REQUESTS).to_pylist()
+    counts = Counter(row["status"] for row in rows)
+    assert counts["ok"] > 20 and counts.keys() <= {"ok", "unfinished"} and counts["unfinished"] <= 4
+    assert [row["request_id"] for row in rows] == list(range(len(rows)))
+
+
+def test_too_few_descriptors_are_a_class_of_failures(server: Running, settings: Settings):
+    code = ("import resource, sys\nfrom pathlib import Path\nfrom aaco.llm import client, target\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\nto = target.parse(sys.argv[1])\n"
+            "request = target.encode(to, {'ref': 'ttft=200000 chunks=1'})\n"
+            "client.run(client.Load([request] * 60, None, 60), target.reach(to), Path(sys.argv[2]))\n")
+    path = settings.config.storage.sessions_dir / "load.reads"
+    subprocess.run([sys.executable, "-c", code, server.url, path], check=True, env=os.environ)
+    ends = Counter()
+    for block in record.read(path):
+        for row, end in zip(block.rows, np.cumsum(block.rows["size"]), strict=True):
+            if row["kind"] == record.Kind.END:
+                ends[block.content[end - row["size"]:end].partition(b":")[0]] += 1
+    assert ends[b"descriptors"] > 20 and ends[b""] > 10 and sum(ends.values()) == 60

@@ -1,0 +1,233 @@
+"""`aaco try`: what it asks of each comparison, what becomes of changes that do not run, and real searches."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import onnx
+import pytest
+
+from aaco.core.candidate import Candidate
+from aaco.core.errors import AacoError, ModelError
+from aaco.core.session import Session
+from aaco.core.tables import PAIRS
+from aaco.governance.verdict import RegressionVerdict
+from aaco.optimize import input_sets, ledger
+from aaco.optimize.search import Search
+from aaco.runner import ort
+from aaco.runner.ort import Workload
+from aaco.runner.registry import BackendEntry
+from aaco.tracelake import layout, store
+from aaco.tracelake.document_schemas.ledger import FirstLook, OutputsChecked, SearchDecided, TurnsMeasured
+from aaco.tracelake.outputs import Output, digest
+from aaco.workflows import try_advice
+from aaco.workflows.duet.compare import Compared
+from benchmarks.try_advice import _models, _searches, killed, live
+from tests import models
+
+CPU = BackendEntry(name="cpu", provider="CPUExecutionProvider")
+FASTER = Candidate("faster", "Faster", {"session.nobody_reads_this": "1"})
+REWRITTEN = Candidate("written", "Written anew", rewrite="written")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """One real session of a small model, on which each test searches anew, and its situation."""
+    folder = tmp_path_factory.mktemp("recorded")
+    subject = _searches.record(folder, models.chain(folder / "chain.onnx", 2, 16), iterations=20)
+    return subject, try_advice._situation(subject.session, subject.settings, try_advice.TryRequest())
+
+
+@pytest.fixture
+def fake(recorded, monkeypatch):
+    """A search in which no process is started: what is computed and how long it takes is set here."""
+    subject, situation = recorded
+    (subject.session.folder / layout.LEDGER).unlink(missing_ok=True)
+    monkeypatch.setattr(try_advice, "_situation", lambda *asked: situation)
+    monkeypatch.setattr(try_advice.pipeline, "analyze", lambda *asked: None)  # the real searches below do
+    return Fake(subject, monkeypatch)
+
+
+class Fake:
+    """Runs of models and comparisons that only note what they were asked for.
+
+    computes: outputs by whether the model is the changed one and its inputs; saves: per cent of time; worse: how many
+    times as much memory.
+    """
+
+    def __init__(self, subject, monkeypatch) -> None:
+        self.subject, self.requests, self.inputs, self.limits = subject, [], [], []
+        self.computes = lambda changed, x: x
+        self.saves, self.fails, self.memory, self.slow = (20.0, 20.0), set(), 1.0, 0.0
+        monkeypatch.setattr(try_advice.ort, "run_once", self.run_once)
+        monkeypatch.setattr(try_advice.compare, "compare", self.compare)
+
+    def run_once(self, workload, limit_s=None):
+        changed = "session.nobody_reads_this" in workload.backend.session_options or "tried" in str(workload.model)
+        self.limits.append(limit_s)
+        self.inputs.append((changed, workload.inputs["x"].tobytes()))
+        if changed and "check" in self.fails:
+            raise ModelError("it cannot be loaded", "another")
+        y = np.asarray(self.computes(changed, workload.inputs["x"]), np.float32)
+        output = Output("y", "float32", y.shape, y.size, digest(y), 0, y.reshape(-1))
+        return [output], int((1 << 30) * (self.memory if changed else 1.0))
+
+    def compare(self, baseline, current, request, settings, given, show):
+        self.requests.append(request)
+        step = "screened" if not request.controls else "confirmed" if len(self.requests) == 2 else "again"
+        if step in self.fails:
+            raise AacoError("the measured process was killed by SIGSEGV", "again")
+        saved = self.saves[step == "again"]
+        session = Session.create(settings.config.storage.sessions_dir, {}, "compare", "1")
+        store.write(session, PAIRS, pairs(request, 1 - saved / 100, self.slow))
+        return Compared(session, RegressionVerdict.model_construct(
+            effect_pct=-saved, ci=(-saved - 1, -saved + 1), metrics=[], why=""))
+
+    def search(self, change=FASTER):
+        """Return the lines of a search over one change."""
+        planted = _searches.Planted("", change, onnx.load(self.subject.session.record.planned.model)
+                                    if change.rewrite else None)
+        return _searches.search(self.subject, [planted], 1)
+
+
+def pairs(request, ratio, slow):
+    """Pairs of every process as asked for; a share of the inputs takes ten times as long after the change."""
+    rng, count, whole = np.random.default_rng(1), request.pairs, request.pairs * request.processes
+    before = rng.normal(1, 0.001, whole)
+    after = before * np.where(np.arange(whole) % 100 < 100 * slow, 10.0, ratio * rng.normal(1, 0.001, whole))
+    return PAIRS.build(
+        process=np.repeat(range(request.processes), count), kind=["change"] * whole, pair=np.arange(whole),
+        created_first=["baseline"] * whole, ran_first=["baseline"] * whole, baseline_ms=before, current_ms=after,
+        spin_ns=np.ones(whole, int), disturbed=[False] * whole,
+        **{f"{side}_{end}_ns": np.arange(whole) for side in ("baseline", "current") for end in ("start", "end")})
+
+
+def of(lines, kind):
+    return [line for line in lines if isinstance(line, kind)]
+
+
+def test_a_gain_is_kept_after_two_comparisons(fake):
+    lines = fake.search()
+    assert lines[-1].kept == "faster" and lines[-1].settings == dict(FASTER.settings)
+    assert [line.step for line in lines] == [
+        "begun", "checked", "screened", "planned", "confirmed", "again", "decided"]
+
+
+def test_what_is_asked_of_each_comparison(fake):
+    """Every pair has inputs of its own, the interval is at the level that all share, and no process may hang."""
+    terms = Search(fake.search()).terms
+    confirmations = fake.requests[1:]
+    assert len(confirmations) == 2 and all(request.vary for request in fake.requests)
+    assert all(request.level == pytest.approx(1 - 0.05 / (terms.finalists + 2)) for request in confirmations)
+    assert all(request.controls and request.processes >= 5 for request in confirmations)
+    assert {request.limit_s for request in fake.requests} | set(fake.limits) == {terms.limit_s}
+    assert len({request.seed for request in fake.requests}) == 3
+
+
+def test_outputs_are_compared_for_several_inputs(fake):
+    """Of the session's own inputs the change computes the same."""
+    own = fake.subject.inputs["x"]
+    fake.computes = lambda changed, x: x if not changed or (x == own).all() else x + 1
+    lines = fake.search()
+    (checked,) = of(lines, OutputsChecked)
+    assert not checked.passed and "inputs 2" in checked.why and lines[-1].kept is None
+    assert len({inputs for changed, inputs in fake.inputs if changed}) == input_sets.COUNT
+    assert not fake.requests
+
+
+def test_inputs_that_the_untouched_model_refuses_are_left_out(fake):
+    own = fake.subject.inputs["x"].tobytes()
+
+    def computes(changed, x):
+        if x.tobytes() != own:
+            raise ModelError("out of range", "others")
+        return x
+
+    fake.computes = computes
+    assert fake.search()[-1].kept == "faster"
+    (fake.subject.session.folder / layout.LEDGER).unlink()
+    fake.requests.clear()
+    lines = fake.search(REWRITTEN)  # nothing shows what it computes of others
+    assert lines[-1].kept is None and lines[1].why == input_sets.NOT_VARIED
+
+
+def test_a_rewritten_model_needs_inputs_that_vary(fake, monkeypatch):
+    assert fake.search(REWRITTEN)[-1].kept == "written"
+    (fake.subject.session.folder / layout.LEDGER).unlink()
+    monkeypatch.setattr(input_sets, "varied", lambda inputs: False)
+    assert fake.search(REWRITTEN)[1].why == input_sets.NOT_VARIED
+
+
+def test_an_untouched_model_that_does_not_run_is_an_error(fake):
+    def fail(changed, x):
+        raise ModelError("the file is gone", "put it back")
+
+    fake.computes = fail
+    with pytest.raises(ModelError, match="the file is gone"):
+        fake.search()
+    assert len(ledger.read(fake.subject.session.folder / layout.LEDGER).lines) == 1
+
+
+@pytest.mark.parametrize(("step", "left"), [
+    ("check", OutputsChecked), ("screened", FirstLook), ("confirmed", TurnsMeasured), ("again", TurnsMeasured)])
+def test_a_change_that_does_not_run_is_refused_and_the_search_goes_on(fake, step, left):
+    fake.fails = {step}
+    lines = fake.search()
+    refused = of(lines, left)[-1]
+    assert isinstance(lines[-1], SearchDecided) and lines[-1].kept is None and refused.why.startswith("does not run: ")
+    assert not getattr(refused, "passed", False) and not getattr(refused, "log_ratios", ())
+
+
+@pytest.mark.parametrize(("field", "value", "says"), [
+    ("saves", (20.0, 0.5), "the last comparison did not confirm it"), ("saves", (1.5, 20.0), "was confirmed"),
+    ("memory", 1.5, "no candidate computes the same"), ("slow", 0.2, "was confirmed")])
+def test_each_gate_refuses(fake, field, value, says):
+    setattr(fake, field, value)
+    lines = fake.search()
+    assert lines[-1].kept is None and says in lines[-1].why
+
+
+def test_a_finished_search_is_not_made_again_and_a_cut_one_goes_on(fake):
+    whole, path = fake.search(), fake.subject.session.folder / layout.LEDGER
+    asked = len(fake.requests)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))
+    fake.requests = fake.requests[:1]
+    ended = fake.search()
+    assert [line.model_copy(update={"took_s": 0, "session": ""}) if hasattr(line, "session") else
+            line.model_copy(update={"took_s": 0}) for line in ended] == [
+            line.model_copy(update={"took_s": 0, "session": ""}) if hasattr(line, "session") else
+            line.model_copy(update={"took_s": 0}) for line in whole]
+    assert len(fake.requests) == asked
+
+
+def test_a_process_that_does_not_end_is_ended(tmp_path):
+    """Some seconds of turns; without a limit it comes to its end."""
+    model = _models.save(_models.endless(_models.slowed("conv"), trips=4_000_000), tmp_path / "long.onnx")
+    workload = Workload(model, CPU, {"x": np.zeros((1, 8, 32, 32), np.float32)}, False)
+    with pytest.raises(AacoError, match=r"had not ended after 1.5 s"):
+        ort.run_once(workload, 1.5)
+
+
+def test_outputs_larger_than_a_session_keeps_are_compared_whole(tmp_path):
+    """Fails when the limit of files that others may have written applies to our own."""
+    model = models.save(tmp_path / "large.onnx", [onnx.helper.make_node("Relu", ["x"], ["y"])], [("x", [1, 1 << 25])],
+                        [("y", [1, 1 << 25])], [])
+    (output,), peak = ort.run_once(Workload(model, CPU, {"x": np.ones((1, 1 << 25), np.float32)}, False))
+    assert output.whole and output.elements == 1 << 25 and peak > 1 << 27
+
+
+def test_a_true_gain_is_kept_though_the_search_is_killed(tmp_path, monkeypatch):
+    """By SIGKILL, once: no line is lost, and it goes on with the same candidates."""
+    monkeypatch.setattr(killed, "BESIDE", 0)
+    found = killed.Found()
+    killed.killed(tmp_path, random.Random(3), found, 1)
+    assert (found.kills, found.lost, found.others, found.damaged, found.left_over, found.changed_files) == (
+        1, 0, 0, 0, 0, 0)
+    assert found.decided == found.sessions == found.kept == 1
+
+
+def test_a_change_of_nothing_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "CANDIDATES", 1)
+    lines = live.no_change(tmp_path, "conv", 1)
+    assert lines[-1].kept is None and of(lines, OutputsChecked)[0].passed and of(lines, FirstLook)

@@ -1,0 +1,72 @@
+"""A record becomes tables: which times events get, and between which times the others lie."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aaco.core.tables import LLM_EVENTS
+from aaco.llm.parse import Parsing
+from aaco.llm.record import Kind, ReadRecorder
+from tests.fakes.llm_server import DONE, event
+
+WALL = 10**18  # CLOCK_REALTIME minus CLOCK_MONOTONIC, ns
+HEAD = json.dumps({"status": 200, "content-type": "text/event-stream"}).encode()
+
+
+def parsed(path: Path, *reads: tuple[int, int, int, bytes]) -> tuple[list[dict[str, int]], dict[str, int]]:
+    """Events and the request of an answer with these reads: kernel's time (0: none), user's, since when, content."""
+    recorder = ReadRecorder(path)
+    recorder.add(-1, Kind.CLOCK, WALL, 0, b"100")
+    recorder.add(0, Kind.DISPATCH, 1_000, 1_500)
+    recorder.add(0, Kind.SENT, 0, 2_000)
+    recorder.add(0, Kind.FIRST, WALL + 5_000, 9_000)
+    recorder.add(0, Kind.HEAD, WALL + 5_000, 9_000, HEAD)
+    for kernel, user, since, content in reads:
+        recorder.add(0, Kind.BODY, kernel and WALL + kernel, user, content, since)
+    recorder.add(0, Kind.END, 0, 90_000)
+    recorder.close()
+    parsing = Parsing(path)
+    events = [row for piece in parsing.events() for row in piece.to_pylist()]
+    return events, parsing.requests().to_pylist()[0]
+
+
+def test_an_event_has_the_time_of_the_kernel_and_not_of_a_late_client(tmp_path: Path):
+    """The client read 25 us later. Mutation: the time of the read."""
+    events, request = parsed(tmp_path / "reads", (10_000, 35_000, 8_000, event("a")), (40_000, 41_000, 36_000, DONE))
+    assert [(row["t_ns"], row["earliest_ns"], row["delay_ns"]) for row in events] == [
+        (10_000, None, 25_000), (40_000, None, 1_000)]
+    assert [row["kind"] for row in events] == ["content", "done"] and set(events[0]) == set(LLM_EVENTS.columns)
+    assert (request["t_intended_ns"], request["t_send_ns"], request["t_sent_ns"]) == (1_000, 1_500, 2_000)
+    assert (request["t_first_byte_ns"], request["t_first_ns"], request["t_end_ns"]) == (5_000, 10_000, 90_000)
+
+
+def test_of_events_that_were_read_together_only_the_last_has_a_time(tmp_path: Path):
+    """The others came since the client looked before. Mutation: all have the stamp."""
+    events, request = parsed(tmp_path / "reads", (10_000, 11_000, 9_500, event("a")),
+                             (30_000, 31_000, 20_000, event("b") + event("c") + DONE))
+    assert [(row["t_ns"], row["earliest_ns"]) for row in events] == [
+        (10_000, None), (30_000, 20_000), (30_000, 20_000), (30_000, None)]
+    assert (request["t_last_ns"], request["t_last_earliest_ns"]) == (30_000, 20_000)
+    assert (request["t_first_ns"], request["t_first_earliest_ns"]) == (10_000, None)
+
+
+def test_after_a_full_read_what_follows_came_after_its_end(tmp_path: Path):
+    """since_ns 0: something may have been left. Then the stamp of the read before is the bound."""
+    events, _ = parsed(tmp_path / "reads", (10_000, 11_000, 9_500, event("a")),
+                       (30_000, 31_000, 0, event("b") + event("c")))
+    assert [row["earliest_ns"] for row in events] == [None, 10_000, None]
+
+
+def test_a_read_that_ends_inside_an_event_gives_no_time(tmp_path: Path):
+    whole = event("b")
+    events, _ = parsed(tmp_path / "reads", (10_000, 11_000, 9_500, event("a") + whole[:9]),
+                       (30_000, 31_000, 20_000, whole[9:]))
+    assert [(row["t_ns"], row["earliest_ns"]) for row in events] == [(10_000, 9_500), (30_000, None)]
+
+
+def test_without_a_stamp_the_time_is_the_read_and_an_interval(tmp_path: Path):
+    """Mutation: it is taken for exact."""
+    events, _ = parsed(tmp_path / "reads", (0, 11_000, 9_500, event("a")), (0, 31_000, 20_000, event("b")))
+    assert [(row["t_ns"], row["earliest_ns"], row["delay_ns"]) for row in events] == [
+        (11_000, 9_500, None), (31_000, 20_000, None)]
