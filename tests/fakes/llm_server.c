@@ -1,6 +1,7 @@
 /*
  * A server of a language model that computes nothing: each request says when each of its events is due, and each event
- * says when it was sent (CLOCK_MONOTONIC, ns, right before send(2)). So what a client measures can be held against it.
+ * says when it was sent (CLOCK_MONOTONIC, ns): "t" right before send(2), and "p" right after that of the event before.
+ * So what a client measures can be held against it.
  *
  *     llm_server [PORT]     serves on the loopback until it is killed; its first line is the port
  *
@@ -36,7 +37,7 @@ static const int64_t DEFAULTS[WORDS] = {1000, 0, 1000, 8, 1, 1, 1, 0, -1, 0, 1, 
 
 typedef struct {
     int fd, read, next, place; /* bytes read; number of the next event; place in the heap, -1: not in it */
-    int64_t start, due, plan[WORDS];
+    int64_t start, due, after, plan[WORDS]; /* after: the send of its last event */
     char *request;
 } Stream;
 
@@ -107,8 +108,9 @@ static void event(Stream *stream) {
     int64_t sent = now();
     chunk(stream->fd, text, snprintf(text, sizeof text,
           "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"ref\",\"choices\":[{\"index\":0,"
-          "\"delta\":{%s},\"finish_reason\":%s}],\"t\":%ld%s}\n\n", delta, number + 1 == total ? "\"stop\"" : "null",
-          (long)sent, more));
+          "\"delta\":{%s},\"finish_reason\":%s}],\"t\":%ld,\"p\":%ld%s}\n\n", delta,
+          number + 1 == total ? "\"stop\"" : "null", (long)sent, (long)stream->after, more));
+    stream->after = now();
     stream->next++;
     if (number + 1 < total) {
         stream->due = due(stream, stream->next);
@@ -136,7 +138,7 @@ static void begin(Stream *stream, const char *body) {
     stream->plan[TTFT] += stream->plan[SPREAD] * (requests++ * 617 % 1000) / 1000;
     send(stream->fd, head, sizeof head - 1, MSG_NOSIGNAL);
     stream->start = now();
-    stream->next = 0;
+    stream->next = 0, stream->after = stream->start;
     stream->due = due(stream, 0);
     put(stream, waiting++);
     sift(stream->place);

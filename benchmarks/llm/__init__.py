@@ -1,0 +1,6 @@
+"""`aaco llm` against servers with a known schedule: exactness of times, cost, definitions, tails, size of the record.
+
+    python -m benchmarks.llm [--only PART] [--json FILE]
+
+accuracy and open_loop are about times: the machine must be quiet and have two CPUs. size writes about 400 MB.
+"""

@@ -1,0 +1,58 @@
+"""1,000 streams of 50 tokens a second: the time of each event against that of its sending, and the client's cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.claims import Claim
+from benchmarks.llm import _loads
+
+STREAMS, CHUNKS, HOGS = 1000, 250, 4
+SCHEDULE = "ttft=200000 spread=20000 period=20000 role=0 usage=0 chunks="
+SLACK_NS = 20_000  # between the server's look at the clock and the kernel's, in either direction
+
+
+def claims(captures: Path) -> Iterator[Claim]:
+    """Claims about stamps, cost, and a client that is kept from its CPU."""
+    with _loads.running(cpu=1) as server:
+        schedules = [SCHEDULE + str(CHUNKS)] * STREAMS
+        quiet = _loads.asked(server, schedules, most_open=STREAMS, cpu=0)
+        yield from _exactness(quiet)
+        with _hogs():
+            starved = _loads.asked(server, schedules, most_open=STREAMS, cpu=0)
+        yield _intervals(starved, f"client beside {HOGS} busy processes on its CPU")
+
+
+def _exactness(load: _loads.Recording) -> Iterator[Claim]:
+    late_us = load.late_ns(exact=True)[:, 0] / 1e3
+    events = load.events.num_rows
+    for share, bar in ((0.5, 10), (0.99, 50), (0.999, 200)):
+        (us,) = _loads.quantiles(late_us, share)
+        yield Claim(f"{STREAMS} x 50 events/s, kernel's stamp after the send, p{100 * share:g}", f"<= {bar} us",
+                    f"{us:.1f} us", us <= bar)
+    yield Claim("events with a time of their own", "", f"{len(late_us):,} of {events:,}", None)
+    per_event = 1e6 * load.cpu_s / events
+    yield Claim("client's CPU time per event", "<= 10 us", f"{per_event:.1f} us", per_event <= 10)
+    yield _intervals(load, "quiet client")
+
+
+def _intervals(load: _loads.Recording, where: str) -> Claim:
+    late, early = load.late_ns(exact=False).T
+    inside = (late >= -SLACK_NS) & (early <= SLACK_NS)
+    return Claim(f"{where}: merged events sent in their interval", "all", f"{inside.sum():,} of {len(inside):,}",
+                 bool(inside.all()))
+
+
+@contextmanager
+def _hogs() -> Iterator[None]:
+    busy = [subprocess.Popen(["taskset", "-c", "0", sys.executable, "-c", "while True: pass"]) for _ in range(HOGS)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
