@@ -1410,7 +1410,6 @@ MUTATIONS = [
      "experts_is_none"),
     ("analytics/workload/platform.py", "if name not in ENGINES or name in engines or not has_calls:", "if True:",
      "tests/unit/test_workload_facts.py::test_a_fact_is_read_from_what_shows_it"),
-    ("analytics/diagnosis.py", "advice=worth_trying(rule.steps, readings, facts))", "advice=rule.advice)",
     ("analytics/advice/recommend.py", "texts = offered(steps, facts)", "texts = offered(steps, None)",
      "tests/unit/test_workload_facts.py::test_rules_name_the_tools_of_the_device_at_hand"),
     ("analytics/rules/quality.py", "if drift > 0 else \", faster", "if drift else \", faster",
