@@ -78,9 +78,10 @@ class ServingTruth:
 
     @property
     def elementwise(self) -> float:
-        """The share of the device's time in kernels and copies with elementwise names."""
-        total = sum(end - start for start, end, _ in self.work)
-        return sum(end - start for start, end, name in self.work if ELEMENTWISE.search(name)) / total if total else 0.0
+        """The share of the device's time, collectives left out for they wait, in kernels with elementwise names."""
+        work = [(end - start, name) for start, end, name in self.work if "nccl" not in name.lower()]
+        total = sum(us for us, _ in work)
+        return sum(us for us, name in work if ELEMENTWISE.search(name)) / total if total else 0.0
 
 
 def wrong_class(truth: ServingTruth, label: str) -> str:
