@@ -27,7 +27,7 @@ from aaco.tracelake.document_schemas import form_of
 from aaco.tracelake.document_schemas.answers import FindingDocument
 from aaco.workflows import compare_traces
 from tests import captured, csvs, models
-from tests.fakes import rocprofv3
+from tests.fakes import llm_server, rocprofv3
 from tests.system.conftest import Aaco
 from tests.unit.test_rocprofv3_csv import KERNEL, kernel
 
@@ -54,6 +54,8 @@ def sessions(tmp_path_factory: pytest.TempPathFactory, captures: Path) -> list[S
     trace = csvs.write(folder / "trace.csv", [KERNEL, kernel(1, 100, 150), kernel(2, 200, 260)])
     rocprofv3.install(folder, {"trace": [{"kernel_trace.csv": trace}]})
     aaco.inside("trace", "--", "true", PATH=f"{folder / 'bin'}:{os.environ['PATH']}")
+    with llm_server.serving(llm_server.compiled(folder)) as server:
+        aaco.inside("llm", server.url, "--model", "ref", "--requests", 2, "--quiet")
     recorded = captured.session("ort_cuda_h200/bert-tiny", folder / "sessions")
     pipeline.seal(recorded, resolve(environment={}))
     return [*_imported(folder / "imported", captures), *map(Session, folder.glob("sessions/[0-9]*/*"))]

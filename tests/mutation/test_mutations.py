@@ -2081,6 +2081,8 @@ MUTATIONS = [
      "if search.affordable < _twice(planned.processes):",
      "if search.affordable < 2 * planned.processes:",
      "tests/unit/test_try_search.py::test_the_budget_is_respected"),
+    ("report/renderers/first_lines.py", 'rfind(". ", self.label)', 'rfind(". ")',
+     "tests/unit/test_first_screen.py::test_a_number_is_no_sentence_of_an_advice_without_room"),
     ("optimize/ledger.py", "search[0].candidates == list(tried)", "True",
      "tests/unit/test_try_ledger.py::test_only_the_last_search_of_the_same_origin_goes_on"),
     ("optimize/ledger.py",

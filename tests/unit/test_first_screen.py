@@ -79,6 +79,13 @@ def test_text_without_room_ends_with_a_sentence():
     assert "word …" in shown and not shown.rstrip().endswith("of")
 
 
+def test_a_number_is_no_sentence_of_an_advice_without_room():
+    """Mutation: the point after the number ends what is shown, and "2." alone is left."""
+    whole = first_lines.lines(screen(advice=("word " * 60,)))
+    paragraph = first_lines.Paragraph([line for line in whole if "word" in line], 1, label=len("1. "))
+    assert paragraph.shown()[0].startswith("1. word") and paragraph.shown()[0].endswith("…")
+
+
 def test_the_bar_is_as_wide_as_the_terminal_and_its_parts_sum_to_all_of_it():
     """Mutation: the rest of the rounding dropped."""
     shares = [1 / 3, 1 / 3, 1 / 6, 1 / 6]

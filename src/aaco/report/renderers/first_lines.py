@@ -18,21 +18,24 @@ OTHERS = "╌"  # of what is not named
 
 @dataclass
 class Paragraph:
-    """Lines of one text; room: how many of them are shown. gap: whether an empty line precedes them."""
+    """Lines of one text; room: how many of them are shown. gap: whether an empty line precedes them. label: the columns
+    of its label, which may end like a sentence ("2. ").
+    """
 
     lines: list[str]
     room: int
     gap: bool = False
     whole: bool = False  # whether it must not lose a line
     answer: bool = False  # whether it says what limits the session
+    label: int = 0
 
     def shown(self) -> list[str]:
         """Return the lines that have room; text that has none ends with its last whole sentence, or with "…"."""
         if self.room >= len(self.lines):
             return self.lines
         kept = self.lines[:self.room]
-        sentence = kept[-1].rfind(". ") + 1
-        return [*kept[:-1], kept[-1][:sentence] if sentence > 1 else kept[-1].rpartition(" ")[0] + " …"]
+        sentence = kept[-1].rfind(". ", self.label) + 1
+        return [*kept[:-1], kept[-1][:sentence] if sentence else kept[-1].rpartition(" ")[0] + " …"]
 
 
 def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
@@ -89,7 +92,7 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
 
 def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> Paragraph:
     wrapped = format.hung(label, text, columns) if text else []
-    return Paragraph(wrapped, min(most, len(wrapped)), gap)
+    return Paragraph(wrapped, min(most, len(wrapped)), gap, label=len(label))
 
 
 def _bar(parts: Sequence[BarPart], columns: int) -> list[str]:
