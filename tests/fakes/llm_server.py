@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import signal
 import socket
+import ssl
 import struct
 import subprocess
 import threading
@@ -28,15 +28,6 @@ class Running(NamedTuple):
 
     url: str
     process: subprocess.Popen[str]
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """It stands still inside the block."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
 
 def compiled(folder: Path) -> Path:
@@ -143,15 +134,29 @@ ANSWERS: dict[str, Answer] = {
     "silence": pause(3, event("a")), "slow": pause(3), "echo": status(401, {"error": "sk-secret-0123456789 is no key"})}
 
 
+def certify(path: Path) -> Path:
+    """A file with a key and a certificate of 127.0.0.1 that signs itself."""
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+             "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", path, "-out", path.with_suffix(".crt")]
+    subprocess.run([*words, *files], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
+    return path
+
+
 @contextmanager
-def scripted(idle: bool = False) -> Iterator[str]:
+def scripted(idle: bool = False, certificate: Path | None = None) -> Iterator[str]:
     """A server that answers as the prompt of a request says, else its model; its address. idle: with it the server
-    closes each connection when its second request comes.
+    closes each connection when its second request comes. certificate: a file with key and certificate, for TLS.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener, scheme = socket.create_server(("127.0.0.1", 0)), "http"
+    if certificate:
+        context, scheme = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "https"
+        context.load_cert_chain(certificate)
+        listener = context.wrap_socket(listener, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=_accept, args=(listener, idle), daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         listener.close()
 
@@ -160,6 +165,8 @@ def _accept(listener: socket.socket, idle: bool) -> None:
     while True:
         try:
             connection, _ = listener.accept()
+        except ssl.SSLError:
+            continue
         except OSError:
             return
         threading.Thread(target=_answer_all, args=(connection, idle), daemon=True).start()

@@ -27,7 +27,7 @@ MUTATIONS = [
      "tests/unit/test_llm_summary.py::test_times_to_first_and_last_token_and_between"),
     ("analytics/llm/points.py", "np.maximum(self.tokens - 1, 1)", "np.maximum(self.chunks - 1, 1)",
      "tests/unit/test_llm_summary.py::test_a_chunk_of_several_tokens_is_not_one_token"),
-    ("analytics/llm/gaps.py", "np.repeat(gaps / np.maximum(weights, 1), weights)", "gaps",
+    ("analytics/llm/gaps.py", "np.repeat(gaps / weights, weights)", "gaps",
      "tests/unit/test_llm_summary.py::test_a_chunk_of_several_tokens_is_not_one_token"),
     ("analytics/llm/gaps.py", "return bool(self.gaps) and not self.uncounted", "return bool(self.gaps)",
      "tests/unit/test_llm_summary.py::test_without_counts_of_chunks_there_is_no_time_between_tokens"),

@@ -233,6 +233,18 @@ def test_a_key_is_sent_and_kept_nowhere(settings: Settings, monkeypatch: pytest.
         asked(url, settings, key_env="NO_SUCH_KEY")
 
 
+def test_tls(settings: Settings, tmp_path: Path):
+    """The same answers, with stamps; a server that nobody vouches for is refused. Mutation: it is trusted."""
+    certificate = llm_server.certify(tmp_path / "server.pem")
+    with llm_server.scripted(certificate=certificate) as url:
+        given: dict[str, Any] = {"model": "whole", "requests": 12, "concurrency": 3, "answers_as": ["ref"]}
+        run = asked(url, settings, certificates=str(certificate), prompt_tokens="20000", **given)
+        with pytest.raises(Missing, match="certificate"):
+            asked(url, settings, **given)
+    assert [(row["status"], row["output_tokens"]) for row in requests(run)] == [("ok", 2)] * 12
+    assert run.metrics["client_delay_p99_us"].value is not None
+
+
 def test_a_session_is_like_any_other(server: Running, settings: Settings, capsys: pytest.CaptureFixture[str]):
     """Report, JSON, objectives with their exit codes, and `analyze`, which makes the same again from the record."""
     folder = str(settings.config.storage.sessions_dir)

@@ -161,8 +161,8 @@ def _fusion_of_run(session: Session, on_device: bool, facts: SessionFacts) -> di
 
 def _cpu_budget_of_run(session: Session, settings: Analysis, analyzed: Analyzed, facts: SessionFacts
                        ) -> dict[str, Any] | None:
-    """Where the clean inferences of a run on CPUs spent their time; None of an import, and of a run on a device."""
-    if session.record.is_import or analyzed.on_device:
+    """Where the clean inferences of a run on CPUs spent their time; None of imports, endpoints and devices."""
+    if session.record.is_import or session.record.is_endpoint or analyzed.on_device:
         return None
     return cpu_budget_document(facts.measured_tables, readings.ceilings_of(facts.environment, analyzed.on_device),
                                settings, readings.views_of_run(analyzed, facts))

@@ -58,9 +58,12 @@ class DiffRequest:
 def side(explained: Explanation) -> Side:
     """What a session measured. Raises UsageError for one that is not complete or has no measured inferences."""
     record, plan = explained.record, explained.record["plan"]
-    if explained.status != "complete" or "inference_iters" not in explained.tables:
+    if explained.status != "complete":
         raise UsageError(f"session {explained.session_id} is {explained.status} and cannot be compared",
                          "aaco ls  # which sessions are complete")
+    if "inference_iters" not in explained.tables:
+        raise UsageError(f"session {explained.session_id} cannot be compared: it has no timed inferences",
+                         "aaco info SESSION  # says what it holds")
     git, quality = explained.environment.get("git") or {}, measurement_quality.of_readings(explained.readings)
     # the record's id: a copy of the folder under another name is the same session
     facts = {"session_id": record["session_id"], "created_utc": record["created_utc"],

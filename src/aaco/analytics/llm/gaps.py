@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Flags, Ints, Ints32, Reals
 
 COLUMNS = ("request_id", "t_ns", "earliest_ns", "delay_ns", "kind", "tokens")
 
@@ -34,8 +35,9 @@ class EventTally:
     gaps: list[Ints] = field(default_factory=list)
     narrower: list[Ints] = field(default_factory=list)  # how much shorter, and longer, each of them may be
     wider: list[Ints] = field(default_factory=list)
-    weights: list[Ints] = field(default_factory=list)  # tokens of the chunk behind the gap; UNKNOWN: not counted
-    delays: list[Ints] = field(default_factory=list)
+    is_exact: bool = True  # whether every gap is between times that are known
+    weights: list[Ints32] = field(default_factory=list)  # tokens of the chunk behind the gap; UNKNOWN: not counted
+    delays_us: list[NDArray[np.float32]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         requests = len(self.included)
@@ -49,7 +51,7 @@ class EventTally:
             for name in ("request_id", "t_ns", "earliest_ns", "delay_ns", "tokens"))
         content = np.asarray(pc.equal(events["kind"].cast(pa.string()), "content").to_numpy(zero_copy_only=False))
         self.events += len(request)
-        self.delays.append(delay[delay != UNKNOWN])
+        self.delays_us.append((delay[delay != UNKNOWN] / 1e3).astype(np.float32))
         request, at, earliest, tokens = (column[content] for column in (request, at, earliest, tokens))
         self.content += len(request)
         self.merged += int((earliest != UNKNOWN).sum())
@@ -77,9 +79,11 @@ class EventTally:
         has_gap = before != UNKNOWN
         gap, least = (at - before)[has_gap], np.maximum(earliest - before, 0)[has_gap]
         self.gaps.append(gap)
-        self.narrower.append(gap - least)
-        self.wider.append((before - before_earliest)[has_gap])
-        self.weights.append(tokens[has_gap])
+        narrower, wider = gap - least, (before - before_earliest)[has_gap]
+        self.is_exact = self.is_exact and not narrower.any() and not wider.any()
+        self.narrower.append(narrower if narrower.any() else np.broadcast_to(0, len(gap)))  # without memory of its own
+        self.wider.append(wider if wider.any() else np.broadcast_to(0, len(gap)))
+        self.weights.append(tokens[has_gap].astype(np.int32))
 
     @property
     def is_counted(self) -> bool:
@@ -88,13 +92,18 @@ class EventTally:
 
     def icl(self) -> tuple[Reals, Reals, Reals]:
         """Return the gaps between chunks, the least and the most that each can be, ms."""
-        gaps, narrower, wider = (_joined(parts) for parts in (self.gaps, self.narrower, self.wider))
-        return gaps / NS_PER_MS, (gaps - narrower) / NS_PER_MS, (gaps + wider) / NS_PER_MS
+        gaps = _joined(self.gaps)
+        ms = gaps / NS_PER_MS
+        if self.is_exact:
+            return ms, ms, ms
+        return ms, (gaps - _joined(self.narrower)) / NS_PER_MS, (gaps + _joined(self.wider)) / NS_PER_MS
 
     def itl(self) -> tuple[Reals, Reals, Reals]:
         """Return the same for each token. Needs `is_counted`."""
-        weights = _joined(self.weights)
-        ms, least, most = (np.repeat(gaps / np.maximum(weights, 1), weights) for gaps in self.icl())
+        weights, icl = np.concatenate(self.weights), self.icl()
+        if (weights == 1).all():
+            return icl
+        ms, least, most = (np.repeat(gaps / weights, weights) for gaps in icl)
         return ms, least, most
 
 

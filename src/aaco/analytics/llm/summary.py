@@ -28,6 +28,7 @@ MIXED = ("answers with and without a cached prefix are not put together: the rep
 NO_COUNTS = "the server does not say with each chunk how many tokens it has: see icl (--count-chunks)"
 NO_TOKENS = "the server does not say how many tokens an answer has"
 NO_WINDOW = "all requests were dispatched at once: there is no steady window (more requests than are open at once)"
+NO_GAPS = "no answer has two chunks"
 NO_ANSWER = "no request was answered"
 
 
@@ -198,16 +199,19 @@ def _tail(spread: LatencyBounds, q: float, why: str) -> QuantileEstimate:
 def _pooled(name: str, ms: Reals, least: Reals, most: Reals) -> LatencyQuantiles:
     """Return quantiles over all gaps. Those of one answer are not independent, so that only merged reads make an
     interval."""
-    estimates = []
-    for q in QUANTILES:
-        if len(ms) < statistics.early_stopping_count(q):
-            estimates.append(QuantileEstimate(q, None, None, None, f"not enough gaps for p{100 * q:g}: {len(ms)}, at "
-                                              f"least {statistics.early_stopping_count(q)}"))
-            continue
-        low, middle, high = (float(np.quantile(sample, q)) for sample in (least, ms, most))
-        is_exact = low == high
-        estimates.append(QuantileEstimate(q, middle, None if is_exact else low, None if is_exact else high, ""))
-    return LatencyQuantiles(name, ALL, len(ms), estimates)
+    if not len(ms):
+        return _absent(name, NO_GAPS)
+    middle = np.quantile(ms, QUANTILES)
+    ends = (middle, middle) if least is ms else (np.quantile(least, QUANTILES), np.quantile(most, QUANTILES))
+    return LatencyQuantiles(name, ALL, len(ms), [
+        _of_gaps(len(ms), q, *map(float, place)) for q, *place in zip(QUANTILES, middle, *ends, strict=True)])
+
+
+def _of_gaps(count: int, q: float, middle: float, low: float, high: float) -> QuantileEstimate:
+    needed = statistics.early_stopping_count(q)
+    if count < needed:
+        return QuantileEstimate(q, None, None, None, f"not enough gaps for p{100 * q:g}: {count}, at least {needed}")
+    return QuantileEstimate(q, middle, low if low < high else None, high if low < high else None, "")
 
 
 def _absent(name: str, why: str) -> LatencyQuantiles:
@@ -256,8 +260,8 @@ def _term(points: Points, name: str) -> Reals:
 
 
 def _accuracy(points: Points, tally: EventTally, load: EndpointLoad, requests: pa.Table) -> ClientAccuracy:
-    delays = np.concatenate(tally.delays) / 1e3 if tally.delays else np.zeros(0)
-    p50, p99, most = (float(np.quantile(delays, q)) if len(delays) else None for q in (0.5, 0.99, 1.0))
+    delays = np.concatenate(tally.delays_us) if tally.delays_us else np.zeros(0, np.float32)
+    p50, p99, most = map(float, np.quantile(delays, (0.5, 0.99, 1.0))) if len(delays) else (None, None, None)
     lateness = (points.send - points.intended) / NS_PER_MS
     return ClientAccuracy(
         stamped_pct=100 * len(delays) / max(tally.events, 1), delay_p50_us=p50, delay_p99_us=p99, delay_max_us=most,
