@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
 
 from aaco.core.candidate import Candidate
-from aaco.core.errors import AacoError, ModelError
+from aaco.core.errors import AacoError, ModelError, UsageError
 from aaco.core.session import Session
 from aaco.core.tables import PAIRS
 from aaco.governance.verdict import RegressionVerdict
 from aaco.optimize import input_sets, ledger
 from aaco.optimize.search import Search
-from aaco.runner import ort
+from aaco.runner import ort, registry
 from aaco.runner.ort import Workload
 from aaco.runner.registry import BackendEntry
 from aaco.tracelake import layout, store
 from aaco.tracelake.document_schemas.ledger import FirstLook, OutputsChecked, SearchDecided, TurnsMeasured
 from aaco.tracelake.outputs import Output, digest
-from aaco.workflows import try_advice
+from aaco.workflows import keep_choice, try_advice
 from aaco.workflows.duet.compare import Compared
 from benchmarks.try_advice import _models, _searches, killed, live
 from tests import models
@@ -58,6 +59,7 @@ class Fake:
 
     def __init__(self, subject, monkeypatch) -> None:
         self.subject, self.requests, self.inputs, self.limits = subject, [], [], []
+        self.current = None  # side of the last comparison
         self.computes = lambda changed, x: x
         self.saves, self.fails, self.memory, self.slow = (20.0, 20.0), set(), 1.0, 0.0
         monkeypatch.setattr(try_advice.ort, "run_once", self.run_once)
@@ -75,6 +77,7 @@ class Fake:
 
     def compare(self, baseline, current, request, settings, given, show):
         self.requests.append(request)
+        self.current = current
         step = "screened" if not request.controls else "confirmed" if len(self.requests) == 2 else "again"
         if step in self.fails:
             raise AacoError("the measured process was killed by SIGSEGV", "again")
@@ -199,6 +202,55 @@ def test_a_finished_search_is_not_made_again_and_a_cut_one_goes_on(fake):
             line.model_copy(update={"took_s": 0, "session": ""}) if hasattr(line, "session") else
             line.model_copy(update={"took_s": 0}) for line in whole]
     assert len(fake.requests) == asked
+
+
+@pytest.fixture
+def kept(fake, tmp_path):
+    """A search that kept a change, and settings with a file of backends that has one already."""
+    fake.search(Candidate("faster", "Faster", {"session.nobody_reads_this": "1", "batch": "1"}))
+    (tmp_path / "mine.yaml").write_text("# mine\nbackends:\n  own: {provider: CPUExecutionProvider}\n")
+    config = fake.subject.settings.config
+    storage = config.storage.model_copy(update={"backends_file": tmp_path / "mine.yaml"})
+    return fake, replace(fake.subject.settings, config=config.model_copy(update={"storage": storage}))
+
+
+def test_a_kept_change_is_written_as_a_backend_after_what_is_there(kept):
+    """Mutations: the file is written anew; what no backend holds is forgotten."""
+    fake, settings = kept
+    written = keep_choice.write(fake.subject.session, "fast", settings)
+    text = settings.config.storage.backends_file.read_text()
+    assert text.startswith("# mine\nbackends:\n  own: {provider: CPUExecutionProvider}\n  fast:\n")
+    backends = registry.backends([settings.config.storage.backends_file])
+    assert backends["fast"].session == {"session.nobody_reads_this": "1"} and "own" in backends
+    assert written.options == {"batch": "1"} and str(written.paths[0]).endswith("mine.yaml")
+    with pytest.raises(UsageError, match="is there already"):
+        keep_choice.write(fake.subject.session, "fast", settings)
+
+
+@pytest.mark.parametrize("text", ["backends: {own: {provider: CPUExecutionProvider}}\n", "backends:\n    deep:\n"
+                                  "      provider: CPUExecutionProvider\n"])
+def test_a_file_that_an_entry_cannot_follow_stays_as_it_is(kept, text):
+    """Mutation: what was merged is not read again."""
+    fake, settings = kept
+    settings.config.storage.backends_file.write_text(text)
+    with pytest.raises(UsageError, match="cannot be added at its end"):
+        keep_choice.write(fake.subject.session, "fast", settings)
+    assert settings.config.storage.backends_file.read_text() == text
+
+
+@pytest.mark.parametrize(("saved", "passed"), [(20.0, True), (1.0, False)])
+def test_a_written_backend_is_judged_again_by_the_rule_of_the_search(kept, saved, passed):
+    """Mutation: with the backend's options only, which lack the batch and where data lies."""
+    fake, settings = kept
+    fake.saves = (saved, saved)
+    judged = keep_choice.again(fake.subject.session, "fast", settings)
+    assert dict(fake.current.options) == {"backend": "fast", "batch": "1"}
+    assert judged.outcome.passed is passed
+
+
+def test_a_session_that_kept_nothing_has_nothing_to_write(fake):
+    with pytest.raises(UsageError, match="no kept change"):
+        keep_choice.write(fake.subject.session, "fast", fake.subject.settings)
 
 
 def test_a_process_that_does_not_end_is_ended(tmp_path):

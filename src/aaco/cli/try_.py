@@ -160,7 +160,8 @@ def _write(session: Session, name: str, settings: Settings) -> None:
     written = keep_choice.write(session, name, settings)
     for path in written.paths:
         say.aside(f"written: {path}")
-    say.line(f"next  aaco run {shlex.quote(written.model)} --backend {name}")
+    options = "".join(f" --{option} {setting}" for option, setting in written.options.items() if option != "backend")
+    say.line(f"next  aaco run {shlex.quote(written.model)} --backend {name}{options}")
     say.line(f"      aaco try --again {name} {session.id}  # judge it again")
 
 
@@ -169,10 +170,11 @@ def _again(session: Session, name: str, settings: Settings, as_json: bool) -> No
     from aaco.workflows import keep_choice
 
     with talk() as show:
-        compared = keep_choice.again(session, name, settings, show)
+        compared, outcome = keep_choice.again(session, name, settings, show)
     document = compared.verdict.model_dump(mode="json")
     say.aside(f"session {compared.session.id}")
     if as_json:
         say.document(document)
     else:
+        say.line(f"{'CONFIRMED AGAIN' if outcome.passed else 'NOT CONFIRMED'}: {outcome.why}")
         say.text(report.render(document))

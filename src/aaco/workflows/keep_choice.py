@@ -15,7 +15,8 @@ from aaco.core.config import Settings
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.optimize import recorded_run
+from aaco.optimize import gates, recorded_run
+from aaco.optimize.gates import GateOutcome
 from aaco.runner import registry
 from aaco.runner.registry import BackendEntry
 from aaco.workflows import try_advice
@@ -24,10 +25,18 @@ from aaco.workflows.duet.compare import Compared, DuetRequest, DuetSide
 
 
 class Written(NamedTuple):
-    """What was written, and the model to run with it."""
+    """What was written, the model to run with it, and what of the change no backend can hold: batch and io."""
 
     model: str
     paths: tuple[Path, ...]
+    options: Mapping[str, str]
+
+
+class JudgedAgain(NamedTuple):
+    """A backend judged again: the comparison, and what it says by the rule of a search."""
+
+    compared: Compared
+    outcome: GateOutcome
 
 
 def write(session: Session, name: str, settings: Settings) -> Written:
@@ -49,16 +58,23 @@ def write(session: Session, name: str, settings: Settings) -> Written:
         model = str(_copy_model(settings, begun.origin.model_sha256, change, path.parent / f"{name}.onnx"))
         paths.append(Path(model))
     files.write_atomically(path, lambda file: file.write(text.encode()))
-    return Written(model, tuple(paths))
+    return Written(model, tuple(paths), _of_plan(change))
 
 
-def again(session: Session, name: str, settings: Settings, show: Show = SILENT) -> Compared:
+def again(session: Session, name: str, settings: Settings, show: Show = SILENT) -> JudgedAgain:
     """Judge a backend that was written so against the session's own, in turns. Raise UsageError."""
+    begun, _, change = try_advice.kept(session)
     fields = recorded_run.plan_fields(session)
     model = str(fields.pop("model"))
     rewritten = settings.config.storage.backends_file.parent / f"{name}.onnx"
-    current = DuetSide(model=str(rewritten) if rewritten.exists() else model, options={"backend": name})
-    return compare.compare(DuetSide(model=model), current, DuetRequest(vary=True), settings, fields, show)
+    current = DuetSide(model=str(rewritten) if change.rewrite else model, options={"backend": name, **_of_plan(change)})
+    compared = compare.compare(DuetSide(model=model), current, DuetRequest(vary=True), settings, fields, show)
+    saved = gates.gain(compared.verdict, change.batch_factor)
+    return JudgedAgain(compared, gates.fast_enough(saved, begun.terms, compared.verdict.why))
+
+
+def _of_plan(change: Candidate) -> dict[str, str]:
+    return {name: setting for name, setting in change.settings.items() if name in sides.OF_A_PLAN}
 
 
 def _entry(session: Session, name: str, change: Candidate, settings: Settings) -> dict[str, Any]:
