@@ -28,15 +28,15 @@ def claims(captures: Path) -> Iterator[Claim]:
     """Yield how the search of each model ended, and that it ended in time."""
     with tempfile.TemporaryDirectory(prefix="aaco-zoo-") as folder:
         for name in MODELS:
-            yield from _of_model(Path(folder) / name, name)
+            yield from of_model(Path(folder) / name, name, TryRequest(everything=True, budget_s=BUDGET_S, seed=SEED))
 
 
-def _of_model(folder: Path, name: str) -> Iterator[Claim]:
+def of_model(folder: Path, name: str, request: TryRequest, backend: str = "cpu") -> Iterator[Claim]:
+    """Yield how the search over one model ended, and that it ended in time."""
     folder.mkdir(parents=True)
     backends = folder / "backends.yaml"
     backends.write_text("backends:\n")
-    subject = _searches.record(folder, name, backends=backends)
-    request = TryRequest(everything=True, budget_s=BUDGET_S, seed=SEED)
+    subject = _searches.record(folder, name, backends=backends, backend=backend)
     tried = try_advice.try_advice(subject.session, request, subject.settings)
     decided, took_s = tried.lines[-1], sum(line.took_s for line in tried.lines)
     assert isinstance(decided, SearchDecided)
@@ -44,7 +44,7 @@ def _of_model(folder: Path, name: str) -> Iterator[Claim]:
         yield Claim(f"{name}: kept and confirmed, or no change", "never slower", f"no change: {decided.why}", True)
     else:
         keep_choice.write(subject.session, WRITTEN, subject.settings)
-        judged = keep_choice.again(subject.session, WRITTEN, subject.settings).verdict
+        judged = keep_choice.again(subject.session, WRITTEN, subject.settings).compared.verdict
         yield Claim(f"{name}: kept and confirmed, or no change", "faster again, interval above 0",
                     f"{decided.kept}: {_words(judged)}", judged.ci is not None and judged.ci[1] < 0)
     announced_s = tried.lines[0].announced_s
