@@ -116,7 +116,7 @@ def shapes_in_turn(scales: list[float]) -> Callable[[Any, Job], provider.BoundMo
                               for name, array in fed.items()})
             bound.append(plain(session, replace(job, inputs=path)))
         turns = itertools.cycle(bound)
-        return provider.BoundModel(lambda: next(turns).run(), bound[0].produced)
+        return provider.BoundModel(lambda: next(turns).run(), bound[0].produced, bound[0].vary)
 
     return bind
 

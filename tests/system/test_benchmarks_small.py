@@ -233,7 +233,7 @@ def test_serving(small: Callable[..., Ran]):
 
 @pytest.mark.captures
 def test_serving_cost(small: Callable[..., Ran]):
-    code, printed = small("serving_cost", "--kernels", 800, TURNS=1)
+    code, printed = small("serving_cost", "--kernels", 800, "--turns", 1)
     record = last_line(printed)
     assert record["kernels"] == 1188 and code == (0 if record["met"] else 1)
 

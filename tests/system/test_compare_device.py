@@ -28,7 +28,7 @@ def bound(session, job):
         device.fake_work(kernels + more)
         made.run()
 
-    return provider.BoundModel(run, made.produced)
+    return provider.BoundModel(run, made.produced, made.vary)
 
 provider.bind = bound
 """

@@ -186,7 +186,7 @@ def test_the_commands_that_a_report_names_are_commands(recorded: Any) -> None:
     """Those that only read are run as they stand; of the others each option is one that the verb has."""
     named = json.loads(recorded.inside("report", "latest", "--json").stdout)["commands"]
     verbs = [shlex.split(one["step"])[1:] for one in named]
-    assert [verb[0] for verb in verbs] == ["report", "kernels", "perfetto", "ops", "baseline"]
+    assert [verb[0] for verb in verbs] == ["report", "kernels", "perfetto", "ops", "try", "baseline"]
     for verb in verbs:
         reads = verb[0] in ("report", "kernels", "ops")
         recorded.inside(*verb) if reads else recorded.inside(*verb, "--help")

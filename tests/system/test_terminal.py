@@ -14,13 +14,13 @@ from aaco.cli.examples import EXAMPLES
 # Examples that are only parsed (tests/contract/test_commands.py), and why.
 ONLY_PARSED = {
     "measure or change this machine": {
-        "run", "sweep", "compare", "profile", "trace", "calibrate", "ci", "lab run", "lab enter", "lab exit", "capsule",
-        "uncapsule", "lab restore"},
+        "run", "sweep", "compare", "try", "profile", "trace", "calibrate", "ci", "lab run", "lab enter", "lab exit",
+        "capsule", "uncapsule", "lab restore"},
     "need a file or a capture that a reader has": {
         "import", "lab diff", "ir", "isa", "history import", "instructions", "critical-path", "roofline", "ops",
         "steps"},
     "need a second session, a server or a terminal": {
-        "serve", "dashboard", "top", "analyze", "export otlp", "env diff", "root-cause", "baseline expire",
+        "serve", "dashboard", "top", "llm", "analyze", "export otlp", "env diff", "root-cause", "baseline expire",
         "history accept",
         "history branch", "history sessions", "sla check"},
     "need a machine card": {"what-if"},

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from aaco.analytics.serving.annotations import read_capture
 from aaco.core import files
-from aaco.core.errors import BadCapture
+from aaco.core.errors import BadCapture, UsageError
 from aaco.core.tables import KERNELS
 from aaco.profiler.capture import COUNTED, MIXED, TIMED, CaptureFacts, Parser, kernel_pass, members
 from aaco.profiler.formats import registry
@@ -21,6 +21,7 @@ from aaco.profiler.formats.rocprof_legacy import rocprof_csv
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout
 from aaco.steps import counted_executions
 from aaco.steps.counted_executions import Key, ProgramExecution
+from aaco.tracelake import raw
 from aaco.tracelake.ingest.lake import spec_of
 
 ENDINGS = re.compile(r"(?:\.(?:[a-z_]+|\d{10,}))+$", re.IGNORECASE)  # .1699999999999.pt.trace.json.gz
@@ -92,10 +93,11 @@ class CaptureSelection:
         return folder.resolve().name or stem
 
 
-def discover(paths: Sequence[Path], form: str | None = None) -> CaptureSelection:
-    """The captures that the paths name or hold. Raises BadCapture where one is no capture, or none is found.
+def discover(paths: Sequence[Path], form: str | None = None, keep: bool = False) -> CaptureSelection:
+    """The captures that the paths name or hold. Raises BadCapture where one is no capture, or none is found, UsageError
+    where one cannot be kept.
 
-    form: the format of every file, instead of recognising each.
+    form: the format of every file, instead of recognising each. keep: whether copies of them are to be kept.
     """
     captures: list[CaptureFiles] = []
     left: list[SkippedFile] = []
@@ -117,10 +119,20 @@ def discover(paths: Sequence[Path], form: str | None = None) -> CaptureSelection
     again = {} if form else _saved_again([capture for capture in captures if capture.path.resolve() not in named])
     left += [SkippedFile(capture.path, f"{kept.path.name} holds the same run") for capture, kept in again.items()]
     kept_captures = [capture for capture in captures if capture not in again]
+    if keep:
+        refuse_binary(kept_captures)
     shown, counted, alike = _arranged(kept_captures)
     graphs = _of_graphs(shown)
     return CaptureSelection(tuple(capture for capture in shown if capture not in graphs), tuple(left), tuple(paths),
                             tuple(counted), alike, graphs=graphs)
+
+
+def refuse_binary(captures: Sequence[CaptureFiles]) -> None:
+    """Raise UsageError where a file cannot be kept because its credentials could not be found. Raises BadCapture."""
+    for file in (file for capture in captures for file in capture.files):
+        if not raw.is_text(file):
+            raise UsageError(f"--keep: {file} is binary and cannot be redacted",
+                             "import it without --keep: it is referenced then, and stays where it is")
 
 
 def _of_graphs(captures: Sequence[CaptureFiles]) -> tuple[CaptureFiles, ...]:

@@ -74,10 +74,7 @@ def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Sho
                   ) -> CaptureReading:
     """Return the reading of the captures in these paths, up to its first piece. device: its name, where captures do not
     say it. Raise UsageError, BadCapture."""
-    selection = discover(paths, form)
-    if keep:
-        refuse_binary(selection)
-    reading = CaptureReading(selection, show, device)
+    reading = CaptureReading(discover(paths, form, keep), show, device)
     reading.begin()
     return reading
 
@@ -98,14 +95,6 @@ def begin(selection: CaptureSelection, root: Path, name: str | None, tag: str) -
     plan = {"model": name or selection.name,
             "imports": [str(capture.path.resolve()) for capture in selection.captures]}
     return Session.create(root, plan, tag, __version__)
-
-
-def refuse_binary(selection: CaptureSelection) -> None:
-    """Raise UsageError where a file cannot be kept because its credentials could not be found. Raises BadCapture."""
-    for file in (file for capture in (*selection.captures, *selection.counting) for file in capture.files):
-        if not raw.is_text(file):
-            raise UsageError(f"--keep: {file} is binary and cannot be redacted",
-                             "import it without --keep: it is referenced then, and stays where it is")
 
 
 def fill(session: Session, reading: CaptureReading, show: Show = SILENT, keep: bool = False) -> None:

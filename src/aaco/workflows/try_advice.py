@@ -407,4 +407,4 @@ def _require(applicable: Sequence[Candidate], session: Session,
 def advised(session: Session) -> list[str]:
     """Return the names of the actions that the session advises, best first."""
     document = documents.read(session, layout.BOTTLENECK)
-    return [str(action["name"]) for action in document.get("optimization_priority", ())]
+    return [str(action["action"]) for action in document.get("optimization_priority", ())]
