@@ -102,7 +102,8 @@ def nested(calls: pa.Table) -> pa.Table:
     known = (thread >= 0) & (start >= 0) & (end >= start)
     line = np.unique(np.stack([process, thread]), axis=1, return_inverse=True)[1].reshape(-1)
     parent = np.full(calls.num_rows, NONE)
-    parent[known] = Forest().grow(Calls(line[known], np.flatnonzero(known), start[known], end[known])).parent
+    parent[known] = Forest().grow(Calls(
+        line[known], np.flatnonzero(known), start[known], end[known], np.zeros(int(known.sum()), np.int64))).parent
     return _with(calls, "parent_id", pa.array(parent, mask=parent == NONE))
 
 
