@@ -31,9 +31,7 @@ from aaco.report.renderers.output_formats import Form
 from aaco.report.sections import tracediff, verdict
 from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import judge
-from aaco.workflows import try_advice as trying
 from aaco.workflows.compare_runs import DiffRequest
-from aaco.workflows.try_advice import TryRequest
 
 # The readings that a notebook shows of an analysis, where they have a value.
 SHOWN = ("latency_p50_ms", "gpu_active_ratio", "launch_tax_pct")
@@ -228,8 +226,10 @@ class Observatory:
 
         advice: an action or a change by name; None: the first advice that can be tried. everything: all that applies.
         """
-        request = TryRequest(advice, everything, budget_s, seed, accept_error, slo_ms)
-        return trying.try_advice(self.open(session), request, self.settings).trials
+        from aaco.workflows import try_advice as workflow  # here, because whoever reads a trace needs no ONNX Runtime
+
+        request = workflow.TryRequest(advice, everything, budget_s, seed, accept_error, slo_ms)
+        return workflow.try_advice(self.open(session), request, self.settings).trials
 
 
 def _name(reference: Reference) -> str:

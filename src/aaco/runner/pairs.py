@@ -21,6 +21,8 @@ from aaco.core.errors import BadCapture
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from aaco.core.tables import TableSpec
+
 ROW = struct.Struct("<5q")  # pair, side, t_start_ns, t_end_ns, spin_ns
 SIDES = ("baseline", "current")
 Kind = Literal["change", "baseline control", "current control"]
@@ -108,12 +110,10 @@ def parse(folder: Path, planned: Sequence[DuetPlan]) -> pa.Table:
 
     from aaco.core.tables import PAIRS
 
-    return pa.concat_tables([_parse_process(folder, duet) for duet in planned] or [PAIRS.build()])
+    return pa.concat_tables([_parse_process(folder, duet, PAIRS) for duet in planned] or [PAIRS.build()])
 
 
-def _parse_process(folder: Path, duet: DuetPlan) -> pa.Table:
-    from aaco.core.tables import PAIRS
-
+def _parse_process(folder: Path, duet: DuetPlan, table: TableSpec) -> pa.Table:
     path = path_of(folder, duet.process)
     rows = turns_of(path)
     pairs = len(rows) // 2
@@ -134,7 +134,7 @@ def _parse_process(folder: Path, duet: DuetPlan) -> pa.Table:
     times = {f"{name}_{end}_ns": values[:, 2 + at] for name, values in side.items()
              for at, end in enumerate(("start", "end"))}
     created_first = SIDES[duet.created[0]] if duet.created else None
-    return PAIRS.build(process=np.full(pairs, duet.process), kind=[duet.kind] * pairs, pair=np.arange(pairs),
+    return table.build(process=np.full(pairs, duet.process), kind=[duet.kind] * pairs, pair=np.arange(pairs),
                        created_first=[created_first] * pairs, ran_first=[SIDES[side_number] for side_number in first],
                        spin_ns=turns[:, :, 4].max(axis=1, initial=0), **times, **device,
                        **{f"{name}_ms": (values[:, 3] - values[:, 2]) / 1e6 for name, values in side.items()})
