@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from aaco.analytics.advice.trials import NotTried, Trial, Trials
+from aaco.core import documents
 from aaco.core.session import Session
 from aaco.tracelake import layout
 from tests.browser.chromium import Browser, Page
@@ -55,6 +57,10 @@ def site(recorded: Aaco, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     slow = Session.create(aaco.folder / "sessions", {"model": "slow", "backend": "cpu"}, "slow", "0")
     slow.finish("complete")
     slow.write_json(layout.VERDICT, regressed())
+    slow.write_json(layout.finding("trials"), documents.encode(Trials(
+        "s", 1, "c", "why", 60.0, 30.0, 5, 1.5, 0.99, [
+            Trial("c", HOSTILE, "kept", HOSTILE * 3, gain_pct=5.5, low_pct=4.0, high_pct=7.0, screened_pct=5.0),
+            Trial("d" * 90, "Title", "refused", "it does not run")], [NotTried("e", "Title", HOSTILE)])))
     ids["slow"] = slow.id
     broken = day / "20200101_000000_broken"
     broken.mkdir()
@@ -72,7 +78,8 @@ def sound(page: Page) -> None:
 
 
 PAGES = ("/", "/sessions/nchw", "/sessions/recorded", "/sessions/slow", "/sessions/nchw/kernels", "/sessions/nchw/live",
-         "/sessions/nchw/timeline", "/compare", "/compare?baseline=nchw&session=nhwc", "/history", "/api/docs",
+         "/sessions/nchw/timeline", "/sessions/recorded/tried", "/sessions/slow/tried", "/compare",
+         "/compare?baseline=nchw&session=nhwc", "/history", "/api/docs",
          "/compare?baseline=nobody&session=nchw", "/history/series?benchmark=start-python&metric=value", "/nothing",
          "/sessions/nobody")
 OVERFLOWING = """[...document.querySelectorAll('main *')].filter((part) =>
