@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,7 +102,7 @@ def _with_entry(text: str, name: str, entry: Mapping[str, Any], path: Path) -> s
 
 def _copy_model(settings: Settings, model_sha256: str, change: Candidate, target: Path) -> Path:
     source = try_advice.rewritten_model(settings, model_sha256, change)
-    if target.exists() and files.sha256(target) != hashlib.sha256(source.read_bytes()).hexdigest():
+    if target.exists() and files.sha256(target) != files.sha256(source):
         raise UsageError(f"{target} is there already", "choose another name")
     content = source.read_bytes()
     files.write_atomically(target, lambda file: file.write(content))

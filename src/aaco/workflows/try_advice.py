@@ -183,7 +183,9 @@ class _Trial:
 
     def _keep(self, line: Any) -> None:
         ledger.append(self.path, line)
-        manifest.renew(self.session, [name for name in manifest.content(self.session) if name.startswith(OPTIMIZE)])
+        sealed = manifest.read(self.session)["files"]  # each comparison is hashed once, when it is new
+        manifest.renew(self.session, [name for name in manifest.content(self.session) if name.startswith(OPTIMIZE)
+                                      and (name == layout.LEDGER or name not in sealed)])
 
     @property
     def _load_s(self) -> float:
@@ -195,7 +197,7 @@ class _Trial:
         process_s = START_S + 2 * self._load_s + 2 * (pairs + WARMUP) * latency_s
         seed = secrets.randbelow(2**32) if request.seed is None else request.seed
         return SearchTerms(seed=seed, pairs=pairs, process_s=process_s, budget_s=request.budget_s,
-                     accept_error=request.accept_error, slo_ms=request.slo_ms)
+                           accept_error=request.accept_error, slo_ms=request.slo_ms)
 
     def _side(self, change: Candidate | None = None) -> DuetSide:
         """Return a side as `aaco compare` takes it; None: the untouched baseline."""
@@ -223,8 +225,10 @@ class _Trial:
         """Return what the untouched model computes, by set of inputs; sets that it refuses are left out, but for its
         own, of which it raises the AacoError.
         """
+        if self.untouched:
+            return self.untouched
         workload = self._prepared(None)
-        for number in range(0 if self.untouched else input_sets.COUNT):
+        for number in range(input_sets.COUNT):
             try:
                 self.untouched[number] = _compute(workload, number, limit_s)
             except AacoError as error:
@@ -256,15 +260,14 @@ class _Trial:
         passed, why = (False, f"{guard.metric} is worse: {guard.why}") if outcome.passed and guard.worse else (
             outcome.passed, outcome.why)
         return OutputsChecked(search=state.name, change=change.name, passed=passed, why=why,
-                       error=error if error is not None and np.isfinite(error) else None,
-                       peak_rss_bytes=[peak for _, peak in after])
+                              error=error if error is not None and np.isfinite(error) else None,
+                              peak_rss_bytes=[peak for _, peak in after])
 
     def _screen(self, state: Search, change: Candidate) -> FirstLook:
         self.show.step(f"{change.name}: a first look")
         request = DuetRequest(processes=state.terms.screen_processes, pairs=state.terms.pairs, warmup=WARMUP,
                               controls=False, seed=_seed(state, "screen", change), vary=True,
-                              limit_s=state.terms.limit_s,
-                              budget_s=_left_s(state))
+                              limit_s=state.terms.limit_s, budget_s=_left_s(state))
         session = self._turns(change, request).session
         ratios = [ratio - float(np.log(change.batch_factor)) for ratio in _log_ratios(session)]
         return FirstLook(search=state.name, change=change.name, session=_place(self.session, session),
@@ -284,9 +287,9 @@ class _Trial:
         outcome = gates.fast_enough(gain, state.terms, verdict.why)
         passed, why = (False, f"{worse.metric} is worse: {worse.why}") if worse else (outcome.passed, outcome.why)
         return TurnsMeasured(search=state.name, step=name, change=change.name,
-                        session=_place(self.session, session), gain_pct=gain.percent, low_pct=gain.low,
-                        high_pct=gain.high, level=step.level, processes=step.processes, guards=guards,
-                        passed=passed, why=why)
+                             session=_place(self.session, session), gain_pct=gain.percent, low_pct=gain.low,
+                             high_pct=gain.high, level=step.level, processes=step.processes, guards=guards,
+                             passed=passed, why=why)
 
     def _guards(self, state: Search, step: ConfirmStep, session: Session,
                 verdict: RegressionVerdict) -> Iterator[GuardedMetric]:
@@ -312,10 +315,9 @@ class _Trial:
 
     def _check_batch(self, state: Search, change: Candidate) -> OutputsChecked:
         """Compare the outputs of one larger batch with those of the baseline on its parts."""
-        larger = self._prepared(change)
-        parts = list(input_sets.parts(larger.inputs, self._prepared(None).inputs, change.batch_factor))
-        limit_s = state.terms.limit_s
-        outputs = [ort.run_once(replace(self._prepared(None), inputs=part), limit_s)[0] for part in parts]
+        larger, untouched, limit_s = self._prepared(change), self._prepared(None), state.terms.limit_s
+        outputs = [ort.run_once(replace(untouched, inputs=part), limit_s)[0]
+                   for part in input_sets.parts(larger.inputs, untouched.inputs, change.batch_factor)]
         actual, peak = ort.run_once(larger, limit_s)
         expected = [input_sets.joined(outputs_of_one) for outputs_of_one in zip(*outputs, strict=True)]
         line = self._compare(state, change, [(expected, peak)], [(actual, peak)])
@@ -334,9 +336,8 @@ def _failed(state: Search, step: Work, why: str) -> Result:
     if isinstance(step, ScreenStep):
         return FirstLook(search=state.name, change=step.change.name, session="", log_ratios=[], why=why)
     return TurnsMeasured(search=state.name, step="again" if step.again else "confirmed", change=step.change.name,
-                         session="",
-                    gain_pct=None, low_pct=None, high_pct=None, level=step.level, processes=step.processes, guards=[],
-                    passed=False, why=why)
+                         session="", gain_pct=None, low_pct=None, high_pct=None, level=step.level,
+                         processes=step.processes, guards=[], passed=False, why=why)
 
 
 def rewritten_model(settings: Settings, model_sha256: str, change: Candidate) -> Path:
