@@ -154,6 +154,7 @@ class RegionUse(Part):
     base: Address
     read: bool
     written: Literal["all", "some", "none"]
+    survives: bool = Field(default=True, description="false: with this region inverted the launch fails or hangs")
 
 
 class MeasuredRoles(Document):

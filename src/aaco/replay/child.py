@@ -1,0 +1,63 @@
+"""One replay in a process of its own: `python -m aaco.replay.child REQUEST`, a JSON object; answers are lines of JSON.
+
+A kernel that fails takes its process's device context with it, and one that hangs its process: the caller goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aaco.calibration.child import answer
+from aaco.core import files
+from aaco.replay import capture as captures
+from aaco.replay import engine
+from aaco.replay.cuda import CudaReplay, RegionTaken
+from aaco.replay.documents import RegionUse
+
+
+def main(request: dict[str, Any], tell: Callable[..., None]) -> None:
+    """Answer a request: how each region is used, then each iteration's time and check."""
+    begin = time.monotonic()
+    with captures.open(Path(request["capture"])) as capture:
+        code = _read(request.get("code"))
+        try:
+            device = CudaReplay(capture, code)
+        except RegionTaken as error:
+            tell(taken=error.what)
+            raise
+        tell(ready=_facts(device), seconds=time.monotonic() - begin)
+        known = {use["base"]: RegionUse(**use) for use in request["known"]}
+        for use in engine.measure_roles(device, known, lambda base: tell(trying=base)):
+            tell(use=use.model_dump())
+        tell(measured=time.monotonic() - begin)
+        _iterate(device, engine.ReplayRequest(**request["how"]), tell)
+        tell(seconds=time.monotonic() - begin)
+
+
+def _read(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    with files.storage(Path(path)):
+        return Path(path).read_bytes()
+
+
+def _facts(device: CudaReplay) -> dict[str, Any]:
+    return {"device": device.gpu.device_name, "empty_pair_us": device.empty_pair_us,
+            "regions": len(device.regions), "exact_addresses": sum(
+                live == region.base for live, region in device.places()), "bytes": sum(r.size for r in device.regions)}
+
+
+def _iterate(device: CudaReplay, how: engine.ReplayRequest, tell: Callable[..., None]) -> None:
+    for time_us, check in engine.iterate(device, how):
+        tell(time_us=time_us, check=asdict(check) if check else None)
+
+
+if __name__ == "__main__":
+    with answer() as tell:
+        main(json.loads(sys.argv[1]), tell)

@@ -1,0 +1,273 @@
+"""A captured launch on an NVIDIA device: its memory at its addresses, its code, its launches, and what they leave.
+
+Restores come from a copy in device memory, and comparisons are done there: the capture crosses PCIe once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_float, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+from aaco.calibration.driver import DriverGpu, ReadyLaunch, address
+from aaco.core.errors import AacoError, BadCapture, Missing
+from aaco.replay import launch, steering
+from aaco.replay.capture import KernelCapture
+from aaco.replay.documents import CapturedRegion
+
+MEMORY_KERNELS = Path(__file__).with_name("memory.ptx")
+PROPERTIES = struct.Struct("<iiiiQ8x")  # CUmemAllocationProp: pinned, no handle, of a device, its number
+ACCESS = struct.Struct("<iii")  # CUmemAccessDesc: of a device, its number, read and write
+PINNED, OF_DEVICE, READ_WRITE = 1, 1, 3
+ALIGNED = 512  # bytes; of the copies: as cuMemAlloc aligns
+THREADS_EACH, MOST_BLOCKS = 16 * 256, 8192
+MAP_FIXED_NOREPLACE = 0x100000
+DELAY_NS = 20_000  # longer than Python takes to queue two events and a launch
+EMPTY_PAIRS = 50
+REGISTER_MAPPED = 2  # CU_MEMHOSTREGISTER_DEVICEMAP
+
+
+class RegionTaken(Missing):
+    """Addresses that a region needs are not free in this process; another process may have them."""
+
+
+class CudaReplay:
+    """A capture in this process, ready to launch. One per process: it takes the capture's addresses for good."""
+
+    def __init__(self, capture: KernelCapture, code: bytes | None = None, number: int = 0) -> None:
+        """Reserve, map, load and copy. Raise Missing, RegionTaken, BadCapture, AacoError.
+
+        code: in place of the capture's own.
+        """
+        self.capture, self.regions = capture, list(capture.regions)
+        self.gpu = gpu = DriverGpu("NVIDIA", number)
+        isa = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
+        capture.require(isa)
+        self._steer()
+        self.code = capture.code() if code is None else code
+        self._module = self._load(self.code)
+        self._function = c_void_p()
+        self._find_function()
+        self._live = [self._address(region) for region in self.regions]
+        self._copies()
+        self._tools = {name: self.gpu._create("function", self._create_tools(), name.encode())
+                       for name in ("differing", "invert", "written", "delay")}
+        encoded = launch.encode(capture.launch, gpu.stream.value or 0)
+        for attribute, value in encoded.function_attributes.items():
+            gpu.call("set_function", self._function, attribute, value)
+        self._encoded = encoded
+        self.masks: dict[int, int] = {}  # by number of region the address of its mask
+        self.mask_bytes: dict[int, int] = {}  # and how many of its bytes are ones
+        self.empty_pair_us = min(self._pair(lambda: None) for _ in range(EMPTY_PAIRS))
+
+    # Set-up.
+
+    def _steer(self) -> None:
+        """Take the addresses of all regions but those of the host and of the module, and put memory there."""
+        spans = [(region.base, region.end) for region in self.regions if region.role in ("device", "managed", "kernarg")]
+        granule = max(self.capture.document.captured_from.granule_bytes, 2 << 20)
+        try:
+            plan = steering.plan(spans, granule)
+        except ValueError as error:
+            raise BadCapture(f"{self.capture.path}: {error}", "capture it again") from error
+        for block in plan.blocks:
+            self._reserve(block, spans)
+        self._require_memory(plan.mapped_bytes)
+        for begin, end in plan.pieces:
+            self._map(begin, end - begin)
+        for region in self.regions:
+            if region.role == "host":
+                self._map_host(region)
+
+    def _reserve(self, block: steering.Span, spans: Sequence[steering.Span]) -> None:
+        begin, end = block
+        given = c_uint64()
+        self.gpu.call("reserve", byref(given), end - begin, 0, begin, 0)
+        if given.value != begin:
+            taken = ", ".join(f"{first:#x}" for first, _ in steering.regions_in(block, spans))
+            raise RegionTaken(f"the addresses {begin:#x} to {end:#x} are taken in this process; regions {taken} lie there",
+                              "run it again: a new process has other addresses")
+
+    def _require_memory(self, mapped: int) -> None:
+        """Raise Missing if the device has not enough free memory for the regions, and their copies."""
+        free, total = self.gpu.memory()
+        needed = mapped + 3 * sum(region.size for region in self.regions)
+        if needed > free:
+            raise Missing(f"the replay needs {needed:,} bytes of device memory, four times the capture; {free:,} of {total:,} are free",
+                          "end what else uses the device, or use a larger one")
+
+    def _map(self, begin: int, size: int) -> None:
+        properties = PROPERTIES.pack(PINNED, 0, OF_DEVICE, self.gpu.number, 0)
+        handle = c_uint64()
+        self.gpu.call("create_memory", byref(handle), size, ctypes.create_string_buffer(properties, len(properties)), 0)
+        self.gpu.call("map", begin, size, 0, handle, 0)
+        access = ACCESS.pack(OF_DEVICE, self.gpu.number, READ_WRITE)
+        self.gpu.call("set_access", begin, size, ctypes.create_string_buffer(access, len(access)), 1)
+
+    def _map_host(self, region: CapturedRegion) -> None:
+        page = mmap.PAGESIZE
+        begin, size = region.base // page * page, -(-region.end // page) * page - region.base // page * page
+        library = ctypes.CDLL(None, use_errno=True)
+        library.mmap.restype, library.mmap.argtypes = c_void_p, [c_void_p, c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
+        if library.mmap(begin, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0) != begin:
+            raise RegionTaken(f"the host addresses {begin:#x} to {begin + size:#x} are taken in this process",
+                              "run it again: a new process has other addresses")
+        self.gpu.call("register_host", begin, size, REGISTER_MAPPED)
+
+    def _load(self, code: bytes) -> c_void_p:
+        try:
+            return self.gpu.load(code)
+        except AacoError as error:
+            raise BadCapture(f"the driver does not load the code: {error.what}", "give a cubin for this device") from error
+
+    def _find_function(self) -> None:
+        symbol = self.capture.launch.symbol
+        try:
+            self.gpu.call("function", byref(self._function), self._module, symbol.encode())
+        except AacoError as error:
+            raise BadCapture(f"the code has no kernel {symbol}: {error.what}",
+                             "compile it with the same name; extern \"C\" keeps one as it is written") from error
+
+    def _address(self, region: CapturedRegion) -> int:
+        """Return where a region is in this process: at its address, or where the driver put the module's variable."""
+        if region.role != "global":
+            return region.base
+        base, size = c_uint64(), c_size_t()
+        try:
+            self.gpu.call("variable", byref(base), byref(size), self._module, (region.symbol or "").encode())
+        except AacoError as error:
+            raise BadCapture(f"the code has no variable {region.symbol}, which the capture has: {error.what}",
+                             "compile the whole module") from error
+        if size.value != region.size:
+            raise BadCapture(f"the variable {region.symbol} has {size.value} bytes, in the capture {region.size}",
+                             "compile the whole module")
+        return base.value
+
+    def _copies(self) -> None:
+        """Put both states of each region into device memory, apart from the region."""
+        self._before = [self._copy(region, "before") for region in self.regions]
+        self._after = [before if region.before == region.after else self._copy(region, "after")
+                       for region, before in zip(self.regions, self._before, strict=True)]
+        self._counts = self.gpu.allocate(8 * max(1, len(self.regions)))
+
+    def _copy(self, region: CapturedRegion, when: Any) -> int:
+        at = home = self.gpu.allocate(-(-region.size // ALIGNED) * ALIGNED)
+        for page in self.capture.pages(region, when):
+            self.gpu.call("to_device", at, page, len(page))
+            at += len(page)
+        return home
+
+    def _create_tools(self) -> c_void_p:
+        if not hasattr(self, "_tool_module"):
+            self._tool_module = self.gpu.load(MEMORY_KERNELS.read_bytes() + b"\0")
+        return self._tool_module
+
+    def places(self) -> list[tuple[int, CapturedRegion]]:
+        """Return, for each region, its address in this process."""
+        return list(zip(self._live, self.regions, strict=True))
+
+    # What an iteration consists of. All of it is queued on one stream.
+
+    def restore(self, numbers: Sequence[int] | None = None) -> None:
+        """Copy back the memory from before the launch: of all regions, or of these."""
+        for number in range(len(self.regions)) if numbers is None else numbers:
+            self.gpu.call("copy_async", self._live[number], self._before[number], self.regions[number].size,
+                          self.gpu.stream)
+
+    def poison(self, number: int, whole: bool = False) -> None:
+        """Invert what a region must hold afterwards, where its mask has ones, or everywhere."""
+        mask = 0 if whole else self.masks[number]
+        self._tool("invert", self.regions[number].size, self._live[number], self._after[number], mask,
+                   self.regions[number].size)
+
+    def launch(self) -> None:
+        """Launch the kernel once. Raise AacoError."""
+        self.gpu.call("launch_extended", self._encoded.config, self._function, self._encoded.pointers,
+                      self._encoded.extra)
+
+    def wait(self) -> None:
+        """Wait for all that is queued. Raise AacoError if the kernel failed."""
+        self.gpu.wait()
+
+    def timed_us(self) -> float:
+        """Launch the kernel once; return its time, us, by events around it, the empty pair's included."""
+        return self._pair(self.launch)
+
+    def _pair(self, queue: Callable[[], None]) -> float:
+        begin, end = self.gpu._events
+        self._run_tool("delay", 1, 1, c_uint64(DELAY_NS))
+        self.gpu.call("record", begin, self.gpu.stream)
+        queue()
+        self.gpu.call("record", end, self.gpu.stream)
+        self.wait()
+        elapsed = c_float()
+        self.gpu.call("elapsed", byref(elapsed), begin, end)
+        return 1e3 * elapsed.value
+
+    def differing(self) -> list[int]:
+        """Return, for each region, how many bytes differ from those after the captured launch."""
+        self._clear_counts()
+        for number, region in enumerate(self.regions):
+            self._tool("differing", region.size, self._live[number], self._after[number], region.size,
+                       self._counts + 8 * number)
+        return self._read_counts()
+
+    def mark_written(self, number: int, changed_too: bool) -> int:
+        """Make the mask of a region that was poisoned whole: ones where the launch wrote. Return how many bytes.
+
+        changed_too: also where the captured launch changed what was there, which proves itself after a restore.
+        """
+        region = self.regions[number]
+        mask = self.masks.get(number) or self.gpu.allocate(-(-region.size // ALIGNED) * ALIGNED)
+        self._clear_counts()
+        self._tool("written", region.size, mask, self._live[number], self._after[number],
+                   0 if changed_too else self._before[number], region.size, self._counts + 8 * number)
+        self.masks[number] = mask
+        return self._read_counts()[number]
+
+    def changed(self) -> list[int]:
+        """Return, for each region, how many bytes the captured launch changed."""
+        self._clear_counts()
+        for number, region in enumerate(self.regions):
+            self._tool("differing", region.size, self._before[number], self._after[number], region.size,
+                       self._counts + 8 * number)
+        return self._read_counts()
+
+    def flush_cache(self) -> None:
+        """Write twice as much as the L2 cache holds."""
+        size = 2 * max(self.gpu.attribute("l2"), 1 << 20)
+        if not hasattr(self, "_scratch"):
+            self._scratch = self.gpu.allocate(size)
+        self.gpu.call("fill_async", self._scratch, 0, size // 4, self.gpu.stream)
+
+    def content(self, number: int) -> bytes:
+        """Return what a region holds now."""
+        size = self.regions[number].size
+        buffer = ctypes.create_string_buffer(size)
+        self.wait()
+        self.gpu.call("to_host", buffer, self._live[number], size)
+        return buffer.raw
+
+    def _clear_counts(self) -> None:
+        self.gpu.call("fill_async", self._counts, 0, 2 * max(1, len(self.regions)), self.gpu.stream)
+
+    def _read_counts(self) -> list[int]:
+        self.wait()
+        counts = (c_uint64 * max(1, len(self.regions)))()
+        self.gpu.call("to_host", counts, self._counts, ctypes.sizeof(counts))
+        return list(counts[:len(self.regions)])
+
+    def _tool(self, name: str, size: int, *arguments: int) -> None:
+        blocks = max(1, min(MOST_BLOCKS, -(-size // THREADS_EACH)))
+        self._run_tool(name, blocks, 256, *map(address, arguments))
+
+    def _run_tool(self, name: str, blocks: int, threads: int, *values: Any) -> None:
+        pointers = (c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+        self.gpu.launch(ReadyLaunch((self._tools[name], blocks, 1, 1, threads, 1, 1, 0, self.gpu.stream, pointers, None),
+                                    (values, pointers)))
+

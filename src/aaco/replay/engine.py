@@ -1,0 +1,168 @@
+"""A replay, whatever the device: measure what the kernel writes, then restore, poison, launch, time and compare.
+
+The device is behind a protocol: replay/cuda.py implements it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from aaco.replay.documents import CapturedRegion, RegionUse
+from aaco.replay.fidelity import ReplayCheck
+
+CacheMode = Literal["as-left", "cold", "warm"]
+CACHE_MODES: tuple[CacheMode, ...] = ("as-left", "cold", "warm")
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """How often to launch, and in which state. recopy: restore before each launch. check_all: not only first and last."""
+
+    iterations: int = 20
+    warmup: int = 3
+    recopy: bool = True
+    cache: CacheMode = "as-left"
+    check_all: bool = False
+
+
+class ReplayDevice(Protocol):
+    """A capture that is ready to launch on a device. Numbers are places in `regions`."""
+
+    regions: list[CapturedRegion]
+    masks: dict[int, int]
+    mask_bytes: dict[int, int]
+    empty_pair_us: float
+
+    def restore(self, numbers: Sequence[int] | None = None) -> None: ...
+    def poison(self, number: int, whole: bool = False) -> None: ...
+    def launch(self) -> None: ...
+    def wait(self) -> None: ...
+    def timed_us(self) -> float: ...
+    def differing(self) -> list[int]: ...
+    def changed(self) -> list[int]: ...
+    def mark_written(self, number: int, changed_too: bool) -> int: ...
+    def flush_cache(self) -> None: ...
+
+
+def measure_roles(device: ReplayDevice, known: Mapping[int, RegionUse], about_to: Callable[[int], None]) -> Iterator[RegionUse]:
+    """Yield how the kernel uses each region, and leave masks of what it writes in the device.
+
+    known: by base what earlier replays measured; regions that nothing writes, or whose inversion the launch does not
+    survive, are not tried again. about_to: is called with the base before each trial.
+    """
+    for number, region in enumerate(device.regions):
+        use = known.get(region.base)
+        if use is not None and (not use.survives or use.written == "none"):
+            yield use
+            continue
+        about_to(region.base)
+        yield measure_use(device, number)
+
+
+def measure_use(device: ReplayDevice, number: int) -> RegionUse:
+    """Return how the kernel uses a region: launch it with every byte of the region inverted, and see what it writes.
+
+    What it writes becomes the region's mask, if a launch with just that inverted is exact: else only what it writes
+    without changing it, because bytes that it changes may be its inputs, too (a counter, a sum in place).
+    """
+    region = device.regions[number]
+    written = _launch_inverted(device, number, changed_too=True)
+    if not written:
+        read = any(device.differing()[:number] + device.differing()[number + 1:])
+        return _forget(device, number, RegionUse(base=region.base, read=read, written="none"))
+    differing = device.differing()
+    read = sum(differing) != region.size - written
+    use = RegionUse(base=region.base, read=read, written="all" if written == region.size else "some")
+    if read and not _survives_mask(device, number):
+        kept = _launch_inverted(device, number, changed_too=False)
+        if not kept or not _survives_mask(device, number):
+            return _forget(device, number, use)
+        written = kept
+    device.mask_bytes[number] = written
+    return use
+
+
+def _launch_inverted(device: ReplayDevice, number: int, changed_too: bool) -> int:
+    device.restore()
+    device.poison(number, whole=True)
+    device.launch()
+    return device.mark_written(number, changed_too)
+
+
+def _survives_mask(device: ReplayDevice, number: int) -> bool:
+    """Return whether the launch is exact with what it writes to a region inverted before."""
+    device.restore()
+    device.poison(number)
+    device.launch()
+    return not any(device.differing())
+
+
+def _forget(device: ReplayDevice, number: int, use: RegionUse) -> RegionUse:
+    device.masks.pop(number, None)
+    device.mask_bytes.pop(number, None)
+    return use
+
+
+Iteration = tuple[float, ReplayCheck | None]
+
+
+def iterate(device: ReplayDevice, request: ReplayRequest) -> Iterator[Iteration]:
+    """Yield the time of each iteration, us, less the empty pair, and the check of those that are checked.
+
+    Without recopy the memory is restored before the first iteration only, and before the last one only what the kernel
+    writes is inverted: it must put right what it put right in the captured launch.
+    """
+    wrong_before: dict[bool, int] = {}
+    written = sorted(written_regions(device))
+    device.restore()
+    for _ in range(request.warmup):
+        if request.recopy:
+            device.restore()
+        device.launch()
+    device.wait()
+    for number in range(request.iterations):
+        restored = request.recopy or number == 0
+        checked = request.check_all or number in (0, request.iterations - 1)
+        if checked and restored not in wrong_before:
+            wrong_before[restored] = _count_wrong(device, restored)
+        _prepare(device, request, restored, checked, written)
+        time_us = device.timed_us() - device.empty_pair_us
+        yield time_us, _check(device, number, wrong_before[restored]) if checked else None
+
+
+def _count_wrong(device: ReplayDevice, restored: bool) -> int:
+    """Return how many bytes differ before a checked iteration. Counting moves memory through caches: done once."""
+    _poison_all(device, restored)
+    return sum(device.differing())
+
+
+def _poison_all(device: ReplayDevice, restored: bool) -> None:
+    if restored:
+        device.restore()
+    for region in device.masks:
+        device.poison(region)
+
+
+def _prepare(device: ReplayDevice, request: ReplayRequest, restored: bool, checked: bool, written: Sequence[int]) -> None:
+    """Queue what precedes a timed launch."""
+    if restored:
+        device.restore()
+    if restored and request.cache == "warm":
+        device.launch()
+        device.restore(written)
+    if checked:
+        _poison_all(device, restored=False)
+    if request.cache == "cold":
+        device.flush_cache()
+
+
+def _check(device: ReplayDevice, number: int, wrong_before: int) -> ReplayCheck:
+    differing = {region.base: count for region, count in zip(device.regions, device.differing(), strict=True) if count}
+    return ReplayCheck(number, sum(device.mask_bytes.values()), wrong_before, differing)
+
+
+def written_regions(device: ReplayDevice) -> set[int]:
+    """Return the numbers of the regions that the kernel writes, as far as the capture and the masks show."""
+    return {number for number, changed in enumerate(device.changed()) if changed} | set(device.masks)
