@@ -23,19 +23,20 @@ class CaptureVerification:
 def verify(capture: KernelCapture) -> CaptureVerification:
     """Read all of a capture. Raise StorageError."""
     problems: list[str] = []
-    pages, seen = 0, set[str | None]()
+    pages, seen = 0, set[tuple[str, int]]()
     for region, when, number, digest in _list_pages(capture):
         pages += 1
-        if digest is not None and digest in seen:
+        size = min(capture.document.page_bytes, region.size - number * capture.document.page_bytes)
+        if digest is not None and (digest, size) in seen:
             continue
-        seen.add(digest)
+        seen.add((digest or "", size))
         try:
             capture.page(region, when, number)
         except BadCapture as error:
             problems.append(error.what)
     problems += [f"{capture.path}: {name} is named nowhere in capture.json" for name in sorted(capture.unused_blobs())]
     problems += _check_code(capture)
-    return CaptureVerification(pages, len(seen - {None}), tuple(problems))
+    return CaptureVerification(pages, len({digest for digest, _ in seen} - {""}), tuple(problems))
 
 
 def _list_pages(capture: KernelCapture) -> Iterator[tuple[CapturedRegion, When, int, str | None]]:
