@@ -964,7 +964,7 @@ MUTATIONS = [
      "tests/unit/test_occupancy.py::test_waves_by_registers"),
     ("analytics/roofline/occupancy.py", "(kernel.lds_bytes or 0) + arch.lds_reserved", "(kernel.lds_bytes or 0)",
      "tests/unit/test_occupancy.py::test_limits_of_nvidias_multiprocessors"),
-    ("profiler/formats/code_object/code_object.py", "offset + size > len(data)", "False",
+    ("profiler/formats/code_object/elf.py", "offset + size > len(data)", "False",
      "tests/unit/test_code_object.py::test_what_is_no_code_object_is_refused_with_the_reason"),
     ("profiler/formats/code_object/code_object.py", "(first & 0x3F) + 1", "(first >> 6 & 0x3F) + 1",
      "tests/unit/test_code_object.py::test_a_code_object"),

@@ -17,7 +17,9 @@ from typing import Literal, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from aaco import __version__
+from aaco.core import files
 from aaco.core.errors import BadCapture, Missing, UsageError, first_problem
+from aaco.replay import first_format
 from aaco.replay.blobs import (
     DOCUMENT,
     FIX,
@@ -45,7 +47,7 @@ from aaco.replay.documents import (
     When,
     pages_of,
 )
-from aaco.replay.pages import Blobs, Contents, compress, most_compressed
+from aaco.replay.pages import Blobs, Contents, compress, digests_of, most_compressed
 
 MOST_BYTES = 4 << 30  # of memory in a capture, unless it is set otherwise
 Memory = memoryview | bytes | bytearray
@@ -85,6 +87,14 @@ class KernelCapture:
         for number in range(pages_of(region, self.document.page_bytes)):
             yield self._contents.page(region, when, number)
 
+    def page(self, region: CapturedRegion, when: When, number: int) -> bytes:
+        """Return a page of a region. Raise BadCapture if it is not what was captured, StorageError."""
+        return self._contents.page(region, when, number)
+
+    def unused_blobs(self) -> frozenset[str]:
+        """Return the names of blobs that capture.json does not name."""
+        return self._contents.unused()
+
     def changed_pages(self, region: CapturedRegion) -> list[int]:
         """Return the numbers of the pages that the launch changed; none where a state was not captured."""
         states = zip(region.before or (), region.after or (), strict=False)
@@ -93,13 +103,13 @@ class KernelCapture:
     def require(self, isa: str, driver: str | None = None) -> None:
         """Raise Missing if the code does not run on this ISA; BadCapture with a driver other than the capture's.
 
-        driver: leave it out where another version will do.
+        driver: leave it out where another version will do; captures of the first format do not say theirs.
         """
         origin = self.document.captured_from
         if isa != origin.isa:
             raise Missing(f"{self.path}: its code is for {origin.isa}, this device runs {isa}",
                           f"replay it on a device like {origin.device}, or give code for {isa}")
-        if driver is not None and driver != origin.driver:
+        if driver is not None and origin.driver not in (None, driver):
             raise BadCapture(f"{self.path}: captured with driver {origin.driver}, this is {driver}",
                              "replay it with that driver, or allow another")
 
@@ -119,8 +129,12 @@ class KernelCapture:
 def open(path: Path) -> KernelCapture:
     """Return the capture at a path: a folder, or a .aacocap file. Raise UsageError, BadCapture, StorageError.
 
-    The document, and that every blob it names is there, are checked; pages are when they are read.
+    The document, and that every blob it names is there, are checked; pages are when they are read. A capture of the
+    first format has no digests: of it only the sizes are checked.
     """
+    if first_format.recognises(path):
+        document, contents = first_format.read(path)
+        return KernelCapture(path, document, contents, files.sha256(path / first_format.DISPATCH))
     source = reader_of(path)
     try:
         raw = source.read(DOCUMENT, MOST_DOCUMENT)
@@ -151,17 +165,13 @@ def _validated(path: Path, name: str, raw: bytes, form: type[Form]) -> Form:
 
 
 def _check_blobs(path: Path, document: CaptureDocument, names: frozenset[str]) -> None:
-    """Raise BadCapture if a blob is not there, or a region of the document has no digests."""
+    """Raise BadCapture if a blob is not there, or something of the document has no digest."""
+    if document.schema_version != VERSION or document.code.sha256 is None:
+        raise BadCapture(f"{path}: {DOCUMENT} is not of format {VERSION}: its code has no digest", FIX)
     if (bare := next((region for region in document.regions if region.before is None), None)) is not None:
         raise BadCapture(f"{path}: region {bare.base:#x} has no digests of its pages", FIX)
     if absent := digests_of(document) - {name[len("blobs/"):-len(".zst")] for name in names}:
         raise BadCapture(f"{path}: {len(absent)} blobs are missing, {blob_name(min(absent))} among them", FIX)
-
-
-def digests_of(document: CaptureDocument) -> set[str]:
-    """Return the digest of every blob that a document names."""
-    pages = {digest for region in document.regions for state in (region.before, region.after) for digest in state or ()}
-    return pages | {document.code.sha256}
 
 
 def _read_roles(path: Path, source: CaptureFileReader, digest: str) -> MeasuredRoles | None:
@@ -179,6 +189,8 @@ def remember_roles(capture: KernelCapture, method: str, uses: Sequence[RegionUse
 
     method: how it was measured, in words. The one file is copied for it, so that a kill leaves it whole.
     """
+    if capture.document.schema_version != VERSION:
+        raise BadCapture(f"{capture.path}: captures of the first format are only read", "capture the kernel again")
     roles = MeasuredRoles(capture_sha256=capture.sha256, method=method, regions=list(uses))
     most = most_compressed(max(capture.document.page_bytes, MOST_CODE))
     add_file(capture.path, ROLES, roles.model_dump_json(indent=2).encode() + b"\n", most)
@@ -203,8 +215,8 @@ class CaptureWriter:
     def check_room(self, total_bytes: int) -> None:
         """Raise UsageError if so much memory is more than may be captured. Ask before anything is copied."""
         if total_bytes > self._max_bytes:
-            raise UsageError(f"{self._path}: {total_bytes:,} bytes of memory are more than the {self._max_bytes:,} that "
-                             "may be captured", f"--max-bytes {total_bytes}, or free what the kernel does not use")
+            raise UsageError(f"{self._path}: {total_bytes:,} bytes of memory are more than the {self._max_bytes:,} "
+                             "that may be captured", f"--max-bytes {total_bytes}, or free what the kernel does not use")
 
     def add_region(self, base: int, size: int, role: RegionRole, before: Memory, symbol: str | None = None) -> None:
         """Add a region with its memory before the launch. Raise UsageError beyond max_bytes, BadCapture, StorageError.

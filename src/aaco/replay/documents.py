@@ -38,7 +38,7 @@ class CapturedFrom(Part):
     isa: Text = Field(description="what the device runs: sm_90, gfx942")
     granule_bytes: int = Field(ge=1, le=1 << 30, description="smallest piece of memory that can be mapped")
     memory_bytes: int | None = Field(default=None, ge=1, lt=MOST_REGION)
-    driver: Text = Field(description="version of the driver")
+    driver: Text | None = Field(default=None, description="version of the driver; null in captures of the first format")
     tools: dict[str, str] = Field(default={}, description="versions of what captured: CUDA, CUPTI, ROCm")
 
 
@@ -83,7 +83,7 @@ class CapturedCode(Part):
     """The code object as the driver loaded it; a blob."""
 
     kind: Literal["cubin", "hsaco"]
-    sha256: Digest
+    sha256: Digest | None = Field(default=None, description="null in captures of the first format")
     bytes: int = Field(ge=1, le=MOST_CODE)
 
 
@@ -123,7 +123,7 @@ class CaptureDocument(Document):
 
     schema_version: int = VERSION
     format: Literal["aaco-capture"] = "aaco-capture"
-    tool_version: Text
+    tool_version: Text | None = Field(default=None, description="null in captures of the first format")
     captured_from: CapturedFrom
     launch: KernelLaunch
     code: CapturedCode

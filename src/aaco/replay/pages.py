@@ -23,6 +23,9 @@ class Contents(Protocol):
     def code(self) -> bytes:
         """Return the code object. Raise BadCapture, StorageError."""
 
+    def unused(self) -> frozenset[str]:
+        """Return the names of blobs that the document does not name."""
+
     def close(self) -> None:
         """Let go of the files."""
 
@@ -35,6 +38,12 @@ def compress(content: bytes) -> bytes:
 def most_compressed(size: int) -> int:
     """Return the bytes that a blob of this much content has at most: zstd's ZSTD_COMPRESSBOUND, rounded up."""
     return size + (size >> 7) + 1024
+
+
+def digests_of(document: CaptureDocument) -> set[str]:
+    """Return the digest of every blob that a document names."""
+    pages = {digest for region in document.regions for state in (region.before, region.after) for digest in state or ()}
+    return pages | {document.code.sha256 or ""}
 
 
 class Blobs:
@@ -51,7 +60,13 @@ class Blobs:
 
     def code(self) -> bytes:
         """Return the code object. Raise BadCapture, StorageError."""
-        return self._read(self._document.code.sha256, self._document.code.bytes)
+        code = self._document.code
+        return self._read(code.sha256 or "", code.bytes)
+
+    def unused(self) -> frozenset[str]:
+        """Return the names of blobs that the document does not name."""
+        return frozenset(name for name in self._files.names() if name.startswith("blobs/")) - {
+            blob_name(digest) for digest in digests_of(self._document)}
 
     def close(self) -> None:
         """Let go of the files."""
