@@ -16,18 +16,26 @@ extern "C" __global__ void chase(node *begin, unsigned long long *out, unsigned 
 	out[threadIdx.x] = sum;
 }
 
-// What it writes depends on how often it ran; threads take work from a counter in memory that nobody resets.
+// One block. What it writes depends on how often it ran, which the module and the memory know and nobody resets.
 extern "C" __global__ void counter(unsigned *memory, unsigned *out, unsigned n)
 {
-	unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
-	unsigned mine = turns;
-	if (at < n)
-		out[at] = memory[at] * 3u + mine * (unsigned)scale;
-	if (at == 0)
-		atomicAdd(&memory[0], 1u);
+	unsigned turn = turns + memory[0];
 	__syncthreads();
-	if (at == 0)
-		turns = mine + 1;
+	for (unsigned at = threadIdx.x; at < n; at += blockDim.x)
+		out[at] = at * 3u + turn * (unsigned)(2.0f * scale);
+	if (threadIdx.x == 0) {
+		turns++;
+		memory[0]++;
+	}
+}
+
+// Never ends where the memory does not begin with what the program put there: inverted, it hangs.
+extern "C" __global__ void waits(volatile unsigned *memory, unsigned *out, unsigned n)
+{
+	while (memory[1] != 7u)
+		;
+	for (unsigned at = blockIdx.x * blockDim.x + threadIdx.x; at < n; at += gridDim.x * blockDim.x)
+		out[at] = at;
 }
 
 // In place.
@@ -38,9 +46,9 @@ extern "C" __global__ void accumulate(float *memory, float *out, unsigned n)
 		memory[at] += scale;
 }
 
-// As counter, edited: the same result another way.
-extern "C" __global__ void doubled_twice(float *memory, float *out, unsigned n)
+extern "C" __global__ void scaled(const float *memory, float *out, unsigned n)
 {
-	for (unsigned at = blockIdx.x * blockDim.x + threadIdx.x; at < n; at += gridDim.x * blockDim.x)
-		out[at] = 4.0f * memory[at];
+	unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
+	if (at < n)
+		out[at] = scale * memory[at];
 }

@@ -77,7 +77,7 @@ def _torch_programs(torch: Any) -> dict[str, Callable[[], Callable[[], object]]]
             "gather": gather, "attention": attention, "convolution": convolution, "triton": triton}
 
 
-OWN = ("chase", "counter", "accumulate", "hang", "wild", "cooperative", "graph")
+OWN = ("chase", "counter", "accumulate", "scaled", "waits")
 PROGRAMS = ("add", "softmax", "row_sum", "gemm_f32", "nvjet", "nvjet_splitk", "gather", "attention", "convolution",
             "triton", *OWN)
 
@@ -85,6 +85,7 @@ PROGRAMS = ("add", "softmax", "row_sum", "gemm_f32", "nvjet", "nvjet_splitk", "g
 def _own(torch: Any, name: str) -> Callable[[], object]:
     """One of the kernels of _kernels.cu, by the driver: its memory is cuMemAlloc's, cuMemAllocManaged's and the module's."""
     from aaco.calibration.driver import DriverGpu, address
+
     gpu = DriverGpu("NVIDIA")
     arch = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
     module = gpu.load(compiled(SOURCE.read_text(), arch))
@@ -102,7 +103,7 @@ def _own(torch: Any, name: str) -> Callable[[], object]:
     else:
         memory, out = gpu.allocate(4 << 20), gpu.allocate(4 << 20)
         gpu.call("fill_async", memory, 7, 1 << 20, gpu.stream)
-        launch = gpu.kernel(module, name, 4096, address(memory), address(out), 1 << 20)
+        launch = gpu.kernel(module, name, 1 if name == "counter" else 4096, address(memory), address(out), 1 << 20)
     return lambda: gpu.launch(launch)
 
 

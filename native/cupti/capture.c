@@ -44,6 +44,9 @@ struct call { /* CUpti_CallbackData */
 	int *status;
 	const char *symbol;
 	void *context;
+	uint32_t context_number;
+	uint64_t *correlation_data;
+	uint32_t correlation; /* of both sites of a call */
 };
 struct resource { /* CUpti_ResourceData, and CUpti_ModuleResourceData */
 	void *context, *handle;
@@ -89,19 +92,20 @@ static struct region globals[GLOBALS]; /* variables of the kernel's module */
 static size_t count_globals;
 static struct code *codes;
 static size_t count_codes;
-static uint32_t lock;
-static void *kept_call; /* the parameters of the call that is being kept: its exit has the same */
+static uint32_t lock, code_lock; /* a launch that is kept holds the first until it is over, and may load code meanwhile */
+static uint32_t kept_call; /* its correlation */
+static size_t kept_codes;  /* how many were loaded before it */
 static struct launch kept;
 
-static void acquire(void)
+static void acquire(uint32_t *which)
 {
-	while (__atomic_exchange_n(&lock, 1, __ATOMIC_ACQUIRE))
+	while (__atomic_exchange_n(which, 1, __ATOMIC_ACQUIRE))
 		sched_yield();
 }
 
-static void release(void)
+static void release(uint32_t *which)
 {
-	__atomic_store_n(&lock, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(which, 0, __ATOMIC_RELEASE);
 }
 
 static int put(const void *from, size_t bytes)
@@ -138,7 +142,7 @@ static void refuse(const char *reason)
 /* Allocations. */
 static void add(uint64_t base, uint64_t bytes, uint64_t kind)
 {
-	acquire();
+	acquire(&lock);
 	if (count_regions == room_regions) {
 		size_t room = room_regions ? 2 * room_regions : 1024;
 		struct region *larger = realloc(regions, room * sizeof *larger);
@@ -149,12 +153,12 @@ static void add(uint64_t base, uint64_t bytes, uint64_t kind)
 	}
 	if (count_regions < room_regions && base && bytes)
 		regions[count_regions++] = (struct region){base, bytes, kind, 0};
-	release();
+	release(&lock);
 }
 
 static void drop(uint64_t base, uint64_t bytes, int texture)
 {
-	acquire();
+	acquire(&lock);
 	for (size_t at = count_regions; at-- > 0;) {
 		struct region *one = &regions[at];
 		int inside = bytes ? one->base >= base && one->base < base + bytes : one->base == base;
@@ -164,7 +168,7 @@ static void drop(uint64_t base, uint64_t bytes, int texture)
 				break;
 		}
 	}
-	release();
+	release(&lock);
 }
 
 static void allocation(uint32_t number, struct call *call)
@@ -262,13 +266,13 @@ static void module_loaded(struct resource *resource)
 	if (!copy)
 		return;
 	memcpy(copy, code, bytes);
-	acquire();
+	acquire(&code_lock);
 	struct code *larger = realloc(codes, (count_codes + 1) * sizeof *codes);
 	if (larger) {
 		codes = larger;
 		codes[count_codes++] = (struct code){bytes, copy};
 	}
-	release();
+	release(&code_lock);
 }
 
 /* The launch. */
@@ -282,12 +286,12 @@ static int wanted(const char *symbol)
 			return seen[at].wanted;
 		if (!there) {
 			int is = matches(symbol);
-			acquire();
+			acquire(&code_lock);
 			if (!seen[at].symbol) {
 				seen[at].wanted = is;
 				__atomic_store_n(&seen[at].symbol, symbol, __ATOMIC_RELEASE);
 			}
-			release();
+			release(&code_lock);
 			return is;
 		}
 	}
@@ -465,14 +469,14 @@ static void before(uint32_t number, struct call *call)
 		pointers = call->parameters[6];
 		extra = number == 307 || number == 442 ? call->parameters[7] : NULL;
 	}
-	acquire();
+	acquire(&lock);
 	find_devices();
 	piece("REGIONS", regions, count_regions * sizeof *regions);
 	const char *reason = obstacle(stream, config);
 	if (!reason && aaco_driver.synchronize())
 		reason = "the device reports an error before the launch";
 	if (reason) {
-		release();
+		release(&lock);
 		refuse(reason);
 		return;
 	}
@@ -491,17 +495,16 @@ static void before(uint32_t number, struct call *call)
 	int whole = piece("ABOUT", &about, sizeof about) && piece("SHAPE", kept.shape, sizeof kept.shape) &&
 		    write_arguments((void *)kept.function, pointers, extra) &&
 		    piece("ATTRIBUT", config ? config->attributes : NULL, config ? config->count * ATTRIBUTE_BYTES : 0);
-	for (size_t each = 0; each < count_codes && whole; each++)
-		whole = piece("CODE", codes[each].content, codes[each].bytes);
+	kept_codes = count_codes;
 	if (whole) {
 		write_globals((void *)kept.function);
 		whole = snapshot("BEFORE");
 	}
 	if (whole) {
-		kept_call = call->parameters;
+		__atomic_store_n(&kept_call, call->correlation, __ATOMIC_RELEASE);
 		return; /* the lock is held until the launch is over: nothing is freed, nothing else is launched */
 	}
-	release();
+	release(&lock);
 	refuse("its memory could not be read, or the disk is full");
 }
 
@@ -514,8 +517,12 @@ static void after(struct call *call)
 		reason = "the kernel failed: its memory after the launch is lost";
 	else if (!snapshot("AFTER"))
 		reason = "its memory could not be read, or the disk is full";
-	kept_call = NULL;
-	release();
+	else if (count_codes != kept_codes)
+		reason = "this launch loaded its code, whose variables are then unknown before it; capture a later one";
+	for (size_t each = 0; each < count_codes && !reason; each++)
+		if (!piece("CODE", codes[each].content, codes[each].bytes))
+			reason = "the disk is full";
+	release(&lock);
 	if (reason) {
 		refuse(reason);
 		return;
@@ -530,14 +537,14 @@ static void launched(uint32_t number, struct call *call)
 	if (state > 1)
 		return;
 	if (call->site == EXIT) {
-		if (state == 1 && call->parameters == __atomic_load_n(&kept_call, __ATOMIC_ACQUIRE))
+		if (state == 1 && call->correlation == __atomic_load_n(&kept_call, __ATOMIC_ACQUIRE))
 			after(call);
 		return;
 	}
 	__atomic_add_fetch(&aaco_launches, 1, __ATOMIC_RELAXED);
 	if (state == 1) { /* another thread's launch is being kept */
-		acquire();
-		release();
+		acquire(&lock);
+		release(&lock);
 		return;
 	}
 	if (!call->symbol || !wanted(call->symbol))

@@ -74,8 +74,8 @@ class _Attempts:
                 if not left or (trying is None and not taken):
                     raise
                 if trying is not None:
-                    written = "some" if trying in self.changed else "none"
-                    self.known[trying] = RegionUse(base=trying, read=True, written=written, survives=False)
+                    self.known[trying] = RegionUse(base=trying, read=True, survives=False,
+                                                   written="some" if trying in self.changed else "none")
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         known = [use.model_dump() for use in self.known.values()]
