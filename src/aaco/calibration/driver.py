@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "to_host_async": ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync", (_P, _H, _Z, _P)),
     "copy_async": ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync", (_H, _H, _Z, _P)),
     "fill_async": ("cuMemsetD32Async", "hipMemsetD32Async", (_H, _U, _Z, _P)),
+    "fill_stripes": ("cuMemsetD2D8Async", "hipMemset2DAsync", (_H, _Z, ctypes.c_ubyte, _Z, _Z, _P)),
     "stream": ("cuStreamCreate", "hipStreamCreateWithFlags", (_P, _U)),
     "wait": ("cuStreamSynchronize", "hipStreamSynchronize", (_P,)),
     "event": ("cuEventCreate", "hipEventCreateWithFlags", (_P, _U)),

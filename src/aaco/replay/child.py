@@ -35,6 +35,8 @@ def main(request: dict[str, Any], tell: Callable[..., None]) -> None:
         known = {use["base"]: RegionUse(**use) for use in request["known"]}
         for use in engine.measure_roles(device, known, lambda base: tell(trying=base)):
             tell(use=use.model_dump())
+        engine.separate_state(device)
+        device.replace_code()
         tell(measured=time.monotonic() - begin)
         _iterate(device, engine.ReplayRequest(**request["how"]), tell)
         tell(seconds=time.monotonic() - begin)
@@ -48,9 +50,10 @@ def _read(path: str | None) -> bytes | None:
 
 
 def _facts(device: CudaReplay) -> dict[str, Any]:
+    placed = [(live, region) for live, region in device.places() if region.role != "global"]
     return {"device": device.gpu.device_name, "empty_pair_us": device.empty_pair_us,
-            "regions": len(device.regions), "exact_addresses": sum(
-                live == region.base for live, region in device.places()), "bytes": sum(r.size for r in device.regions)}
+            "regions": len(placed), "exact_addresses": sum(live == region.base for live, region in placed),
+            "variables": len(device.regions) - len(placed), "bytes": sum(region.size for region in device.regions)}
 
 
 def _iterate(device: CudaReplay, how: engine.ReplayRequest, tell: Callable[..., None]) -> None:

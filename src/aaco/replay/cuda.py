@@ -24,6 +24,7 @@ PROPERTIES = struct.Struct("<iiiiQ8x")  # CUmemAllocationProp: pinned, no handle
 ACCESS = struct.Struct("<iii")  # CUmemAccessDesc: of a device, its number, read and write
 PINNED, OF_DEVICE, READ_WRITE = 1, 1, 3
 ALIGNED = 512  # bytes; of the copies: as cuMemAlloc aligns
+STRIPE = 64  # bytes: no counter is larger
 THREADS_EACH, MOST_BLOCKS = 16 * 256, 8192
 MAP_FIXED_NOREPLACE = 0x100000
 DELAY_NS = 20_000  # longer than Python takes to queue two events and a launch
@@ -44,22 +45,21 @@ class CudaReplay:
         code: in place of the capture's own.
         """
         self.capture, self.regions = capture, list(capture.regions)
+        hosts = steering.cover([(region.base, region.end) for region in self.regions if region.role == "host"], mmap.PAGESIZE)
+        for begin, end in hosts:  # before the driver takes addresses for itself
+            _map_host(begin, end - begin)
         self.gpu = gpu = DriverGpu("NVIDIA", number)
         isa = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
         capture.require(isa)
         self._steer()
-        self.code = capture.code() if code is None else code
-        self._module = self._load(self.code)
-        self._function = c_void_p()
-        self._find_function()
-        self._live = [self._address(region) for region in self.regions]
+        for begin, end in hosts:
+            gpu.call("register_host", begin, end - begin, REGISTER_MAPPED)
+        self._encoded = launch.encode(capture.launch, gpu.stream.value or 0)
+        self._function, self._live = self._program(capture.code())
+        self._replacement = None if code is None else self._program(code)
         self._copies()
         self._tools = {name: self.gpu._create("function", self._create_tools(), name.encode())
                        for name in ("differing", "invert", "written", "delay")}
-        encoded = launch.encode(capture.launch, gpu.stream.value or 0)
-        for attribute, value in encoded.function_attributes.items():
-            gpu.call("set_function", self._function, attribute, value)
-        self._encoded = encoded
         self.masks: dict[int, int] = {}  # by number of region the address of its mask
         self.mask_bytes: dict[int, int] = {}  # and how many of its bytes are ones
         self.empty_pair_us = min(self._pair(lambda: None) for _ in range(EMPTY_PAIRS))
@@ -79,9 +79,6 @@ class CudaReplay:
         self._require_memory(plan.mapped_bytes)
         for begin, end in plan.pieces:
             self._map(begin, end - begin)
-        for region in self.regions:
-            if region.role == "host":
-                self._map_host(region)
 
     def _reserve(self, block: steering.Span, spans: Sequence[steering.Span]) -> None:
         begin, end = block
@@ -108,16 +105,13 @@ class CudaReplay:
         access = ACCESS.pack(OF_DEVICE, self.gpu.number, READ_WRITE)
         self.gpu.call("set_access", begin, size, ctypes.create_string_buffer(access, len(access)), 1)
 
-    def _map_host(self, region: CapturedRegion) -> None:
-        page = mmap.PAGESIZE
-        begin, size = region.base // page * page, -(-region.end // page) * page - region.base // page * page
-        library = ctypes.CDLL(None, use_errno=True)
-        library.mmap.restype, library.mmap.argtypes = c_void_p, [c_void_p, c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
-        if library.mmap(begin, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0) != begin:
-            raise RegionTaken(f"the host addresses {begin:#x} to {begin + size:#x} are taken in this process",
-                              "run it again: a new process has other addresses")
-        self.gpu.call("register_host", begin, size, REGISTER_MAPPED)
+    def _program(self, code: bytes) -> tuple[c_void_p, list[int]]:
+        """Return the kernel of this code, ready to launch, and where each region is with it."""
+        module = self._load(code)
+        function = self._find_function(module)
+        for attribute, value in self._encoded.function_attributes.items():
+            self.gpu.call("set_function", function, attribute, value)
+        return function, [self._address(region, module) for region in self.regions]
 
     def _load(self, code: bytes) -> c_void_p:
         try:
@@ -125,21 +119,22 @@ class CudaReplay:
         except AacoError as error:
             raise BadCapture(f"the driver does not load the code: {error.what}", "give a cubin for this device") from error
 
-    def _find_function(self) -> None:
-        symbol = self.capture.launch.symbol
+    def _find_function(self, module: c_void_p) -> c_void_p:
+        function, symbol = c_void_p(), self.capture.launch.symbol
         try:
-            self.gpu.call("function", byref(self._function), self._module, symbol.encode())
+            self.gpu.call("function", byref(function), module, symbol.encode())
         except AacoError as error:
             raise BadCapture(f"the code has no kernel {symbol}: {error.what}",
                              "compile it with the same name; extern \"C\" keeps one as it is written") from error
+        return function
 
-    def _address(self, region: CapturedRegion) -> int:
+    def _address(self, region: CapturedRegion, module: c_void_p) -> int:
         """Return where a region is in this process: at its address, or where the driver put the module's variable."""
         if region.role != "global":
             return region.base
         base, size = c_uint64(), c_size_t()
         try:
-            self.gpu.call("variable", byref(base), byref(size), self._module, (region.symbol or "").encode())
+            self.gpu.call("variable", byref(base), byref(size), module, (region.symbol or "").encode())
         except AacoError as error:
             raise BadCapture(f"the code has no variable {region.symbol}, which the capture has: {error.what}",
                              "compile the whole module") from error
@@ -156,7 +151,7 @@ class CudaReplay:
         self._counts = self.gpu.allocate(8 * max(1, len(self.regions)))
 
     def _copy(self, region: CapturedRegion, when: Any) -> int:
-        at = home = self.gpu.allocate(-(-region.size // ALIGNED) * ALIGNED)
+        at = home = self.gpu.allocate(_padded(region.size))
         for page in self.capture.pages(region, when):
             self.gpu.call("to_device", at, page, len(page))
             at += len(page)
@@ -173,17 +168,44 @@ class CudaReplay:
 
     # What an iteration consists of. All of it is queued on one stream.
 
-    def restore(self, numbers: Sequence[int] | None = None) -> None:
-        """Copy back the memory from before the launch: of all regions, or of these."""
-        for number in range(len(self.regions)) if numbers is None else numbers:
-            self.gpu.call("copy_async", self._live[number], self._before[number], self.regions[number].size,
-                          self.gpu.stream)
+    def replace_code(self) -> None:
+        """Launch the code given in place of the capture's from now on, if there is one."""
+        if self._replacement is not None:
+            self._function, self._live = self._replacement
+
+    def restore(self) -> None:
+        """Copy back the memory from before the launch."""
+        for live, before, region in zip(self._live, self._before, self.regions, strict=True):
+            self.gpu.call("copy_async", live, before, region.size, self.gpu.stream)
+
+    def restore_changed(self) -> None:
+        """Copy back the pages that the captured launch changed: few, so that caches stay as a launch leaves them."""
+        page = self.capture.document.page_bytes
+        for number, region in enumerate(self.regions):
+            for begin in (page * place for place in self.capture.changed_pages(region)):
+                self.gpu.call("copy_async", self._live[number] + begin, self._before[number] + begin,
+                              min(page, region.size - begin), self.gpu.stream)
+
+    def settle(self, number: int) -> None:
+        """Make a region what it was after the captured launch."""
+        self.gpu.call("copy_async", self._live[number], self._after[number], self.regions[number].size, self.gpu.stream)
 
     def poison(self, number: int, whole: bool = False) -> None:
         """Invert what a region must hold afterwards, where its mask has ones, or everywhere."""
-        mask = 0 if whole else self.masks[number]
-        self._tool("invert", self.regions[number].size, self._live[number], self._after[number], mask,
-                   self.regions[number].size)
+        self._invert(number, 0 if whole else self.masks[number])
+
+    def poison_half(self, number: int, half: int) -> None:
+        """Invert every other STRIPE bytes of what the mask has: the even ones, or the odd ones."""
+        size = _padded(self.regions[number].size)
+        if not hasattr(self, "_half"):
+            self._half = self.gpu.allocate(max(_padded(region.size) for region in self.regions))
+        self.gpu.call("copy_async", self._half, self.masks[number], size, self.gpu.stream)
+        self.gpu.call("fill_stripes", self._half + STRIPE * (1 - half), 2 * STRIPE, 0, STRIPE, size // (2 * STRIPE), self.gpu.stream)
+        self._invert(number, self._half)
+
+    def _invert(self, number: int, mask: int) -> None:
+        size = self.regions[number].size
+        self._tool("invert", size, self._live[number], self._after[number], mask, size)
 
     def launch(self) -> None:
         """Launch the kernel once. Raise AacoError."""
@@ -223,7 +245,7 @@ class CudaReplay:
         changed_too: also where the captured launch changed what was there, which proves itself after a restore.
         """
         region = self.regions[number]
-        mask = self.masks.get(number) or self.gpu.allocate(-(-region.size // ALIGNED) * ALIGNED)
+        mask = self.masks.get(number) or self.gpu.allocate(_padded(region.size))
         self._clear_counts()
         self._tool("written", region.size, mask, self._live[number], self._after[number],
                    0 if changed_too else self._before[number], region.size, self._counts + 8 * number)
@@ -271,3 +293,16 @@ class CudaReplay:
         self.gpu.launch(ReadyLaunch((self._tools[name], blocks, 1, 1, threads, 1, 1, 0, self.gpu.stream, pointers, None),
                                     (values, pointers)))
 
+
+def _map_host(begin: int, size: int) -> None:
+    """Take host addresses in this process. Raise RegionTaken."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype, library.mmap.argtypes = c_void_p, [c_void_p, c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
+    if library.mmap(begin, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0) != begin:
+        raise RegionTaken(f"the host addresses {begin:#x} to {begin + size:#x} are taken in this process",
+                          "run it again: a new process has other addresses")
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED

@@ -5,7 +5,7 @@ The device is behind a protocol: replay/cuda.py implements it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -35,8 +35,11 @@ class ReplayDevice(Protocol):
     mask_bytes: dict[int, int]
     empty_pair_us: float
 
-    def restore(self, numbers: Sequence[int] | None = None) -> None: ...
+    def restore(self) -> None: ...
+    def restore_changed(self) -> None: ...
+    def settle(self, number: int) -> None: ...
     def poison(self, number: int, whole: bool = False) -> None: ...
+    def poison_half(self, number: int, half: int) -> None: ...
     def launch(self) -> None: ...
     def wait(self) -> None: ...
     def timed_us(self) -> float: ...
@@ -71,17 +74,47 @@ def measure_use(device: ReplayDevice, number: int) -> RegionUse:
     written = _launch_inverted(device, number, changed_too=True)
     if not written:
         read = any(device.differing()[:number] + device.differing()[number + 1:])
-        return _forget(device, number, RegionUse(base=region.base, read=read, written="none"))
+        _forget(device, number)
+        return RegionUse(base=region.base, read=read, written="none", written_bytes=0)
     differing = device.differing()
     read = sum(differing) != region.size - written
-    use = RegionUse(base=region.base, read=read, written="all" if written == region.size else "some")
-    if read and not _survives_mask(device, number):
-        kept = _launch_inverted(device, number, changed_too=False)
-        if not kept or not _survives_mask(device, number):
-            return _forget(device, number, use)
-        written = kept
+    use = RegionUse(base=region.base, read=read, written="all" if written == region.size else "some", written_bytes=written)
     device.mask_bytes[number] = written
+    if read and not _survives_mask(device, number):
+        _mask_unchanged(device, number)
     return use
+
+
+def _mask_unchanged(device: ReplayDevice, number: int) -> None:
+    """Take what the captured launch changed out of a region's mask; drop the mask if the launch needs the rest, too."""
+    device.mask_bytes[number] = _launch_inverted(device, number, changed_too=False)
+    if not device.mask_bytes[number] or not _survives_mask(device, number):
+        _forget(device, number)
+
+
+def separate_state(device: ReplayDevice) -> None:
+    """Take out of the masks what the launch changes and depends on: a counter of tiles, which it uses up.
+
+    Inverting such a counter may leave the result exact, and the work doubled; left as it is, the next launch skips work.
+    So a changed byte is poisoned only if the launch is exact, too, where that byte is as the launch leaves it, and the
+    rest is poisoned.
+    """
+    changed = device.changed()
+    for number in sorted(device.masks):
+        if changed[number] and not all(_is_output(device, number, half) for half in (0, 1)):
+            _mask_unchanged(device, number)
+
+
+def _is_output(device: ReplayDevice, number: int, half: int) -> bool:
+    """Return whether the launch is exact with a region as it leaves it, one half poisoned, and the other masks poisoned."""
+    device.restore()
+    device.settle(number)
+    for other in device.masks:
+        if other != number:
+            device.poison(other)
+    device.poison_half(number, half)
+    device.launch()
+    return not any(device.differing())
 
 
 def _launch_inverted(device: ReplayDevice, number: int, changed_too: bool) -> int:
@@ -99,10 +132,9 @@ def _survives_mask(device: ReplayDevice, number: int) -> bool:
     return not any(device.differing())
 
 
-def _forget(device: ReplayDevice, number: int, use: RegionUse) -> RegionUse:
+def _forget(device: ReplayDevice, number: int) -> None:
     device.masks.pop(number, None)
     device.mask_bytes.pop(number, None)
-    return use
 
 
 Iteration = tuple[float, ReplayCheck | None]
@@ -115,7 +147,6 @@ def iterate(device: ReplayDevice, request: ReplayRequest) -> Iterator[Iteration]
     writes is inverted: it must put right what it put right in the captured launch.
     """
     wrong_before: dict[bool, int] = {}
-    written = sorted(written_regions(device))
     device.restore()
     for _ in range(request.warmup):
         if request.recopy:
@@ -127,7 +158,7 @@ def iterate(device: ReplayDevice, request: ReplayRequest) -> Iterator[Iteration]
         checked = request.check_all or number in (0, request.iterations - 1)
         if checked and restored not in wrong_before:
             wrong_before[restored] = _count_wrong(device, restored)
-        _prepare(device, request, restored, checked, written)
+        _prepare(device, request, restored, checked)
         time_us = device.timed_us() - device.empty_pair_us
         yield time_us, _check(device, number, wrong_before[restored]) if checked else None
 
@@ -145,13 +176,13 @@ def _poison_all(device: ReplayDevice, restored: bool) -> None:
         device.poison(region)
 
 
-def _prepare(device: ReplayDevice, request: ReplayRequest, restored: bool, checked: bool, written: Sequence[int]) -> None:
+def _prepare(device: ReplayDevice, request: ReplayRequest, restored: bool, checked: bool) -> None:
     """Queue what precedes a timed launch."""
     if restored:
         device.restore()
     if restored and request.cache == "warm":
         device.launch()
-        device.restore(written)
+        device.restore_changed()
     if checked:
         _poison_all(device, restored=False)
     if request.cache == "cold":
@@ -161,8 +192,3 @@ def _prepare(device: ReplayDevice, request: ReplayRequest, restored: bool, check
 def _check(device: ReplayDevice, number: int, wrong_before: int) -> ReplayCheck:
     differing = {region.base: count for region, count in zip(device.regions, device.differing(), strict=True) if count}
     return ReplayCheck(number, sum(device.mask_bytes.values()), wrong_before, differing)
-
-
-def written_regions(device: ReplayDevice) -> set[int]:
-    """Return the numbers of the regions that the kernel writes, as far as the capture and the masks show."""
-    return {number for number, changed in enumerate(device.changed()) if changed} | set(device.masks)

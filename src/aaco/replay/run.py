@@ -14,7 +14,7 @@ from aaco.core.errors import AacoError
 from aaco.replay import capture as captures
 from aaco.replay.documents import RegionUse
 from aaco.replay.engine import ReplayRequest
-from aaco.replay.fidelity import Fidelity, ReplayCheck, judge, may_print_time
+from aaco.replay.fidelity import Fidelity, ReplayCheck, judge, may_print_time, other_uses
 
 LIMIT_S = 120.0
 MOST_TRIES = 16  # processes that a replay may lose to addresses that are taken, and to kernels that fail when poisoned
@@ -23,7 +23,10 @@ METHOD = "each region's bytes inverted before a launch, and every region compare
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What a replay found. times_us: of the iterations, less empty_pair_us; empty where the verdict forbids a time."""
+    """What a replay found. times_us: of the iterations, less empty_pair_us; empty where the verdict forbids a time.
+
+    regions: without the module's variables, which the driver puts where it likes, and which are found by their names.
+    """
 
     symbol: str
     device: str
@@ -33,6 +36,7 @@ class ReplayResult:
     empty_pair_us: float
     regions: int
     exact_addresses: int
+    variables: int
     bytes: int
     uses: tuple[RegionUse, ...]
     processes: int
@@ -100,18 +104,18 @@ class _Attempts:
 def replay(path: Path, request: ReplayRequest, code: Path | None = None, limit_s: float = LIMIT_S) -> ReplayResult:
     """Return the result of a replay in processes of its own. Raise UsageError, BadCapture, Missing, AacoError.
 
-    code: in place of the capture's own. limit_s: of each process; a kernel that hangs ends with it.
+    code: in place of the capture's own, which is used to measure what the launch must write. limit_s: of each process; a kernel that hangs ends with it.
     """
     with captures.open(path) as capture:
-        known = {use.base: use for use in capture.roles.regions} if capture.roles and code is None else {}
+        known = {use.base: use for use in capture.roles.regions} if capture.roles else {}
         changed = frozenset(region.base for region in capture.regions if capture.changed_pages(region))
         attempts = _Attempts(path, code, request, known, changed, limit_s)
         attempts.run()
         uses = tuple(attempts.known[region.base] for region in capture.regions)
-        if code is None and not known:
+        if not known:
             captures.remember_roles(capture, METHOD, uses)
-        fidelity = judge(attempts.checks, (0, request.iterations - 1))
+        fidelity = judge(attempts.checks, (0, request.iterations - 1), other_uses(list(known.values()), uses))
         return ReplayResult(capture.launch.demangled or capture.launch.symbol, attempts.ready["device"], request, fidelity,
                             tuple(attempts.times) if may_print_time(fidelity) else (), attempts.ready["empty_pair_us"],
-                            attempts.ready["regions"], attempts.ready["exact_addresses"], attempts.ready["bytes"], uses,
-                            attempts.processes, attempts.seconds)
+                            attempts.ready["regions"], attempts.ready["exact_addresses"],
+                            attempts.ready["variables"], attempts.ready["bytes"], uses, attempts.processes, attempts.seconds)
