@@ -238,11 +238,15 @@ def _unrestored(_: Path, whole: list[Case]) -> Iterator[Claim]:
         request = ReplayRequest(iterations=10, recopy=False)
         turns = {case.name: pool.submit(_tried, f"{case.name} --no-recopy", case.path, request) for case in whole}
         for name, turn in turns.items():
-            timed |= {name: result.median_us for result in turn.result()}
+            for result in turn.result():
+                timed[name] = result.median_us
     stateful = [name for name in STATEFUL if name in timed]
     yield Claim("kernels that use up a counter get no time without restoring", f"none of {len(STATEFUL)}",
                 f"{[name for name in stateful if timed[name] is not None]} of {stateful}",
                 len(stateful) == len(STATEFUL) and all(timed[name] is None for name in stateful))
+
+
+TWICE = ReplayRequest(iterations=2)
 
 
 @dataclass(frozen=True)
@@ -252,7 +256,7 @@ class Plant:
     case: Case
     what: str
     change: Callable[[dict[str, Any]], object] = lambda document: None
-    request: ReplayRequest = ReplayRequest(iterations=2)
+    request: ReplayRequest = TWICE
     code: Path | None = None
 
 

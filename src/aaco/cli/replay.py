@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aaco.cli import manual, options, say
 from aaco.core.errors import AacoError, Exit, Missing
+
+if TYPE_CHECKING:
+    from aaco.replay.engine import CacheMode
 
 CAPTURE = click.Path(path_type=Path)
 FAILED, RELOCATED = 1, 2  # what rocm-perf's replay tools exit with
@@ -16,7 +20,7 @@ FAILED, RELOCATED = 1, 2  # what rocm-perf's replay tools exit with
 
 @manual.group()
 def replay() -> None:
-    """Look into a captured kernel launch: its code, its arguments, and the memory that it had."""
+    """Capture a kernel launch, look into it, and run it again: its code, arguments, and the memory that it had."""
 
 
 @replay.command()
@@ -54,6 +58,70 @@ def verify(capture: Path, as_json: bool) -> None:
     else:
         say.lines(shown.verify_lines(document))
     sys.exit(Exit.FINE if document["whole"] else Exit.USAGE)
+
+
+@replay.command("capture", context_settings={"ignore_unknown_options": True})
+@click.option("--kernel", "pattern", required=True, metavar="REGEX",
+              help="Of which kernel: a POSIX extended regular expression, searched for in its name.")
+@click.option("--launch", "number", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Which of its launches, from 0.")
+@click.option("--max-bytes", type=click.IntRange(min=1), default=4 << 30, show_default=True,
+              help="Of memory that may be kept; a program that has more is refused before a byte is copied.")
+@click.option("-o", "--output", type=CAPTURE, required=True, help="Where to: a folder, or a file NAME.aacocap.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def capture_launch(pattern: str, number: int, max_bytes: int, output: Path, command: tuple[str, ...]) -> None:
+    """Run COMMAND, and keep one launch of a kernel: its code, arguments, and memory before and after it.
+
+    NVIDIA only. COMMAND is a Python program, after `--`. Exits with 2 if the launch cannot be captured, 6 without CUPTI.
+    """
+    from aaco.replay import capture as captures
+    from aaco.replay.record import record
+    from aaco.report.sections import replay as shown
+
+    code = record(output, command, pattern, number, max_bytes)
+    with captures.open(output) as opened:
+        say.lines(shown.inspect_lines(shown.inspected(opened)))
+    say.lines([f"wrote {output}", f"next: aaco replay run {output}"])
+    if code:
+        raise AacoError(f"the launch was captured; then the program ended with status {code}", "run the program alone")
+
+
+@replay.command("run")
+@click.argument("capture", type=CAPTURE)
+@click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Launches that are timed.")
+@click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Launches before them.")
+@click.option("--no-recopy", is_flag=True, help="Do not restore memory between launches; if work is lost, no time is printed.")
+@click.option("--code", "--hsaco", "code", type=CAPTURE, help="Launch this code object in place of the captured one.")
+@click.option("--cache", type=click.Choice(["as-left", "cold", "warm"]), default="as-left", show_default=True,
+              help="State of the caches: as restoring leaves them, flushed, or as a launch leaves them.")
+@click.option("--verify", "check_all", is_flag=True, help="Poison and check before and after each launch, not only the first and the last.")
+@click.option("--compare", "other", type=CAPTURE, help="Replay this capture, too, and compare the times.")
+@click.option("--application-us", type=click.FloatRange(min=0, min_open=True),
+              help="The kernel's time in its program: replay in each state of the caches, and say which explains it.")
+@click.option("--raw", is_flag=True, help="Print the time of each launch.")
+@options.as_json
+def run_replay(capture: Path, iterations: int, warmup: int, no_recopy: bool, code: Path | None, cache: CacheMode,
+               check_all: bool, other: Path | None, application_us: float | None, raw: bool, as_json: bool) -> None:
+    """Launch the kernel of CAPTURE again with its memory at its addresses, and say whether it does the same.
+
+    Each replay is a process of its own. Exits with 1 unless it was exact, 6 without a device.
+    """
+    from aaco.replay.engine import ReplayRequest
+    from aaco.replay.run import replay as replay_capture
+    from aaco.replay.run import replay_each_cache
+    from aaco.report.sections import replay as shown
+
+    request = ReplayRequest(iterations, warmup, not no_recopy, cache, check_all)
+    result = replay_capture(capture, request, code)
+    by_cache = replay_each_cache(capture, result, code) if application_us and result.times_us else {}
+    compared = replay_capture(other, request) if other else None
+    document = shown.replayed(result, application_us, by_cache, compared)
+    if as_json:
+        say.document(document)
+    else:
+        say.lines(shown.replay_lines(document, raw))
+    faithful = all(one.times_us for one in (result, compared) if one)
+    sys.exit(Exit.FINE if faithful else FAILED)
 
 
 @manual.group("replay")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from aaco.calibration import child
 from aaco.core.errors import AacoError
 from aaco.replay import capture as captures
 from aaco.replay.documents import RegionUse
-from aaco.replay.engine import ReplayRequest
+from aaco.replay.engine import CACHE_MODES, CacheMode, ReplayRequest
 from aaco.replay.fidelity import Fidelity, ReplayCheck, judge, may_print_time, other_uses
 
 LIMIT_S = 120.0
@@ -119,3 +120,13 @@ def replay(path: Path, request: ReplayRequest, code: Path | None = None, limit_s
                             tuple(attempts.times) if may_print_time(fidelity) else (), attempts.ready["empty_pair_us"],
                             attempts.ready["regions"], attempts.ready["exact_addresses"],
                             attempts.ready["variables"], attempts.ready["bytes"], uses, attempts.processes, attempts.seconds)
+
+
+def replay_each_cache(path: Path, result: ReplayResult, code: Path | None = None) -> dict[CacheMode, float]:
+    """Return the median time of a replay in each state of the caches, us, from this result and replays like it.
+
+    A state in which the replay is not faithful has no time. Raise as replay() does.
+    """
+    results = [result if mode == result.request.cache else replay(path, dataclasses.replace(result.request, cache=mode), code)
+               for mode in CACHE_MODES]
+    return {one.request.cache: one.median_us for one in results if one.median_us is not None}
