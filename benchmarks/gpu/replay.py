@@ -275,18 +275,17 @@ def _copied(folder: Path, plant: Plant) -> Path:
 
 
 def _answer_before(document: dict[str, Any]) -> None:
-    """The snapshot is from before the operator: what the launch uses up is as the launch before it left it."""
+    """Take the snapshot before the operator: what the launch uses up is as the launch before it left it."""
     for region in document["regions"]:
         region["before"] = region["after"]
 
 
 def _used_up(document: dict[str, Any]) -> None:
-    """The first page of those that the launch changes is as it was after it: a counter that was not restored."""
-    for region in document["regions"]:
-        for page, (before, after) in enumerate(zip(region["before"], region["after"], strict=True)):
-            if before != after:
-                region["before"][page] = after
-                return
+    """Make one page that the launch changes what it was after it: a counter that was not restored."""
+    places = [[(region, page) for page, states in enumerate(zip(region["before"], region["after"], strict=True))
+               if len(set(states)) > 1] for region in document["regions"]]
+    region, page = min(filter(None, places), key=len)[0]  # a counter has one page, an output many
+    region["before"][page] = region["after"][page]
 
 
 def _pages(case: Case) -> Iterator[Plant]:

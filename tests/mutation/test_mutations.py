@@ -2122,6 +2122,16 @@ MUTATIONS = [
      "tests/system/test_try.py::test_a_process_that_does_not_end_is_ended"),
     ("runner/ort.py", 'facts["produced"], sys.maxsize)', 'facts["produced"])',
      "tests/system/test_try.py::test_outputs_larger_than_a_session_keeps_are_compared_whole"),
+    ("replay/pages.py", "if hashlib.sha256(content).hexdigest() != digest:", "if False:",
+     "tests/unit/test_replay_capture.py::test_a_blob_of_other_bytes_is_named"),
+    ("replay/capture.py", "if isa != origin.isa:", "if False:",
+     "tests/unit/test_replay_capture.py::test_a_device_that_cannot_run_the_code_is_refused"),
+    ("replay/engine.py", "    if checked:\n        _poison_all(device, restored=False)", "    if False:\n        pass",
+     "tests/unit/test_replay_engine.py::test_what_precedes_a_timed_launch"),
+    ("replay/engine.py", "if changed[number] and not all(", "if False and not all(",
+     "tests/unit/test_replay_engine.py::test_a_kernel_that_uses_up_a_counter_is_timed_only_with_it_restored"),
+    ("replay/fidelity.py", "    if doubts:\n", "    if False:\n",
+     "tests/unit/test_replay_engine.py::test_another_launch_than_the_one_that_was_measured_is_told"),
 ]
 
 
