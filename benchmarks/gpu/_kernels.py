@@ -72,7 +72,8 @@ def _torch_programs(torch: Any) -> dict[str, Callable[[], Callable[[], object]]]
         a, out = random(4096, 4096), random(4096, 4096)
         return lambda: doubled[(4096,)](a, out, 4096, BLOCK=4096)
 
-    return {"add": add, "softmax": softmax, "row_sum": row_sum, "gemm_f32": lambda: product(2048, 2048, 2048, torch.float32),
+    return {"add": add, "softmax": softmax, "row_sum": row_sum,
+            "gemm_f32": lambda: product(2048, 2048, 2048, torch.float32),
             "nvjet": lambda: product(4096, 4096, 4096, bf16), "nvjet_splitk": lambda: product(512, 8192, 640, bf16),
             "gather": gather, "attention": attention, "convolution": convolution, "triton": triton}
 
@@ -83,7 +84,7 @@ PROGRAMS = ("add", "softmax", "row_sum", "gemm_f32", "nvjet", "nvjet_splitk", "g
 
 
 def _own(torch: Any, name: str) -> Callable[[], object]:
-    """One of the kernels of _kernels.cu, by the driver: its memory is cuMemAlloc's, cuMemAllocManaged's and the module's."""
+    """One of the kernels of _kernels.cu, by the driver: its memory is cuMemAlloc's and the module's."""
     from aaco.calibration.driver import DriverGpu, address
 
     gpu = DriverGpu("NVIDIA")

@@ -38,12 +38,14 @@ PROGRAM = Path(__file__).with_name("_kernels.py")
 # The kernels of the bar: what their names match, as POSIX extended regular expressions.
 KERNELS = {"add": "CUDAFunctor_add", "softmax": "[sS]oft[mM]ax", "row_sum": "reduce_kernel", "gemm_f32": "gemm|cutlass",
            "nvjet": "nvjet", "nvjet_splitk": "nvjet", "gather": "indexSelect|gather|index_elementwise",
-           "attention": "sdpa|flash|fmha", "convolution": "implicit|fprop|xmma|cutlass|gemm|conv2d", "triton": "^doubled$",
+           "attention": "sdpa|flash|fmha", "convolution": "implicit|fprop|xmma|cutlass|gemm|conv2d",
+           "triton": "^doubled$",
            "chase": "^chase$", "counter": "^counter$"}
 LAUNCH, PROCESSES, ITERATIONS, WORKERS = 12, 10, 10, 8
 TOLERATED_PCT, MEDIAN_PCT = 3.0, 2.0
 STATEFUL = ("nvjet", "attention", "counter")  # use up a counter, which something before the launch resets
-ONE_TILE_A_BLOCK = ("add", "softmax", "row_sum", "gemm_f32", "gather", "convolution", "triton")  # the others' blocks take any
+ONE_TILE_A_BLOCK = ("add", "softmax", "row_sum", "gemm_f32", "gather", "convolution",
+                    "triton")  # the others' blocks take any
 SWAPPABLE = ("add", "gather", "triton", "counter")  # with their pointers exchanged they stay within their memory
 EDIT_S = 3.0
 LAST = 18  # launches of a program, or of a replay, that are timed
@@ -84,7 +86,8 @@ def claims(_: Path) -> Iterator[Claim]:
                 yield from part(folder, whole)
             except Exception as error:  # noqa: BLE001  the other parts are worth having
                 traceback.print_exc(file=sys.stdout)
-                yield Claim(f"{part.__name__} runs to its end", "no error", f"{type(error).__name__}: {error}"[:200], False)
+                yield Claim(f"{part.__name__} runs to its end", "no error", f"{type(error).__name__}: {error}"[:200],
+                            False)
             say(f"{part.__name__} took {time.monotonic() - begin:.1f} s")
 
 
@@ -143,8 +146,9 @@ def _tried(name: str, path: Path, request: ReplayRequest, loud: bool = True, cod
         for use in result.uses:
             used[use.written + ("+read" if use.read else "") + ("" if use.survives else "!")] += 1
         say(f"replay of {name}: {result.fidelity.verdict} ({result.fidelity.reason}); median {result.median_us} us, "
-            f"empty pair {result.empty_pair_us:.2f} us, addresses {result.exact_addresses}/{result.regions}, uses {used}, "
-            f"{result.processes} processes, {result.seconds:.2f} s of the child's, {time.monotonic() - begin:.2f} s in all")
+            f"empty pair {result.empty_pair_us:.2f} us, addresses {result.exact_addresses}/{result.regions}, "
+            f"uses {used}, {result.processes} processes, {result.seconds:.2f} s of the child's, "
+            f"{time.monotonic() - begin:.2f} s in all")
     return (result,)
 
 
@@ -159,7 +163,8 @@ def _faithful(cases: list[Case], whole: list[Case]) -> Claim:
     for case in cases:
         if len(case.results) < PROCESSES:
             say(f"{case.name}: {len(case.results)} of {PROCESSES} replays; {case.error}")
-    return Claim(f"{expected} fresh processes, {expected * ITERATIONS} restored replays: all exact, poisoned, at their addresses",
+    return Claim(f"{expected} fresh processes, {expected * ITERATIONS} restored replays: all exact, poisoned, "
+                 "at their addresses",
                  "100 %", f"{exact} of {expected} processes, {good} of {checks} checks, {placed} of {regions} regions",
                  exact == expected and good == checks == expected * ITERATIONS and placed == regions)
 
@@ -219,7 +224,8 @@ def _traced(case: Case, arguments: list[str]) -> list[float]:
     with captures.open(case.path) as capture:
         names = {capture.launch.symbol, capture.launch.demangled}
     with tempfile.TemporaryDirectory() as made:
-        subprocess.run([sys.executable, *arguments], env=os.environ | cupti.environment(Path(made), "kernels"), check=True,
+        subprocess.run([sys.executable, *arguments], env=os.environ | cupti.environment(Path(made), "kernels"),
+                       check=True,
                        timeout=120, stdout=subprocess.DEVNULL)
         times = []
         for path in sorted(Path(made).glob("*.cupti")):
@@ -261,7 +267,7 @@ class Plant:
 
 
 def _copied(folder: Path, plant: Plant) -> Path:
-    """Return a copy of a capture in a folder, whose blobs are links, with the change, and with the measured roles kept."""
+    """Return a copy of a capture, whose blobs are links, with the change, and with the measured roles kept."""
     target = folder / f"planted-{plant.case.name}-{plant.what}"
     shutil.copytree(plant.case.path, target, copy_function=os.link)
     document, roles = (json.loads((target / name).read_text()) for name in (DOCUMENT, ROLES))
@@ -332,12 +338,14 @@ def _no_globals(document: dict[str, Any]) -> None:
     document["regions"] = [region for region in document["regions"] if region["role"] != "global"]
 
 
-IDLE = {"chase": ("out[threadIdx.x] = sum;", "if (!length) out[threadIdx.x] = sum;"), "counter": ("at < n; at += blockDim.x)\n\t\tout",
-        "at < n / 2; at += blockDim.x)\n\t\tout")}  # edits that leave out work, whose result lies there from the launch before
+# Edits that leave out work, whose result lies there from the launch before.
+IDLE = {"chase": ("out[threadIdx.x] = sum;", "if (!length) out[threadIdx.x] = sum;"),
+        "counter": ("at < n; at += blockDim.x)\n\t\tout",
+        "at < n / 2; at += blockDim.x)\n\t\tout")}
 
 
 def _plants(folder: Path, whole: list[Case]) -> Iterator[Plant]:
-    """Each changes what the kernel does: pages that it reads, blocks that nothing makes up for, state that it uses up."""
+    """Yield what changes the kernel's work: pages that it reads, blocks that nothing makes up for, state it uses up."""
     from benchmarks.gpu._kernels import SOURCE, compiled
     for case in whole:
         yield from list(_pages(case))[:4]
@@ -396,7 +404,8 @@ def _edited(folder: Path, whole: list[Case]) -> Iterator[Claim]:
         code = folder / "edited.cubin"
         code.write_bytes(compiled(SOURCE.read_text().replace("scale * memory[at];\n}", text + ";\n}"), arch))
         with ThreadPoolExecutor(3) as pool:
-            turns = [pool.submit(_tried, f"scaled, edited to {what}", case.path, ReplayRequest(iterations=10), True, code)
+            turns = [pool.submit(_tried, f"scaled, edited to {what}", case.path, ReplayRequest(iterations=10), True,
+                                 code)
                      for _ in range(3)]
             results = [result for turn in turns for result in turn.result()]
         took = time.monotonic() - begin
@@ -428,7 +437,8 @@ def _cost(folder: Path, whole: list[Case]) -> Iterator[Claim]:
             environment = dict(os.environ)
             if what == "capturing":
                 environment |= cupti.launch_environment(spools, "^no such kernel$", 0, 1 << 30)
-            done = subprocess.run([sys.executable, str(launches), "launches", str(spools)], input="20 2\n20 3\n", text=True,
+            done = subprocess.run([sys.executable, str(launches), "launches", str(spools)], input="20 2\n20 3\n",
+                                  text=True,
                                   env=environment, capture_output=True, timeout=120, check=False)
             lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
             if not lines:
@@ -436,5 +446,6 @@ def _cost(folder: Path, whole: list[Case]) -> Iterator[Claim]:
             times[what].append(min(statistics.median(line) for line in lines))
     plain, capturing = (min(times[what]) for what in ("plain", "capturing"))
     say(f"launches, ns: {times}")
-    yield Claim("a launch costs more while no kernel matches", "<= 0.5 us", f"{(capturing - plain) / 1e3:.3f} us of {plain / 1e3:.2f}",
+    yield Claim("a launch costs more while no kernel matches", "<= 0.5 us",
+                f"{(capturing - plain) / 1e3:.3f} us of {plain / 1e3:.2f}",
                 capturing - plain <= 500)

@@ -15,8 +15,9 @@ class MemoryDevice:
 
     empty_pair_us = 1.0
 
-    def __init__(self, kernel: Callable[[Memory], float], *before: bytes, launched: Callable[[Memory], float] | None = None) -> None:
-        """kernel: changes the memory and returns its time, us. launched: the one that was captured, if it is another."""
+    def __init__(self, kernel: Callable[[Memory], float], *before: bytes,
+                 launched: Callable[[Memory], float] | None = None) -> None:
+        """kernel: changes the memory and returns its time, us. launched: the captured one, if it is another."""
         self.kernel = kernel
         self.before = [bytearray(content) for content in before]
         self.after = [bytearray(content) for content in before]
@@ -48,7 +49,8 @@ class MemoryDevice:
         self._invert(number, b"\1" * len(self.live[number]) if whole else self._written[number])
 
     def poison_half(self, number: int, half: int) -> None:
-        self._invert(number, bytes(is_one and (at // STRIPE) % 2 == half for at, is_one in enumerate(self._written[number])))
+        self._invert(number,
+                     bytes(is_one and (at // STRIPE) % 2 == half for at, is_one in enumerate(self._written[number])))
 
     def _invert(self, number: int, mask: bytes) -> None:
         for at, is_one in enumerate(mask):
@@ -74,7 +76,8 @@ class MemoryDevice:
 
     def mark_written(self, number: int, changed_too: bool) -> int:
         states = zip(self.live[number], self.after[number], self.before[number], strict=True)
-        self._written[number] = bytes(live != after ^ 0xFF and (changed_too or before == after) for live, after, before in states)
+        self._written[number] = bytes(live != after ^ 0xFF and (changed_too or before == after) for live, after,
+                                      before in states)
         self.masks[number] = 1
         return sum(self._written[number])
 

@@ -57,7 +57,8 @@ class FakeProcess:
                  "cuModuleGetGlobal_v2": ((pointer, pointer, pointer, ctypes.c_char_p), lambda *_: 500),
                  "cuCtxGetDevice": ((pointer,), lambda to: self._store(to, 0)),
                  "cuPointerGetAttribute": ((pointer, word, size), lambda to, *_: self._store(to, 0)),
-                 "cuDeviceGetAttribute": ((pointer, word, word), lambda to, which, _: self._store(to, {75: 9}.get(which, 0))),
+                 "cuDeviceGetAttribute": ((pointer, word, word), lambda to, which,
+                                          _: self._store(to, {75: 9}.get(which, 0))),
                  "cuDeviceGetName": ((pointer, word, word), lambda to, *_: ctypes.memmove(to, b"Fake GPU\0", 9) and 0),
                  "cuDriverGetVersion": ((pointer,), lambda to: self._store(to, 13000)),
                  "cuDeviceTotalMem_v2": ((pointer, word), lambda to, _: self._store(to, 1 << 30))}
@@ -85,13 +86,15 @@ class FakeProcess:
         ctypes.c_int.from_address(to).value = value
         return 0
 
-    def call(self, number: int, *words: int, symbol: bytes | None = None, between=lambda: None, raw: bytes = b"") -> None:
+    def call(self, number: int, *words: int, symbol: bytes | None = None, between=lambda: None,
+             raw: bytes = b"") -> None:
         """A call of the driver with these parameters, between whose sites something happens."""
         self.correlation += 1
         parameters = ctypes.create_string_buffer(raw or struct.pack(f"<{len(words)}Q", *words))
         status = ctypes.c_int(0)
         for site in (ENTER, EXIT):
-            data = CallbackData(site, b"", ctypes.addressof(parameters), ctypes.addressof(status), symbol, None, 1, None,
+            data = CallbackData(site, b"", ctypes.addressof(parameters), ctypes.addressof(status), symbol, None, 1,
+                                None,
                                 self.correlation)
             self.native.aaco_called(None, DRIVER, number, ctypes.byref(data))
             if site == ENTER:
@@ -109,7 +112,8 @@ class FakeProcess:
         resource = ctypes.create_string_buffer(struct.pack("<QQQ", 0, 0, ctypes.addressof(module)))
         self.native.aaco_called(None, RESOURCE, 6, resource)
 
-    def launch(self, memory: ctypes.Array, number: int = LAUNCH, symbol: bytes = b"_Z5scalePfi", work=lambda: None) -> None:
+    def launch(self, memory: ctypes.Array, number: int = LAUNCH, symbol: bytes = b"_Z5scalePfi",
+               work=lambda: None) -> None:
         arguments = (ctypes.c_uint64(ctypes.addressof(memory)), ctypes.c_uint32(7))
         pointers = (ctypes.c_void_p * 2)(*map(ctypes.addressof, arguments))
         raw = struct.pack("<Q7I4xQQQ", 77, 4, 2, 1, 32, 1, 1, 1024, 0, ctypes.addressof(pointers), 0)
@@ -121,7 +125,8 @@ def elf(symbol: str, more: bytes = b"") -> bytes:
     names = b"\0.text." + symbol.encode() + b"\0.names\0"
     table, text = 64 + len(names) + len(more), struct.pack("<IIQQQQIIQQ", 1, 1, 0, 0, 64, 0, 0, 0, 0, 0)
     strings = struct.pack("<IIQQQQIIQQ", len(names) - 7, 3, 0, 0, 64, len(names), 0, 0, 0, 0)
-    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, table, 0, 64, 0, 0, 64, 2, 1)
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, table, 0, 64, 0, 0,
+                                                                 64, 2, 1)
     return head + names + more + text + strings
 
 
@@ -151,7 +156,8 @@ def test_a_launch_is_kept_with_its_memory_before_and_after(process, tmp_path):
         regions = {region.base: region for region in made.regions}
         region, host = regions[ctypes.addressof(memory)], regions[ctypes.addressof(other)]
         assert (region.role, host.role) == ("device", "host")
-        assert b"".join(made.pages(region, "before")) == b"before12" and b"".join(made.pages(region, "after")) == b"aftere12"
+        assert b"".join(made.pages(region, "before")) == b"before12" and b"".join(made.pages(region,
+                                                                                             "after")) == b"aftere12"
         assert b"".join(made.pages(host, "after")) == b"elsewhere"
         assert (made.document.captured_from.isa, made.document.captured_from.device) == ("sm_90", "Fake GPU")
         assert made.code() == elf("_Z5scalePfi") and process.synchronised == 2

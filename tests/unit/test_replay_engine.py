@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from aaco.replay import engine
@@ -17,7 +15,7 @@ OUT, IN, COUNTER = 0, 1, 2
 
 
 def tiled(memory: Memory) -> float:
-    """Take tiles by a counter that wraps at a limit, as atomicInc does; the first tile needs none. A tile takes 10 us."""
+    """Take tiles by a counter that wraps at a limit, as atomicInc does; the first needs none. A tile takes 10 us."""
     tiles, done = {0}, 1
     while memory[COUNTER][0] != TILES:
         at = memory[COUNTER][0]
@@ -124,7 +122,8 @@ def test_what_is_known_is_not_tried_again() -> None:
 @pytest.mark.parametrize(("request_", "begins"), [
     (ReplayRequest(1, 0), ["restore", "restore", "poison", "restore", "poison", "launch"]),
     (ReplayRequest(1, 0, cache="cold"), ["restore", "restore", "poison", "restore", "poison", "flush", "launch"]),
-    (ReplayRequest(1, 0, cache="warm"), ["restore", "restore", "poison", "restore", "launch", "restore changed", "poison", "launch"]),
+    (ReplayRequest(1, 0, cache="warm"),
+     ["restore", "restore", "poison", "restore", "launch", "restore changed", "poison", "launch"]),
 ])
 def test_what_precedes_a_timed_launch(request_: ReplayRequest, begins: list[str]) -> None:
     device = MemoryDevice(copy, bytes(512), INPUT)

@@ -72,7 +72,8 @@ def verify(capture: Path, as_json: bool) -> None:
 def capture_launch(pattern: str, number: int, max_bytes: int, output: Path, command: tuple[str, ...]) -> None:
     """Run COMMAND, and keep one launch of a kernel: its code, arguments, and memory before and after it.
 
-    NVIDIA only. COMMAND is a Python program, after `--`. Exits with 2 if the launch cannot be captured, 6 without CUPTI.
+    NVIDIA only. COMMAND is a Python program, after `--`. Exits with 2 if the launch cannot be captured, 6 without
+    CUPTI.
     """
     from aaco.replay import capture as captures
     from aaco.replay.record import record
@@ -88,13 +89,16 @@ def capture_launch(pattern: str, number: int, max_bytes: int, output: Path, comm
 
 @replay.command("run")
 @click.argument("capture", type=CAPTURE)
-@click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Launches that are timed.")
+@click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True,
+              help="Launches that are timed.")
 @click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Launches before them.")
-@click.option("--no-recopy", is_flag=True, help="Do not restore memory between launches; if work is lost, no time is printed.")
+@click.option("--no-recopy", is_flag=True,
+              help="Do not restore memory between launches; if work is lost, no time is printed.")
 @click.option("--code", "--hsaco", "code", type=CAPTURE, help="Launch this code object in place of the captured one.")
 @click.option("--cache", type=click.Choice(["as-left", "cold", "warm"]), default="as-left", show_default=True,
               help="State of the caches: as restoring leaves them, flushed, or as a launch leaves them.")
-@click.option("--verify", "check_all", is_flag=True, help="Poison and check before and after each launch, not only the first and the last.")
+@click.option("--verify", "check_all", is_flag=True,
+              help="Poison and check before and after each launch, not only the first and the last.")
 @click.option("--compare", "other", type=CAPTURE, help="Replay this capture, too, and compare the times.")
 @click.option("--application-us", type=click.FloatRange(min=0, min_open=True),
               help="The kernel's time in its program: replay in each state of the caches, and say which explains it.")

@@ -34,4 +34,5 @@ def agreement_line(found: CacheAgreement) -> str:
     """Return it as text."""
     if found.agrees:
         return f"the application ran it {found.mode}: {found.difference_pct:+.1f} %"
-    return f"no state of the caches explains the application's time: nearest is {found.mode}, {found.difference_pct:+.1f} %"
+    return f"no state of the caches explains the application's time: nearest is " \
+           f"{found.mode}, {found.difference_pct:+.1f} %"

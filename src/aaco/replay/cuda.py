@@ -45,7 +45,8 @@ class CudaReplay:
         code: in place of the capture's own.
         """
         self.capture, self.regions = capture, list(capture.regions)
-        hosts = steering.cover([(region.base, region.end) for region in self.regions if region.role == "host"], mmap.PAGESIZE)
+        hosts = steering.cover([(region.base, region.end) for region in self.regions if region.role == "host"],
+                               mmap.PAGESIZE)
         for begin, end in hosts:  # before the driver takes addresses for itself
             _map_host(begin, end - begin)
         self.gpu = gpu = DriverGpu("NVIDIA", number)
@@ -68,7 +69,8 @@ class CudaReplay:
 
     def _steer(self) -> None:
         """Take the addresses of all regions but those of the host and of the module, and put memory there."""
-        spans = [(region.base, region.end) for region in self.regions if region.role in ("device", "managed", "kernarg")]
+        spans = [(region.base, region.end) for region in self.regions if region.role in ("device", "managed",
+                                                                                         "kernarg")]
         granule = max(self.capture.document.captured_from.granule_bytes, 2 << 20)
         try:
             plan = steering.plan(spans, granule)
@@ -86,7 +88,8 @@ class CudaReplay:
         self.gpu.call("reserve", byref(given), end - begin, 0, begin, 0)
         if given.value != begin:
             taken = ", ".join(f"{first:#x}" for first, _ in steering.regions_in(block, spans))
-            raise RegionTaken(f"the addresses {begin:#x} to {end:#x} are taken in this process; regions {taken} lie there",
+            raise RegionTaken(f"the addresses {begin:#x} to {end:#x} are taken in this process; regions "
+                              f"{taken} lie there",
                               "run it again: a new process has other addresses")
 
     def _require_memory(self, mapped: int) -> None:
@@ -94,7 +97,8 @@ class CudaReplay:
         free, total = self.gpu.memory()
         needed = mapped + 3 * sum(region.size for region in self.regions)
         if needed > free:
-            raise Missing(f"the replay needs {needed:,} bytes of device memory, four times the capture; {free:,} of {total:,} are free",
+            raise Missing(f"the replay needs {needed:,} bytes of device memory, four times the capture; "
+                          f"{free:,} of {total:,} are free",
                           "end what else uses the device, or use a larger one")
 
     def _map(self, begin: int, size: int) -> None:
@@ -117,7 +121,8 @@ class CudaReplay:
         try:
             return self.gpu.load(code)
         except AacoError as error:
-            raise BadCapture(f"the driver does not load the code: {error.what}", "give a cubin for this device") from error
+            raise BadCapture(f"the driver does not load the code: {error.what}",
+                             "give a cubin for this device") from error
 
     def _find_function(self, module: c_void_p) -> c_void_p:
         function, symbol = c_void_p(), self.capture.launch.symbol
@@ -200,7 +205,8 @@ class CudaReplay:
         if not hasattr(self, "_half"):
             self._half = self.gpu.allocate(max(_padded(region.size) for region in self.regions))
         self.gpu.call("copy_async", self._half, self.masks[number], size, self.gpu.stream)
-        self.gpu.call("fill_stripes", self._half + STRIPE * (1 - half), 2 * STRIPE, 0, STRIPE, size // (2 * STRIPE), self.gpu.stream)
+        self.gpu.call("fill_stripes", self._half + STRIPE * (1 - half), 2 * STRIPE, 0, STRIPE, size // (2 * STRIPE),
+                      self.gpu.stream)
         self._invert(number, self._half)
 
     def _invert(self, number: int, mask: int) -> None:
@@ -290,7 +296,8 @@ class CudaReplay:
 
     def _run_tool(self, name: str, blocks: int, threads: int, *values: Any) -> None:
         pointers = (c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
-        self.gpu.launch(ReadyLaunch((self._tools[name], blocks, 1, 1, threads, 1, 1, 0, self.gpu.stream, pointers, None),
+        self.gpu.launch(ReadyLaunch((self._tools[name], blocks, 1, 1, threads, 1, 1, 0, self.gpu.stream, pointers,
+                                     None),
                                     (values, pointers)))
 
 

@@ -18,7 +18,10 @@ CACHE_MODES: tuple[CacheMode, ...] = ("as-left", "cold", "warm")
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """How often to launch, and in which state. recopy: restore before each launch. check_all: not only first and last."""
+    """How often to launch, and in which state. 
+
+    recopy: restore before each launch. check_all: not only the first and the last one.
+    """
 
     iterations: int = 20
     warmup: int = 3
@@ -49,7 +52,8 @@ class ReplayDevice(Protocol):
     def flush_cache(self) -> None: ...
 
 
-def measure_roles(device: ReplayDevice, known: Mapping[int, RegionUse], about_to: Callable[[int], None]) -> Iterator[RegionUse]:
+def measure_roles(device: ReplayDevice, known: Mapping[int, RegionUse],
+                  about_to: Callable[[int], None]) -> Iterator[RegionUse]:
     """Yield how the kernel uses each region, and leave masks of what it writes in the device.
 
     known: by base what earlier replays measured; regions that nothing writes, or whose inversion the launch does not
@@ -78,7 +82,8 @@ def measure_use(device: ReplayDevice, number: int) -> RegionUse:
         return RegionUse(base=region.base, read=read, written="none", written_bytes=0)
     differing = device.differing()
     read = sum(differing) != region.size - written
-    use = RegionUse(base=region.base, read=read, written="all" if written == region.size else "some", written_bytes=written)
+    use = RegionUse(base=region.base, read=read, written="all" if written == region.size else "some",
+                    written_bytes=written)
     device.mask_bytes[number] = written
     if read and not _survives_mask(device, number):
         _mask_unchanged(device, number)
@@ -95,7 +100,8 @@ def _mask_unchanged(device: ReplayDevice, number: int) -> None:
 def separate_state(device: ReplayDevice) -> None:
     """Take out of the masks what the launch changes and depends on: a counter of tiles, which it uses up.
 
-    Inverting such a counter may leave the result exact, and the work doubled; left as it is, the next launch skips work.
+    Inverting such a counter may leave the result exact, and the work doubled; left as it is, the next launch skips
+    work.
     So a changed byte is poisoned only if the launch is exact, too, where that byte is as the launch leaves it, and the
     rest is poisoned.
     """
@@ -106,7 +112,7 @@ def separate_state(device: ReplayDevice) -> None:
 
 
 def _is_output(device: ReplayDevice, number: int, half: int) -> bool:
-    """Return whether the launch is exact with a region as it leaves it, one half poisoned, and the other masks poisoned."""
+    """Return whether the launch is exact after itself: with a region as it leaves it, half of it and the others poisoned."""
     device.restore()
     device.settle(number)
     for other in device.masks:

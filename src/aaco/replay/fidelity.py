@@ -59,7 +59,8 @@ def judge(checks: Sequence[ReplayCheck], needed: Sequence[int] = (), doubts: Seq
         return answer("unproved", doubts[0])
     if not checks or proved == 0:
         return answer("unproved", "the launch wrote nothing that was poisoned")
-    return answer("exact", f"{exact} of {len(checks)} checked iterations, each with {proved:,} wrong bytes or more before")
+    return answer("exact",
+                  f"{exact} of {len(checks)} checked iterations, each with {proved:,} wrong bytes or more before")
 
 
 def other_uses(recorded: Sequence[RegionUse], measured: Sequence[RegionUse]) -> list[str]:
@@ -73,7 +74,8 @@ def other_uses(recorded: Sequence[RegionUse], measured: Sequence[RegionUse]) -> 
         if use.base not in now:
             if use.read or use.written != "none":
                 doubts.append(f"region {use.base:#x}, which the kernel uses, is missing")
-        elif None not in (use.written_bytes, now[use.base].written_bytes) and use.written_bytes != now[use.base].written_bytes:
+        elif None not in (use.written_bytes,
+                          now[use.base].written_bytes) and use.written_bytes != now[use.base].written_bytes:
             doubts.append(f"the launch wrote {now[use.base].written_bytes:,} bytes of region {use.base:#x}, "
                           f"{use.written_bytes:,} when the capture was first replayed")
     return doubts

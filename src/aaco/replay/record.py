@@ -22,13 +22,15 @@ def record(path: Path, command: Sequence[str], pattern: str, number: int = 0, mo
     """Run the command and write the capture; return the program's exit code.
 
     pattern: a POSIX extended regular expression, searched for in the kernel's symbol and in its C++ name. number: which
-    of its launches, from 0. Raise UsageError for what cannot be captured, Missing without CUPTI, BadCapture, StorageError.
+    of its launches, from 0. Raise UsageError for what cannot be captured, Missing without CUPTI, BadCapture,
+    StorageError.
     """
     if os.path.lexists(path):
         raise UsageError(f"{path}: exists already", "choose another name, or remove it")
     with tempfile.TemporaryDirectory(prefix=".aaco-launch-", dir=_folder(path)) as folder:
         try:
-            code = subprocess.run(command, env=os.environ | cupti.launch_environment(Path(folder), pattern, number, most_bytes),
+            code = subprocess.run(command,
+                                  env=os.environ | cupti.launch_environment(Path(folder), pattern, number, most_bytes),
                                   check=False).returncode
         except OSError as error:
             raise UsageError(f"{command[0]}: {error.strerror}", "aaco replay capture ... -- python PROGRAM") from error
@@ -37,7 +39,7 @@ def record(path: Path, command: Sequence[str], pattern: str, number: int = 0, mo
 
 
 def _folder(path: Path) -> Path:
-    folder = Path(os.path.abspath(path)).parent
+    folder = Path.cwd().joinpath(path).parent
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", "make it first")
     return folder

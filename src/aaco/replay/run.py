@@ -105,7 +105,8 @@ class _Attempts:
 def replay(path: Path, request: ReplayRequest, code: Path | None = None, limit_s: float = LIMIT_S) -> ReplayResult:
     """Return the result of a replay in processes of its own. Raise UsageError, BadCapture, Missing, AacoError.
 
-    code: in place of the capture's own, which is used to measure what the launch must write. limit_s: of each process; a kernel that hangs ends with it.
+    code: in place of the capture's own, which is used to measure what the launch must write. limit_s: of each process;
+    a kernel that hangs ends with it.
     """
     with captures.open(path) as capture:
         known = {use.base: use for use in capture.roles.regions} if capture.roles else {}
@@ -116,10 +117,12 @@ def replay(path: Path, request: ReplayRequest, code: Path | None = None, limit_s
         if not known:
             captures.remember_roles(capture, METHOD, uses)
         fidelity = judge(attempts.checks, (0, request.iterations - 1), other_uses(list(known.values()), uses))
-        return ReplayResult(capture.launch.demangled or capture.launch.symbol, attempts.ready["device"], request, fidelity,
+        return ReplayResult(capture.launch.demangled or capture.launch.symbol, attempts.ready["device"], request,
+                            fidelity,
                             tuple(attempts.times) if may_print_time(fidelity) else (), attempts.ready["empty_pair_us"],
                             attempts.ready["regions"], attempts.ready["exact_addresses"],
-                            attempts.ready["variables"], attempts.ready["bytes"], uses, attempts.processes, attempts.seconds)
+                            attempts.ready["variables"], attempts.ready["bytes"], uses, attempts.processes,
+                            attempts.seconds)
 
 
 def replay_each_cache(path: Path, result: ReplayResult, code: Path | None = None) -> dict[CacheMode, float]:
@@ -127,6 +130,7 @@ def replay_each_cache(path: Path, result: ReplayResult, code: Path | None = None
 
     A state in which the replay is not faithful has no time. Raise as replay() does.
     """
-    results = [result if mode == result.request.cache else replay(path, dataclasses.replace(result.request, cache=mode), code)
+    results = [result if mode == result.request.cache else replay(path,
+                                                                  dataclasses.replace(result.request, cache=mode), code)
                for mode in CACHE_MODES]
     return {one.request.cache: one.median_us for one in results if one.median_us is not None}

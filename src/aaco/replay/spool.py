@@ -78,7 +78,8 @@ def read(path: Path) -> Spool:
     """Return the pieces of a spool. Raise BadCapture if the process ended while it was written, StorageError."""
     spool, ended = Spool(), False
     with files.storage(path), path.open("rb") as file:
-        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if path.stat().st_size else memoryview(b"")
+        content = memoryview(mmap.mmap(file.fileno(), 0,
+                                       access=mmap.ACCESS_READ)) if path.stat().st_size else memoryview(b"")
     for tag, piece in _pieces(content):
         ended = tag in ("DONE", "REFUSED")
         _take(spool, tag, piece)
@@ -136,12 +137,14 @@ def require_kept(spool: Spool, most_bytes: int) -> None:
     name = _readable(spool.symbol)
     if spool.refusal == TOO_LARGE:
         total = spool.bytes_of_memory()
-        raise UsageError(f"{name}: the process has {total:,} bytes of memory, more than the {most_bytes:,} that may be kept",
+        raise UsageError(f"{name}: the process has {total:,} bytes of memory, more than the "
+                         f"{most_bytes:,} that may be kept",
                          f"--max-bytes {total}, or free what the kernel does not use")
     if spool.refusal is not None:
         raise UsageError(f"{name} was not captured: {spool.refusal}", "capture another launch or another kernel")
     if any(name in _code(spool) for name in DEVICE_LAUNCH):
-        raise UsageError(f"{name} was not captured: its code launches kernels from the device", "capture those that it launches")
+        raise UsageError(f"{name} was not captured: its code launches kernels from the device",
+                         "capture those that it launches")
 
 
 def write(spool: Spool, path: Path, most_bytes: int, cupti: str) -> None:
@@ -212,6 +215,6 @@ def _absent(spool: Spool) -> list[NotCaptured]:
     others = {region.device for region in spool.regions} - {-1, spool.about[0]}
     absent += [NotCaptured(what=f"that the memory of device {number} is on another device",
                            why="a replay uses one device") for number in sorted(others)]
-    absent.append(NotCaptured(what="memory that no driver call allocated (pageable host memory, the kernel's local memory, "
-                                   "the device's heap)", why="it has no allocation to follow"))
+    absent.append(NotCaptured(what="memory that no driver call allocated (pageable host memory, the kernel's local "
+                                   "memory, the device's heap)", why="it has no allocation to follow"))
     return absent

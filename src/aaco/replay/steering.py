@@ -1,6 +1,7 @@
 """Where a replay must put memory, computed before a driver is asked: blocks to reserve, and pieces to map in them.
 
-CUDA takes an address for a hint. Of single 2 MiB pieces it gave one in twenty; of blocks that begin and end at multiples
+CUDA takes an address for a hint. Of single 2 MiB pieces it gave one in twenty; of blocks that begin and end at
+multiples
 of 32 MiB all of 54 (an H200, with address randomisation). So the block is reserved, and the piece mapped in it.
 """
 

@@ -90,12 +90,14 @@ def reserve_lines(reservations: Sequence[Reservation], granule_bytes: int) -> It
     yield f"Page size: {granule_bytes}"
 
 
-def replayed(result: ReplayResult, application_us: float | None = None, by_cache: Mapping[CacheMode, float] | None = None,
+def replayed(result: ReplayResult, application_us: float | None = None,
+             by_cache: Mapping[CacheMode, float] | None = None,
              compared: ReplayResult | None = None) -> dict[str, Any]:
     """Return the answer of `aaco replay run`."""
     found = cache.nearest(application_us, by_cache) if application_us and by_cache else None
     return {"schema_version": SCHEMA_VERSION, **_replay(result), "application_us": application_us,
-            "median_us_by_cache": dict(by_cache or {}), "cache_agreement": cache.agreement_line(found) if found else None,
+            "median_us_by_cache": dict(by_cache or {}),
+            "cache_agreement": cache.agreement_line(found) if found else None,
             "compared": _replay(compared) if compared else None}
 
 
@@ -124,13 +126,13 @@ def _replay_lines(replayed: Mapping[str, Any], raw: bool) -> Iterator[str]:
     verdict = replayed["fidelity"]
     yield format.clean(replayed["kernel"])
     yield f"  {verdict['verdict']}: {verdict['reason']}"
-    yield (f"  {format.clean(replayed['device'])}: {replayed['exact_addresses']} of {replayed['regions']} regions at their "
-           f"addresses, {replayed['variables']} variables of the module, {replayed['memory_bytes']:,} bytes")
+    yield (f"  {format.clean(replayed['device'])}: {replayed['exact_addresses']} of {replayed['regions']} regions at "
+           f"their addresses, {replayed['variables']} variables of the module, {replayed['memory_bytes']:,} bytes")
     if replayed["median_us"] is None:
         yield "  no time: it would not be that of the captured work"
         return
     times = replayed["times_us"]
-    yield (f"  median {replayed['median_us']:.2f} us of {len(times)} launches, {min(times):.2f} to {max(times):.2f}; an empty "
-           f"pair of events, {replayed['empty_pair_us']:.2f} us, is subtracted")
+    yield (f"  median {replayed['median_us']:.2f} us of {len(times)} launches, {min(times):.2f} to {max(times):.2f}; "
+           f"an empty pair of events, {replayed['empty_pair_us']:.2f} us, is subtracted")
     if raw:
         yield from (f"  {time_us:.2f}" for time_us in times)

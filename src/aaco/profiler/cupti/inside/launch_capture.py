@@ -1,5 +1,5 @@
-"""Keeps one launch of one kernel of this process: what CUPTI calls is compiled (native/cupti/capture.c), and this starts
-it.
+"""Keeps one launch of one kernel of this process: what CUPTI calls is compiled (native/cupti/capture.c), and this
+starts it.
 
 AACO_CAPTURE_KERNEL: a POSIX extended regular expression, searched for in the kernel's symbol and in its C++ name.
 AACO_CAPTURE_LAUNCH: which of its launches, from 0. AACO_CAPTURE_BYTES: of memory that may be kept.
@@ -57,7 +57,8 @@ class LaunchCapture:
 
     def counts(self) -> dict[str, int]:
         """Return how many launches were seen, of all kernels and of the one, until it was kept."""
-        return {name: int(ctypes.c_uint64.in_dll(self._native, f"aaco_{name}").value) for name in ("launches", "matches")}
+        return {name: int(ctypes.c_uint64.in_dll(self._native, f"aaco_{name}").value) for name in ("launches",
+                                                                                                   "matches")}
 
 
 def _load() -> Any:
@@ -73,7 +74,8 @@ def _functions() -> list[Any]:
         cuda = ctypes.CDLL("libcuda.so.1")
         addresses = [ctypes.cast(getattr(cuda, name), ctypes.c_void_p).value for name in DRIVER]
     except (OSError, AttributeError) as error:
-        raise CuptiError(f"the driver does not do what a capture needs: {error}", "a driver of CUDA 12.4 or later") from None
+        raise CuptiError(f"the driver does not do what a capture needs: {error}",
+                         "a driver of CUDA 12.4 or later") from None
     demangle = None
     with suppress(OSError, AttributeError):
         demangle = ctypes.cast(ctypes.CDLL("libstdc++.so.6").__cxa_demangle, ctypes.c_void_p).value
