@@ -112,7 +112,7 @@ def separate_state(device: ReplayDevice) -> None:
 
 
 def _is_output(device: ReplayDevice, number: int, half: int) -> bool:
-    """Return whether the launch is exact after itself: with a region as it leaves it, half of it and the others poisoned."""
+    """Return whether the launch is exact with a region as it leaves it, half of it poisoned, and the others."""
     device.restore()
     device.settle(number)
     for other in device.masks:
