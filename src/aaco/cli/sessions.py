@@ -50,7 +50,10 @@ def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_j
 @options.sessions_dir
 @options.as_json
 def info(session: str | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
-    """Facts about this installation; with SESSION, its record, its files, and whether they are as they were written."""
+    """Facts about this installation; with SESSION, its record, its files, and whether they are as they were written.
+
+    What `aaco doctor` finds out by loading programs into the kernel is not among them.
+    """
     if session:
         from aaco.core.session import find
 
@@ -59,7 +62,7 @@ def info(session: str | None, config_file: Path | None, sessions_dir: Path | Non
     else:
         from aaco.collectors.capabilities import examine
 
-        there = {item.name: item.detail for item in examine() if item.available}
+        there = {item.name: item.detail for item in examine(in_kernel=False) if item.available}
         document = {"schema_version": 1, "capabilities": there}
     if as_json:
         say.document(document)
