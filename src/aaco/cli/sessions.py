@@ -103,7 +103,7 @@ def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Pa
        sessions_dir: Path | None) -> None:
     """Remove sessions beyond storage.max_sessions or older than storage.max_age_days; a baseline's sessions stay.
 
-    Baselines are looked for where the settings say, beside the sessions, and in every place where one was saved.
+    Baselines are looked for where the settings say, next to the sessions, and in every place where one was saved.
     """
     from aaco.report.format import plural
     from aaco.tracelake import retention
