@@ -13,7 +13,7 @@ from aaco.core.candidate import Candidate
 from aaco.core.errors import AacoError, ModelError, UsageError
 from aaco.core.session import Session
 from aaco.core.tables import PAIRS
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict import MetricVerdict, RegressionVerdict
 from aaco.optimize import input_sets, ledger
 from aaco.optimize.search import Search
 from aaco.runner import ort, registry
@@ -23,7 +23,9 @@ from aaco.tracelake import layout, store
 from aaco.tracelake.document_schemas.ledger import FirstLook, OutputsChecked, SearchDecided, TurnsMeasured
 from aaco.tracelake.outputs import Output, digest
 from aaco.workflows import keep_choice, try_advice
+from aaco.workflows.duet import compare
 from aaco.workflows.duet.compare import Compared
+from aaco.workflows.duet.costs import ProcessCost
 from benchmarks.try_advice import _models, _searches, killed, live
 from tests import models
 
@@ -61,9 +63,10 @@ class Fake:
         self.subject, self.requests, self.inputs, self.limits = subject, [], [], []
         self.current = None  # side of the last comparison
         self.computes = lambda changed, x: x
+        self.device, self.energy = 0.5, 1.0  # ms of a latency of 1; times the baseline's
         self.saves, self.fails, self.memory, self.slow = (20.0, 20.0), set(), 1.0, 0.0
-        monkeypatch.setattr(try_advice.ort, "run_once", self.run_once)
-        monkeypatch.setattr(try_advice.compare, "compare", self.compare)
+        monkeypatch.setattr(ort, "run_once", self.run_once)
+        monkeypatch.setattr(compare, "compare", self.compare)
 
     def run_once(self, workload, limit_s=None):
         changed = "session.nobody_reads_this" in workload.backend.session_options or "tried" in str(workload.model)
@@ -84,8 +87,17 @@ class Fake:
         saved = self.saves[step == "again"]
         session = Session.create(settings.config.storage.sessions_dir, {}, "compare", "1")
         store.write(session, PAIRS, pairs(request, 1 - saved / 100, self.slow))
+        metrics = [MetricVerdict.model_construct(
+            metric=name, baseline_value=value, current_value=value, effect_pct=-saved, ci=(-saved - 1, -saved + 1),
+            status="improved") for name, value in (("latency_ms", 1.0), ("device_time_ms", self.device))]
         return Compared(session, RegressionVerdict.model_construct(
-            effect_pct=-saved, ci=(-saved - 1, -saved + 1), metrics=[], why=""))
+            effect_pct=-saved, ci=(-saved - 1, -saved + 1), metrics=metrics, why=""), self.costs(request))
+
+    def costs(self, request):
+        """Return a second a process; the changed side takes so many times the energy."""
+        kinds = ["change"] * request.processes + ["baseline control", "current control"] * request.controls * 2
+        return tuple(ProcessCost(at, kind, 1.0, 10.0 * (self.energy if kind == "current control" else 1))
+                     for at, kind in enumerate(kinds))
 
     def search(self, change=FASTER):
         """Return the lines of a search over one change."""
@@ -126,6 +138,15 @@ def test_what_is_asked_of_each_comparison(fake):
     assert all(request.controls and request.processes >= 5 for request in confirmations)
     assert {request.limit_s for request in fake.requests} | set(fake.limits) == {terms.limit_s}
     assert len({request.seed for request in fake.requests}) == 3
+    assert all(request.energy for request in confirmations)
+
+
+@pytest.mark.parametrize(("device", "traced"), [(0.95, True), (0.5, False)])
+def test_no_tracer_slows_launches_where_the_latency_is_judged(fake, device, traced):
+    """The first look finds out which; its tracer records the device always."""
+    fake.device = device
+    look, *confirmations = (Search(fake.search()), fake.requests)[1]
+    assert look.device_time and [request.device_time for request in confirmations] == [traced, traced]
 
 
 def test_outputs_are_compared_for_several_inputs(fake):
@@ -184,7 +205,8 @@ def test_a_change_that_does_not_run_is_refused_and_the_search_goes_on(fake, step
 
 @pytest.mark.parametrize(("field", "value", "says"), [
     ("saves", (20.0, 0.5), "the last comparison did not confirm it"), ("saves", (1.5, 20.0), "was confirmed"),
-    ("memory", 1.5, "no candidate computes the same"), ("slow", 0.2, "was confirmed")])
+    ("memory", 1.5, "no candidate computes the same"), ("slow", 0.2, "was confirmed"),
+    ("energy", 1.2, "was confirmed")])
 def test_each_gate_refuses(fake, field, value, says):
     setattr(fake, field, value)
     lines = fake.search()
@@ -240,12 +262,16 @@ def test_a_file_that_an_entry_cannot_follow_stays_as_it_is(kept, text):
 
 @pytest.mark.parametrize(("saved", "passed"), [(20.0, True), (1.0, False)])
 def test_a_written_backend_is_judged_again_by_the_rule_of_the_search(kept, saved, passed):
-    """Mutation: with the backend's options only, which lack the batch and where data lies."""
+    """In the same way as the search confirmed it: processes, pairs, level, inputs, tracer. Mutation: with the backend's
+    options only, which lack the batch and where data lies.
+    """
     fake, settings = kept
     fake.saves = (saved, saved)
+    confirmed = fake.requests[-1]
     judged = keep_choice.again(fake.subject.session, "fast", settings)
     assert dict(fake.current.options) == {"backend": "fast", "batch": "1"}
-    assert judged.outcome.passed is passed
+    assert judged.outcome.passed is passed and judged.judged_by == "latency"
+    assert replace(fake.requests[-1], seed=None) == replace(confirmed, seed=None, limit_s=None, budget_s=None)
 
 
 def test_a_session_that_kept_nothing_has_nothing_to_write(fake):
