@@ -9,18 +9,22 @@ import numpy as np
 import onnx
 import pytest
 
+from aaco import pipeline
 from aaco.core.candidate import Candidate
 from aaco.core.errors import AacoError, ModelError, UsageError
 from aaco.core.session import Session
+from aaco.core.show import Show
 from aaco.core.tables import PAIRS
 from aaco.governance.verdict import MetricVerdict, RegressionVerdict
-from aaco.optimize import input_sets, ledger
+from aaco.optimize import input_sets, ledger, outcomes
 from aaco.optimize.search import Search
+from aaco.report.renderers import output_formats
 from aaco.runner import ort, registry
 from aaco.runner.ort import Workload
 from aaco.runner.registry import BackendEntry
-from aaco.tracelake import layout, store
+from aaco.tracelake import documents, layout, store
 from aaco.tracelake.document_schemas.ledger import FirstLook, OutputsChecked, SearchDecided, TurnsMeasured
+from aaco.tracelake.history.history import History, Key, Sample
 from aaco.tracelake.outputs import Output, digest
 from aaco.workflows import keep_choice, try_advice
 from aaco.workflows.duet import compare
@@ -272,6 +276,33 @@ def test_a_written_backend_is_judged_again_by_the_rule_of_the_search(kept, saved
     assert dict(fake.current.options) == {"backend": "fast", "batch": "1"}
     assert judged.outcome.passed is passed and judged.judged_by == "latency"
     assert replace(fake.requests[-1], seed=None) == replace(confirmed, seed=None, limit_s=None, budget_s=None)
+
+
+def test_a_session_expects_of_its_advice_what_that_gained_on_this_machine(recorded, tmp_path):
+    """From the third model on; a history that cannot be read costs the session nothing, and is said."""
+    session, config = recorded[0].session, recorded[0].settings.config
+    storage = config.storage.model_copy(update={"baselines_dir": tmp_path})
+    settings = replace(recorded[0].settings, config=config.model_copy(update={"storage": storage}))
+    name = try_advice.advised(session)[0]
+
+    def expected():
+        told = []
+        explained = pipeline.analyze(session, settings, Show(step=told.append))
+        entry = next(advice for advice in documents.read(session, layout.BOTTLENECK)["optimization_priority"]
+                     if advice["action"] == name)
+        return (entry.get("expected") or {}).get("here"), output_formats.render(explained, "markdown", "plain"), told
+
+    for model in "abc":
+        assert not expected()[0]
+        key = Key(model, outcomes.OF_ADVICE + name, session.record.machine_id, "c")
+        with History.open(tmp_path) as history:
+            history.append([Sample(key, model, 0, 0.5, "ratio", "lower_is_better", 1, 1, source="try")])
+    here, report, _ = expected()
+    assert here is True and "2.00 x faster expected (2.00 to 2.00 in 9 of 10, by 3 models tried on this machine)" in (
+        " ".join(report.split()))
+    (tmp_path / "history.db").write_text("no database")
+    here, _, told = expected()
+    assert not here and any("is not known" in line for line in told)
 
 
 def test_a_session_that_kept_nothing_has_nothing_to_write(fake):

@@ -21,7 +21,9 @@ NO_COUNTER = "no counter of the processor's packages (RAPL)"
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    """Counters that are read together. what: of which hardware; read: their values, which start again after `ranges`; per_joule."""
+    """Counters that are read together. what: of which hardware; read: their values, each from 0 again after its range;
+    per_joule: of their unit.
+    """
 
     what: str
     read: Callable[[], tuple[int, ...]]

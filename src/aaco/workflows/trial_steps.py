@@ -25,7 +25,7 @@ from aaco.core.show import Show
 from aaco.core.tables import PAIRS
 from aaco.governance import agreement
 from aaco.governance.interleaved import duet
-from aaco.optimize import gates, input_sets, ledger, recorded_run, rewriting, search
+from aaco.optimize import gates, input_sets, ledger, outcomes, recorded_run, rewriting, search
 from aaco.optimize.search import CheckStep, ConfirmStep, ScreenStep, Search, next_step
 from aaco.optimize.situation import Situation
 from aaco.runner import ort
@@ -44,7 +44,6 @@ from aaco.tracelake.document_schemas.ledger import (
     TurnsMeasured,
 )
 from aaco.tracelake.outputs import Output
-from aaco.workflows import trials
 from aaco.workflows.duet import compare, sides
 from aaco.workflows.duet.compare import Compared, DuetRequest, DuetSide
 
@@ -88,7 +87,7 @@ class TrialSteps:
         announced_s = search.announced_s(len(tried), terms, input_sets.COUNT * (START_S + self._load_s))
         begun = SearchBegun(search=secrets.token_hex(4), origin=self.origin, terms=terms, announced_s=announced_s,
                             candidates=tried, inapplicable=inapplicable,
-                            expected=trials.expected(self.settings, self.origin.machine, tried))
+                            expected=outcomes.expected(self.settings, self.origin.machine, tried))
         self._keep(begun)
         return begun
 
@@ -104,7 +103,7 @@ class TrialSteps:
         line = line.model_copy(update={"took_s": time.monotonic() - began})
         self._keep(line)
         if isinstance(line, TurnsMeasured) and line.step == "confirmed":
-            trials.keep(self.settings, state, line)
+            outcomes.keep(self.settings, state, line)
         return line
 
     def _run(self, state: Search, step: Work) -> Result:
