@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
 from aaco import pipeline
+from aaco.cli import try_
+from aaco.core import documents as forms
 from aaco.core.candidate import Candidate
 from aaco.core.errors import AacoError, ModelError, UsageError
 from aaco.core.session import Session
@@ -19,9 +22,11 @@ from aaco.governance.verdict import MetricVerdict, RegressionVerdict
 from aaco.optimize import input_sets, ledger, outcomes
 from aaco.optimize.search import Search
 from aaco.report.renderers import output_formats
+from aaco.report.sections.findings import trials as view
 from aaco.runner import ort, registry
 from aaco.runner.ort import Workload
 from aaco.runner.registry import BackendEntry
+from aaco.steps.findings.trials import of_ledger
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.document_schemas.ledger import FirstLook, OutputsChecked, SearchDecided, TurnsMeasured
 from aaco.tracelake.history.history import History, Key, Sample
@@ -340,3 +345,11 @@ def test_a_change_of_nothing_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(live, "CANDIDATES", 1)
     lines = live.no_change(tmp_path, "conv", 1)
     assert lines[-1].kept is None and of(lines, OutputsChecked)[0].passed and of(lines, FirstLook)
+
+
+def test_the_guide_shows_what_a_recorded_search_prints(capsys):
+    """Mutation: a row of the outcome that the guide does not have."""
+    root = Path(__file__).parents[2]
+    trials = of_ledger(ledger.read(root / "tests/captures/try_cpu/trials.jsonl"))
+    try_._print(list(view.rows(forms.encode(trials))))
+    assert capsys.readouterr().out in (root / "docs/guides/try.md").read_text()

@@ -38,6 +38,7 @@ class Real(click.FloatRange):
 class Duration(Real):
     """Seconds above 0, or a number with s, m or h."""
 
+    name = "duration"
     units: ClassVar[dict[str, float]] = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
     def __init__(self) -> None:

@@ -68,4 +68,5 @@ def _measured(state: Search, line: TurnsMeasured, advice: list[str], outcome: st
     title = state.change(line.change).title
     screened = state.gain_pct(line.change) if line.change in state.screened else None
     return Trial(line.change, title, outcome, line.why, advice, state.begun.expected.get(line.change), screened,
-                 line.gain_pct, line.low_pct, line.high_pct, line.session)
+                 line.gain_pct, line.low_pct, line.high_pct, line.session,
+                 [f"{guard.metric} {guard.why}" for guard in line.guards])
