@@ -29,8 +29,9 @@ def tried(settings, model, gain_pct, machine="here", change=LEVEL):
     begun = SearchBegun(search="s", origin=SearchOrigin(model_sha256=model, config_hash="c", machine=machine,
                                                         versions={}),
                         terms=SearchTerms(seed=1), announced_s=1, candidates=[change], inapplicable=[])
-    line = TurnsMeasured(search="s", step="confirmed", change=change.name, session=f"{model}{gain_pct}", gain_pct=gain_pct, low_pct=0,
-                         high_pct=0, level=0.99, processes=5, guards=[], passed=False, why="")
+    line = TurnsMeasured(search="s", step="confirmed", change=change.name, session=f"{model}{gain_pct}",
+                         gain_pct=gain_pct, low_pct=0, high_pct=0, level=0.99, processes=5, guards=[], passed=False,
+                         why="")
     outcomes.keep(settings, Search([begun]), line)
 
 
