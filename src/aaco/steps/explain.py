@@ -69,7 +69,7 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
         diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), documents_by_slot,
                             documents.read(session, layout.finding(floors.NAME)),
-                            documents.read(session, layout.finding("machine_gains"))),
+                            documents.read(session, layout.MACHINE_GAINS)),
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),

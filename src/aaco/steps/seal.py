@@ -59,7 +59,7 @@ def _note_machine_gains(session: Session, settings: Settings, show: Show) -> Non
     except AacoError as error:  # of a history that cannot be read: the session is whole without it
         show.step(f"what advice gained on this machine is not known: {error.what}")
     noted = forms.encode(MachineGains(gains)) if gains else None
-    documents.replace(session, layout.finding("machine_gains"), noted)
+    documents.replace(session, layout.MACHINE_GAINS, noted)
 
 
 def _evidence(session: Session, analyzed: Analyzed) -> Collection[str]:

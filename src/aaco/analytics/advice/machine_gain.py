@@ -18,7 +18,7 @@ class MachineGain:
     models: int
 
 
-@documents.document(layout.finding("machine_gains"), version=1)
+@documents.document(layout.MACHINE_GAINS, version=1)
 @dataclass(frozen=True)
 class MachineGains:
     """machine_gains.json: by advice, what its trials on the session's machine gained when the session was analysed."""
