@@ -2080,7 +2080,7 @@ MUTATIONS = [
     ("optimize/search.py",
      "if search.left_s < search.proof_s(planned.processes):",
      "if search.left_s < search.comparison_s(planned.processes):",
-     "tests/unit/test_try_search.py::test_the_budget_is_respected"),
+     "tests/unit/test_try_search.py::test_finalists_that_the_budget_left_out_are_counted"),
     ("report/renderers/first_lines.py", 'rfind(". ", self.label)', 'rfind(". ")',
      "tests/unit/test_first_screen.py::test_a_number_is_no_sentence_of_an_advice_without_room"),
     ("workflows/keep_choice.py", 'before + ("" if before.strip() else "backends:\\n") + indented',
