@@ -105,7 +105,8 @@ def cpu_s(trace: Path, capture: Path, folder: Path) -> float:
     """Return the CPU seconds that importing a trace takes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", WITHOUT_REPETITION, "import", str(trace), "--capture", str(capture),
-                    "--quiet", "--sessions-dir", str(folder)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    "--quiet", "--sessions-dir", str(folder)], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
