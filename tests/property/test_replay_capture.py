@@ -30,7 +30,7 @@ def regions(draw):
         base += draw(st.sampled_from([0, 1, PAGE, 1 << 40]))
         before = draw(MEMORY)
         same = draw(st.booleans())
-        other = draw(MEMORY.map(lambda content, size=len(before): content.ljust(size, b"\5")[:size]))
+        other = draw(MEMORY).ljust(len(before), b"\5")[:len(before)]
         memory[base] = before, draw(st.sampled_from([None, before if same else other]))
         base += len(before)
     return memory

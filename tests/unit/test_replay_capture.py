@@ -127,7 +127,7 @@ def test_a_missing_blob_is_noticed_when_the_capture_is_opened(tmp_path):
 @pytest.mark.parametrize(("fields", "words"), [
     ({"base": BASE + (64 << 20)}, "overlap"), ({"size": 1 << 64}, "less than or equal"), ({"size": 0}, "greater than"),
     ({"base": (1 << 64) - 8}, "beyond the last address"), ({"base": 1 << 64}, "less than"), ({"base": -1}, "greater"),
-    ({"size": PAGE}, "pages"), ({"before": ["../../../../etc/passwd"] * 4}, "pattern"), ({"before": None}, "no digests"),
+    ({"size": PAGE}, "pages"), ({"before": ["../../etc/passwd"] * 4}, "pattern"), ({"before": None}, "no digests"),
     ({"symbol": "../x"}, "has a symbol"), ({"role": "secret"}, "role"), ({"size": 12290.5}, "integer")])
 def test_impossible_regions_are_refused(tmp_path, fields, words):
     folder = kernel_captures.write(tmp_path / "folder")
