@@ -120,7 +120,7 @@ def test_a_capture_that_is_killed_is_not_there(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["kernel", "kernel.aacocap"])
 def test_a_full_disk_leaves_nothing_and_a_clear_error(tmp_path, name):
-    """Mutation: close() lets the error of what a zip still holds back hide the first."""
+    """The room of what was removed is enough for a smaller capture."""
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "none", tmp_path], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")

@@ -215,7 +215,7 @@ def test_entries_that_overlap_or_repeat_are_refused(tmp_path):
     for at in (found for found in range(len(raw)) if raw.startswith(b"PK\1\2", found)):
         struct.pack_into("<II", raw, at + 20, len(raw), len(raw))
     (tmp_path / "two.aacocap").write_bytes(raw)
-    refused(tmp_path / "two.aacocap", "overlap")
+    refused(tmp_path / "two.aacocap", "its entries overlap")
 
 
 def test_a_directory_of_a_zip_without_end_is_refused_before_it_is_read(tmp_path):
