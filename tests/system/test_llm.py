@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from aaco.core.config import Settings, resolve
 from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.llm import record
+from aaco.llm import client, own_thread, record
 from aaco.pipeline import Run
 from aaco.report.sections.findings.endpoint import failures
 from aaco.tracelake import documents, layout, store
@@ -149,6 +150,52 @@ def test_an_open_loop_waits_for_no_answer(server: Running, settings: Settings):
     run = asked(server.url, settings, "ttft=300000 chunks=1", requests=60, rate_per_s=200)
     lateness = [row["t_send_ns"] - row["t_intended_ns"] for row in requests(run)]
     assert np.median(lateness) < 2e6 and max(row["t_first_ns"] - row["t_intended_ns"] for row in requests(run)) < 450e6
+
+
+def test_what_is_due_waits_for_no_answer_that_is_to_be_read(server: Running, settings: Settings, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch):
+    """60 answers come together and each takes 3 ms to read, while a request is due every 5 ms. Mutation: it waits."""
+    read = client._Client._read
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(0.003)
+        read(*arguments)
+
+    monkeypatch.setattr(client._Client, "_read", slowly)
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(f'{{"timestamp": {ms}, "input_length": 5}}\n' for ms in [0] * 60 + [*range(200, 350, 5)]))
+    rows = requests(asked(server.url, settings, "ttft=200000 chunks=1 role=0", trace=trace))[60:]
+    late_ms = [(row["t_send_ns"] - row["t_intended_ns"]) / 1e6 for row in rows]
+    assert np.median(late_ms) < 15
+    assert all(row["cpu_wait_ns"] is None or 0 <= row["cpu_wait_ns"] / 1e6 <= late
+               for row, late in zip(rows, late_ms, strict=True))
+
+
+def test_the_kernel_says_how_long_a_thread_waited_for_a_cpu():
+    """Beside another on the same CPU it waits for about half of the time. In real time it waits for none."""
+    cpus = os.sched_getaffinity(0)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as hog:
+        try:
+            for process in (0, hog.pid):
+                os.sched_setaffinity(process, {min(cpus)})
+            assert _waited_ns(own_thread.real_time(False)) > 20_000_000
+            if os.geteuid() == 0:
+                assert _waited_ns(own_thread.real_time()) < 20_000_000
+        finally:
+            hog.kill()
+            os.sched_setaffinity(0, cpus)
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def _waited_ns(how: AbstractContextManager[None]) -> int:
+    waits = own_thread.CpuWaits()
+    with how:
+        before, until = waits.total_ns(), time.monotonic() + 0.3
+        while time.monotonic() < until:
+            pass
+        waited = waits.total_ns() - before
+    waits.close()
+    return waited
 
 
 def test_poisson_and_traces_are_sent_when_they_say(server: Running, settings: Settings, tmp_path: Path):

@@ -21,7 +21,7 @@ import httptools
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.llm import stamps
+from aaco.llm import own_thread, stamps
 from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
 from aaco.llm.record import NO_STAMP, Kind, ReadRecorder
 from aaco.llm.target import Server
@@ -39,7 +39,8 @@ class Load:
     """What to send: the requests, and when.
 
     due_ns: since the start, in order; None: each as soon as one of `most_open` is done. most_open: requests under way
-    at once; None: no limit. gap_s, whole_s: how long an answer may pause, and take.
+    at once; None: no limit. gap_s, whole_s: how long an answer may pause, and take. real_time: whether the client runs
+    before all other programs.
     """
 
     requests: Sequence[bytes]
@@ -47,11 +48,12 @@ class Load:
     most_open: int | None
     gap_s: float = 60.0
     whole_s: float = 600.0
+    real_time: bool = False
 
 
 def run(load: Load, server: Server, path: Path, secret: str = "",
         progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-    """Send every request of a load and record what comes back into a file. Raise StorageError.
+    """Send every request of a load and record what comes back into a file. Raise StorageError, Missing.
 
     secret: what must not reach the record.
     """
@@ -60,7 +62,8 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
     gc.collect()
     gc.disable()  # a collection takes milliseconds, and nothing here goes in circles
     try:
-        _Client(load, server, recorder, progress).run()
+        with own_thread.exact_timers(), own_thread.real_time(load.real_time):
+            _Client(load, server, recorder, progress).run()
     finally:
         recorder.close()
         if collecting:
@@ -81,6 +84,8 @@ class _Client:
         self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
         self._due = load.due_ns
         self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
+        self._waits = own_thread.CpuWaits()
+        self._waited = 0  # for a CPU, until the loop last began to wait for a time at which a request is due
 
     def run(self) -> None:
         """Send all, and read until every answer has ended."""
@@ -104,11 +109,13 @@ class _Client:
                 for descriptor, events in self._wait(min(check, self._next_due())):
                     if connection := self._by_descriptor.get(descriptor):
                         self._serve(connection, events)
+                    self._dispatch_due(stamps.now())  # what is due waits for no answer that is to be read
         finally:
             self._look()
             for connection in self._by_descriptor.values():
                 connection.close()
             self._epoll.close()
+            self._waits.close()
 
     def _look(self) -> None:
         """Record both clocks, and hand over what was recorded until now."""
@@ -128,6 +135,8 @@ class _Client:
 
     def _wait(self, until: int) -> list[tuple[int, int]]:
         """Return what is ready at the latest at `until`; select(2) waits to the microsecond, epoll in milliseconds."""
+        if self._due is not None:
+            self._waited = self._waits.total_ns()
         select.select([self._epoll], [], [], max(0, until - stamps.now()) / stamps.NS)
         self._since, self._looked = self._looked, stamps.now()
         return self._epoll.poll(0, len(self._by_descriptor) + 1)
@@ -140,8 +149,14 @@ class _Client:
                 self._freed.popleft()
             at = stamps.now()
             self._began[request] = at
-            self._recorder.add(request, Kind.DISPATCH, intended, at)
+            self._recorder.add(request, Kind.DISPATCH, intended, at, self._cpu_wait(at - intended))
             self._begin(request, at)
+
+    def _cpu_wait(self, late_ns: int) -> bytes:
+        """Return how long of a dispatch's lateness the thread at most waited for a CPU, in digits; none: not known."""
+        if self._due is None or (total := self._waits.total_ns()) == own_thread.UNKNOWN:
+            return b""
+        return str(min(late_ns, total - self._waited)).encode()
 
     def _begin(self, request: int, at: int, on_new: bool = False) -> None:
         """Send a request on an idle connection, else on a new one."""

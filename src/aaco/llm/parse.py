@@ -81,7 +81,7 @@ class Parsing:
     def _turn(self, request: int, kind: int, at: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
         """Take a row that is not content: what became of a request."""
         if kind == Kind.DISPATCH:
-            self._answers[request] = StreamedAnswer(request, kernel_ns, user_ns)
+            self._answers[request] = StreamedAnswer(request, kernel_ns, user_ns, int(piece or UNKNOWN))
             return
         answer = self._answers[request]
         if kind == Kind.SENT:
@@ -132,7 +132,7 @@ def _row(answer: StreamedAnswer) -> dict[str, Any]:
     numbers = {"t_sent_ns": answer.sent_ns, "t_first_byte_ns": answer.first_byte_ns, "t_first_ns": answer.first_ns,
                "t_first_earliest_ns": answer.first_earliest_ns, "t_last_ns": answer.last_ns,
                "t_last_earliest_ns": answer.last_earliest_ns,
-               "t_end_ns": answer.end_ns, "http_status": answer.http_status}
+               "t_end_ns": answer.end_ns, "http_status": answer.http_status, "cpu_wait_ns": answer.cpu_wait_ns}
     return {"request_id": answer.request, "t_intended_ns": answer.intended_ns, "t_send_ns": answer.send_ns,
             **{name: None if number == UNKNOWN else number for name, number in numbers.items()}, **answer.counts,
             "chunks": answer.chunks, "status": answer.status, "detail": answer.detail or None,

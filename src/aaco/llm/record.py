@@ -40,8 +40,9 @@ class Kind(IntEnum):
     """What a row is. user_ns is on CLOCK_MONOTONIC, kernel_ns on CLOCK_REALTIME unless it says otherwise.
 
     CLOCK: both clocks, read together; the bytes are the width of the bracket. DISPATCH: kernel_ns is the intended time
-    on CLOCK_MONOTONIC, user_ns when the client began. SENT: the whole request was handed to the kernel. HEAD: the read
-    that completed the answer's header; its bytes are a JSON object of what the header says. FIRST: the read with the
+    on CLOCK_MONOTONIC, user_ns when the client began; the bytes are how long between them its thread at most waited for
+    a CPU, ns, none where that is not known. SENT: the whole request was handed to the kernel. HEAD: the read that
+    completed the answer's header; its bytes are a JSON object of what the header says. FIRST: the read with the
     answer's first byte. BODY: a read with content. AGAIN: sent once more on a new connection. END: the bytes are empty
     where the answer was complete, else why it ended.
 

@@ -127,7 +127,9 @@ def _client(endpoint: Endpoint) -> Iterator[Row]:
                   f"the times above, which are the kernel's for {format.percent(client.stamped_pct / 100)} of events")
     yield Row("Merged reads", f"{format.percent(client.merged_pct / 100)} of events with content: their times are "
               "intervals, which the intervals above include")
-    yield Row("Dispatch lateness", f"p99 {format.quantity(client.lateness_p99_ms, 'ms')}")
+    own = "" if client.lateness_own_p99_ms is None else \
+        f"; {format.quantity(client.lateness_own_p99_ms, 'ms')} without what its thread waited for a CPU"
+    yield Row("Dispatch lateness", f"p99 {format.quantity(client.lateness_p99_ms, 'ms')}{own}")
     if client.steps:
         yield Row("Wall clock", f"set {format.plural(client.steps, 'time')} meanwhile: stamps around it are not used")
     if client.sent_again:
