@@ -79,15 +79,20 @@ def asked(server: Running, schedules: Sequence[str], due_ns: NDArray[np.int64] |
         return Recording(parsing.requests(), events, _sent(path), cpu_s)
 
 
-def _sent(path: Path) -> dict[int, list[tuple[int, int]]]:
-    contents: dict[int, list[bytes]] = {}
+def contents(path: Path) -> dict[int, bytes]:
+    """What came back, by request."""
+    pieces: dict[int, list[bytes]] = {}
     for block in record.read(path):
         ends = np.cumsum(block.rows["size"])
         for index in np.flatnonzero(block.rows["kind"] == Kind.BODY):
             row, end = block.rows[index], int(ends[index])
-            contents.setdefault(int(row["request"]), []).append(block.content[end - int(row["size"]):end])
-    return {request: _brackets([json.loads(line[6:]) for line in b"".join(pieces).split(b"\n\n") if b'"t":' in line])
-            for request, pieces in contents.items()}
+            pieces.setdefault(int(row["request"]), []).append(block.content[end - int(row["size"]):end])
+    return {request: b"".join(parts) for request, parts in pieces.items()}
+
+
+def _sent(path: Path) -> dict[int, list[tuple[int, int]]]:
+    return {request: _brackets([json.loads(line[6:]) for line in content.split(b"\n\n") if b'"t":' in line])
+            for request, content in contents(path).items()}
 
 
 def _brackets(chunks: list[dict[str, Any]]) -> list[tuple[int, int]]:
