@@ -63,7 +63,7 @@ def on_cpu(cpu: int) -> Iterator[None]:
 
 
 def asked(server: Running, schedules: Sequence[str], due_ns: NDArray[np.int64] | None = None,
-          most_open: int | None = None, cpu: int | None = None) -> Recording:
+          most_open: int | None = None, cpu: int | None = None, packet_stamps: bool = False) -> Recording:
     """Send a request for each schedule, and read what was recorded."""
     to = target.parse(server.url)
     requests = [target.encode(to, {"model": "ref", "stream": True, "ref": schedule}) for schedule in schedules]
@@ -72,7 +72,7 @@ def asked(server: Running, schedules: Sequence[str], due_ns: NDArray[np.int64] |
         if cpu is not None:
             stack.enter_context(on_cpu(cpu))
         began = time.process_time()
-        client.run(client.Load(requests, due_ns, most_open), target.reach(to), path)
+        client.run(client.Load(requests, due_ns, most_open, packet_stamps=packet_stamps), target.reach(to), path)
         cpu_s = time.process_time() - began
         parsing = Parsing(path)
         events = pa.concat_tables(parsing.events(), promote_options="permissive")

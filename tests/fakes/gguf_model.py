@@ -71,7 +71,8 @@ def _fields(tokens: list[str], merges: list[str]) -> dict[str, bytes]:
         "llama.rope.dimension_count": (UINT32, WIDTH // HEADS), "llama.vocab_size": (UINT32, len(tokens)),
         "tokenizer.ggml.model": (STRING, "gpt2"), "tokenizer.ggml.pre": (STRING, "gpt-2"),
         "tokenizer.ggml.bos_token_id": (UINT32, len(tokens) - 4),
-        "tokenizer.ggml.eos_token_id": (UINT32, len(tokens) - 1), "tokenizer.ggml.add_bos_token": (BOOL, False), "tokenizer.chat_template": (STRING, TEMPLATE)}
+        "tokenizer.ggml.eos_token_id": (UINT32, len(tokens) - 1), "tokenizer.ggml.add_bos_token": (BOOL, False),
+        "tokenizer.chat_template": (STRING, TEMPLATE)}
     types = [CONTROL if token in SPECIAL else NORMAL for token in tokens]
     return {name: struct.pack("<I", kind) + _value(kind, content) for name, (kind, content) in plain.items()} | {
         "tokenizer.ggml.tokens": _array(STRING, tokens), "tokenizer.ggml.token_type": _array(INT32, types),

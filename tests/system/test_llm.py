@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from aaco.core.config import Settings, resolve
 from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.llm import client, own_thread, record
+from aaco.llm import client, own_thread, packets, record
 from aaco.pipeline import Run
 from aaco.report.sections.findings.endpoint import failures
 from aaco.tracelake import documents, layout, store
@@ -290,6 +291,63 @@ def test_tls(settings: Settings, tmp_path: Path):
             asked(url, settings, **given)
     assert [(row["status"], row["output_tokens"]) for row in requests(run)] == [("ok", 2)] * 12
     assert run.metrics["client_delay_p99_us"].value is not None
+
+
+def may_see_packets() -> bool:
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM).close()
+    except OSError:
+        return False
+    return True
+
+
+needs_packets = pytest.mark.skipif(not may_see_packets(), reason="needs CAP_NET_RAW")
+
+
+@needs_packets
+def test_packets_tell_apart_what_one_read_returns(server: Running, settings: Settings,
+                                                  monkeypatch: pytest.MonkeyPatch):
+    """A client that reads every 15 ms; each event has its own time nevertheless. Mutation: reads are not split."""
+    wait = client._Client._wait
+
+    def rarely(*arguments: Any) -> Any:
+        time.sleep(0.015)
+        return wait(*arguments)
+
+    monkeypatch.setattr(client._Client, "_wait", rarely)
+    run = asked(server.url, settings, "ttft=20000 period=4000 chunks=30", requests=24, concurrency=8,
+                packet_stamps=True)
+    sent = sent_times(run.session)
+    events = QueryableSession(run.session.folder).table(LLM_EVENTS.name).to_pylist()
+    late = [event["t_ns"] - sent[event["request_id"]][event["index"]] for event in events
+            if event["kind"] in ("content", "empty") and event["earliest_ns"] is None]
+    assert len(late) > 0.9 * 24 * 31 and np.median(late) < 100_000 and min(late) > -10_000
+    delays = [event["delay_ns"] for event in events if event["delay_ns"] is not None]
+    assert np.median(delays) > 2_000_000
+    client_of = run.explanation.examined["endpoint"]["client"]
+    assert client_of["packets"] > 24 * 30 and client_of["packets_dropped"] == client_of["reads_without_packet"] == 0
+
+
+@needs_packets
+@pytest.mark.parametrize(("host", "secure"), [("::1", False), ("127.0.0.1", True), ("127.0.0.1", False)])
+def test_packets_of_both_families_and_of_tls(settings: Settings, tmp_path: Path, host: str, secure: bool):
+    certificate = llm_server.certify(tmp_path / "server.pem") if secure else None
+    with llm_server.scripted(certificate=certificate, host=host) as url:
+        run = asked(url, settings, model="whole", requests=12, concurrency=3, answers_as=["ref"], packet_stamps=True,
+                    certificates=str(certificate) if certificate else None)
+    assert {row["status"] for row in requests(run)} == {"ok"}
+    client_of = run.explanation.examined["endpoint"]["client"]
+    assert client_of["packets"] > 12 and client_of["reads_without_packet"] == 0
+
+
+def test_without_the_right_to_see_packets_the_option_is_refused(server: Running, settings: Settings,
+                                                                monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(packets.socket, "socket", refuse)
+    with pytest.raises(Missing, match="refuses a packet socket"):
+        packets.PacketTap(socket.AF_INET, "127.0.0.1", 80)
 
 
 def test_a_session_is_like_any_other(server: Running, settings: Settings, capsys: pytest.CaptureFixture[str]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,7 @@ class Parsing:
         self._answers: dict[int, StreamedAnswer] = {}
         self._rows: list[dict[str, Any]] = []
         self._numbers = array("q")  # of events, row by row
+        self.packets: dict[str, int] | None = None  # counts of packet stamps; None: there are none
 
     def events(self) -> Iterator[pa.Table]:
         """Yield the rows of llm_events in pieces. Raise BadCapture, StorageError."""
@@ -75,6 +77,8 @@ class Parsing:
             piece, start = content[start:end], end
             if kind == Kind.BODY:
                 self._read(self._answers[request], piece, stamp_ns, user_ns, since_ns)
+            elif kind == Kind.PACKETS:
+                self.packets = json.loads(piece)
             elif kind != Kind.CLOCK:
                 self._turn(request, kind, stamp_ns or user_ns, user_ns, kernel_ns, piece)
 
