@@ -24,10 +24,12 @@ def test_a_read_of_several_packets_has_the_time_of_each():
     order = fed((0, 1000, 10), (1000, 1000, 20), (2000, 500, 30))
     assert order.take(0, 2200) == [(1000, 10), (2000, 20), (2200, 30)]
     assert order.take(2200, 2500) == [(2500, 30)]
+    order = fed((0, 1000, 10), (2000, 500, 20), (1000, 1000, 30))  # the second is beyond the wrap, the third is not
+    assert order.take(0, 2500) == [(1000, 10), (2500, 30)]
 
 
-def test_a_packet_that_is_sent_again_counts_once():
-    """In part and whole. Mutation: the later one is the time."""
+def test_what_was_sent_again_moves_no_time():
+    """In part and whole. Mutation: it is a packet like any other."""
     order = fed((0, 100, 10), (0, 100, 20), (50, 100, 30), (100, 50, 40))
     assert order.take(0, 150) == [(100, 10), (150, 30)]
 

@@ -80,9 +80,9 @@ class Parsing:
             elif kind == Kind.PACKETS:
                 self.packets = json.loads(piece)
             elif kind != Kind.CLOCK:
-                self._turn(request, kind, stamp_ns or user_ns, user_ns, kernel_ns, piece)
+                self._turn(request, kind, stamp_ns, user_ns, kernel_ns, piece)
 
-    def _turn(self, request: int, kind: int, at: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
+    def _turn(self, request: int, kind: int, stamp_ns: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
         """Take a row that is not content: what became of a request."""
         if kind == Kind.DISPATCH:
             self._answers[request] = StreamedAnswer(request, kernel_ns, user_ns, int(piece or UNKNOWN))
@@ -91,7 +91,7 @@ class Parsing:
         if kind == Kind.SENT:
             answer.sent_ns = user_ns
         elif kind == Kind.FIRST:
-            answer.first_byte_ns = answer.read_ns = at
+            answer.first_byte_ns, answer.read_ns = stamp_ns or user_ns, stamp_ns or answer.read_ns
         elif kind == Kind.HEAD:
             answer.begin(piece)
         elif kind == Kind.AGAIN:
@@ -103,9 +103,13 @@ class Parsing:
             self._rows.append(_row(self._answers.pop(request)))
 
     def _read(self, answer: StreamedAnswer, piece: bytes, stamp_ns: int, user_ns: int, since_ns: int) -> None:
-        """Take a read with content. Only the event at its end came when the stamp says, and only with a stamp."""
+        """Take a read with content. Only the event at its end came when the stamp says, and only with a stamp.
+
+        A header of the same read has the same stamp: the events may have come before it.
+        """
         data = answer.read(piece)
-        at, earliest, left = stamp_ns or user_ns, max(since_ns, answer.read_ns), len(data)
+        at, left = stamp_ns or user_ns, len(data)
+        earliest = max(since_ns, answer.read_ns if answer.read_ns < at else answer.send_ns)
         delay = user_ns - stamp_ns if stamp_ns else UNKNOWN
         for content in data:
             left -= 1
@@ -113,7 +117,7 @@ class Parsing:
             code, tokens = answer.take(content, at, bound)
             self._numbers.extend((answer.request, answer.index, at, bound, delay, code, tokens))
             answer.index += 1
-        answer.read_ns = at
+        answer.read_ns = stamp_ns or earliest
 
     def _piece(self) -> pa.Table:
         """Return the rows of events so far, and begin the next piece."""
