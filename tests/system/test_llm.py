@@ -244,6 +244,14 @@ def test_every_bad_answer_has_its_class_and_is_in_no_latency(settings: Settings,
     assert "slow down (Retry-After: 7)" in shown["HTTP 429"]
 
 
+def test_an_answer_that_never_pauses_has_a_limit_too(server: Running, settings: Settings):
+    """A word every 50 ms for 5 s, of which 0.6 s may pass. Mutation: only pauses have a limit."""
+    run = asked(server.url, settings, "ttft=1000 period=50000 chunks=100", requests=3, concurrency=3, timeout_s=0.6,
+                gap_timeout_s=0.5)
+    assert {row["status"] for row in requests(run)} == {"timeout"}
+    assert all(row["chunks"] > 3 and 0.6e9 <= row["t_end_ns"] - row["t_send_ns"] < 3e9 for row in requests(run))
+
+
 def test_an_idle_connection_that_died_is_no_failure(settings: Settings):
     """The server closes each connection at its second request, before a byte of the answer. Mutation: it is cut."""
     with llm_server.scripted(idle=True) as url:

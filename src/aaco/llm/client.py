@@ -42,7 +42,7 @@ class Load:
 
     due_ns: since the start, in order; None: each as soon as one of `most_open` is done. most_open: requests under way
     at once; None: no limit. gap_s, whole_s: how long an answer may pause, and take. real_time: whether the client runs
-    before all other programs. packet_stamps: whether a packet socket tells apart what one read returns.
+    before all other programs. packet_stamps: whether a packet socket stamps each packet.
     """
 
     requests: Sequence[bytes]

@@ -1,6 +1,6 @@
 """The client's own thread: how long it waited for a CPU, and how soon the kernel wakes it.
 
-A thread that is woken in time may still wait behind others that run on its CPU. The kernel counts that time for each
+A thread that is woken in time may still wait while others run on its CPU. The kernel counts that time for each
 thread (Documentation/scheduler/sched-stats.rst), so that a late dispatch is the machine's or the client's.
 """
 

@@ -1,4 +1,4 @@
-"""When each packet of the server came (packet(7)), so that what one read returns is told apart.
+"""When each packet of the server came (packet(7)), so that events of one read have separate times.
 
 A read of several segments has the stamp of the last of them. A packet socket sees each with its own. The bytes of a
 connection are joined with them by TCP's sequence numbers, counted from that of the SYN.
@@ -33,7 +33,7 @@ Instruction = tuple[int, int, int, int]
 
 @dataclass
 class ArrivalOrder:
-    """The bytes of a connection as they arrived, whatever the order, and which packet made them complete.
+    """The bytes of a connection as they arrived, in any order, and which packet completed them.
 
     Offsets count the bytes that the server sent. pieces: their ends and times, for bytes that were not read yet.
     """
@@ -62,7 +62,7 @@ class ArrivalOrder:
         self.complete = offset
 
     def take(self, begin: int, end: int) -> list[tuple[int, int]] | None:
-        """Return ends and times of the packets that brought these bytes; None where one of them was not seen."""
+        """Return ends and times of the packets that hold these bytes; None where one of them was not seen."""
         taken: list[tuple[int, int]] = []
         while self.pieces and (taken[-1][0] if taken else begin) < end:
             reached, at_ns = self.pieces[0]
