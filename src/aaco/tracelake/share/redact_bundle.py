@@ -30,7 +30,7 @@ from aaco.tracelake import manifest, raw
 LOCAL: dict[str, Any] = {"owner": None, "kept_by": []}  # of session.json: processes and paths of this machine
 PIECE = 1 << 20
 IN_PICTURE = "the drawing that it is a picture of shows a credential"
-IN_CAPTURE = "it holds the memory of a captured kernel: whoever is to have that is sent the capture itself"
+IN_CAPTURE = "it holds the memory of a captured kernel: to share it, send the capture itself"
 CAPTURED = re.compile(r"(.*/)?blobs/[0-9a-f]{64}\.zst|.*\.aacocap")  # as aaco.replay names its files
 IN_BINARY = "it is binary and shows a credential, which cannot be taken out"
 
