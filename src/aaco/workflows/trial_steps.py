@@ -130,6 +130,11 @@ class TrialSteps:
     def _load_s(self) -> float:
         return recorded_run.load_s(self.session)
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Return the options of the session's run, which both sides of a comparison share."""
+        return {name: setting for name, setting in self.given.items() if name != "model"}
+
     def _terms(self, request: TryRequest) -> SearchTerms:
         latency_s = (self.facts.latency_ms or 1.0) / 1e3
         pairs = int(min(MOST_PAIRS, max(FEWEST_PAIRS, PROCESS_S / (2 * latency_s))))
@@ -155,8 +160,7 @@ class TrialSteps:
         return target
 
     def _prepared(self, change: Candidate | None) -> Workload:
-        fields = {name: value for name, value in self.given.items() if name != "model"}
-        runs = sides.prepare(self._side(change), self.settings, fields).runs
+        runs = sides.prepare(self._side(change), self.settings, self._options).runs
         assert isinstance(runs, ModelSide)
         return runs.workload
 
@@ -239,10 +243,9 @@ class TrialSteps:
         yield gates.energy(*compared.energy_of_controls(), factor, compared.why_no_energy)
 
     def _turns(self, change: Candidate, request: DuetRequest) -> Compared:
-        fields = {name: value for name, value in self.given.items() if name != "model"}
         quiet = Show(step=lambda text: None, progress=self.show.progress)
-        return compare.compare(self._side(), self._side(change), request, _inside(self.session, self.settings), fields,
-                               quiet)
+        return compare.compare(self._side(), self._side(change), request, _inside(self.session, self.settings),
+                               self._options, quiet)
 
     def _decided(self, state: Search, decided: SearchDecided) -> SearchDecided:
         if decided.kept is None:

@@ -47,8 +47,7 @@ class LaunchOrder:
         self._count = 0
 
     def feed(self, kernels: pa.Table, api_calls: pa.Table, until: int | None) -> None:
-        """Take in the rows that start next, in start order, with COLUMNS. until: later rows start at or after it.
-        """
+        """Take in the rows that start next, in start order, with COLUMNS. until: later rows start at or after it."""
         calls = self._callers.launching(api_calls)
         calls = replace(calls, tag=np.arange(self._count, self._count + len(calls)))
         self._count += len(calls)

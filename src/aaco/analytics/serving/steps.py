@@ -1,9 +1,9 @@
 """The steps of a serving engine, with the device work that each launched, in one pass over a trace.
 
 A step is what the engine annotates as one (annotations.py); ranges inside it on the same thread complement it. Where
-it annotates none, the steps are those that another pass has found (repeated_steps.py). Work
-belongs to the step in which the call was made that launched it: kernels of a replayed graph may start long after the
-annotation has ended. A launch by a thread without steps belongs to the one step of its process that was open then.
+it annotates none, the steps are those that another pass has found (repeated_steps.py). Work belongs to the step in
+which the call was made that launched it: kernels of a replayed graph may start long after the annotation has ended. A
+launch by a thread without steps belongs to the one step of its process that was open then.
 """
 
 from __future__ import annotations
