@@ -127,8 +127,7 @@ def test_a_missing_blob_is_noticed_when_the_capture_is_opened(tmp_path):
 @pytest.mark.parametrize(("fields", "words"), [
     ({"base": BASE + (64 << 20)}, "overlap"), ({"size": 1 << 64}, "less than or equal"), ({"size": 0}, "greater than"),
     ({"base": (1 << 64) - 8}, "beyond the last address"), ({"base": 1 << 64}, "less than"), ({"base": -1}, "greater"),
-    ({"size": PAGE}, "pages"), ({"before": ["../../../../etc/passwd"] * 4}, "pattern"),
-    ({"before": None}, "no digests"),
+    ({"size": PAGE}, "pages"), ({"before": ["../../etc/passwd"] * 4}, "pattern"), ({"before": None}, "no digests"),
     ({"symbol": "../x"}, "has a symbol"), ({"role": "secret"}, "role"), ({"size": 12290.5}, "integer")])
 def test_impossible_regions_are_refused(tmp_path, fields, words):
     folder = kernel_captures.write(tmp_path / "folder")
@@ -216,7 +215,7 @@ def test_entries_that_overlap_or_repeat_are_refused(tmp_path):
     for at in (found for found in range(len(raw)) if raw.startswith(b"PK\1\2", found)):
         struct.pack_into("<II", raw, at + 20, len(raw), len(raw))
     (tmp_path / "two.aacocap").write_bytes(raw)
-    refused(tmp_path / "two.aacocap", "overlap")
+    refused(tmp_path / "two.aacocap", "its entries overlap")
 
 
 def test_a_directory_of_a_zip_without_end_is_refused_before_it_is_read(tmp_path):

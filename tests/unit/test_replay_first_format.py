@@ -56,8 +56,7 @@ def test_impossible_dispatches_are_refused(tmp_path, changed, words):
 
 
 @pytest.mark.parametrize(("row", "words"), [
-    ({"base": 1 << 64}, "base"), ({"size": 1 << 64}, "size"), ({"base": "../../etc"}, "base"),
-    ({"size": 9}, "9 bytes")])
+    ({"base": 1 << 64}, "base"), ({"size": 1 << 64}, "size"), ({"base": "../etc"}, "base"), ({"size": 9}, "9 bytes")])
 def test_impossible_regions_are_refused(tmp_path, row, words):
     """Mutation: the size of the file is not compared with that of the region."""
     listed = json.dumps({"regions": [{"base": 0x7F1000000000, "size": 8192, "contains_kernarg": False} | row]})

@@ -108,8 +108,7 @@ class ZipReader:
         entry = self._entries.get(name)
         if entry is None:
             raise BadCapture(f"{self.path}: {name} is missing", FIX)
-        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or not (
-                entry.file_size == entry.compress_size <= most):
+        if entry.flag_bits & 1 or not entry.file_size == entry.compress_size <= most:
             raise BadCapture(f"{self.path}: {name} is not stored as at most {most:,} plain bytes", FIX)
         with files.storage(self.path):
             try:
@@ -225,8 +224,8 @@ def add_file(path: Path, name: str, content: bytes, most: int) -> None:
         return
     source, partial = ZipReader(path), PartialCapture(path, replacing=True)
     try:
-        for other in sorted(source.names() - {name}):
-            partial.write(other, source.read(other, most))
+        for kept in sorted(source.names() - {name}):
+            partial.write(kept, source.read(kept, most))
         partial.write(name, content)
         partial.publish()
     finally:

@@ -47,7 +47,7 @@ from aaco.replay.documents import (
     When,
     pages_of,
 )
-from aaco.replay.pages import Blobs, Contents, compress, digests_of, most_compressed
+from aaco.replay.pages import Blobs, StoredMemory, compress, digests_of, most_compressed
 
 MOST_BYTES = 4 << 30  # of memory in a capture, unless it is set otherwise
 Memory = memoryview | bytes | bytearray
@@ -57,7 +57,7 @@ Form = TypeVar("Form", bound=BaseModel)
 class KernelCapture:
     """A capture that was opened: what it consists of, and its pages. Use it as a context manager."""
 
-    def __init__(self, path: Path, document: CaptureDocument, contents: Contents, sha256: str,
+    def __init__(self, path: Path, document: CaptureDocument, contents: StoredMemory, sha256: str,
                  roles: MeasuredRoles | None = None) -> None:
         """sha256: of capture.json. roles: what replays measured of the regions; None if none did."""
         self.path, self.document, self.sha256, self.roles = path, document, sha256, roles
@@ -103,7 +103,7 @@ class KernelCapture:
     def require(self, isa: str, driver: str | None = None) -> None:
         """Raise Missing if the code does not run on this ISA; BadCapture with a driver other than the capture's.
 
-        driver: leave it out where another version will do; captures of the first format do not say theirs.
+        driver: leave it out where another version will do; captures of the first format name none.
         """
         origin = self.document.captured_from
         if isa != origin.isa:

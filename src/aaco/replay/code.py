@@ -1,4 +1,4 @@
-"""What a captured code object says of its kernels: what they run on, and where their arguments lie."""
+"""What a captured code object says of its kernels: what they run on, and the places of their arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aaco.replay.documents import ArgumentPlace
 class CodeLayout:
     """The kernels of a code object. arguments: of each kernel, None where the code object does not list them.
 
-    lds_bytes: local memory of fixed size, of kernels whose code object says it; variables: their bytes by name.
+    lds_bytes: local memory of fixed size, of kernels where the code object says it; variables: their bytes by name.
     """
 
     isa: str | None

@@ -1,4 +1,4 @@
-"""capture.json, format 2: what a captured kernel launch consists of. Memory and code lie beside it as blobs.
+"""capture.json, format 2: what a captured kernel launch consists of. Memory and code are blobs.
 
 A region's memory is cut into pages from its base on; the last page may be shorter. A page is named by its SHA-256, so
 that equal pages, and pages of zeros, are stored once.
@@ -43,7 +43,7 @@ class CapturedFrom(Part):
 
 
 class ArgumentPlace(Part):
-    """Where an argument lies in the launch's argument bytes."""
+    """The place of an argument in the launch's argument bytes."""
 
     offset: int = Field(ge=0, lt=MOST_ARGUMENTS)
     size: int = Field(ge=0, le=MOST_ARGUMENTS)
@@ -99,7 +99,7 @@ class CapturedRegion(Part):
 
     @property
     def end(self) -> int:
-        """Return the first address behind the region."""
+        """Return the first address after the region."""
         return self.base + self.size
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Captures of the first format, read only: four files that a HSA tool writes at a dispatch.
 
 kernel.hsaco, kernarg.bin, dispatch.json and memory_regions.json, and memory/region_BASE.bin for each region. It has no
-digests, no state after the dispatch and no variables of the module; what it lacks is listed as not captured.
+digests, no state after the dispatch and no variables of the module; what is missing is listed as not captured.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from aaco.replay.documents import CaptureDocument, CapturedRegion, When
 LEVEL = 1  # of zstd
 
 
-class Contents(Protocol):
+class StoredMemory(Protocol):
     """Where the memory and the code of a capture come from."""
 
     def page(self, region: CapturedRegion, when: When, number: int) -> bytes:

@@ -1,6 +1,6 @@
 """Whether the addresses of a capture are free: memory of a replay has to be where it was, for it may hold pointers.
 
-CUDA takes an address as a hint, and keeps it if the block of 32 MiB around it is asked for; memory is then mapped
+CUDA takes an address as a hint, and keeps it if the block of 32 MiB around it is requested; memory is then mapped
 inside that block. Nothing is mapped here, and what is reserved is free again when the process ends.
 """
 
@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aaco.calibration.driver import DriverGpu
 from aaco.core.errors import Missing
 from aaco.replay.capture import KernelCapture
 from aaco.replay.documents import CapturedRegion
@@ -53,7 +54,7 @@ def cover(regions: Sequence[CapturedRegion], alignment: int) -> list[tuple[int, 
 
 
 def reserve_regions(regions: Sequence[CapturedRegion], alignment: int, reserve: Reserve) -> list[Reservation]:
-    """Ask for every block that regions lie in; return what became of each region, in order of address."""
+    """Reserve every block that regions are in; return what became of each region, in order of address."""
     blocks = [(begin, end, *reserve(begin, end - begin)) for begin, end in cover(regions, alignment)]
     made = []
     for region in sorted(regions, key=lambda region: region.base):
@@ -74,8 +75,6 @@ def check(capture: KernelCapture) -> list[Reservation]:
 
 def _device_reserve(capture: KernelCapture) -> Reserve:
     """Return CUDA's way to reserve addresses, with a context. Raise Missing."""
-    from aaco.calibration.driver import DriverGpu
-
     if capture.document.captured_from.vendor != "NVIDIA":
         raise Missing(f"{capture.path}: captured on {capture.document.captured_from.device}; replay is for NVIDIA GPUs "
                       "in this version: the tool for HSA is not part of it", HOW_TO_RUN)
