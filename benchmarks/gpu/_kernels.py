@@ -79,18 +79,20 @@ def _torch_programs(torch: Any) -> dict[str, Callable[[], Callable[[], object]]]
 
 
 OWN = ("chase", "counter", "accumulate", "scaled", "waits")
+SMALL = "small_"  # before a name of OWN: the same kernel, with little memory
 PROGRAMS = ("add", "softmax", "row_sum", "gemm_f32", "nvjet", "nvjet_splitk", "gather", "attention", "convolution",
-            "triton", *OWN)
+            "triton", *OWN, *(SMALL + name for name in OWN))
 
 
-def _own(torch: Any, name: str) -> Callable[[], object]:
+def _own(name: str) -> Callable[[], object]:
     """One of the kernels of _kernels.cu, by the driver: its memory is cuMemAlloc's and the module's."""
     from aaco.calibration.driver import DriverGpu, address
 
     gpu = DriverGpu("NVIDIA")
     arch = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
     module = gpu.load(compiled(SOURCE.read_text(), arch))
-    nodes, length = 1 << 16, 4096
+    small, name = name.startswith(SMALL), name.removeprefix(SMALL)
+    nodes, length, numbers = (1 << 8, 64, 1 << 10) if small else (1 << 16, 4096, 1 << 20)
     if name == "chase":
         base = gpu.allocate(64 * nodes)
         out = gpu.allocate(8 * 256)
@@ -102,9 +104,10 @@ def _own(torch: Any, name: str) -> Callable[[], object]:
         gpu.call("to_device", base, raw, ctypes.sizeof(raw))
         launch = gpu.kernel(module, "chase", 1, address(base), address(out), length)
     else:
-        memory, out = gpu.allocate(4 << 20), gpu.allocate(4 << 20)
-        gpu.call("fill_async", memory, 7, 1 << 20, gpu.stream)
-        launch = gpu.kernel(module, name, 1 if name == "counter" else 4096, address(memory), address(out), 1 << 20)
+        memory, out = gpu.allocate(4 * numbers), gpu.allocate(4 * numbers)
+        gpu.call("fill_async", memory, 0x3F8CCCCD if name == "scaled" else 7, numbers, gpu.stream)  # 1.1f
+        blocks = 1 if name == "counter" else numbers // 256
+        launch = gpu.kernel(module, name, blocks, address(memory), address(out), numbers)
     return lambda: gpu.launch(launch)
 
 
@@ -132,7 +135,7 @@ def main(name: str, lock: str) -> None:
         if file:
             fcntl.flock(file, fcntl.LOCK_EX)
         torch.manual_seed(0)
-        call = _own(torch, name) if name in OWN else _torch_programs(torch)[name]()
+        call = _own(name) if name.removeprefix(SMALL) in OWN else _torch_programs(torch)[name]()
         kept = None
         for _ in range(WARM + LAUNCHES):
             kept = call()

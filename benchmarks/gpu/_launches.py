@@ -1,7 +1,10 @@
 """A program that works on the GPU, and says how long that took it: run by benchmarks.gpu.tracer, traced and untraced.
 
     python _launches.py launches FOLDER       for each line `ROUNDS CPU [MODE]` on stdin so many rounds of 1000 tiny
-                                              kernels on that CPU, host ns each; with a mode traced into the folder
+                                              kernels on that CPU, host ns each; with a mode traced into the folder, or
+                                              watched for a launch to capture, which never comes (CAPTURING)
+    python _launches.py steps FOLDER          the same of steps that the device decides: STEPS products, until they are
+                                              done, host ns of one
     python _launches.py products [FILE]       for each number on stdin so many of each size of products of matrices, and
                                               the time from begin to end; FILE gets torch.profiler's trace of them
     python _launches.py spins                 kernels of some milliseconds, by the device's own events, us
@@ -25,9 +28,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from aaco.profiler.cupti.inside import library, tracer
+from aaco.profiler.cupti.inside import launch_capture, library, tracer
 
-LAUNCHES = 1000
+LAUNCHES, STEPS = 1000, 200
+CAPTURING = ("capture", "capture, launches unseen")
 SPINS, TURNS = 40, 400_000
 LONG = 10  # as long: what two events take beside a kernel, some 20 us, is little of it
 EDGES = (3072, 4096, 6144)  # at least 80 us each on an H200
@@ -118,24 +122,63 @@ def launches(folder: Path) -> None:
         launch, synchronise, by = lambda: x.add_(1.0), torch.cuda.synchronize, f"PyTorch {torch.__version__}"
     launch()  # CUDA is there, and so is the context that is traced
 
-    def rounds(count: int) -> list[float]:
-        took = []
-        for _ in range(count):
-            synchronise()
-            begin = time.perf_counter_ns()
-            for _ in range(LAUNCHES):
-                launch()
-            took.append((time.perf_counter_ns() - begin) / LAUNCHES)
+    def timed() -> float:
         synchronise()
-        return took
-
-    def turn(line: str) -> list[float]:
-        count, cpu, *mode = line.split()
-        with _traced(folder, *mode) if mode else nullcontext(), _on(int(cpu)):
-            return rounds(1 + int(count))[1:]
+        begin = time.perf_counter_ns()
+        for _ in range(LAUNCHES):
+            launch()
+        return (time.perf_counter_ns() - begin) / LAUNCHES
 
     gc.disable()
-    _serve(turn, by)
+    _serve(lambda line: _turn(folder, timed, line), by)
+
+
+def steps(folder: Path) -> None:
+    """Answer with the host time of a step, ns, of each round; first of all who launches. Exits without PyTorch."""
+    torch = _torch()
+    if torch is None:
+        sys.exit("PyTorch with CUDA is not installed")
+    left, right = (torch.randn(EDGES[0], EDGES[0], device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out = left @ right
+
+    def timed() -> float:
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        for _ in range(STEPS):
+            torch.mm(left, right, out=out)
+        torch.cuda.synchronize()
+        return (time.perf_counter_ns() - begin) / STEPS
+
+    gc.disable()
+    _serve(lambda line: _turn(folder, timed, line), f"PyTorch {torch.__version__}")
+
+
+def _turn(folder: Path, timed: Callable[[], float], line: str) -> list[float]:
+    """The times of a line `ROUNDS CPU [MODE]`; of one round more, which is left out."""
+    count, cpu, *words = line.split(maxsplit=2)
+    mode = words[0].strip() if words else ""
+    watched = _capturing(folder, mode) if mode in CAPTURING else _traced(folder, mode) if mode else nullcontext()
+    with watched, _on(int(cpu)):
+        return [timed() for _ in range(1 + int(count))][1:]
+
+
+@contextmanager
+def _capturing(folder: Path, mode: str) -> Iterator[None]:
+    """While a launch is waited for, of a kernel that there is not; afterwards CUPTI is detached.
+
+    The second mode does not see launches: what is left is the cost of having CUPTI there.
+    """
+    cupti = library.load(os.environ, sys.path)
+    path = folder / f"{os.getpid()}-{time.monotonic_ns()}.launch"
+    running = launch_capture.LaunchCapture(cupti, str(path), "^no such kernel$", 0, 1 << 30)
+    if mode != CAPTURING[0]:
+        for call in launch_capture.LAUNCHES:
+            cupti.call("cuptiEnableCallback", ctypes.c_uint32(0), running._subscriber,
+                       ctypes.c_int(launch_capture.DRIVER_API), ctypes.c_uint32(call))
+    try:
+        yield
+    finally:
+        cupti.call("cuptiUnsubscribe", running._subscriber)
 
 
 @contextmanager
@@ -238,7 +281,7 @@ if __name__ == "__main__":
     what = sys.argv[1]
     if what == "products":
         products(sys.argv[2] if len(sys.argv) > 2 else None)
-    elif what == "launches":
-        launches(Path(sys.argv[2]))
+    elif what in ("launches", "steps"):
+        {"launches": launches, "steps": steps}[what](Path(sys.argv[2]))
     else:
         print(json.dumps({"spins": spins, "apart": apart}[what]()))

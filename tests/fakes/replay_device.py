@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from aaco.replay.documents import CapturedRegion
+from aaco.replay.tolerance import Tolerance
 
 Memory = list[bytearray]
 STRIPE = 64
@@ -14,6 +16,7 @@ class MemoryDevice:
     """A captured launch of a kernel: the memory before it, and what the kernel made of that."""
 
     empty_pair_us = 1.0
+    tolerance: Tolerance | None = None
 
     def __init__(self, kernel: Callable[[Memory], float], *before: bytes,
                  launched: Callable[[Memory], float] | None = None) -> None:
@@ -71,13 +74,25 @@ class MemoryDevice:
     def differing(self) -> list[int]:
         return [_count(live, after) for live, after in zip(self.live, self.after, strict=True)]
 
+    def wrong(self) -> list[int]:
+        """Bytes of doubles beyond the tolerance, the only type that this device has."""
+        if self.tolerance is None:
+            return self.differing()
+        assert self.tolerance.number_type == "float64"
+        return [self._beyond(live, after) for live, after in zip(self.live, self.after, strict=True)]
+
+    def _beyond(self, live: bytearray, after: bytearray) -> int:
+        numbers = zip(*(struct.unpack(f"<{len(after) // 8}d", content) for content in (live, after)), strict=True)
+        return 8 * sum(not abs(a - b) <= self.tolerance.relative * abs(b) for a, b in numbers)
+
     def changed(self) -> list[int]:
         return [_count(before, after) for before, after in zip(self.before, self.after, strict=True)]
 
     def mark_written(self, number: int, changed_too: bool) -> int:
-        states = zip(self.live[number], self.after[number], self.before[number], strict=True)
-        self._written[number] = bytes(live != after ^ 0xFF and (changed_too or before == after) for live, after,
-                                      before in states)
+        live, after, before = self.live[number], self.after[number], self.before[number]
+        stripes = [slice(at - at % STRIPE, at - at % STRIPE + STRIPE) for at in range(len(live))]
+        self._written[number] = bytes(live[at] != after[at] ^ 0xFF and (changed_too or before[near] == after[near])
+                                      for at, near in enumerate(stripes))
         self.masks[number] = 1
         return sum(self._written[number])
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
+
 import pytest
 
+from aaco.core.errors import UsageError
 from aaco.replay import engine
 from aaco.replay.documents import RegionUse
 from aaco.replay.engine import ReplayRequest
-from aaco.replay.fidelity import Fidelity, ReplayCheck, judge, may_print_time, other_uses
+from aaco.replay.fidelity import Fidelity, ReplayCheck, judge, may_print_time, other_uses, unproved_state
+from aaco.replay.tolerance import Tolerance
 from tests.fakes.replay_device import Memory, MemoryDevice
 
 TILES = 8
@@ -15,11 +20,13 @@ OUT, IN, COUNTER = 0, 1, 2
 
 
 def tiled(memory: Memory) -> float:
-    """Take tiles by a counter that wraps at a limit, as atomicInc does; the first needs none. A tile takes 10 us."""
+    """Take tiles by a counter of four bytes that wraps at a limit, as atomicInc does; the first needs none.
+
+    A tile takes 10 us.
+    """
     tiles, done = {0}, 1
-    while memory[COUNTER][0] != TILES:
-        at = memory[COUNTER][0]
-        memory[COUNTER][0] = 0 if at > TILES else at + 1
+    while (at := int.from_bytes(memory[COUNTER][:4], "little")) != TILES:
+        memory[COUNTER][:4] = (0 if at > TILES else at + 1).to_bytes(4, "little")
         tiles.add(at % TILES)
         done += 1
     for tile in tiles:
@@ -54,7 +61,10 @@ def verdict(device: MemoryDevice, request: ReplayRequest) -> tuple[Fidelity, lis
     uses = list(engine.measure_roles(device, {}, lambda base: None))
     engine.separate_state(device)
     times, checks = zip(*engine.iterate(device, request), strict=True)
-    return judge([check for check in checks if check], (0, request.iterations - 1)), list(times), uses
+    made = [check for check in checks if check]
+    changed = {region.base for region, count in zip(device.regions, device.changed(), strict=True) if count}
+    doubts = [] if request.recopy else unproved_state(uses, made, changed)
+    return judge(made, (0, request.iterations - 1), doubts), list(times), uses
 
 
 @pytest.mark.parametrize("output", [ANSWER, bytes(512)], ids=["answer there before", "empty before"])
@@ -105,7 +115,7 @@ def test_another_launch_than_the_one_that_was_measured_is_told() -> None:
     assert found.verdict == "exact"  # what it does is right: only that it leaves out work tells it
     doubts = other_uses(recorded, uses)
     assert doubts == ["the launch wrote 64 bytes of region 0x200000, 512 when the capture was first replayed"]
-    proved = ReplayCheck(0, 64, 64, {})
+    proved = ReplayCheck(0, 64, 64, {}, {})
     assert judge([proved], (0,), doubts).verdict == "unproved"
     assert other_uses(recorded, recorded) == []
     assert other_uses(recorded, uses[1:]) == ["region 0x200000, which the kernel uses, is missing"]
@@ -133,13 +143,70 @@ def test_what_precedes_a_timed_launch(request_: ReplayRequest, begins: list[str]
     assert device.calls == begins
 
 
-CHECK = ReplayCheck(0, 4, 4, {4096: 0})
+CHECK = ReplayCheck(0, 4, 4, {4096: 0}, {4096: 0})
 
 
 @pytest.mark.parametrize(("checks", "needed", "said"), [
     ([CHECK], (0,), "exact"), ([CHECK], (0, 9), "unproved"), ([], (), "unproved"),
-    ([ReplayCheck(0, 0, 0, {})], (0,), "unproved"), ([CHECK, ReplayCheck(9, 4, 4, {4096: 1})], (0, 9), "differs")])
+    ([ReplayCheck(0, 0, 0, {}, {})], (0,), "unproved"),
+    ([CHECK, ReplayCheck(9, 4, 4, {4096: 1}, {4096: 1})], (0, 9), "differs"),
+    ([CHECK, ReplayCheck(9, 4, 4, {4096: 1}, {})], (0, 9), "within tolerance")])
 def test_verdicts(checks: list[ReplayCheck], needed: tuple[int, ...], said: str) -> None:
     found = judge(checks, needed)
     assert found.verdict == said
-    assert may_print_time(found) == (said == "exact")
+    assert may_print_time(found) == (said in ("exact", "within tolerance"))
+
+
+def copy_and_mark(otherwise: int) -> Callable[[Memory], float]:
+    """A kernel that writes all of its output, and a mark that depends on the mark of the launch before."""
+    def kernel(memory: Memory) -> float:
+        memory[OUT][:] = memory[IN]
+        memory[COUNTER][0] = 1 if memory[COUNTER][0] < 2 else otherwise
+        return 4.0
+
+    return kernel
+
+
+@pytest.mark.parametrize(("otherwise", "words"), [(0xFE, "what it writes there could not be measured"),
+                                                  (9, "1 bytes that the launch writes are state")])
+def test_a_launch_that_leaves_state_behind_has_no_time_without_restoring(otherwise: int, words: str) -> None:
+    """Mutation: what cannot be inverted is not missed."""
+    for recopy, said in ((True, "exact"), (False, "unproved")):
+        device = MemoryDevice(copy_and_mark(otherwise), INPUT, INPUT, bytes(64))
+        found, _, _ = verdict(device, ReplayRequest(iterations=3, recopy=recopy))
+        assert found.verdict == said
+    assert words in found.reason and "without restoring, nothing proves" in found.reason
+
+
+def numbers(*values: float) -> bytes:
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def scaled(factor: float) -> Callable[[Memory], float]:
+    def kernel(memory: Memory) -> float:
+        values = struct.unpack(f"<{len(memory[IN]) // 8}d", memory[IN])
+        memory[OUT][:] = numbers(*(factor * value for value in values))
+        return 3.0
+
+    return kernel
+
+
+@pytest.mark.parametrize(("factor", "said"), [(2.0, "exact"), (2.0 + 1e-12, "within tolerance"), (2.01, "differs")])
+def test_other_code_may_differ_by_the_tolerance(factor: float, said: str) -> None:
+    """Mutation: the bytes are judged, not the numbers."""
+    device = MemoryDevice(scaled(2.0), bytes(64), numbers(*range(1, 9)))
+    device.tolerance = Tolerance.parse("float64:1e-9")
+    list(engine.measure_roles(device, {}, lambda base: None))
+    engine.separate_state(device)
+    device.kernel = scaled(factor)
+    checks = [check for _, check in engine.iterate(device, ReplayRequest(iterations=2)) if check]
+    assert judge(checks, (0, 1)).verdict == said
+    device.tolerance = None
+    checks = [check for _, check in engine.iterate(device, ReplayRequest(iterations=2)) if check]
+    assert judge(checks).verdict == ("exact" if said == "exact" else "differs")
+
+
+@pytest.mark.parametrize("text", ["", "float32", "int8:1", "float32:x", "float32:-1", "float32:nan", "float32:1:2:3"])
+def test_what_is_no_tolerance_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no tolerance"):
+        Tolerance.parse(text)

@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import json
+import os
 import struct
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
-from aaco.replay import cache, launch, steering
-from aaco.replay.documents import ArgumentPlace, KernelLaunch, LaunchAttribute
+from aaco.replay import addresses, cache, launch, steering
+from aaco.replay.documents import ArgumentPlace, CapturedRegion, KernelLaunch, LaunchAttribute
 
 MIB = 1 << 20
 BASE = 0x7F00_0000_0000
 
 
+def regions(*spans: addresses.Span, role: Literal["device", "host"] = "device") -> list[CapturedRegion]:
+    return [CapturedRegion(base=begin, size=end - begin, role=role) for begin, end in spans]
+
+
 def test_blocks_cover_pieces_and_pieces_cover_regions() -> None:
     spans = [(BASE + 2 * MIB, BASE + 3 * MIB), (BASE + 40 * MIB + 512, BASE + 41 * MIB)]
-    plan = steering.plan(spans, 2 * MIB)
+    plan = steering.plan(regions(*spans), 2 * MIB)
     assert plan.pieces == ((BASE + 2 * MIB, BASE + 4 * MIB), (BASE + 40 * MIB, BASE + 42 * MIB))
     assert plan.blocks == ((BASE, BASE + 64 * MIB),)
     assert plan.mapped_bytes == 4 * MIB
+
+
+def test_memory_of_the_host_between_that_of_the_device_becomes_the_device_s() -> None:
+    """cuDNN's attention has such a page: the block around it cannot be reserved without it.
+
+    Mutation: pages of the host are mapped before, and the block is then taken in every process.
+    """
+    device = regions((BASE + 8 * MIB, BASE + 10 * MIB))
+    near, behind = (BASE + 31 * MIB, BASE + 33 * MIB), (BASE + 34 * MIB, BASE + 34 * MIB + 4096)
+    apart = (BASE + 640 * MIB, BASE + 640 * MIB + 100)
+    plan = steering.plan(device + regions(near, behind, apart, role="host"), 2 * MIB)
+    assert plan.substituted == {near[0], behind[0]}  # the first makes the block longer, so that it has the second
+    assert plan.blocks == ((BASE, BASE + 64 * MIB),)
+    assert plan.pieces == ((BASE + 8 * MIB, BASE + 10 * MIB), (BASE + 30 * MIB, BASE + 36 * MIB))
+    assert plan.hosts == ((BASE + 640 * MIB, BASE + 640 * MIB + 4096),)
 
 
 def test_regions_that_share_a_page_are_mapped_once() -> None:
@@ -29,9 +54,9 @@ def test_regions_that_share_a_page_are_mapped_once() -> None:
 
 
 @pytest.mark.parametrize("span", [(0, 512), (1 << 47, (1 << 47) + 512)])
-def test_addresses_that_no_driver_maps_are_refused(span: steering.Span) -> None:
+def test_addresses_that_no_driver_maps_are_refused(span: addresses.Span) -> None:
     with pytest.raises(ValueError, match="outside"):
-        steering.plan([span], 2 * MIB)
+        steering.plan(regions(span), 2 * MIB)
 
 
 def a_launch(**changed: Any) -> KernelLaunch:
@@ -76,3 +101,23 @@ def test_the_state_of_the_caches_that_explains_a_time_is_named() -> None:
     assert cache.agreement_line(found) == "the application ran it warm: -0.1 %"
     assert not cache.nearest(50.0, {"as-left": 98.4, "warm": 93.1}).agrees
     assert "nearest is warm, +86.2 %" in cache.agreement_line(cache.nearest(50.0, {"as-left": 98.4, "warm": 93.1}))
+
+
+HOLDS = """
+import ctypes, json, sys
+from aaco.replay import addresses
+begin, end = json.loads(sys.argv[1])
+taken = addresses.take(begin, end - begin)
+addresses.release((begin, end))
+print(json.dumps([sys.argv[1:], "aaco.replay.capture" in sys.modules, taken, addresses.take(begin, end - begin)]))
+"""
+
+
+def test_a_replay_s_process_holds_addresses_before_anything_is_loaded(tmp_path: Path) -> None:
+    """Mutations: nothing is held; what is held is not released; the process ends at a span that it cannot have."""
+    (tmp_path / "holds.py").write_text(HOLDS)
+    span, impossible = [BASE, BASE + MIB], [0, 4096]
+    done = subprocess.run([sys.executable, "-m", "aaco.replay.holding", json.dumps([impossible, span]), "holds",
+                           json.dumps(span)], capture_output=True, text=True, check=True,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    assert json.loads(done.stdout) == [[json.dumps(span)], False, [None, errno.EEXIST], [BASE, 0]]

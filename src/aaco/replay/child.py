@@ -1,4 +1,4 @@
-"""One replay in a process of its own: `python -m aaco.replay.child REQUEST`, a JSON object; answers are lines of JSON.
+"""One replay in a process of its own: `python -m aaco.replay.child REQUEST`, a file of JSON; answers are lines of JSON.
 
 A kernel that fails takes its process's device context with it, and one that hangs its process: the caller goes on.
 """
@@ -6,6 +6,7 @@ A kernel that fails takes its process's device context with it, and one that han
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,26 +20,27 @@ from aaco.replay import capture as captures
 from aaco.replay import engine
 from aaco.replay.cuda import CudaReplay, RegionTaken
 from aaco.replay.documents import RegionUse
+from aaco.replay.tolerance import Tolerance
 
 
 def main(request: dict[str, Any], tell: Callable[..., None]) -> None:
     """Answer a request: how each region is used, then each iteration's time and check."""
     begin = time.monotonic()
     with captures.open(Path(request["capture"])) as capture:
-        code = _read(request.get("code"))
+        code, how = _read(request.get("code")), _how(request["how"])
         try:
-            device = CudaReplay(capture, code)
+            device = CudaReplay(capture, code, how.tolerance)
         except RegionTaken as error:
             tell(taken=error.what)
             raise
         tell(ready=_facts(device), seconds=time.monotonic() - begin)
-        known = {use["base"]: RegionUse(**use) for use in request["known"]}
-        for use in engine.measure_roles(device, known, lambda base: tell(trying=base)):
+        measured = {use["base"]: RegionUse(**use) for use in request["measured"]}
+        for use in engine.measure_roles(device, measured, lambda base: tell(trying=base)):
             tell(use=use.model_dump())
         engine.separate_state(device)
         device.replace_code()
         tell(measured=time.monotonic() - begin)
-        _iterate(device, engine.ReplayRequest(**request["how"]), tell)
+        _iterate(device, how, tell)
         tell(seconds=time.monotonic() - begin)
 
 
@@ -49,11 +51,17 @@ def _read(path: str | None) -> bytes | None:
         return Path(path).read_bytes()
 
 
+def _how(fields: dict[str, Any]) -> engine.ReplayRequest:
+    tolerance = fields.get("tolerance")
+    return engine.ReplayRequest(**fields | {"tolerance": Tolerance(*tolerance) if tolerance else None})
+
+
 def _facts(device: CudaReplay) -> dict[str, Any]:
     placed = [(live, region) for live, region in device.places() if region.role != "global"]
     return {"device": device.gpu.device_name, "empty_pair_us": device.empty_pair_us,
             "regions": len(placed), "exact_addresses": sum(live == region.base for live, region in placed),
-            "variables": len(device.regions) - len(placed), "bytes": sum(region.size for region in device.regions)}
+            "variables": len(device.regions) - len(placed), "bytes": sum(region.size for region in device.regions),
+            "substituted": sorted(device.plan.substituted), "pid": os.getpid()}
 
 
 def _iterate(device: CudaReplay, how: engine.ReplayRequest, tell: Callable[..., None]) -> None:
@@ -63,4 +71,4 @@ def _iterate(device: CudaReplay, how: engine.ReplayRequest, tell: Callable[..., 
 
 if __name__ == "__main__":
     with answer() as tell:
-        main(json.loads(sys.argv[1]), tell)
+        main(json.loads(Path(sys.argv[1]).read_text()), tell)

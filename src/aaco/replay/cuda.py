@@ -8,16 +8,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Callable, Sequence
-from ctypes import byref, c_float, c_size_t, c_uint64, c_void_p
+from collections.abc import Callable
+from ctypes import byref, c_double, c_float, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
 from aaco.calibration.driver import DriverGpu, ReadyLaunch, address
 from aaco.core.errors import AacoError, BadCapture, Missing
-from aaco.replay import launch, steering
+from aaco.replay import addresses, launch, steering
 from aaco.replay.capture import KernelCapture
 from aaco.replay.documents import CapturedRegion
+from aaco.replay.tolerance import NUMBER_TYPES, Tolerance
 
 MEMORY_KERNELS = Path(__file__).with_name("memory.ptx")
 PROPERTIES = struct.Struct("<iiiiQ8x")  # CUmemAllocationProp: pinned, no handle, of a device, its number
@@ -26,7 +27,6 @@ PINNED, OF_DEVICE, READ_WRITE = 1, 1, 3
 ALIGNED = 512  # bytes; of the copies: as cuMemAlloc aligns
 STRIPE = 64  # bytes: no counter is larger
 THREADS_EACH, MOST_BLOCKS = 16 * 256, 8192
-MAP_FIXED_NOREPLACE = 0x100000
 DELAY_NS = 20_000  # longer than Python takes to queue two events and a launch
 EMPTY_PAIRS = 50
 REGISTER_MAPPED = 2  # CU_MEMHOSTREGISTER_DEVICEMAP
@@ -39,28 +39,28 @@ class RegionTaken(Missing):
 class CudaReplay:
     """A capture in this process, ready to launch. One per process: it takes the capture's addresses for good."""
 
-    def __init__(self, capture: KernelCapture, code: bytes | None = None, number: int = 0) -> None:
+    def __init__(self, capture: KernelCapture, code: bytes | None = None, tolerance: Tolerance | None = None,
+                 number: int = 0) -> None:
         """Reserve, map, load and copy. Raise Missing, RegionTaken, BadCapture, AacoError.
 
-        code: in place of the capture's own.
+        code: in place of the capture's own. tolerance: of the numbers in memory; without it every bit counts.
         """
-        self.capture, self.regions = capture, list(capture.regions)
-        hosts = steering.cover([(region.base, region.end) for region in self.regions if region.role == "host"],
-                               mmap.PAGESIZE)
-        for begin, end in hosts:  # before the driver takes addresses for itself
-            _map_host(begin, end - begin)
+        self.capture, self.regions, self.tolerance = capture, list(capture.regions), tolerance
+        self.plan = steering.plan_capture(capture)
+        for span in self.plan.hosts:  # before the driver takes addresses for itself
+            _map_host(span)
         self.gpu = gpu = DriverGpu("NVIDIA", number)
         isa = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
         capture.require(isa)
         self._steer()
-        for begin, end in hosts:
+        for begin, end in self.plan.hosts:
             gpu.call("register_host", begin, end - begin, REGISTER_MAPPED)
         self._encoded = launch.encode(capture.launch, gpu.stream.value or 0)
         self._function, self._live = self._program(capture.code())
         self._replacement = None if code is None else self._program(code)
         self._copies()
         self._tools = {name: self.gpu._create("function", self._create_tools(), name.encode())
-                       for name in ("differing", "invert", "written", "delay")}
+                       for name in ("differing", "beyond", "invert", "written", "delay")}
         self.masks: dict[int, int] = {}  # by number of region the address of its mask
         self.mask_bytes: dict[int, int] = {}  # and how many of its bytes are ones
         self.empty_pair_us = min(self._pair(lambda: None) for _ in range(EMPTY_PAIRS))
@@ -69,24 +69,19 @@ class CudaReplay:
 
     def _steer(self) -> None:
         """Take the addresses of all regions but those of the host and of the module, and put memory there."""
-        spans = [(region.base, region.end) for region in self.regions if region.role in ("device", "managed",
-                                                                                         "kernarg")]
-        granule = max(self.capture.document.captured_from.granule_bytes, 2 << 20)
-        try:
-            plan = steering.plan(spans, granule)
-        except ValueError as error:
-            raise BadCapture(f"{self.capture.path}: {error}", "capture it again") from error
-        for block in plan.blocks:
-            self._reserve(block, spans)
-        self._require_memory(plan.mapped_bytes)
-        for begin, end in plan.pieces:
+        for block in self.plan.blocks:
+            self._reserve(block)
+        self._require_memory(self.plan.mapped_bytes)
+        for begin, end in self.plan.pieces:
             self._map(begin, end - begin)
 
-    def _reserve(self, block: steering.Span, spans: Sequence[steering.Span]) -> None:
+    def _reserve(self, block: addresses.Span) -> None:
         begin, end = block
-        given = c_uint64()
-        self.gpu.call("reserve", byref(given), end - begin, 0, begin, 0)
-        if given.value != begin:
+        addresses.release(block)
+        reserved = c_uint64()
+        self.gpu.call("reserve", byref(reserved), end - begin, 0, begin, 0)
+        if reserved.value != begin:
+            spans = [(region.base, region.end) for region in self.regions]
             taken = ", ".join(f"{first:#x}" for first, _ in steering.regions_in(block, spans))
             raise RegionTaken(f"the addresses {begin:#x} to {end:#x} are taken in this process; regions "
                               f"{taken} lie there",
@@ -220,7 +215,11 @@ class CudaReplay:
 
     def wait(self) -> None:
         """Wait for all that is queued. Raise AacoError if the kernel failed."""
-        self.gpu.wait()
+        try:
+            self.gpu.wait()
+        except AacoError as error:
+            raise AacoError(f"{self.capture.launch.symbol}: {error.what}",
+                            f"compute-sanitizer aaco replay run {self.capture.path}  # names the access") from error
 
     def timed_us(self) -> float:
         """Launch the kernel once; return its time, us, by events around it, the empty pair's included."""
@@ -258,6 +257,18 @@ class CudaReplay:
         self.masks[number] = mask
         return self._read_counts()[number]
 
+    def wrong(self) -> list[int]:
+        """Return, for each region, how many bytes differ by more than the tolerance, as numbers; all without one."""
+        if self.tolerance is None:
+            return self.differing()
+        size, number_type = NUMBER_TYPES[self.tolerance.number_type]
+        self._clear_counts()
+        for number, region in enumerate(self.regions):
+            self._tool("beyond", region.size, self._live[number], self._after[number], region.size, c_uint(size),
+                       c_uint(number_type), c_double(self.tolerance.relative), c_double(self.tolerance.absolute),
+                       self._counts + 8 * number)
+        return self._read_counts()
+
     def changed(self) -> list[int]:
         """Return, for each region, how many bytes the captured launch changed."""
         self._clear_counts()
@@ -290,9 +301,11 @@ class CudaReplay:
         self.gpu.call("to_host", counts, self._counts, ctypes.sizeof(counts))
         return list(counts[:len(self.regions)])
 
-    def _tool(self, name: str, size: int, *arguments: int) -> None:
+    def _tool(self, name: str, size: int, *arguments: Any) -> None:
+        """Launch a kernel over so many bytes. Whole numbers are addresses and sizes, of 64 bits."""
         blocks = max(1, min(MOST_BLOCKS, -(-size // THREADS_EACH)))
-        self._run_tool(name, blocks, 256, *map(address, arguments))
+        values = [address(argument) if isinstance(argument, int) else argument for argument in arguments]
+        self._run_tool(name, blocks, 256, *values)
 
     def _run_tool(self, name: str, blocks: int, threads: int, *values: Any) -> None:
         pointers = (c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
@@ -301,13 +314,12 @@ class CudaReplay:
                                     (values, pointers)))
 
 
-def _map_host(begin: int, size: int) -> None:
-    """Take host addresses in this process. Raise RegionTaken."""
-    library = ctypes.CDLL(None, use_errno=True)
-    library.mmap.restype, library.mmap.argtypes = c_void_p, [c_void_p, c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
-    if library.mmap(begin, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0) != begin:
-        raise RegionTaken(f"the host addresses {begin:#x} to {begin + size:#x} are taken in this process",
+def _map_host(span: addresses.Span) -> None:
+    """Put memory at host addresses of this process. Raise RegionTaken."""
+    begin, end = span
+    addresses.release(span)
+    if addresses.take(begin, end - begin, mmap.PROT_READ | mmap.PROT_WRITE) != (begin, 0):
+        raise RegionTaken(f"the host addresses {begin:#x} to {end:#x} are taken in this process",
                           "run it again: a new process has other addresses")
 
 

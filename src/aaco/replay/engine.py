@@ -5,12 +5,13 @@ The device is behind a protocol: replay/cuda.py implements it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from aaco.replay.documents import CapturedRegion, RegionUse
 from aaco.replay.fidelity import ReplayCheck
+from aaco.replay.tolerance import Tolerance
 
 CacheMode = Literal["as-left", "cold", "warm"]
 CACHE_MODES: tuple[CacheMode, ...] = ("as-left", "cold", "warm")
@@ -18,9 +19,9 @@ CACHE_MODES: tuple[CacheMode, ...] = ("as-left", "cold", "warm")
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """How often to launch, and in which state. 
+    """How often to launch, and in which state.
 
-    recopy: restore before each launch. check_all: not only the first and the last one.
+    recopy: restore before each launch. check_all: not only the first and the last one. tolerance: of a checked one.
     """
 
     iterations: int = 20
@@ -28,6 +29,7 @@ class ReplayRequest:
     recopy: bool = True
     cache: CacheMode = "as-left"
     check_all: bool = False
+    tolerance: Tolerance | None = None
 
 
 class ReplayDevice(Protocol):
@@ -37,6 +39,7 @@ class ReplayDevice(Protocol):
     masks: dict[int, int]
     mask_bytes: dict[int, int]
     empty_pair_us: float
+    tolerance: Tolerance | None
 
     def restore(self) -> None: ...
     def restore_changed(self) -> None: ...
@@ -47,20 +50,21 @@ class ReplayDevice(Protocol):
     def wait(self) -> None: ...
     def timed_us(self) -> float: ...
     def differing(self) -> list[int]: ...
+    def wrong(self) -> list[int]: ...
     def changed(self) -> list[int]: ...
     def mark_written(self, number: int, changed_too: bool) -> int: ...
     def flush_cache(self) -> None: ...
 
 
-def measure_roles(device: ReplayDevice, known: Mapping[int, RegionUse],
+def measure_roles(device: ReplayDevice, measured: Mapping[int, RegionUse],
                   about_to: Callable[[int], None]) -> Iterator[RegionUse]:
     """Yield how the kernel uses each region, and leave masks of what it writes in the device.
 
-    known: by base what earlier replays measured; regions that nothing writes, or whose inversion the launch does not
+    measured: by base what earlier replays measured; regions that nothing writes, or whose inversion the launch does not
     survive, are not tried again. about_to: is called with the base before each trial.
     """
     for number, region in enumerate(device.regions):
-        use = known.get(region.base)
+        use = measured.get(region.base)
         if use is not None and (not use.survives or use.written == "none"):
             yield use
             continue
@@ -101,9 +105,8 @@ def separate_state(device: ReplayDevice) -> None:
     """Take out of the masks what the launch changes and depends on: a counter of tiles, which it uses up.
 
     Inverting such a counter may leave the result exact, and the work doubled; left as it is, the next launch skips
-    work.
-    So a changed byte is poisoned only if the launch is exact, too, where that byte is as the launch leaves it, and the
-    rest is poisoned.
+    work. So a changed byte, and those around it, are poisoned only if the launch is exact, too, where they are as the
+    launch leaves them, and the rest is poisoned.
     """
     changed = device.changed()
     for number in sorted(device.masks):
@@ -120,7 +123,7 @@ def _is_output(device: ReplayDevice, number: int, half: int) -> bool:
             device.poison(other)
     device.poison_half(number, half)
     device.launch()
-    return not any(device.differing())
+    return not any(device.wrong())
 
 
 def _launch_inverted(device: ReplayDevice, number: int, changed_too: bool) -> int:
@@ -135,7 +138,7 @@ def _survives_mask(device: ReplayDevice, number: int) -> bool:
     device.restore()
     device.poison(number)
     device.launch()
-    return not any(device.differing())
+    return not any(device.wrong())
 
 
 def _forget(device: ReplayDevice, number: int) -> None:
@@ -196,5 +199,11 @@ def _prepare(device: ReplayDevice, request: ReplayRequest, restored: bool, check
 
 
 def _check(device: ReplayDevice, number: int, wrong_before: int) -> ReplayCheck:
-    differing = {region.base: count for region, count in zip(device.regions, device.differing(), strict=True) if count}
-    return ReplayCheck(number, sum(device.mask_bytes.values()), wrong_before, differing)
+    differing = device.differing()
+    wrong = device.wrong() if device.tolerance else differing
+    return ReplayCheck(number, sum(device.mask_bytes.values()), wrong_before, _by_base(device, differing),
+                       _by_base(device, wrong))
+
+
+def _by_base(device: ReplayDevice, counts: Sequence[int]) -> dict[int, int]:
+    return {region.base: count for region, count in zip(device.regions, counts, strict=True) if count}

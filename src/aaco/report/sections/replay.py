@@ -9,7 +9,7 @@ from typing import Any
 from aaco.replay import cache
 from aaco.replay.capture import KernelCapture
 from aaco.replay.documents import pages_of
-from aaco.replay.engine import CacheMode
+from aaco.replay.engine import CacheMode, ReplayRequest
 from aaco.replay.reserve import Reservation
 from aaco.replay.run import ReplayResult
 from aaco.replay.verify import CaptureVerification
@@ -102,11 +102,17 @@ def replayed(result: ReplayResult, application_us: float | None = None,
 
 
 def _replay(result: ReplayResult) -> dict[str, Any]:
-    return {"kernel": result.symbol, "device": result.device, "request": asdict(result.request),
+    return {"kernel": result.symbol, "device": result.device, "request": _request(result.request),
             "fidelity": asdict(result.fidelity), "median_us": result.median_us, "times_us": list(result.times_us),
+            "no_time": result.no_time,
             "empty_pair_us": result.empty_pair_us, "regions": result.regions, "exact_addresses": result.exact_addresses,
-            "variables": result.variables, "memory_bytes": result.bytes,
-            "uses": [use.model_dump(mode="json") for use in result.uses], "processes": result.processes}
+            "host_regions_on_device": result.substituted, "variables": result.variables, "memory_bytes": result.bytes,
+            "uses": [use.model_dump(mode="json") for use in result.uses], "processes": result.processes,
+            "processes_without_addresses": result.taken}
+
+
+def _request(request: ReplayRequest) -> dict[str, Any]:
+    return asdict(request) | {"tolerance": request.tolerance._asdict() if request.tolerance else None}
 
 
 def replay_lines(replayed: Mapping[str, Any], raw: bool = False) -> Iterator[str]:
@@ -128,8 +134,11 @@ def _replay_lines(replayed: Mapping[str, Any], raw: bool) -> Iterator[str]:
     yield f"  {verdict['verdict']}: {verdict['reason']}"
     yield (f"  {format.clean(replayed['device'])}: {replayed['exact_addresses']} of {replayed['regions']} regions at "
            f"their addresses, {replayed['variables']} variables of the module, {replayed['memory_bytes']:,} bytes")
+    if replayed["processes"] > 1:
+        yield (f"  {replayed['processes']} processes: {replayed['processes_without_addresses']} ended because an "
+               "address was taken, the others because the kernel did not survive inverted memory")
     if replayed["median_us"] is None:
-        yield "  no time: it would not be that of the captured work"
+        yield f"  no time: {replayed['no_time']}"
         return
     times = replayed["times_us"]
     yield (f"  median {replayed['median_us']:.2f} us of {len(times)} launches, {min(times):.2f} to {max(times):.2f}; "
