@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aaco.calibration.child import answer
+from aaco.core.errors import Missing
 from aaco.replay import child, cuda
 from tests.fakes.cuda_gpu import FakeGpu
 
@@ -40,7 +41,13 @@ def main() -> None:
         path = Path(turns[0])
         path.write_text(path.read_text() + "\n" if path.exists() else "\n")
         gpu.is_taken = len(path.read_text()) <= turns[1]
-    cuda.DriverGpu = lambda vendor, number: gpu  # type: ignore[assignment,misc]
+
+    def driver(vendor: str, number: int) -> FakeGpu:
+        if fake.get("no_driver"):
+            raise Missing("no libcuda here")
+        return gpu
+
+    cuda.DriverGpu = driver  # type: ignore[assignment,misc]
     with answer() as tell:
         child.main(json.loads(Path(sys.argv[1]).read_text()), tell)
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from aaco.calibration import child
+from aaco.cli import app, outcome
+from aaco.cli.rocm_perf import app as laboratory
 from aaco.core.errors import AacoError, Missing
 from aaco.replay import run
 from aaco.replay.capture import CaptureWriter
@@ -67,8 +69,12 @@ class Replays:
                           kind="cubin", captured_from=kernel_captures.origin(isa="sm_90"))
         return path
 
-    def replay(self, path: Path, request: ReplayRequest = TWICE, limit_s: float = 20.0, **fake: Any) -> ReplayResult:
+    def fake(self, **fake: Any) -> None:
+        """What the next processes do: tests/fakes/replay_child.py."""
         self.monkeypatch.setenv("AACO_FAKE", json.dumps({"tools": str(self.tools), "bytes": SIZE} | fake))
+
+    def replay(self, path: Path, request: ReplayRequest = TWICE, limit_s: float = 20.0, **fake: Any) -> ReplayResult:
+        self.fake(**fake)
         return run.replay(path, request, None, limit_s)
 
 
@@ -147,3 +153,58 @@ def test_an_access_out_of_bounds_names_the_tool_that_says_where(replays: Replays
     with pytest.raises(AacoError) as caught:
         replays.replay(replays.capture(), fails=77)
     assert "illegal memory access" in caught.value.what and "compute-sanitizer" in caught.value.fix
+
+
+def rocm_perf(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """The exit status and the output of rocm-perf replay full-vm."""
+    code = outcome(laboratory, "rocm-perf", ["replay", "full-vm", "--capture-dir", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_full_vm_prints_what_the_kernel_laboratory_prints(replays: Replays, capsys: pytest.CaptureFixture[str]) -> None:
+    path = replays.capture(symbol="chase", demangled="chase(node*) [clone .kd]")
+    replays.fake()
+    code, out, _ = rocm_perf(capsys, path, "--iterations", 3, "--no-recopy")
+    assert (code, out.splitlines()) == (0, [
+        "Kernel: chase(node*)", "Iterations: 3", "Mode: stateful", "Average GPU time: 0.000 us",
+        "Min GPU time: 0.000 us", "Max GPU time: 0.000 us",
+        "Fidelity: exact: 2 of 2 checked iterations, each with 4,096 wrong bytes or more before"])
+    code, out, _ = rocm_perf(capsys, path, "--json")
+    answer = json.loads(out)
+    assert code == 0 and answer["execution"] == {"iterations": 1, "mode": "stateless"}
+    assert answer["kernel"] == {"name": "chase(node*)", "hsaco_path": str(path)}
+    assert set(answer["timing"]) == {"unit", "average", "min", "max"}
+    assert answer["environment"]["gpu_agent"] == "Fake GPU" and answer["environment"]["pid"] > 0
+
+
+def test_full_vm_has_no_time_of_a_launch_that_differs(replays: Replays, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mutations: exit 0; the times of other work."""
+    path = replays.capture(marks=(b"\4" * 64, b"\6" + b"\4" * 63))
+    replays.fake(counts=True)
+    code, out, _ = rocm_perf(capsys, path)
+    assert code == 1 and "Fidelity: differs" in out and "GPU time" not in out
+    code, out, _ = rocm_perf(capsys, path, "--json")
+    assert code == 1 and json.loads(out)["timing"]["average"] is None
+
+
+def test_full_vm_fails_with_1_and_says_what_a_machine_lacks_with_6(
+        replays: Replays, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mutation: 2 of a capture that cannot be read, as everywhere else."""
+    path = replays.capture()
+    replays.fake(no_driver=True)
+    code, out, errors = rocm_perf(capsys, path)
+    assert (code, out) == (6, "") and "no libcuda here" in errors and "NVIDIA GPU and its driver" in errors
+    assert rocm_perf(capsys, replays.folder / "gone")[0] == 1
+    code, _, errors = rocm_perf(capsys, kernel_captures.write_first(replays.folder / "first"))
+    assert code == 6 and "captured on gfx90a" in errors and "the tool for HSA is not part of it" in errors
+
+
+def test_a_replay_says_what_it_did(replays: Replays, capsys: pytest.CaptureFixture[str]) -> None:
+    path = replays.capture()
+    replays.fake(fails=INPUT[0])
+    code = outcome(app, "aaco", ["replay", "run", str(path), "--iterations", "2", "--tolerance", "float32:1e-6"])
+    printed = capsys.readouterr().out
+    assert code == 0
+    for line in ("chase", "exact: 2 of 2 checked iterations", "3 of 3 regions at their addresses",
+                 "2 processes: 0 ended because an address was taken", "median 0.00 us of 2 launches"):
+        assert line in printed

@@ -16,7 +16,7 @@ from typing import Any
 from aaco.calibration.driver import DriverGpu, ReadyLaunch, address
 from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.replay import addresses, launch, steering
-from aaco.replay.capture import KernelCapture
+from aaco.replay.capture import HOW_TO_RUN, KernelCapture
 from aaco.replay.documents import CapturedRegion
 from aaco.replay.tolerance import NUMBER_TYPES, Tolerance
 
@@ -49,7 +49,7 @@ class CudaReplay:
         self.plan = steering.plan_capture(capture)
         for span in self.plan.hosts:  # before the driver takes addresses for itself
             _map_host(span)
-        self.gpu = gpu = DriverGpu("NVIDIA", number)
+        self.gpu = gpu = _open_gpu(capture, number)
         isa = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
         capture.require(isa)
         self._steer()
@@ -312,6 +312,13 @@ class CudaReplay:
         self.gpu.launch(ReadyLaunch((self._tools[name], blocks, 1, 1, threads, 1, 1, 0, self.gpu.stream, pointers,
                                      None),
                                     (values, pointers)))
+
+
+def _open_gpu(capture: KernelCapture, number: int) -> DriverGpu:
+    try:
+        return DriverGpu("NVIDIA", number)
+    except Missing as error:
+        raise Missing(f"{capture.path}: cannot be replayed here: {error.what}", HOW_TO_RUN) from error
 
 
 def _map_host(span: addresses.Span) -> None:

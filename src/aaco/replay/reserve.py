@@ -14,10 +14,8 @@ from aaco.calibration.driver import DriverGpu
 from aaco.core.errors import Missing
 from aaco.replay import addresses, steering
 from aaco.replay.addresses import Span
-from aaco.replay.capture import KernelCapture
+from aaco.replay.capture import HOW_TO_RUN, KernelCapture
 from aaco.replay.documents import CapturedRegion
-
-HOW_TO_RUN = "run it on a machine with an NVIDIA GPU and its driver; aaco doctor says what is missing"
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,7 @@ def check(capture: KernelCapture) -> list[Reservation]:
 
 def _device_reserve(capture: KernelCapture) -> Reserve:
     """Return CUDA's way to reserve addresses, with a context. Raise Missing."""
-    if capture.document.captured_from.vendor != "NVIDIA":
-        raise Missing(f"{capture.path}: captured on {capture.document.captured_from.device}; replay is for NVIDIA GPUs "
-                      "in this version: the tool for HSA is not part of it", HOW_TO_RUN)
+    capture.require_nvidia()
     try:
         library = DriverGpu("NVIDIA").library
     except Missing as error:

@@ -139,6 +139,7 @@ def replay(path: Path, request: ReplayRequest, code: Path | None = None, limit_s
     a kernel that hangs ends with it.
     """
     with captures.open(path) as capture:
+        capture.require_nvidia()
         recorded = list(capture.roles.regions) if capture.roles else []
         attempts = _Attempts(capture, code, request, limit_s)
         attempts.run()
