@@ -259,3 +259,11 @@ def _small(folder: Path, whole: list[Case], others: Mapping[str, Case]) -> Itera
             say(f"kept {Path(kept) / case.path.name}, {sizes[name]:,} bytes")
     yield Claim("small captures, each one file, are replayed", f"exact, <= {MOST_SMALL:,} bytes", f"{sizes}",
                 all(0 < size <= MOST_SMALL for size in sizes.values()))
+    codes = []
+    for verb in ("reserve-check", "full-vm"):
+        done = subprocess.run([sys.executable, "-c", "from aaco.cli.rocm_perf import main; main()", "replay", verb,
+                               "--capture-dir", others["small_counter"].path], text=True, capture_output=True,
+                              timeout=60, check=False)
+        say(f"rocm-perf replay {verb}: {done.returncode}: {' | '.join((done.stdout + done.stderr).splitlines())}")
+        codes.append(done.returncode)
+    yield Claim("rocm-perf replay reserve-check and full-vm of one of them", "exit 0", f"{codes}", codes == [0, 0])

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import struct
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from aaco.replay import capture, spool
 
 DRIVER, RESOURCE, ENTER, EXIT = 1, 3, 0, 1
 ALLOCATE, FREE, LAUNCH, EXTENDED, COOPERATIVE, IPC, REGISTER = 243, 245, 307, 652, 477, 567, 379
+COMPILED = launch_capture.FOLDER / f"capture-{os.uname().machine}.so"
 WHOLE = {"kernel": b"_Z5scalePfi", "grid": (4, 2, 1)}
 
 
@@ -32,12 +36,14 @@ class CallbackData(ctypes.Structure):
 class FakeProcess:
     """A process with a driver of its own, in which the compiled part runs; each has its own copy of it."""
 
-    def __init__(self, folder: Path, pattern: str = "scale", number: int = 0, most_bytes: int = 1 << 20) -> None:
+    def __init__(self, folder: Path, pattern: str = "scale", number: int = 0, most_bytes: int = 1 << 20,
+                 compiled: Path = COMPILED) -> None:
         library = folder / f"capture-{len(list(folder.iterdir()))}.so"
-        library.write_bytes((launch_capture.FOLDER / f"capture-{os.uname().machine}.so").read_bytes())
+        library.write_bytes(compiled.read_bytes())
         self.native, self.path = ctypes.CDLL(str(library)), folder / f"{library.name}.launch"
         assert self.native.aaco_pattern(pattern.encode()) == 0
         self.capturing, self.synchronised, self.correlation = 0, 0, 0
+        self.queued: list[Callable[[], object]] = []  # work of the device that nobody has waited for
         self._kept = [self._function(name) for name in (*launch_capture.DRIVER, "__cxa_demangle")]
         table = (ctypes.c_void_p * len(self._kept)).in_dll(self.native, "aaco_driver")
         for place, function in enumerate(self._kept):
@@ -67,6 +73,8 @@ class FakeProcess:
 
     def _synchronise(self) -> int:
         self.synchronised += 1
+        while self.queued:
+            self.queued.pop(0)()
         return 0
 
     def _copy(self, to: int, source: int, size: int) -> int:
@@ -241,3 +249,41 @@ def test_a_spool_that_was_cut_at_any_byte_makes_no_capture(process, tmp_path):
             spool.read(process.path)
     process.path.write_bytes(whole)
     assert spool.read(process.path).symbol == "_Z5scalePfi"
+
+
+SOURCE = Path(__file__).parents[2] / "native/cupti/capture.c"
+
+
+def states_of_queued_work(folder: Path, compiled: Path) -> tuple[bytes, bytes]:
+    """The memory before and after a launch, where a fill before it and the kernel itself run when they are waited for.
+
+    So does cuBLAS: it clears a counter, and then launches the kernel that uses it up.
+    """
+    process = FakeProcess(folder, compiled=compiled)
+    process.load(elf("_Z5scalePfi"))
+    memory = process.allocate(b"stale")
+    process.queued.append(lambda: ctypes.memmove(memory, b"reset", 5))
+    process.launch(memory, work=lambda: process.queued.append(lambda: ctypes.memmove(memory, b"wrote", 5)))
+    with kept(process, folder / "c") as made:
+        before, after = (b"".join(made.pages(made.regions[0], when)) for when in ("before", "after"))
+        return before, after
+
+
+def test_the_snapshot_has_all_earlier_work_and_none_of_the_launch(tmp_path):
+    assert states_of_queued_work(tmp_path, COMPILED) == (b"reset", b"wrote")
+
+
+@pytest.mark.skipif(not shutil.which("clang"), reason="not on PATH: clang")
+@pytest.mark.parametrize(("guard", "without", "states"), [
+    ("if (!reason && aaco_driver.synchronize())", "if (0)", (b"stale", b"wrote")),
+    ("else if (aaco_driver.synchronize())", "else if (0)", (b"reset", b"reset"))])
+def test_snapshots_at_other_times_would_be_noticed(tmp_path, guard, without, states):
+    """capture.c without the wait for earlier work, and without that for the launch."""
+    text = SOURCE.read_text()
+    assert text.count(guard) == 1
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made/capture.c").write_text(text.replace(guard, without))
+    compiled = tmp_path / "made/capture.so"
+    flags = "-O2 -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector -nostdlib -shared -DSOURCE=0".split()
+    subprocess.run(["clang", *flags, "-o", compiled, tmp_path / "made/capture.c"], check=True)
+    assert states_of_queued_work(tmp_path, compiled) == states
