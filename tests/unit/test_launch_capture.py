@@ -22,7 +22,6 @@ from aaco.replay import capture, spool
 DRIVER, RESOURCE, ENTER, EXIT = 1, 3, 0, 1
 ALLOCATE, FREE, LAUNCH, EXTENDED, COOPERATIVE, IPC, REGISTER = 243, 245, 307, 652, 477, 567, 379
 COMPILED = launch_capture.FOLDER / f"capture-{os.uname().machine}.so"
-WHOLE = {"kernel": b"_Z5scalePfi", "grid": (4, 2, 1)}
 
 
 class CallbackData(ctypes.Structure):
@@ -284,6 +283,6 @@ def test_snapshots_at_other_times_would_be_noticed(tmp_path, guard, without, sta
     (tmp_path / "made").mkdir()
     (tmp_path / "made/capture.c").write_text(text.replace(guard, without))
     compiled = tmp_path / "made/capture.so"
-    flags = "-O2 -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector -nostdlib -shared -DSOURCE=0".split()
+    flags = ["-O2", "-ffreestanding", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-nostdlib", "-shared", "-DSOURCE=0"]
     subprocess.run(["clang", *flags, "-o", compiled, tmp_path / "made/capture.c"], check=True)
     assert states_of_queued_work(tmp_path, compiled) == states
