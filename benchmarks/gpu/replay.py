@@ -24,7 +24,7 @@ from aaco.replay import cache
 from aaco.replay import capture as captures
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.run import replay
-from aaco.replay.tolerance import Tolerance
+from aaco.replay.tolerance import NumberTolerance
 from benchmarks.claims import Claim
 from benchmarks.gpu._kernels import SOURCE, compiled
 from benchmarks.gpu._launches import CAPTURING
@@ -192,7 +192,7 @@ def _edited(folder: Path, whole: list[Case], others: Mapping[str, Case]) -> Iter
         begin = time.monotonic()
         code = folder / "edited.cubin"
         code.write_bytes(compiled(SOURCE.read_text().replace("scale * memory[at];\n}", text + ";\n}"), arch))
-        tolerance = Tolerance.parse("float32:1e-6") if said == "within tolerance" else None
+        tolerance = NumberTolerance.parse("float32:1e-6") if said == "within tolerance" else None
         request = ReplayRequest(iterations=10, tolerance=tolerance)
         with ThreadPoolExecutor(3) as pool:
             turns = [pool.submit(tried, f"scaled, edited to {what}", case.path, request, True, code) for _ in range(3)]

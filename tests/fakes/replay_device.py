@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 from aaco.replay.documents import CapturedRegion
-from aaco.replay.tolerance import Tolerance
+from aaco.replay.tolerance import NumberTolerance
 
 Memory = list[bytearray]
 STRIPE = 64
@@ -16,7 +16,7 @@ class MemoryDevice:
     """A captured launch of a kernel: the memory before it, and what the kernel made of that."""
 
     empty_pair_us = 1.0
-    tolerance: Tolerance | None = None
+    tolerance: NumberTolerance | None = None
 
     def __init__(self, kernel: Callable[[Memory], float], *before: bytes,
                  launched: Callable[[Memory], float] | None = None) -> None:

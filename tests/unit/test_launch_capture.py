@@ -283,6 +283,7 @@ def test_snapshots_at_other_times_would_be_noticed(tmp_path, guard, without, sta
     (tmp_path / "made").mkdir()
     (tmp_path / "made/capture.c").write_text(text.replace(guard, without))
     compiled = tmp_path / "made/capture.so"
-    flags = ["-O2", "-ffreestanding", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-nostdlib", "-shared", "-DSOURCE=0"]
+    flags = ["-O2", "-ffreestanding", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-nostdlib", "-shared",
+             "-DSOURCE=0"]
     subprocess.run(["clang", *flags, "-o", compiled, tmp_path / "made/capture.c"], check=True)
     assert states_of_queued_work(tmp_path, compiled) == states

@@ -22,7 +22,7 @@ from aaco.replay.capture import CaptureWriter
 from aaco.replay.documents import ArgumentPlace
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.run import ReplayResult
-from aaco.replay.tolerance import Tolerance
+from aaco.replay.tolerance import NumberTolerance
 from tests.fakes import cuda_gpu, kernel_captures
 
 pytestmark = pytest.mark.skipif(not shutil.which("clang++"), reason="not on PATH: clang++")
@@ -83,8 +83,8 @@ def replays(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Rep
     return Replays(tmp_path, tools, monkeypatch)
 
 
-@pytest.mark.parametrize("tolerance", [None, Tolerance("float32", 1e-6)])
-def test_a_launch_is_replayed_at_its_addresses(replays: Replays, tolerance: Tolerance | None) -> None:
+@pytest.mark.parametrize("tolerance", [None, NumberTolerance("float32", 1e-6)])
+def test_a_launch_is_replayed_at_its_addresses(replays: Replays, tolerance: NumberTolerance | None) -> None:
     result = replays.replay(replays.capture(), dataclasses.replace(TWICE, tolerance=tolerance))
     assert (result.fidelity.verdict, result.fidelity.proved_bytes) == ("exact", SIZE)
     assert (result.regions, result.exact_addresses, result.substituted, result.processes) == (3, 3, 1, 1)

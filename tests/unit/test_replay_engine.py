@@ -12,7 +12,7 @@ from aaco.replay import engine
 from aaco.replay.documents import RegionUse
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.fidelity import Fidelity, ReplayCheck, judge, may_print_time, other_uses, unproved_state
-from aaco.replay.tolerance import Tolerance
+from aaco.replay.tolerance import NumberTolerance
 from tests.fakes.replay_device import Memory, MemoryDevice
 
 TILES = 8
@@ -63,8 +63,8 @@ def verdict(device: MemoryDevice, request: ReplayRequest) -> tuple[Fidelity, lis
     times, checks = zip(*engine.iterate(device, request), strict=True)
     made = [check for check in checks if check]
     changed = {region.base for region, count in zip(device.regions, device.changed(), strict=True) if count}
-    doubts = [] if request.recopy else unproved_state(uses, made, changed)
-    return judge(made, (0, request.iterations - 1), doubts), list(times), uses
+    gaps = [] if request.recopy else unproved_state(uses, made, changed)
+    return judge(made, (0, request.iterations - 1), gaps), list(times), uses
 
 
 @pytest.mark.parametrize("output", [ANSWER, bytes(512)], ids=["answer there before", "empty before"])
@@ -113,10 +113,10 @@ def test_another_launch_than_the_one_that_was_measured_is_told() -> None:
     recorded = verdict(MemoryDevice(copy, INPUT, INPUT), ReplayRequest(iterations=2))[2]
     found, _, uses = verdict(MemoryDevice(first_half, INPUT, INPUT, launched=copy), ReplayRequest(iterations=2))
     assert found.verdict == "exact"  # what it does is right: only that it leaves out work tells it
-    doubts = other_uses(recorded, uses)
-    assert doubts == ["the launch wrote 64 bytes of region 0x200000, 512 when the capture was first replayed"]
+    gaps = other_uses(recorded, uses)
+    assert gaps == ["the launch wrote 64 bytes of region 0x200000, 512 when the capture was first replayed"]
     proved = ReplayCheck(0, 64, 64, {}, {})
-    assert judge([proved], (0,), doubts).verdict == "unproved"
+    assert judge([proved], (0,), gaps).verdict == "unproved"
     assert other_uses(recorded, recorded) == []
     assert other_uses(recorded, uses[1:]) == ["region 0x200000, which the kernel uses, is missing"]
 
@@ -195,7 +195,7 @@ def scaled(factor: float) -> Callable[[Memory], float]:
 def test_other_code_may_differ_by_the_tolerance(factor: float, said: str) -> None:
     """Mutation: the bytes are judged, not the numbers."""
     device = MemoryDevice(scaled(2.0), bytes(64), numbers(*range(1, 9)))
-    device.tolerance = Tolerance.parse("float64:1e-9")
+    device.tolerance = NumberTolerance.parse("float64:1e-9")
     list(engine.measure_roles(device, {}, lambda base: None))
     engine.separate_state(device)
     device.kernel = scaled(factor)
@@ -209,4 +209,4 @@ def test_other_code_may_differ_by_the_tolerance(factor: float, said: str) -> Non
 @pytest.mark.parametrize("text", ["", "float32", "int8:1", "float32:x", "float32:-1", "float32:nan", "float32:1:2:3"])
 def test_what_is_no_tolerance_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no tolerance"):
-        Tolerance.parse(text)
+        NumberTolerance.parse(text)

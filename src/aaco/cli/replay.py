@@ -101,7 +101,7 @@ def capture_launch(pattern: str, number: int, max_bytes: int, output: Path, comm
               help="State of the caches: as restoring leaves them, flushed, or as a launch leaves them.")
 @click.option("--verify", "check_all", is_flag=True,
               help="Poison and check before and after each launch, not only the first and the last.")
-@click.option("--compare", "other", type=CAPTURE, help="Replay this capture, too, and compare the times.")
+@click.option("--compare", "compared", type=CAPTURE, help="Replay this capture, too, and compare the times.")
 @click.option("--tolerance", metavar="TYPE:RELATIVE[:ABSOLUTE]",
               help="Numbers of this type (float64, float32, float16, bfloat16) may differ by so much, as float32:1e-6.")
 @click.option("--application-us", type=click.FloatRange(min=0, min_open=True),
@@ -109,7 +109,7 @@ def capture_launch(pattern: str, number: int, max_bytes: int, output: Path, comm
 @click.option("--raw", is_flag=True, help="Print the time of each launch.")
 @options.as_json
 def run_replay(capture: Path, iterations: int, warmup: int, no_recopy: bool, code: Path | None, cache: CacheMode,
-               check_all: bool, other: Path | None, tolerance: str | None, application_us: float | None, raw: bool,
+               check_all: bool, compared: Path | None, tolerance: str | None, application_us: float | None, raw: bool,
                as_json: bool) -> None:
     """Launch the kernel of CAPTURE again with its memory at its addresses, and say whether it does the same.
 
@@ -119,20 +119,20 @@ def run_replay(capture: Path, iterations: int, warmup: int, no_recopy: bool, cod
     from aaco.replay.fidelity import may_print_time
     from aaco.replay.run import replay as replay_capture
     from aaco.replay.run import replay_each_cache
-    from aaco.replay.tolerance import Tolerance
+    from aaco.replay.tolerance import NumberTolerance
     from aaco.report.sections import replay as shown
 
     request = ReplayRequest(iterations, warmup, not no_recopy, cache, check_all,
-                            Tolerance.parse(tolerance) if tolerance else None)
+                            NumberTolerance.parse(tolerance) if tolerance else None)
     result = replay_capture(capture, request, code)
     by_cache = replay_each_cache(capture, result, code) if application_us and result.times_us else {}
-    compared = replay_capture(other, request) if other else None
-    document = shown.replayed(result, application_us, by_cache, compared)
+    second = replay_capture(compared, request) if compared else None
+    document = shown.replayed(result, application_us, by_cache, second)
     if as_json:
         say.document(document)
     else:
         say.lines(shown.replay_lines(document, raw))
-    faithful = all(may_print_time(one.fidelity) for one in (result, compared) if one)
+    faithful = all(may_print_time(replayed.fidelity) for replayed in (result, second) if replayed)
     sys.exit(Exit.FINE if faithful else FAILED)
 
 

@@ -36,7 +36,7 @@ def hold(spans: Iterable[Span]) -> None:
 
 
 def release(span: Span) -> None:
-    """Free what is held of these addresses, for what is to be there."""
+    """Free these addresses, as far as this keeps them, for what is to be there."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     for begin, end in [held for held in _held if span[0] <= held[0] and held[1] <= span[1]]:

@@ -12,7 +12,7 @@ AGREES_PCT = 3.0
 
 @dataclass(frozen=True)
 class CacheAgreement:
-    """The mode whose time is nearest to the program's, and the difference, in percent of the program's."""
+    """The mode with the time nearest to the program's, and the difference, in percent of the program's."""
 
     mode: CacheMode
     difference_pct: float
@@ -30,9 +30,9 @@ def nearest(application_us: float, by_mode: Mapping[CacheMode, float]) -> CacheA
     return CacheAgreement(mode, differences[mode])
 
 
-def agreement_line(found: CacheAgreement) -> str:
+def agreement_line(agreement: CacheAgreement) -> str:
     """Return it as text."""
-    if found.agrees:
-        return f"the application ran it {found.mode}: {found.difference_pct:+.1f} %"
+    if agreement.agrees:
+        return f"the application ran it {agreement.mode}: {agreement.difference_pct:+.1f} %"
     return f"no state of the caches explains the application's time: nearest is " \
-           f"{found.mode}, {found.difference_pct:+.1f} %"
+           f"{agreement.mode}, {agreement.difference_pct:+.1f} %"

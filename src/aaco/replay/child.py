@@ -20,7 +20,7 @@ from aaco.replay import capture as captures
 from aaco.replay import engine
 from aaco.replay.cuda import CudaReplay, RegionTaken
 from aaco.replay.documents import RegionUse
-from aaco.replay.tolerance import Tolerance
+from aaco.replay.tolerance import NumberTolerance
 
 
 def main(request: dict[str, Any], tell: Callable[..., None]) -> None:
@@ -53,7 +53,7 @@ def _read(path: str | None) -> bytes | None:
 
 def _how(fields: dict[str, Any]) -> engine.ReplayRequest:
     tolerance = fields.get("tolerance")
-    return engine.ReplayRequest(**fields | {"tolerance": Tolerance(*tolerance) if tolerance else None})
+    return engine.ReplayRequest(**fields | {"tolerance": NumberTolerance(*tolerance) if tolerance else None})
 
 
 def _facts(device: CudaReplay) -> dict[str, Any]:

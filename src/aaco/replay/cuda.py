@@ -18,7 +18,7 @@ from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.replay import addresses, launch, steering
 from aaco.replay.capture import HOW_TO_RUN, KernelCapture
 from aaco.replay.documents import CapturedRegion
-from aaco.replay.tolerance import NUMBER_TYPES, Tolerance
+from aaco.replay.tolerance import NUMBER_TYPES, NumberTolerance
 
 MEMORY_KERNELS = Path(__file__).with_name("memory.ptx")
 PROPERTIES = struct.Struct("<iiiiQ8x")  # CUmemAllocationProp: pinned, no handle, of a device, its number
@@ -39,7 +39,7 @@ class RegionTaken(Missing):
 class CudaReplay:
     """A capture in this process, ready to launch. One per process: it takes the capture's addresses for good."""
 
-    def __init__(self, capture: KernelCapture, code: bytes | None = None, tolerance: Tolerance | None = None,
+    def __init__(self, capture: KernelCapture, code: bytes | None = None, tolerance: NumberTolerance | None = None,
                  number: int = 0) -> None:
         """Reserve, map, load and copy. Raise Missing, RegionTaken, BadCapture, AacoError.
 
@@ -144,7 +144,7 @@ class CudaReplay:
         return base.value
 
     def _copies(self) -> None:
-        """Put both states of each region into device memory, apart from the region."""
+        """Put both states of each region into device memory, at other addresses than the region has."""
         self._before = [self._copy(region, "before") for region in self.regions]
         self._after = [before if region.before == region.after else self._copy(region, "after")
                        for region, before in zip(self.regions, self._before, strict=True)]

@@ -1,6 +1,6 @@
-"""A replay, whatever the device: measure what the kernel writes, then restore, poison, launch, time and compare.
+"""A replay on any device: measure what the kernel writes, then restore, poison, launch, time and compare.
 
-The device is behind a protocol: replay/cuda.py implements it.
+The device has a protocol, which replay/cuda.py implements.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from aaco.replay.documents import CapturedRegion, RegionUse
 from aaco.replay.fidelity import ReplayCheck
-from aaco.replay.tolerance import Tolerance
+from aaco.replay.tolerance import NumberTolerance
 
 CacheMode = Literal["as-left", "cold", "warm"]
 CACHE_MODES: tuple[CacheMode, ...] = ("as-left", "cold", "warm")
@@ -29,7 +29,7 @@ class ReplayRequest:
     recopy: bool = True
     cache: CacheMode = "as-left"
     check_all: bool = False
-    tolerance: Tolerance | None = None
+    tolerance: NumberTolerance | None = None
 
 
 class ReplayDevice(Protocol):
@@ -39,7 +39,7 @@ class ReplayDevice(Protocol):
     masks: dict[int, int]
     mask_bytes: dict[int, int]
     empty_pair_us: float
-    tolerance: Tolerance | None
+    tolerance: NumberTolerance | None
 
     def restore(self) -> None: ...
     def restore_changed(self) -> None: ...
@@ -60,8 +60,8 @@ def measure_roles(device: ReplayDevice, measured: Mapping[int, RegionUse],
                   about_to: Callable[[int], None]) -> Iterator[RegionUse]:
     """Yield how the kernel uses each region, and leave masks of what it writes in the device.
 
-    measured: by base what earlier replays measured; regions that nothing writes, or whose inversion the launch does not
-    survive, are not tried again. about_to: is called with the base before each trial.
+    measured: by base what earlier replays measured; regions that nothing writes, or that the launch does not survive
+    inverted, are not tried again. about_to: is called with the base before each trial.
     """
     for number, region in enumerate(device.regions):
         use = measured.get(region.base)
@@ -118,9 +118,9 @@ def _is_output(device: ReplayDevice, number: int, half: int) -> bool:
     """Return whether the launch is exact with a region as it leaves it, half of it poisoned, and the others."""
     device.restore()
     device.settle(number)
-    for other in device.masks:
-        if other != number:
-            device.poison(other)
+    for masked in device.masks:
+        if masked != number:
+            device.poison(masked)
     device.poison_half(number, half)
     device.launch()
     return not any(device.wrong())

@@ -42,10 +42,10 @@ class Fidelity:
     proved_bytes: int
 
 
-def judge(checks: Sequence[ReplayCheck], needed: Sequence[int] = (), doubts: Sequence[str] = ()) -> Fidelity:
+def judge(checks: Sequence[ReplayCheck], needed: Sequence[int] = (), gaps: Sequence[str] = ()) -> Fidelity:
     """Return the verdict of the checked iterations.
 
-    needed: those that must be among them. doubts: of other_uses() and unproved_state().
+    needed: those that must be among them. gaps: of other_uses() and unproved_state().
     """
     exact = sum(not any(check.differing.values()) for check in checks)
     proved = min((check.wrong_before for check in checks), default=0)
@@ -58,8 +58,8 @@ def judge(checks: Sequence[ReplayCheck], needed: Sequence[int] = (), doubts: Seq
         return answer("differs", _describe(worst.iteration, worst.wrong))
     if missing := sorted(set(needed) - {check.iteration for check in checks}):
         return answer("unproved", f"iteration {missing[0]} was not checked")
-    if doubts:
-        return answer("unproved", doubts[0])
+    if gaps:
+        return answer("unproved", gaps[0])
     if not checks or proved == 0:
         return answer("unproved", "the launch wrote nothing that was poisoned")
     wrong = f"each with {proved:,} wrong bytes or more before"
@@ -96,19 +96,19 @@ def unproved_state(uses: Sequence[RegionUse], checks: Sequence[ReplayCheck], cha
 def other_uses(recorded: Sequence[RegionUse], measured: Sequence[RegionUse]) -> list[str]:
     """Return what a replay's launch did otherwise than the launches that the capture's roles were measured with.
 
-    A launch that leaves out half of its work poisons only the half that it does: exact, if the output held the answer.
+    A launch that leaves out half of its work poisons only the half that it does: exact, if the output was right before.
     """
     now = {use.base: use for use in measured}
-    doubts = []
+    gaps = []
     for use in recorded:
         if use.base not in now:
             if use.read or use.written != "none":
-                doubts.append(f"region {use.base:#x}, which the kernel uses, is missing")
+                gaps.append(f"region {use.base:#x}, which the kernel uses, is missing")
         elif None not in (use.written_bytes,
                           now[use.base].written_bytes) and use.written_bytes != now[use.base].written_bytes:
-            doubts.append(f"the launch wrote {now[use.base].written_bytes:,} bytes of region {use.base:#x}, "
+            gaps.append(f"the launch wrote {now[use.base].written_bytes:,} bytes of region {use.base:#x}, "
                           f"{use.written_bytes:,} when the capture was first replayed")
-    return doubts
+    return gaps
 
 
 def may_print_time(fidelity: Fidelity) -> bool:

@@ -1,4 +1,4 @@
-"""A captured launch as the arguments of CUDA's driver: its bytes laid out in memory that outlives the launches."""
+"""A captured launch as the arguments of CUDA's driver: its bytes in memory that outlives the launches."""
 
 from __future__ import annotations
 

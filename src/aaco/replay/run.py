@@ -31,7 +31,7 @@ class ReplayResult:
     """What a replay measured. times_us: of the iterations, less empty_pair_us; empty where no_time says why.
 
     regions: without the module's variables, which the driver puts where it likes, and which are located by their
-    names. substituted: regions of the host in whose place there is device memory. processes: how many it took, taken of
+    names. substituted: regions of the host that are device memory here. processes: how many it took, taken of
     them because addresses were not free. pid: of the last one.
     """
 
@@ -146,11 +146,11 @@ def replay(path: Path, request: ReplayRequest, code: Path | None = None, limit_s
         uses = tuple(attempts.measured[region.base] for region in capture.regions)
         if not recorded:
             captures.remember_roles(capture, METHOD, uses)
-        doubts = other_uses(recorded, uses)
+        gaps = other_uses(recorded, uses)
         if not request.recopy:
             changed = {region.base for region in capture.regions if capture.changed_pages(region)}
-            doubts += unproved_state(uses, attempts.checks, changed)
-        fidelity = judge(attempts.checks, (0, request.iterations - 1), doubts)
+            gaps += unproved_state(uses, attempts.checks, changed)
+        fidelity = judge(attempts.checks, (0, request.iterations - 1), gaps)
         return _result(capture, request, attempts, uses, fidelity)
 
 
@@ -175,4 +175,4 @@ def replay_each_cache(path: Path, result: ReplayResult, code: Path | None = None
     results = [result if mode == result.request.cache else replay(path,
                                                                   dataclasses.replace(result.request, cache=mode), code)
                for mode in CACHE_MODES]
-    return {one.request.cache: one.median_us for one in results if one.median_us is not None}
+    return {result.request.cache: result.median_us for result in results if result.median_us is not None}

@@ -1,6 +1,6 @@
 """What a captured process leaves (native/cupti/capture.c), and the capture that is made of it.
 
-The process writes raw memory, because it waits meanwhile; digests and compression are for later. A spool that does not
+The process writes raw memory, because it waits; digests and compression are for later. A spool that does not
 end with DONE was cut, and no capture is made of it.
 """
 
@@ -50,7 +50,7 @@ class SpooledRegion:
 
 
 @dataclass
-class Spool:
+class LaunchSpool:
     """The pieces of a spool, by what they are; memory is a view of the file."""
 
     symbol: str = ""
@@ -74,9 +74,9 @@ class Spool:
         return sum(region.bytes for region in self.regions if region.kind in ROLES)
 
 
-def read(path: Path) -> Spool:
+def read(path: Path) -> LaunchSpool:
     """Return the pieces of a spool. Raise BadCapture if the process ended while it was written, StorageError."""
-    spool, ended = Spool(), False
+    spool, ended = LaunchSpool(), False
     with files.storage(path), path.open("rb") as file:
         content = memoryview(mmap.mmap(file.fileno(), 0,
                                        access=mmap.ACCESS_READ)) if path.stat().st_size else memoryview(b"")
@@ -100,7 +100,7 @@ def _pieces(content: memoryview) -> Iterator[tuple[str, memoryview]]:
         at += length
 
 
-def _take(spool: Spool, tag: str, piece: memoryview) -> None:
+def _take(spool: LaunchSpool, tag: str, piece: memoryview) -> None:
     """Put a piece where it belongs."""
     if tag == "KERNEL":
         spool.symbol = bytes(piece).decode()
@@ -132,7 +132,7 @@ def _take(spool: Spool, tag: str, piece: memoryview) -> None:
         spool.refusal = bytes(piece).decode()
 
 
-def require_kept(spool: Spool, most_bytes: int) -> None:
+def require_kept(spool: LaunchSpool, most_bytes: int) -> None:
     """Raise UsageError if the process refused to keep the launch, with its reason; and for what only its code shows."""
     name = _readable(spool.symbol)
     if spool.refusal == TOO_LARGE:
@@ -147,7 +147,7 @@ def require_kept(spool: Spool, most_bytes: int) -> None:
                          "capture those that it launches")
 
 
-def write(spool: Spool, path: Path, most_bytes: int, cupti: str) -> None:
+def write(spool: LaunchSpool, path: Path, most_bytes: int, cupti: str) -> None:
     """Write the capture. Raise UsageError, BadCapture, StorageError."""
     require_kept(spool, most_bytes)
     with CaptureWriter(path, most_bytes) as writer:
@@ -159,8 +159,8 @@ def write(spool: Spool, path: Path, most_bytes: int, cupti: str) -> None:
                       not_captured=_absent(spool))
 
 
-def _regions(spool: Spool) -> Iterator[tuple[int, RegionRole, str | None]]:
-    """Yield base, role and variable of each region whose memory was kept, by address."""
+def _regions(spool: LaunchSpool) -> Iterator[tuple[int, RegionRole, str | None]]:
+    """Yield base, role and variable of each region with memory that was kept, by address."""
     roles: dict[int, tuple[RegionRole, str | None]] = {
         region.base: (ROLES[region.kind], None) for region in spool.regions if region.kind in ROLES}
     for symbol, (base, size) in spool.variables.items():
@@ -170,7 +170,7 @@ def _regions(spool: Spool) -> Iterator[tuple[int, RegionRole, str | None]]:
         yield base, *roles[base]
 
 
-def _code(spool: Spool) -> bytes:
+def _code(spool: LaunchSpool) -> bytes:
     """Return the code that was loaded last of those with the kernel. Raise BadCapture if none was seen."""
     section = b".text." + spool.symbol.encode() + b"\0"
     code = next((code for code in reversed(spool.codes) if section in code), None)
@@ -180,7 +180,7 @@ def _code(spool: Spool) -> bytes:
     return code
 
 
-def _launch(spool: Spool) -> KernelLaunch:
+def _launch(spool: LaunchSpool) -> KernelLaunch:
     attributes = [LaunchAttribute(id=number, hex=raw.hex()) for number, raw in spool.attributes
                   if number and number not in HANDLES]
     carveout = spool.about[1]
@@ -198,7 +198,7 @@ def _readable(symbol: str) -> str:
     return demangled([symbol]).get(symbol, symbol) if symbol else "the kernel"
 
 
-def _origin(spool: Spool, cupti: str) -> CapturedFrom:
+def _origin(spool: LaunchSpool, cupti: str) -> CapturedFrom:
     _, _, major, minor, version, _, memory, name = spool.about
     cuda = f"{version // 1000}.{version % 1000 // 10}"
     driver = host.known(host.text, Path("/sys/module/nvidia/version"))
@@ -207,7 +207,7 @@ def _origin(spool: Spool, cupti: str) -> CapturedFrom:
                         tools={"CUDA": cuda, "CUPTI": cupti})
 
 
-def _absent(spool: Spool) -> list[NotCaptured]:
+def _absent(spool: LaunchSpool) -> list[NotCaptured]:
     absent = [NotCaptured(what=f"launch attribute {number}", why=f"it names {HANDLES[number]}")
               for number, _ in spool.attributes if number in HANDLES]
     absent += [NotCaptured(what=f"variable {name}", why="the driver does not give its address")

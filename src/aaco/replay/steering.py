@@ -1,8 +1,8 @@
-"""Where a replay must put memory, computed before a driver is asked: blocks to reserve, and pieces to map in them.
+"""Where a replay must put memory, computed before a driver is called: blocks to reserve, and pieces to map in them.
 
 CUDA takes an address for a hint. Of single 2 MiB pieces it gave one in twenty; of blocks that begin and end at
 multiples of 32 MiB all of 54 (an H200, with address randomisation). So the block is reserved, and the piece mapped in
-it. Page-locked memory of the host may lie in such a block, which then cannot be reserved without it: there, device
+it. Page-locked memory of the host may be in such a block, which then cannot be reserved without it: there, device
 memory takes its place, at the same address and with the same content.
 """
 
@@ -49,7 +49,7 @@ def plan_capture(capture: KernelCapture) -> SteeringPlan:
 
 
 def plan(regions: Sequence[CapturedRegion], granule: int, block: int = BLOCK_BYTES) -> SteeringPlan:
-    """Return the plan for the regions of a capture. Raise ValueError if one lies where no such memory can.
+    """Return the plan for the regions of a capture. Raise ValueError if one is where no such memory can be.
 
     granule: bytes of the smallest piece that the driver maps. Variables of the module are placed by the driver.
     """
@@ -59,7 +59,7 @@ def plan(regions: Sequence[CapturedRegion], granule: int, block: int = BLOCK_BYT
     while True:  # what is added may make a block longer
         pieces = cover(inside, granule)
         blocks = cover(pieces, block)
-        if not (near := [span for span in outside if any(regions_in(one, [span]) for one in blocks)]):
+        if not (near := [span for span in outside if any(regions_in(taken, [span]) for taken in blocks)]):
             break
         inside, substituted = inside + near, substituted + near
         outside = [span for span in outside if span not in near]
@@ -81,5 +81,5 @@ def cover(spans: Iterable[Span], unit: int) -> list[Span]:
 
 
 def regions_in(span: Span, regions: Sequence[Span]) -> list[Span]:
-    """Return the regions that share an address with the span: what a block that cannot be had stands for."""
+    """Return the regions that share an address with the span: those that a block which cannot be had is for."""
     return [region for region in regions if region[0] < span[1] and span[0] < region[1]]

@@ -12,7 +12,7 @@ NUMBER_TYPES = {"float64": (8, 0), "float32": (4, 1), "float16": (2, 2), "bfloat
 FORM = "TYPE:RELATIVE or TYPE:RELATIVE:ABSOLUTE"
 
 
-class Tolerance(NamedTuple):
+class NumberTolerance(NamedTuple):
     """Numbers may differ by absolute + relative * |the captured number|.
 
     Only zero and normal numbers may: small whole numbers look like subnormal ones, and have to be equal.

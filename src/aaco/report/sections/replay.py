@@ -94,10 +94,10 @@ def replayed(result: ReplayResult, application_us: float | None = None,
              by_cache: Mapping[CacheMode, float] | None = None,
              compared: ReplayResult | None = None) -> dict[str, Any]:
     """Return the answer of `aaco replay run`."""
-    found = cache.nearest(application_us, by_cache) if application_us and by_cache else None
+    agreement = cache.nearest(application_us, by_cache) if application_us and by_cache else None
     return {"schema_version": SCHEMA_VERSION, **_replay(result), "application_us": application_us,
             "median_us_by_cache": dict(by_cache or {}),
-            "cache_agreement": cache.agreement_line(found) if found else None,
+            "cache_agreement": cache.agreement_line(agreement) if agreement else None,
             "compared": _replay(compared) if compared else None}
 
 
@@ -122,10 +122,10 @@ def replay_lines(replayed: Mapping[str, Any], raw: bool = False) -> Iterator[str
         yield f"  cache {mode}: {time_us:.2f} us"
     if replayed["cache_agreement"]:
         yield f"  {replayed['cache_agreement']}"
-    if other := replayed["compared"]:
-        yield from _replay_lines(other, raw)
-        if None not in (replayed["median_us"], other["median_us"]):
-            yield f"the second takes {other['median_us'] / replayed['median_us']:.3f} times as long"
+    if second := replayed["compared"]:
+        yield from _replay_lines(second, raw)
+        if None not in (replayed["median_us"], second["median_us"]):
+            yield f"the second takes {second['median_us'] / replayed['median_us']:.3f} times as long"
 
 
 def _replay_lines(replayed: Mapping[str, Any], raw: bool) -> Iterator[str]:
