@@ -51,7 +51,7 @@ def written(kernels, live: bytes, expected: bytes, before: bytes | None) -> list
     return places
 
 
-def test_a_counter_is_left_out_of_the_mask_with_all_its_bytes(kernels):
+def test_a_counter_is_left_out_of_the_mask_with_all_its_bytes(kernels, tmp_path):
     """Mutation: its upper bytes, which do not change while it counts, stay in: inverted, it is another number."""
     before, after = bytearray(200), bytearray(200)
     after[64:68] = (0x184).to_bytes(4, "little")
@@ -60,6 +60,8 @@ def test_a_counter_is_left_out_of_the_mask_with_all_its_bytes(kernels):
         live[place] = after[place]
     assert written(kernels, bytes(live), bytes(after), None) == [3, 64, 65, 66, 67, 199]
     assert written(kernels, bytes(live), bytes(after), bytes(before)) == [3, 199]
+    mutant = cuda_gpu.compiled_kernels(tmp_path, "!is_changed(before, expected, at, n)", "before[at] == expected[at]")
+    assert written(mutant, bytes(live), bytes(after), bytes(before)) == [3, 66, 67, 199]
 
 
 FORMS = {"float64": (8, 0, "<d"), "float32": (4, 1, "<f"), "float16": (2, 2, "<e")}
