@@ -30,7 +30,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                "write what was kept as a backend", "aaco try --write faster",
                "judge that backend again", "aaco try --again faster"),
     "replay capture": _of("keep the thirteenth launch of a kernel, with its memory",
-                          "aaco replay capture --kernel nvjet --launch 12 -o kernel.aacocap -- python a.py"),
+                          "aaco replay capture --kernel nvjet --launch 12 -o k.aacocap -- python a.py"),
     "replay run": _of("does it do the same here, and how long does it take?", "aaco replay run kernel.aacocap",
                       "does an edited kernel do the same?", "aaco replay run kernel.aacocap --code edited.cubin"),
     "replay inspect": _of("what did a captured kernel run with?", "aaco replay inspect kernel.aacocap"),
