@@ -1,10 +1,9 @@
 """A program that works on the GPU, and says how long that took it: run by benchmarks.gpu.tracer, traced and untraced.
 
     python _launches.py launches FOLDER       for each line `ROUNDS CPU [MODE]` on stdin so many rounds of 1000 tiny
-                                              kernels on that CPU, host ns each; with a mode traced into the folder, or
-                                              watched for a launch to capture, which never comes (CAPTURING)
-    python _launches.py steps FOLDER          the same of steps that the device decides: STEPS products, until they are
-                                              done, host ns of one
+                                              kernels on that CPU, host ns each; with a mode traced into the folder
+    python _launches.py calls CPU             the driver's own launches on that CPU: host us of one, in each round; and
+                                              of a step of STEP_TURNS, whose round is waited for
     python _launches.py products [FILE]       for each number on stdin so many of each size of products of matrices, and
                                               the time from begin to end; FILE gets torch.profiler's trace of them
     python _launches.py spins                 kernels of some milliseconds, by the device's own events, us
@@ -28,10 +27,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from aaco.profiler.cupti.inside import launch_capture, library, tracer
+from aaco.profiler.cupti.inside import library, tracer
 
-LAUNCHES, STEPS = 1000, 200
-CAPTURING = ("capture", "capture, launches unseen")
+LAUNCHES = 1000
+ROUNDS, STEPS, STEP_TURNS = 20, 100, 50_000
 SPINS, TURNS = 40, 400_000
 LONG = 10  # as long: what two events take beside a kernel, some 20 us, is little of it
 EDGES = (3072, 4096, 6144)  # at least 80 us each on an H200
@@ -122,63 +121,24 @@ def launches(folder: Path) -> None:
         launch, synchronise, by = lambda: x.add_(1.0), torch.cuda.synchronize, f"PyTorch {torch.__version__}"
     launch()  # CUDA is there, and so is the context that is traced
 
-    def timed() -> float:
+    def rounds(count: int) -> list[float]:
+        took = []
+        for _ in range(count):
+            synchronise()
+            begin = time.perf_counter_ns()
+            for _ in range(LAUNCHES):
+                launch()
+            took.append((time.perf_counter_ns() - begin) / LAUNCHES)
         synchronise()
-        begin = time.perf_counter_ns()
-        for _ in range(LAUNCHES):
-            launch()
-        return (time.perf_counter_ns() - begin) / LAUNCHES
+        return took
+
+    def turn(line: str) -> list[float]:
+        count, cpu, *mode = line.split()
+        with _traced(folder, *mode) if mode else nullcontext(), _on(int(cpu)):
+            return rounds(1 + int(count))[1:]
 
     gc.disable()
-    _serve(lambda line: _turn(folder, timed, line), by)
-
-
-def steps(folder: Path) -> None:
-    """Answer with the host time of a step, ns, of each round; first of all who launches. Exits without PyTorch."""
-    torch = _torch()
-    if torch is None:
-        sys.exit("PyTorch with CUDA is not installed")
-    left, right = (torch.randn(EDGES[0], EDGES[0], device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    out = left @ right
-
-    def timed() -> float:
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(STEPS):
-            torch.mm(left, right, out=out)
-        torch.cuda.synchronize()
-        return (time.perf_counter_ns() - begin) / STEPS
-
-    gc.disable()
-    _serve(lambda line: _turn(folder, timed, line), f"PyTorch {torch.__version__}")
-
-
-def _turn(folder: Path, timed: Callable[[], float], line: str) -> list[float]:
-    """The times of a line `ROUNDS CPU [MODE]`; of one round more, which is left out."""
-    count, cpu, *words = line.split(maxsplit=2)
-    mode = words[0].strip() if words else ""
-    watched = _capturing(folder, mode) if mode in CAPTURING else _traced(folder, mode) if mode else nullcontext()
-    with watched, _on(int(cpu)):
-        return [timed() for _ in range(1 + int(count))][1:]
-
-
-@contextmanager
-def _capturing(folder: Path, mode: str) -> Iterator[None]:
-    """While a launch is waited for, of a kernel that there is not; afterwards CUPTI is detached.
-
-    The second mode does not see launches: what is left is the cost of having CUPTI there.
-    """
-    cupti = library.load(os.environ, sys.path)
-    path = folder / f"{os.getpid()}-{time.monotonic_ns()}.launch"
-    running = launch_capture.LaunchCapture(cupti, str(path), "^no such kernel$", 0, 1 << 30)
-    if mode != CAPTURING[0]:
-        for call in launch_capture.LAUNCHES:
-            cupti.call("cuptiEnableCallback", ctypes.c_uint32(0), running._subscriber,
-                       ctypes.c_int(launch_capture.DRIVER_API), ctypes.c_uint32(call))
-    try:
-        yield
-    finally:
-        cupti.call("cuptiUnsubscribe", running._subscriber)
+    _serve(turn, by)
 
 
 @contextmanager
@@ -211,6 +171,26 @@ def _serve(work: Callable[[str], object], by: str) -> None:
     print("ready", json.dumps(by), sep="\n", flush=True)
     for line in sys.stdin:
         print(json.dumps(work(line)), flush=True)
+
+
+def calls(cpu: int) -> dict[str, list[float]]:
+    """Host times, us, of launches by the driver alone, which are quick to begin with, and of steps of 0.1 ms."""
+    driver = Driver()
+
+    def timed(launch: Callable[[], object], count: int, is_waited: bool) -> float:
+        driver.synchronise()
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            launch()
+        if is_waited:
+            driver.synchronise()
+        return (time.perf_counter_ns() - begin) / count / 1e3
+
+    gc.disable()
+    with _on(cpu):
+        return {what: [timed(driver.launcher(turns), count, is_waited) for _ in range(ROUNDS + 1)][1:]
+                for what, turns, count, is_waited in (("launch", 0, LAUNCHES, False),
+                                                      ("step", STEP_TURNS, STEPS, True))}
 
 
 def spins() -> dict[str, Any]:
@@ -281,7 +261,7 @@ if __name__ == "__main__":
     what = sys.argv[1]
     if what == "products":
         products(sys.argv[2] if len(sys.argv) > 2 else None)
-    elif what in ("launches", "steps"):
-        {"launches": launches, "steps": steps}[what](Path(sys.argv[2]))
+    elif what == "launches":
+        launches(Path(sys.argv[2]))
     else:
-        print(json.dumps({"spins": spins, "apart": apart}[what]()))
+        print(json.dumps(calls(int(sys.argv[2])) if what == "calls" else {"spins": spins, "apart": apart}[what]()))

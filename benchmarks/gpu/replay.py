@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from aaco.core.errors import AacoError
+from aaco.profiler.launchers import cupti
 from aaco.replay import cache
 from aaco.replay import capture as captures
 from aaco.replay.engine import ReplayRequest
@@ -27,7 +28,6 @@ from aaco.replay.run import replay
 from aaco.replay.tolerance import NumberTolerance
 from benchmarks.claims import Claim
 from benchmarks.gpu._kernels import SOURCE, compiled
-from benchmarks.gpu._launches import CAPTURING
 from benchmarks.gpu._plants import STATEFUL, Plant, copied, plants
 from benchmarks.gpu._replays import LAST, PROGRAM, Case, capture, replay_us, say, traced, tried
 
@@ -46,7 +46,7 @@ EDITS = (("the same work", "1.0f * scale * memory[at]", "exact"), ("other work",
          ("work that rounds otherwise", "scale * memory[at] * 1.0000002f", "within tolerance"),
          ("work that rounds otherwise, bit by bit", "scale * memory[at] * 1.0000003f", "differs"))
 MOST_SMALL = 200_000  # bytes
-TURNS, ROUNDS = 16, 5
+PAIRS = 7  # of processes, plain and capturing
 QUICK = {"PROCESSES": 2, "KERNELS": dict(list(KERNELS.items())[:2])}
 
 
@@ -213,34 +213,33 @@ def _hung(folder: Path, whole: list[Case], others: Mapping[str, Case]) -> Iterat
 
 
 def _cost(folder: Path, whole: list[Case], others: Mapping[str, Case]) -> Iterator[Claim]:
-    """What launches and steps cost more while a launch of another kernel is waited for."""
-    launch, unseen = (_turns(folder, "launches", mode) for mode in CAPTURING)
-    step = _turns(folder, "steps", CAPTURING[0])
-    for what, found in (("a launch", launch), ("a launch, unseen", unseen), ("a step of the device", step)):
-        say(f"{what}, us, of {TURNS} turns: {found}")
-    more = launch["capturing"] - launch["before"]
-    yield Claim("a launch costs more while no kernel matches", "<= 0.5 us",
-                f"{more:.3f} us of {launch['before']:.2f}", more <= 0.5)
-    pct = 100 * (step["capturing"] / step["before"] - 1)
+    """What launches and steps cost more in processes in which a launch of another kernel is waited for."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for turn in range(PAIRS):
+        for how in ("plain", "capturing"):
+            for what, times in _calls(folder / f"cost-{how}-{turn}", how == "capturing").items():
+                found.setdefault(what, {}).setdefault(how, []).append(round(statistics.median(times), 3))
+    say(f"medians of each process, us: {found}")
+    medians = {what: {how: statistics.median(times) for how, times in hows.items()} for what, hows in found.items()}
+    plain, more = medians["launch"]["plain"], medians["launch"]["capturing"] - medians["launch"]["plain"]
+    yield Claim("a launch costs more while no kernel matches", "<= 0.5 us", f"{more:.3f} us of {plain:.2f}",
+                more <= 0.5)
+    pct = 100 * (medians["step"]["capturing"] / medians["step"]["plain"] - 1)
     yield Claim("a step that the device decides takes longer then", "<= 2 %",
-                f"{pct:+.2f} % of {step['before']:.1f} us", pct <= 2.0)
-    yield Claim("a step of launches alone takes longer then", "printed", f"{100 * more / launch['before']:+.1f} %",
-                None)
+                f"{pct:+.2f} % of {medians['step']['plain']:.1f} us", pct <= 2.0)
+    yield Claim("a step of launches alone takes longer then", "printed", f"{100 * more / plain:+.1f} %", None)
 
 
-def _turns(folder: Path, program: str, mode: str) -> dict[str, float]:
-    """Median host times of a process on one CPU, us: before CUPTI is there, and then by turns with the mode and not."""
-    spools = folder / f"cost-{program}-{len(mode)}"
+def _calls(spools: Path, is_capturing: bool) -> dict[str, list[float]]:
+    """Return the host times of a program of launches in a process of its own: _launches.py."""
     spools.mkdir()
-    lines = [f"{ROUNDS} 2"] * TURNS + [f"{ROUNDS} 2 {mode}", f"{ROUNDS} 2"] * TURNS
-    done = subprocess.run([sys.executable, str(PROGRAM.with_name("_launches.py")), program, str(spools)],
-                          input="\n".join(lines), text=True, capture_output=True, timeout=120, check=False)
-    answers = [statistics.median(json.loads(line)) / 1e3
-               for line in done.stdout.splitlines() if line.startswith("[")]
-    if len(answers) != len(lines):
-        raise AacoError(f"{done.returncode} {done.stderr[-300:]}")
-    parts = {"before": answers[1:TURNS], "capturing": answers[TURNS::2], "between": answers[TURNS + 1::2]}
-    return {part: round(statistics.median(times), 3) for part, times in parts.items()}
+    more = cupti.launch_environment(spools, "^no such kernel$", 0, 1 << 30) if is_capturing else {}
+    done = subprocess.run([sys.executable, str(PROGRAM.with_name("_launches.py")), "calls", "2"], text=True,
+                          env=os.environ | more, capture_output=True, timeout=60, check=False)
+    if done.returncode or (is_capturing and not list(spools.glob("*.about"))):
+        raise AacoError(f"{done.returncode} {done.stderr[-300:]} {[path.name for path in spools.iterdir()]}")
+    times: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return times
 
 
 def _small(folder: Path, whole: list[Case], others: Mapping[str, Case]) -> Iterator[Claim]:

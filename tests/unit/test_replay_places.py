@@ -108,7 +108,7 @@ import ctypes, json, sys
 from aaco.replay import addresses
 begin, end = json.loads(sys.argv[1])
 taken = addresses.take(begin, end - begin)
-addresses.release((begin, end))
+addresses.release()
 print(json.dumps([sys.argv[1:], "aaco.replay.capture" in sys.modules, taken, addresses.take(begin, end - begin)]))
 """
 

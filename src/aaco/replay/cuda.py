@@ -47,6 +47,7 @@ class CudaReplay:
         """
         self.capture, self.regions, self.tolerance = capture, list(capture.regions), tolerance
         self.plan = steering.plan_capture(capture)
+        addresses.release()
         for span in self.plan.hosts:  # before the driver takes addresses for itself
             _map_host(span)
         self.gpu = gpu = _open_gpu(capture, number)
@@ -77,7 +78,6 @@ class CudaReplay:
 
     def _reserve(self, block: addresses.Span) -> None:
         begin, end = block
-        addresses.release(block)
         reserved = c_uint64()
         self.gpu.call("reserve", byref(reserved), end - begin, 0, begin, 0)
         if reserved.value != begin:
@@ -324,7 +324,6 @@ def _open_gpu(capture: KernelCapture, number: int) -> DriverGpu:
 def _map_host(span: addresses.Span) -> None:
     """Put memory at host addresses of this process. Raise RegionTaken."""
     begin, end = span
-    addresses.release(span)
     if addresses.take(begin, end - begin, mmap.PROT_READ | mmap.PROT_WRITE) != (begin, 0):
         raise RegionTaken(f"the host addresses {begin:#x} to {end:#x} are taken in this process",
                           "run it again: a new process has other addresses")
