@@ -15,7 +15,7 @@ from typing import Any
 
 from aaco.calibration.child import answer
 from aaco.core.errors import Missing
-from aaco.replay import addresses, child, cuda
+from aaco.replay import child, cuda
 from tests.fakes.cuda_gpu import FakeGpu
 
 
@@ -45,7 +45,6 @@ def main() -> None:
     def driver(vendor: str, number: int) -> FakeGpu:
         if fake.get("no_driver"):
             raise Missing("no libcuda here")
-        gpu.is_taken |= bool(addresses._held)  # as CUDA's driver: what is taken when it starts is not for it
         return gpu
 
     cuda.DriverGpu = driver  # type: ignore[assignment,misc]

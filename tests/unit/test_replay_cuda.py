@@ -17,6 +17,7 @@ from aaco.calibration import child
 from aaco.cli import app, outcome
 from aaco.cli.rocm_perf import app as laboratory
 from aaco.core.errors import AacoError, Missing
+from aaco.replay import capture as captures
 from aaco.replay import run
 from aaco.replay.capture import CaptureWriter
 from aaco.replay.documents import ArgumentPlace
@@ -103,6 +104,13 @@ def test_memory_of_the_host_that_is_used_must_be_the_host_s_for_a_time(replays: 
 def test_memory_of_the_host_by_itself_is_the_host_s(replays: Replays) -> None:
     result = replays.replay(replays.capture(host=APART, marks=(b"\4" * 64, b"\5" + b"\4" * 63)), counts=True)
     assert (result.fidelity.verdict, result.substituted, len(result.times_us)) == ("exact", 0, 2)
+
+
+def test_only_addresses_of_the_host_are_held(replays: Replays) -> None:
+    """Mutation: those of the device, too, which CUDA's driver then gives to no process."""
+    with captures.open(replays.capture(host=APART)) as capture, run.child_command(capture, TWICE) as command:
+        assert command[0] == "aaco.replay.holding"
+        assert json.loads(command[1]) == [[APART, APART + 4096]]
 
 
 def test_addresses_that_are_taken_are_tried_in_another_process(replays: Replays) -> None:

@@ -36,7 +36,7 @@ def hold(spans: Iterable[Span]) -> None:
 
 
 def release() -> None:
-    """Free all that is held, before a driver starts: CUDA's never gives what it found taken (H100, 580)."""
+    """Free all that is held, for the memory that is to be there."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     while _held:

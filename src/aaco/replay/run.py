@@ -61,18 +61,19 @@ class ReplayResult:
 
 @contextmanager
 def child_command(capture: KernelCapture, request: ReplayRequest, code: Path | None = None,
-                  measured: Iterable[RegionUse] = (), hold: bool = False) -> Iterator[list[str]]:
+                  measured: Iterable[RegionUse] = ()) -> Iterator[list[str]]:
     """Yield the module and arguments of Python for one replay.
 
-    measured: of regions that need no measuring again. hold: keep libraries away from its addresses. Raise BadCapture.
+    Its first act is to hold the addresses of the host's memory, and no others: CUDA's driver never gives a block that
+    was mapped before, though it is free again (H100, driver 580: it gives the next 32 MiB).
+    measured: of regions that need no measuring again. Raise BadCapture.
     """
     plan = steering.plan_capture(capture)
-    spans = [*plan.blocks, *plan.hosts] if hold else []
     with tempfile.NamedTemporaryFile("w", prefix="aaco-replay-", suffix=".json") as file:
         json.dump({"capture": str(capture.path), "code": str(code) if code else None, "how": asdict(request),
                    "measured": [use.model_dump() for use in measured]}, file)
         file.flush()
-        yield ["aaco.replay.holding", json.dumps(spans), "aaco.replay.child", file.name]
+        yield ["aaco.replay.holding", json.dumps(plan.hosts), "aaco.replay.child", file.name]
 
 
 class _Attempts:
@@ -114,8 +115,7 @@ class _Attempts:
         self.measured[base] = RegionUse(base=base, read=True, survives=False, written=written)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        command = child_command(self._capture, self._request, self._code, self.measured.values(), self.taken > 0)
-        with command as (module, *arguments):
+        with child_command(self._capture, self._request, self._code, self.measured.values()) as (module, *arguments):
             yield from child.run(module, arguments, {}, self._limit_s, "replay")
 
     def _take(self, line: dict[str, Any]) -> None:
