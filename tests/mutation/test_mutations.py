@@ -2218,6 +2218,8 @@ MUTATIONS = [
      "tests/system/test_try.py::test_a_process_that_does_not_end_is_ended"),
     ("runner/ort.py", 'facts["produced"], sys.maxsize)', 'facts["produced"])',
      "tests/system/test_try.py::test_outputs_larger_than_a_session_keeps_are_compared_whole"),
+    ("workflows/keep_choice.py", '["backends"] or {}', '["backends"]',
+     "tests/system/test_try.py::test_an_empty_list_of_backends_takes_an_entry"),
     ("replay/engine.py", "    if checked:\n        _poison_all(device, restored=False)", "    if False:\n        pass",
      "tests/unit/test_replay_engine.py::test_what_precedes_a_timed_launch"),
     ("replay/engine.py", "if changed[number] and not all(", "if False and not all(",
