@@ -18,7 +18,7 @@ import numpy as np
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.serving.anchors import MIXERS, mixer_groups
-from aaco.analytics.serving.annotations import DECODE, StepAnnotation
+from aaco.analytics.serving.annotations import CUT, DECODE, StepAnnotation
 from aaco.analytics.serving.launch_order import ThreadLaunches
 from aaco.analytics.serving.layers import layer_blocks
 from aaco.analytics.streaming.stream_ids import NONE
@@ -32,7 +32,6 @@ KEEPS_KEYS = re.compile(r"(?i)paged|kv_?(cache|buffer|indices|write|store)|resha
 SAMPLES = re.compile(r"(?i)arg_?max|sampl|multinomial|softmax|top_?[kp]|sort")
 # Attention of one query token for each request: vLLM, FlashInfer, FasterTransformer and TensorRT-LLM.
 ONE_QUERY = re.compile(r"paged_attention_(v[12]_|ll4mi_)|BatchDecodeWithPagedKVCache|masked_multihead_attention")
-CUT = "the trace begins or ends inside the step"
 NO_BATCH = "no annotation says the batch and the tokens of the step"
 NO_PHASE = "no annotation says the phase, batch and tokens of the step, and its kernels do not prove the phase"
 
