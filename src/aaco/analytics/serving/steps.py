@@ -6,7 +6,7 @@ which the call was made that launched it: kernels of a replayed graph may start 
 launch by a thread without steps belongs to the one step of its process that was open then.
 
 Steps of another process, or annotated in another form, are of another engine. A device is idle before a step since the
-engine's earlier work; where engines share a device that cannot be said.
+engine's earlier work; where engines share a device that is not known.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ServingSteps:
     def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, until: int | None) -> None:
         """Take in the rows that start next, in start order, with COLUMNS. until: later rows start at or after it."""
         self._note_steps(api_calls)
-        calls = self._callers.calls(api_calls)
+        calls = self._callers.launching(api_calls)
         step = self._steps_of(calls)
         self._note_calls(calls, step)
         linked = self._linker.feed(self._reader.work(kernels, copies), replace(calls, tag=step), until)
@@ -151,25 +151,25 @@ class ServingSteps:
 
     @cached_property
     def annotations(self) -> list[StepAnnotation]:
-        """What the ranges of each step say together, and whether it is cut; to be asked after `rest`."""
+        """What the ranges of each step say together, and whether it is cut. Needs `rest` before."""
         if self._repeated:
             return [step.annotation for step in self._repeated]
-        told = [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
+        annotated = [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
         kernels, thread = self.of_kernels(), np.array([thread for _, thread, *_ in self._origin], np.int64)
-        is_cut = cut_steps(thread, [(step.phase, step.decode_batch) for step in told], kernels.step, kernels.name)
+        is_cut = cut_steps(thread, [(step.phase, step.decode_batch) for step in annotated], kernels.step, kernels.name)
         return [replace(step, warnings=(*step.warnings, CUT)) if cut else step
-                for step, cut in zip(told, is_cut.tolist(), strict=True)]
+                for step, cut in zip(annotated, is_cut.tolist(), strict=True)]
 
     @cached_property
     def engines(self) -> Ints:
-        """The number of the engine of each step; to be asked after `rest`."""
+        """The number of the engine of each step. Needs `rest` before."""
         numbers: dict[tuple[tuple[int, ...], str], int] = {}
         return np.array([numbers.setdefault((self._callers.threads.known[thread][:2], form), len(numbers))
                          for (_, thread, *_), form in zip(self._origin, self._forms, strict=True)], np.int64)
 
     @cached_property
     def is_device_shared(self) -> bool:
-        """Whether a device runs kernels of several engines; to be asked after `rest`."""
+        """Whether a device runs kernels of several engines. Needs `rest` before."""
         device = np.concatenate([np.zeros(0, np.int64), *self._kernel_devices])
         engine, count = self.engines[self._kernels.columns()[0]], 1 + self.engines.max(initial=0)
         pairs = distinct.values(device * count + engine)
@@ -177,7 +177,7 @@ class ServingSteps:
 
     @cached_property
     def most_engines(self) -> int:
-        """How many engines the capture with most of them has; to be asked after `rest`."""
+        """How many engines the capture with most of them has. Needs `rest` before."""
         pairs = {(capture, engine) for (capture, *_), engine in zip(self._origin, self.engines.tolist(), strict=True)}
         return max(Counter(capture for capture, _ in pairs).values(), default=0)
 
