@@ -18,6 +18,7 @@ ANNOTATION, REPETITION = "annotation", "repetition"  # sources of steps
 COPIES, IDLE, IDLE_BEFORE = "copies", "idle", "idle_before"
 MOST = 40  # groups that are listed
 TIMES = ("host_ns", "device_ns", "busy_ns", "graph_launch_ns", "wait_ns", "idle_before_ns")
+BUDGET_COLUMNS = ("device_start_ns", "device_end_ns", "busy_ns", "idle_before_ns")  # what step_budget asks for
 WORK = ("moved_bytes", "weight_bytes", "kv_bytes", "attention_flops", "attention_bytes")
 
 

@@ -21,7 +21,7 @@ from aaco.analytics.serving.served_model import ServedModel
 from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import SHARED, ServingSteps, StepKernels
-from aaco.analytics.serving.summary import PhaseClass, step_budget, summary
+from aaco.analytics.serving.summary import BUDGET_COLUMNS, PhaseClass, step_budget, summary
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, number_of
 from aaco.analytics.timeline.windows import START_SKEW
 from aaco.analytics.truth import trust
@@ -64,8 +64,8 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
         limits = _by_step(session, launched, names, "limit")
         parts = _by_step(session, launched, names, "budget_part")
-        budgets = [(row["phase"], 1, step_budget(row, parts.get(row["step"], {}))) for row in table.to_pylist()
-                   if not row["left_out"]]
+        judged = table.filter(pc.is_null(table["left_out"])).select(["step", "phase", *BUDGET_COLUMNS])
+        budgets = [(row["phase"], 1, step_budget(row, parts.get(row["step"], {}))) for row in judged.to_pylist()]
         classes = _classes(session, settings, budgets, SHARED if steps.is_device_shared else "")
         answer = summary(table, kernels, why, operators, _bandwidth(session), limits)
         yield "serving", encode(replace(answer, phases=classes))
