@@ -1804,6 +1804,8 @@ MUTATIONS = [
      "tests/unit/test_capture_notes.py"),
     ("steps/findings/serving_steps.py", "start is not None and start < begin", "start is None",
      "tests/system/test_serving_attacks.py::test_of_one_rank_of_two_what_waits_for_the_other_is_not_judged"),
+    ("analytics/serving/repeated_steps.py", "if not len(attention.first):", "if False:",
+     "tests/unit/test_repeated_steps.py::test_attention_that_no_product_precedes_is_of_no_layer"),
     ("analytics/serving/repeated_steps.py", "sampled[places] == sampled[places[final]]", "sampled[places] >= 0",
      "tests/unit/test_repeated_steps.py::test_a_wait_before_the_sampling_does_not_end_a_step"),
     ("analytics/serving/repeated_steps.py", "named.samples & (2 * counts <= len(first))", "named.samples",

@@ -110,6 +110,8 @@ def repeated_steps(threads: Sequence[ThreadLaunches], names: Sequence[str]) -> l
 def _of_thread(thread: ThreadLaunches, named: _NameFacts) -> list[RepeatedStep]:
     """Return the steps of a thread. Raise Absent."""
     attention = mixer_groups(named.mixer[thread.name], named.gemm[thread.name])
+    if not len(attention.first):
+        raise Absent("no matrix product precedes its attention: it has no layers of a model")
     why = "its kernels do not repeat: no wait, sampling or launch of a graph cuts them into steps of equal layers"
     for cuts in _cuts(thread, named, attention.first, attention.last):
         bounds = np.r_[0, cuts, len(thread.name)]
