@@ -155,14 +155,19 @@ def prior(history: Sequence[Sequence[float]]) -> Prior:
         raise Absent(f"{int(usable.sum())} earlier run(s) of this on this machine with controls, {LEAST_RUNS} are "
                      "needed to know how much the spread differs from run to run")
     degrees = np.array([len(run) - 1.0 for run in runs])[usable]
-    logs = np.log(variances[usable]) - statistics.digamma(degrees / 2) + np.log(degrees / 2)
+    return prior_of_variances(variances[usable], degrees)
+
+
+def prior_of_variances(variances: Reals, degrees: Reals) -> Prior:
+    """Return what variances with these degrees of freedom say together of one that is like them (Smyth 2004)."""
+    logs = np.log(variances) - statistics.digamma(degrees / 2) + np.log(degrees / 2)
     excess = float(logs.var(ddof=1) - statistics.trigamma(degrees / 2).mean())
     most = float(degrees.sum())
     if excess <= 0:  # no more than chance makes: one variance, and all that the runs hold says what it is
-        return Prior(float(np.average(variances[usable], weights=degrees)), most, int(usable.sum()))
+        return Prior(float(np.average(variances, weights=degrees)), most, len(variances))
     worth = min(most, 2 * statistics.inverse_trigamma(excess))
     centre = float(np.average(logs, weights=degrees)) + float(statistics.digamma([worth / 2])[0]) - math.log(worth / 2)
-    return Prior(math.exp(centre), worth, int(usable.sum()))
+    return Prior(math.exp(centre), worth, len(variances))
 
 
 def fit(units: Sequence[Unit], believed: Prior | None = None, why_no_prior: str = "") -> Fit:
