@@ -24,7 +24,7 @@ from aaco.fleet.catalog import Catalog
 from aaco.fleet.ingest import bundles, ingest, landing_file
 from aaco.fleet.scan import FleetFilter
 from aaco.governance import fleet
-from benchmarks.fleet.bundles import FleetPlan, sessions, write, write_session
+from benchmarks.fleet._bundles import FleetPlan, sessions, write, write_session
 
 PLAN = FleetPlan(60, models=2, devices=1, nodes=4, days=100, iterations=20, regressions=2, regression=1.25,
                  stragglers=2, straggler=1.2, seed=3)
