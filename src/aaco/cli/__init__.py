@@ -65,7 +65,7 @@ VERBS = {
         "drift": ("aaco.cli.series:drift", "Where a history changed its level, and where it heads."),
         "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
         "history": ("aaco.cli.history:history", "The history of measurements, and decisions about it."),
-        "fleet": ("aaco.cli.fleet:fleet", "The facts of many bundles in one lake: what is off, and where."),
+        "fleet": ("aaco.cli.fleet:fleet", "Many bundles in one lake: what is off, where."),
         "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same results?"),
         "sla": ("aaco.cli.sla:sla", "Does a session meet its service-level objectives?"),
         "ci": ("aaco.cli.ci:ci", "Gate a build on baselines and objectives."),
@@ -93,7 +93,6 @@ VERBS = {
 }
 # another name -> (module:function, the verb that it stands for)
 ALIASES = {
-    "warehouse": ("aaco.cli.fleet:fleet", "fleet"),
     "regression": ("aaco.cli.diff:diff", "diff"),
     "capsule": ("aaco.cli.lab:enter", "lab enter"),
     "uncapsule": ("aaco.cli.lab:exit_", "lab exit"),
