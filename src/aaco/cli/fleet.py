@@ -115,7 +115,7 @@ def retire(sessions: tuple[str, ...], before: datetime | None, author: str, reas
 @options.config_file
 @options.as_json
 def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
-    """What the lake holds: sessions, files, models, devices, nodes, and nodes whose clock is ahead."""
+    """What the lake holds: sessions, files, models, devices, nodes, and nodes with a clock ahead."""
     from aaco.fleet import answers
 
     document = answers.status(_lake(lake, config_file))
@@ -137,7 +137,7 @@ def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
 @question
 def regressions(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
                 fdr: float, as_json: bool) -> None:
-    """Sessions whose level is off that of comparable ones, for the worse and for the better.
+    """Sessions with a level off that of comparable ones, for the worse and for the better.
 
     Comparable: the same model, device, backend, machine, configuration and batch. Exits with 3 if any is worse.
     """
@@ -161,7 +161,7 @@ def regressions(metric: str, lake: Path | None, config_file: Path | None, model:
 @question
 def top(most: int, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
         as_json: bool) -> None:
-    """What to look at first: slow nodes, processes that lag behind their session, the longest kernels."""
+    """What to look at first: slow nodes, processes that lag in their session, the longest kernels."""
     from aaco.fleet import answers
 
     document = answers.top(_lake(lake, config_file), _filter(model, device), fdr, most)

@@ -44,13 +44,13 @@ def status(lake: Path) -> dict[str, Any]:
         "clocks_ahead": [{"node": node, "sessions": count} for node, count in sorted(ahead.items(), key=str)]})
 
 
-def regressions(lake: Path, metric: str = LATENCY, chosen: FleetFilter | None = None,
+def regressions(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None,
                 fdr: float = FDR) -> dict[str, Any]:
-    """Return the sessions whose level is off that of comparable ones, for the worse and for the better.
+    """Return the sessions with a level off that of comparable ones, for the worse and for the better.
 
     Of those that are listed at most a share `fdr` is expected to be no change (Benjamini and Hochberg over the fleet).
     """
-    table = _residuals(lake, metric, chosen)
+    table = _residuals(lake, metric, choice)
     q = _judged(table, "sessions")
     rows = [_session(row, value) for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr]
     rows.sort(key=lambda row: (-row["change_pct"], row["session_id"]))
@@ -60,21 +60,21 @@ def regressions(lake: Path, metric: str = LATENCY, chosen: FleetFilter | None = 
         "better": [row for row in reversed(rows) if row["change_pct"] < 0], "not_judged": _not_judged(table, q)})
 
 
-def top(lake: Path, chosen: FleetFilter | None = None, fdr: float = FDR, most: int = 20) -> dict[str, Any]:
-    """Return what to look at first: slow nodes, processes that lag behind their session, the longest kernels."""
+def top(lake: Path, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20) -> dict[str, Any]:
+    """Return what to look at first: slow nodes, processes that lag in their session, the longest kernels."""
     def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
         return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
 
-    levels, processes, kernels = ask(lake, question, chosen or FleetFilter())
+    levels, processes, kernels = ask(lake, question, choice or FleetFilter())
     return _document({
         "fdr": fdr, **_nodes(_of_metric(levels, LATENCY), fdr), "stragglers": _stragglers(processes, fdr)[:most],
         "kernels": kernels.slice(0, most).to_pylist()})
 
 
-def trend(lake: Path, metric: str = LATENCY, chosen: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+def trend(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
     """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, their
     false discoveries kept to a share `fdr` over the fleet."""
-    groups = [_group_trend(rows) for rows in _groups(_residuals(lake, metric, chosen))]
+    groups = [_group_trend(rows) for rows in _groups(_residuals(lake, metric, choice))]
     q = fleet.q_values(np.array([np.nan if row["p_value"] is None else row["p_value"] for row in groups], np.float64))
     for row, value in zip(groups, q, strict=True):
         row["q_value"] = value
@@ -82,13 +82,13 @@ def trend(lake: Path, metric: str = LATENCY, chosen: FleetFilter | None = None, 
     return _document({"metric": metric, "fdr": fdr, "groups": groups})
 
 
-def heatmap(lake: Path, metric: str = LATENCY, chosen: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+def heatmap(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
     """Return for each model and device the share of judged sessions that are worse than comparable ones.
 
-    A session is held against its own fingerprint only; a cell says how many fingerprints it puts together. A cell
+    A session is compared within its fingerprint only; a cell says how many fingerprints it puts together. A cell
     without a judged session is absent.
     """
-    table = _residuals(lake, metric, chosen)
+    table = _residuals(lake, metric, choice)
     q = _judged(table, "sessions")
     table = table.append_column("q", pa.array(q, from_pandas=False))
     cells = [_cell(model, device, rows, fdr) for (model, device), rows in _by(table, ("model", "device"))]
@@ -105,10 +105,10 @@ def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
     return sorted({row[name] for row in rows} - {None})
 
 
-def _residuals(lake: Path, metric: str, chosen: FleetFilter | None) -> pa.Table:
+def _residuals(lake: Path, metric: str, choice: FleetFilter | None) -> pa.Table:
     if metric not in MEASURES:
         raise UsageError(f"no metric {metric!r} in a lake", f"one of {', '.join(MEASURES)}")
-    return _of_metric(ask(lake, lambda scan: scan.run("residuals"), chosen or FleetFilter()), metric)
+    return _of_metric(ask(lake, lambda scan: scan.run("residuals"), choice or FleetFilter()), metric)
 
 
 def _of_metric(table: pa.Table, metric: str) -> pa.Table:

@@ -1,6 +1,6 @@
 """The catalog of a lake: which sessions it holds, in which files, and what was decided about them; one SQLite file.
 
-Files of the lake are named by their content and never change. What a reader sees is decided here alone, so that a kill
+Files of the lake are named by their content and never change. What a reader sees is decided only here, so that a kill
 at any moment leaves the lake as it was before or after, and files that no row names are leftovers.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
-from aaco.fleet.facts import Facts
+from aaco.fleet.facts import BundleFacts
 
 NAME = "catalog.db"
 FORMAT = 1
@@ -34,7 +34,7 @@ SCHEMA = (
 
 
 @dataclass(frozen=True)
-class State:
+class LakeState:
     """What a reader sees: the manifest (None: nothing was compacted yet), the sessions in landing with the digests of
     their facts, and the retired sessions that files still hold."""
 
@@ -78,8 +78,8 @@ class Catalog:
         """Return whether a bundle of these very bytes was taken in."""
         return bool(self._connection.execute("SELECT 1 FROM sources WHERE sha256 = ?", [source]).fetchone())
 
-    def add(self, source: str, facts: Facts) -> bool:
-        """Enter a session whose facts lie in landing; return whether it is new. Raise UsageError where a session of
+    def add(self, source: str, facts: BundleFacts) -> bool:
+        """Enter a session that has its facts in landing; return whether it is new. Raise UsageError where a session of
         this id with other facts is here."""
         row = self._connection.execute("SELECT facts FROM sessions WHERE session_id = ?", [facts.session_id]).fetchone()
         if row and row[0] != facts.sha256:
@@ -92,7 +92,7 @@ class Catalog:
                 time.time_ns()])
         return not row
 
-    def state(self) -> State:
+    def state(self) -> LakeState:
         """Return what a reader sees now, of one moment."""
         self._connection.execute("BEGIN")
         try:
@@ -102,7 +102,7 @@ class Catalog:
                 "SELECT session_id, facts FROM sessions WHERE place = 'landing' ORDER BY session_id").fetchall()
             retired = self._connection.execute("SELECT session_id FROM events JOIN sessions USING (session_id) "
                                                "WHERE kind = 'retire' AND place <> 'dropped'").fetchall()
-            return State(manifest, number, tuple(pending), frozenset(row[0] for row in retired))
+            return LakeState(manifest, number, tuple(pending), frozenset(row[0] for row in retired))
         finally:
             self._connection.execute("COMMIT")
 
@@ -113,7 +113,7 @@ class Catalog:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
-    def commit(self, before: State, manifest: str) -> None:
+    def commit(self, before: LakeState, manifest: str) -> None:
         """Make a manifest the present one, in place of the landing files of `before`. Raise UsageError where another
         compaction was faster: nothing is lost then."""
         with self.transaction():
@@ -138,9 +138,9 @@ class Catalog:
     def retire(self, session_ids: Sequence[str], author: str, reason: str) -> int:
         """Record that sessions are to be left out from now on; return how many were not retired before."""
         with self.transaction():
-            known = {row[0] for row in self._connection.execute("SELECT session_id FROM sessions")}
-            if unknown := sorted(set(session_ids) - known):
-                raise UsageError(f"no session {unknown[0]} in the lake", "aaco fleet status --json lists them")
+            present = {row[0] for row in self._connection.execute("SELECT session_id FROM sessions")}
+            if unknown := sorted(set(session_ids) - present):
+                raise UsageError(f"no session {unknown[0]} in the lake", "aaco fleet regressions --json names sessions")
             retired = {row[0] for row in self._connection.execute("SELECT session_id FROM events")}
             fresh = sorted(set(session_ids) - retired)
             self._connection.executemany("INSERT INTO events VALUES (NULL, ?, 'retire', ?, ?, ?)", [

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from aaco.core import documents, files
 from aaco.core.errors import BadBundle
 from aaco.fleet import facts
-from aaco.fleet.catalog import Catalog, State
+from aaco.fleet.catalog import Catalog, LakeState
 from aaco.fleet.ingest import LANDING, landing_file
 
 MOST_ROWS = 1 << 16  # of a compacted file: some 64 to 256 MB
@@ -48,7 +48,7 @@ class DataFile(BaseModel):
         return self.month, self.model, self.device
 
 
-class Manifest(documents.Document):
+class LakeManifest(documents.Document):
     """manifests/SHA256.json. Fields are added, never renamed."""
 
     schema_version: int = 1
@@ -72,12 +72,12 @@ class Compacted:
     files: int
 
 
-def read_manifest(lake: Path, sha256: str | None) -> Manifest:
+def read_manifest(lake: Path, sha256: str | None) -> LakeManifest:
     """Return the manifest of this digest; the empty one for None. Raise BadBundle if it is not as it was written."""
     if sha256 is None:
-        return Manifest()
+        return LakeManifest()
     path = lake / MANIFESTS / f"{sha256}.json"
-    manifest = documents.load(path, Manifest, "manifest of a fleet", FIX)
+    manifest = documents.load(path, LakeManifest, "manifest of a fleet", FIX)
     if files.sha256(path) != sha256:
         raise BadBundle(f"{path}: changed since it was written", FIX)
     return manifest
@@ -100,14 +100,14 @@ def compact(lake: Path) -> Compacted:
         return Compacted(len(before.pending), dropped, len(written), removed, len(new.files))
 
 
-def _require_complete(old: Manifest, new: Manifest, before: State, dropped: int) -> None:
+def _require_complete(old: LakeManifest, new: LakeManifest, before: LakeState, dropped: int) -> None:
     """Raise BadBundle if a session would be lost or counted twice."""
     expected = old.rows + len(before.pending) - dropped
     if new.rows != expected:
         raise BadBundle(f"a compaction would make {new.rows:,} sessions of {expected:,}: nothing was changed", FIX)
 
 
-def _compacted(lake: Path, old: Manifest, before: State) -> tuple[Manifest, int]:
+def _compacted(lake: Path, old: LakeManifest, before: LakeState) -> tuple[LakeManifest, int]:
     """Write what has to be; return the new list of files, and how many retired sessions are in none of them."""
     landed = _landed(lake, before)
     held = defaultdict(list)
@@ -127,10 +127,10 @@ def _compacted(lake: Path, old: Manifest, before: State) -> tuple[Manifest, int]
         kept = _without(whole, before.retired)
         dropped += whole.num_rows - kept.num_rows
         listed += _write_partition(lake, partition, kept)
-    return Manifest(files=sorted(listed, key=lambda file: file.path)), dropped
+    return LakeManifest(files=sorted(listed, key=lambda file: file.path)), dropped
 
 
-def _landed(lake: Path, before: State) -> dict[Partition, list[pa.Table]]:
+def _landed(lake: Path, before: LakeState) -> dict[Partition, list[pa.Table]]:
     """Return the facts in landing by partition, each verified by its name. Raise BadBundle."""
     landed: dict[Partition, list[pa.Table]] = defaultdict(list)
     for _, sha256 in before.pending:
@@ -186,14 +186,14 @@ def _order(partition: Partition) -> tuple[str, ...]:
     return tuple(part or "" for part in partition)
 
 
-def _write_manifest(lake: Path, manifest: Manifest) -> str:
+def _write_manifest(lake: Path, manifest: LakeManifest) -> str:
     content = (json.dumps(manifest.model_dump(mode="json"), indent=1) + "\n").encode()
     sha256 = hashlib.sha256(content).hexdigest()
     files.write_atomically(lake / MANIFESTS / f"{sha256}.json", lambda file: file.write(content))
     return sha256
 
 
-def _remove_leftovers(lake: Path, catalog: Catalog, present: Manifest) -> int:
+def _remove_leftovers(lake: Path, catalog: Catalog, present: LakeManifest) -> int:
     """Remove the files that the present manifest does not name, and those of landing that it replaces; return how many.
 
     A file in landing that no row names may belong to an ingest that runs now: it stays. A reader that began before

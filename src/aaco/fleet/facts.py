@@ -69,8 +69,8 @@ FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fl
 
 
 @dataclass(frozen=True)
-class Facts:
-    """A bundle's row, and the bytes of the Parquet file that holds it alone. sha256: of those bytes, its name."""
+class BundleFacts:
+    """A bundle's row, and the bytes of the Parquet file of only this row. sha256: of those bytes, its name."""
 
     session_id: str
     month: str
@@ -96,7 +96,7 @@ def source_digest(path: Path) -> str:
     return hashlib.sha256("".join(files.sha256(path / name) for name in (RECORD, layout.MANIFEST)).encode()).hexdigest()
 
 
-def read(path: Path) -> Facts:
+def read(path: Path) -> BundleFacts:
     """Return the facts of a bundle file or a session's folder. Every hash is checked first. Raise AacoError."""
     with _opened(path) as session:
         try:
@@ -118,14 +118,14 @@ def _opened(path: Path) -> Iterator[Session]:
         yield Session(Path(folder))
 
 
-def _facts(session: Session) -> Facts:
+def _facts(session: Session) -> BundleFacts:
     record = session.record
     if record.status != "complete":
         raise UsageError(f"{session.folder}: session {record.session_id} is {record.status}: only complete ones enter",
                          "aaco ls  # which sessions are complete")
     row = redact_json(_row(session, record))
     table = FACTS.build(**{name: [value] for name, value in row.items()})
-    return Facts(row["session_id"], row["month"], row["model"], row["device"], row["node"], row["time_ns"],
+    return BundleFacts(row["session_id"], row["month"], row["model"], row["device"], row["node"], row["time_ns"],
                  content(table))
 
 
@@ -225,6 +225,6 @@ def _kernels(session: Session, why: str) -> dict[str, Any]:
         return {"kernels": [], "kernels_left_out": None, "left_out_ns": None, "why_no_kernels": why}
     rows = [row for row in groups.to_pylist() if row["kernel_name"] is not None and row["total_ns"] is not None]
     rows.sort(key=lambda row: (-row["total_ns"], row["kernel_name"], row["family"] or ""))
-    rest = rows[MOST_KERNELS:]
-    return {"kernels": rows[:MOST_KERNELS], "kernels_left_out": len(rest),
-            "left_out_ns": sum(row["total_ns"] for row in rest), "why_no_kernels": None}
+    remainder = rows[MOST_KERNELS:]
+    return {"kernels": rows[:MOST_KERNELS], "kernels_left_out": len(remainder),
+            "left_out_ns": sum(row["total_ns"] for row in remainder), "why_no_kernels": None}

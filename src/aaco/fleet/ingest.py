@@ -21,7 +21,7 @@ from aaco.core.session import RECORD
 from aaco.core.show import SILENT, Show
 from aaco.fleet import facts
 from aaco.fleet.catalog import Catalog
-from aaco.fleet.facts import Facts
+from aaco.fleet.facts import BundleFacts
 from aaco.tracelake.share.archive import SUFFIXES
 
 BATCH = 256  # bundles that become visible together
@@ -39,7 +39,7 @@ class Ingested:
 
 
 def landing_file(lake: Path, sha256: str) -> Path:
-    """Return where the facts of this digest lie until the next compaction."""
+    """Return where the facts of this digest are until the next compaction."""
     return lake / LANDING / f"{sha256}.parquet"
 
 
@@ -98,9 +98,9 @@ def _ingest_batch(lake: Path, catalog: Catalog, paths: Sequence[Path], run: Call
     digests = dict(_digests(paths, done))
     unknown = [path for path, digest in digests.items() if not catalog.knows(digest)]
     done.present += len(digests) - len(unknown)
-    readable: dict[Path, Facts] = {}
+    readable: dict[Path, BundleFacts] = {}
     for path, outcome in zip(unknown, run(_read, unknown), strict=True):
-        if isinstance(outcome, Facts):
+        if isinstance(outcome, BundleFacts):
             readable[path] = outcome
         else:
             done.refused[str(path)] = str(outcome)
@@ -116,7 +116,7 @@ def _ingest_batch(lake: Path, catalog: Catalog, paths: Sequence[Path], run: Call
             done.present += not is_new
 
 
-def _read(path: Path) -> Facts | str:
+def _read(path: Path) -> BundleFacts | str:
     """Return a bundle's facts, or why there are none: what a worker hands back."""
     try:
         return facts.read(path)
@@ -132,9 +132,9 @@ def _digests(paths: Sequence[Path], done: Ingested) -> Iterator[tuple[Path, str]
             done.refused[str(path)] = error.what
 
 
-def _land(lake: Path, rows: Collection[Facts]) -> None:
+def _land(lake: Path, rows: Collection[BundleFacts]) -> None:
     """Write facts under their digests, flushed to the disk; what is there already is the same. Raise StorageError."""
-    def write(row: Facts) -> None:
+    def write(row: BundleFacts) -> None:
         path = landing_file(lake, row.sha256)
         if not files.is_file(path):
             files.write_atomically(path, lambda file: file.write(row.content))

@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError, first_line
 from aaco.fleet import facts
-from aaco.fleet.catalog import Catalog, State
-from aaco.fleet.compaction import FIX, Manifest, read_manifest
+from aaco.fleet.catalog import Catalog, LakeState
+from aaco.fleet.compaction import FIX, LakeManifest, read_manifest
 from aaco.fleet.ingest import landing_file
 
 MEMORY = "500MB"
@@ -48,40 +48,40 @@ class Scan:
         return self._connection.sql(_text(name)).to_arrow_table()
 
 
-def ask(lake: Path, question: Callable[[Scan], Answer], chosen: FleetFilter) -> Answer:
+def ask(lake: Path, question: Callable[[Scan], Answer], choice: FleetFilter) -> Answer:
     """Return what a question finds in the present state of a lake.
 
-    A compaction that ends meanwhile removes files of the state before: then the present one is asked. Raise AacoError.
+    If a compaction removes files during the query, the new state is read. Raise AacoError.
     """
     with Catalog.open(lake) as catalog:
         state = catalog.state()
         try:
-            return _ask(lake, state, question, chosen)
+            return _ask(lake, state, question, choice)
         except (BadBundle, StorageError):
             after = catalog.state()
             if after == state:
                 raise
-            return _ask(lake, after, question, chosen)
+            return _ask(lake, after, question, choice)
 
 
-def _ask(lake: Path, state: State, question: Callable[[Scan], Answer], chosen: FleetFilter) -> Answer:
+def _ask(lake: Path, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter) -> Answer:
     manifest = read_manifest(lake, state.manifest)
     try:
-        with _opened(_dataset(lake, state, manifest, chosen), state, chosen) as connection:
+        with _opened(_dataset(lake, state, manifest, choice), state, choice) as connection:
             return question(Scan(connection))
     except (OSError, pa.ArrowException, duckdb.IOException, duckdb.InvalidInputException) as error:
         raise BadBundle(f"{lake}: {first_line(error)}", FIX) from error
 
 
 @contextmanager
-def _opened(lake: ds.Dataset, state: State, chosen: FleetFilter) -> Iterator[Any]:
+def _opened(lake: ds.Dataset, state: LakeState, choice: FleetFilter) -> Iterator[Any]:
     connection: Any = duckdb.connect(config={
         "memory_limit": MEMORY, "threads": 2, "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "python_enable_replacements": False})
     try:
         connection.register("lake", lake)
         connection.register("retired", pa.table({"session_id": pa.array(sorted(state.retired), pa.string())}))
-        terms = "".join(f" AND {name} = {_quoted(value)}" for name, value in chosen.terms.items())
+        terms = "".join(f" AND {name} = {_quoted(value)}" for name, value in choice.terms.items())
         connection.execute(f"CREATE VIEW facts AS SELECT * FROM lake WHERE session_id NOT IN "
                            f"(SELECT session_id FROM retired){terms}")
         connection.execute(f"CREATE VIEW levels AS {_text('levels')}")
@@ -90,10 +90,10 @@ def _opened(lake: ds.Dataset, state: State, chosen: FleetFilter) -> Iterator[Any
         connection.close()
 
 
-def _dataset(lake: Path, state: State, manifest: Manifest, chosen: FleetFilter) -> ds.Dataset:
-    """Return the files that may hold what is asked for. Raise BadBundle where one is missing rows, or is newer."""
+def _dataset(lake: Path, state: LakeState, manifest: LakeManifest, choice: FleetFilter) -> ds.Dataset:
+    """Return the files that may hold matching sessions. Raise BadBundle where one is missing rows, or is newer."""
     data = [file for file in manifest.files
-            if all(getattr(file, name) == value for name, value in chosen.terms.items())]
+            if all(getattr(file, name) == value for name, value in choice.terms.items())]
     paths = [lake / file.path for file in data] + [landing_file(lake, sha256) for _, sha256 in state.pending]
     for path in paths:
         if not files.is_file(path):

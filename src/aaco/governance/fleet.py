@@ -1,7 +1,7 @@
 """Which sessions, processes and nodes of a fleet are off, with the share of false discoveries kept small.
 
 A residual is a distance from the base on the log scale, sigma the scaled median absolute deviation of the residuals
-that are compared. Both are robust: sessions that are off hardly move what they are held against.
+that are compared. Both are robust: sessions that are off hardly move what they are compared with.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def p_values(residuals: Reals, sigmas: Reals, counts: NDArray[np.int64]) -> Real
 
 
 def _moderated(sigmas: Reals, degrees: Reals) -> tuple[Reals, Reals]:
-    """Return each sigma drawn towards those of all groups, and its degrees of freedom with theirs."""
+    """Return each sigma drawn towards those of all groups, and the degrees of freedom of both."""
     groups = np.unique(np.stack([sigmas, degrees]), axis=1)
     if groups.shape[1] < LEAST_RUNS:
         return sigmas, degrees
