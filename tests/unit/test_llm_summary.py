@@ -90,7 +90,13 @@ def test_a_request_that_waited_in_the_client_is_late_from_its_intended_time():
     assert endpoint.quantile("ttft", 0.5).value == pytest.approx(530)
     assert endpoint.quantile("ttft_dispatched", 0.5).value == pytest.approx(30)
     assert endpoint.quantile("latency", 0.5).value == pytest.approx(560)
-    assert endpoint.client.lateness_p99_ms == pytest.approx(500)
+    assert endpoint.client.lateness_p99_ms == pytest.approx(500) and endpoint.client.lateness_own_p99_ms is None
+
+
+def test_what_the_client_waited_for_a_cpu_is_told_apart():
+    """5 ms late, of them 4 for a CPU. Mutation: the lateness is all the client's."""
+    client = found(many(waited=5, cpu_wait_ns=4 * MS)).client
+    assert client.lateness_p99_ms == pytest.approx(5) and client.lateness_own_p99_ms == pytest.approx(1)
 
 
 def test_too_few_requests_have_no_tail():

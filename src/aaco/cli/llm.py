@@ -51,6 +51,9 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
               help="Seconds an answer may pause.")
 @click.option("--timeout", "timeout_s", type=options.SECONDS, default=600.0, show_default=True,
               help="Seconds an answer may take.")
+@click.option("--real-time", is_flag=True, help="Run the client before all other programs (CAP_SYS_NICE).")
+@click.option("--packet-stamps", is_flag=True, help="Stamp each packet, also of those that are read together "
+              "(CAP_NET_RAW).")
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made prompts and random times.")
 @click.option("--api-key-env", "key_env", metavar="NAME", help="Environment variable that holds the API key.")
 @click.option("--api-key-file", "key_file", type=FILE, help="File that holds the API key.")

@@ -77,7 +77,10 @@ class ClientAccuracy:
     """How exact the client was. Times from the kernel's receipt to the client's read, us; absent without stamps.
 
     merged_pct: events with content that came together with later ones, so that their time is an interval.
-    lateness_p99_ms: from the intended to the actual dispatch. steps: how often the wall clock was set during the load.
+    lateness_p99_ms: from the intended to the actual dispatch. lateness_own_p99_ms: the same without what the client's
+    thread waited for a CPU; null where that is not known. steps: how often the wall clock was set during the load.
+    packets: those that were stamped each (--packet-stamps), those lost, and reads that have one stamp as a packet of
+    them was not seen; null: without.
     """
 
     stamped_pct: float
@@ -86,8 +89,12 @@ class ClientAccuracy:
     delay_max_us: float | None
     merged_pct: float
     lateness_p99_ms: float
+    lateness_own_p99_ms: float | None
     steps: int | None
     sent_again: int
+    packets: int | None
+    packets_dropped: int | None
+    reads_without_packet: int | None
 
 
 @documents.document(layout.finding(NAME))
@@ -262,12 +269,19 @@ def _term(points: Points, name: str) -> Reals:
 def _accuracy(points: Points, tally: EventTally, load: EndpointLoad, requests: pa.Table) -> ClientAccuracy:
     delays = np.concatenate(tally.delays_us) if tally.delays_us else np.zeros(0, np.float32)
     p50, p99, most = map(float, np.quantile(delays, (0.5, 0.99, 1.0))) if len(delays) else (None, None, None)
-    lateness = (points.send - points.intended) / NS_PER_MS
+    lateness = points.send - points.intended
+    counts = load.packets or {}
+    own = (lateness - points.cpu_wait)[points.cpu_wait != UNKNOWN]
     return ClientAccuracy(
         stamped_pct=100 * len(delays) / max(tally.events, 1), delay_p50_us=p50, delay_p99_us=p99, delay_max_us=most,
         merged_pct=100 * tally.merged / max(tally.content, 1),
-        lateness_p99_ms=float(np.quantile(lateness, 0.99)) if len(lateness) else 0.0, steps=load.clock_steps,
-        sent_again=sum(requests["sent_again"].to_pylist()))
+        lateness_p99_ms=_p99_ms(lateness) or 0.0, lateness_own_p99_ms=_p99_ms(own), steps=load.clock_steps,
+        sent_again=sum(requests["sent_again"].to_pylist()), packets=counts.get("packets"),
+        packets_dropped=counts.get("dropped"), reads_without_packet=counts.get("missed"))
+
+
+def _p99_ms(ns: Ints) -> float | None:
+    return float(np.quantile(ns, 0.99)) / NS_PER_MS if len(ns) else None
 
 
 def _sum(counts: Ints) -> int | None:
