@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 
 from aaco.cli import app
 from aaco.core.errors import BadBundle, NoBaseline, UsageError
-from aaco.fleet import answers, compaction, facts, scan
-from aaco.fleet.catalog import Catalog
-from aaco.fleet.ingest import bundles, ingest, landing_file
+from aaco.fleet import answers, compaction, facts, reading, scan
+from aaco.fleet.catalog import Catalog, landing_file
+from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.scan import FleetFilter
 from aaco.governance import fleet
 from benchmarks.fleet._bundles import FleetPlan, sessions, write, write_session
@@ -69,26 +69,26 @@ def test_a_session_is_the_same_as_a_folder_and_as_a_bundle(folder: Path, tmp_pat
     row = sessions(PLAN)[0][0]
     session = write_session(tmp_path / "inside" / row.session_id, row, PLAN)
     bundle = folder / f"{row.session_id}.tar.zst"
-    assert facts.read(session.folder).content == facts.read(bundle).content
+    assert reading.read(session.folder).content == reading.read(bundle).content
     done = ingest(tmp_path / "lake", bundles([bundle, tmp_path / "inside"]))
     assert (done.added, done.present) == ([row.session_id], 1)
 
 
 def test_facts_are_those_of_the_session(folder: Path) -> None:
     row = sessions(PLAN)[0][0]
-    read = facts.parse(facts.read(folder / f"{row.session_id}.tar.zst").content, "facts").to_pylist()[0]
+    read = facts.parse(reading.read(folder / f"{row.session_id}.tar.zst").content, "facts").to_pylist()[0]
     assert (read["model"], read["device"], read["devices"], read["node"]) == (row.model, row.device, 8, row.node)
     latencies = {sample["process"]: sample["value"] for sample in read["samples"] if sample["metric"] == "latency_ms"}
     assert latencies == pytest.approx(dict(enumerate(row.level_ms * np.array(row.processes))), rel=0.05)
     assert [kernel["kernel_name"] for kernel in read["kernels"][:2]] == ["kernel_0", "kernel_1"]
     assert read["why_no_kernels"] is None
-    assert read["environment"] != facts.fingerprint(dict.fromkeys(facts.IDENTITY))
+    assert read["environment"] != reading.fingerprint(dict.fromkeys(reading.IDENTITY))
 
 
-@pytest.mark.parametrize("identity", facts.IDENTITY)
+@pytest.mark.parametrize("identity", reading.IDENTITY)
 def test_whatever_makes_sessions_incomparable_is_in_the_fingerprint(identity: str) -> None:
-    same = dict.fromkeys(facts.IDENTITY)
-    assert facts.fingerprint(same) != facts.fingerprint(same | {identity: "other"})
+    same = dict.fromkeys(reading.IDENTITY)
+    assert reading.fingerprint(same) != reading.fingerprint(same | {identity: "other"})
 
 
 def test_a_changed_bundle_is_refused_by_itself(folder: Path, tmp_path: Path) -> None:
@@ -279,6 +279,23 @@ def test_planted_regressions_and_stragglers_are_listed_and_nothing_else(compacte
     assert {(row["session_id"], row["process"]) for row in stragglers} == planted.stragglers
 
 
+@pytest.mark.parametrize("metric", ["kernel_time_ms", "nonsense"])
+def test_a_metric_without_a_base_is_refused_by_name(compacted: Path, metric: str) -> None:
+    """Mutation: an empty answer, as of a fleet in which nothing is off."""
+    for verb in (answers.regressions, answers.trend, answers.heatmap):
+        with pytest.raises(UsageError, match=metric) as refused:
+            verb(compacted, metric)
+        assert refused.value.fix == "one of latency_ms, latency_p90_ms, throughput_per_s"
+
+
+def test_an_empty_lake_knows_its_metrics(tmp_path: Path) -> None:
+    with Catalog.open(tmp_path, create=True):
+        pass
+    assert answers.regressions(tmp_path, "kernel_time_ms")["judged"] == 0
+    with pytest.raises(UsageError, match="nonsense"):
+        answers.regressions(tmp_path, "nonsense")
+
+
 def test_an_improvement_is_listed_and_a_higher_throughput_is_better(tmp_path: Path) -> None:
     plan = FleetPlan(24, models=1, devices=1, iterations=20, regressions=1, regression=0.7)
     list(write(tmp_path / "bundles", plan))
@@ -435,5 +452,5 @@ def test_a_reader_whose_files_are_compacted_meanwhile_looks_again(folder: Path, 
 
 
 def test_the_same_rows_give_the_same_bytes(folder: Path) -> None:
-    table = facts.parse(facts.read(bundles([folder])[0]).content, "facts")
+    table = facts.parse(reading.read(bundles([folder])[0]).content, "facts")
     assert facts.content(table) == facts.content(pq.read_table(io.BytesIO(facts.content(table))))

@@ -65,9 +65,9 @@ def top(lake: Path, choice: FleetFilter | None = None, fdr: float = FDR, most: i
     def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
         return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
 
-    levels, processes, kernels = ask(lake, question, choice or FleetFilter())
+    residuals, processes, kernels = ask(lake, question, choice or FleetFilter())
     return _document({
-        "fdr": fdr, **_nodes(_of_metric(levels, LATENCY), fdr), "stragglers": _stragglers(processes, fdr)[:most],
+        "fdr": fdr, **_nodes(residuals, fdr), "stragglers": _stragglers(processes, fdr)[:most],
         "kernels": kernels.slice(0, most).to_pylist()})
 
 
@@ -106,13 +106,16 @@ def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
 
 
 def _residuals(lake: Path, metric: str, choice: FleetFilter | None) -> pa.Table:
-    if metric not in MEASURES:
-        raise UsageError(f"no metric {metric!r} in a lake", f"one of {', '.join(MEASURES)}")
-    return _of_metric(ask(lake, lambda scan: scan.run("residuals"), choice or FleetFilter()), metric)
+    """Return each session's distance from its base. Raise UsageError for a metric that none of the sessions has."""
+    def question(scan: Scan) -> tuple[pa.Table, list[str]]:
+        table = scan.run("residuals")
+        return table, [] if table.num_rows else scan.run("metrics")["metric"].to_pylist()
 
-
-def _of_metric(table: pa.Table, metric: str) -> pa.Table:
-    return table.filter(pc.equal(table["metric"], metric))
+    table, present = ask(lake, question, choice or FleetFilter(), metric)
+    if present or (not table.num_rows and metric not in MEASURES):
+        raise UsageError(f"no session of the lake has values of {metric!r}, so there is no base",
+                         f"one of {', '.join(present or MEASURES)}")
+    return table
 
 
 def _judged(table: pa.Table, count: str) -> Any:

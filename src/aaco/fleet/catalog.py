@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
-from aaco.fleet.facts import BundleFacts
+
+if TYPE_CHECKING:
+    from aaco.fleet.facts import BundleFacts
 
 NAME = "catalog.db"
+LANDING = "landing"
 FORMAT = 1
 APPLICATION = 0x41434654  # "ACFT"
 PATIENCE_S = 60.0
@@ -31,6 +34,11 @@ SCHEMA = (
     "CREATE TABLE events (id INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, kind TEXT NOT NULL, "
     "session_id TEXT NOT NULL, author TEXT NOT NULL, reason TEXT NOT NULL)",
 )
+
+
+def landing_file(lake: Path, sha256: str) -> Path:
+    """Return where the facts of this digest are until the next compaction."""
+    return lake / LANDING / f"{sha256}.parquet"
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from aaco.core import documents, files
 from aaco.core.errors import BadBundle
 from aaco.fleet import facts
-from aaco.fleet.catalog import Catalog, LakeState
-from aaco.fleet.ingest import LANDING, landing_file
+from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file
 
 MOST_ROWS = 1 << 16  # of a compacted file: some 64 to 256 MB
 DATA, MANIFESTS = "data", "manifests"

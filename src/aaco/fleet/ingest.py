@@ -19,14 +19,13 @@ from aaco.core import files
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.session import RECORD
 from aaco.core.show import SILENT, Show
-from aaco.fleet import facts
-from aaco.fleet.catalog import Catalog
+from aaco.fleet import reading
+from aaco.fleet.catalog import LANDING, Catalog, landing_file
 from aaco.fleet.facts import BundleFacts
 from aaco.tracelake.share.archive import SUFFIXES
 
 BATCH = 256  # bundles that become visible together
 SYNCING = 16  # files that are flushed at once: the file system makes one commit of them
-LANDING = "landing"
 
 
 @dataclass
@@ -36,11 +35,6 @@ class Ingested:
     added: list[str] = field(default_factory=list)
     present: int = 0
     refused: dict[str, str] = field(default_factory=dict)
-
-
-def landing_file(lake: Path, sha256: str) -> Path:
-    """Return where the facts of this digest are until the next compaction."""
-    return lake / LANDING / f"{sha256}.parquet"
 
 
 def bundles(paths: Sequence[Path]) -> list[Path]:
@@ -119,7 +113,7 @@ def _ingest_batch(lake: Path, catalog: Catalog, paths: Sequence[Path], run: Call
 def _read(path: Path) -> BundleFacts | str:
     """Return a bundle's facts, or why there are none: what a worker hands back."""
     try:
-        return facts.read(path)
+        return reading.read(path)
     except AacoError as error:
         return error.what
 
@@ -127,7 +121,7 @@ def _read(path: Path) -> BundleFacts | str:
 def _digests(paths: Sequence[Path], done: Ingested) -> Iterator[tuple[Path, str]]:
     for path in paths:
         try:
-            yield path, facts.source_digest(path)
+            yield path, reading.source_digest(path)
         except AacoError as error:
             done.refused[str(path)] = error.what
 

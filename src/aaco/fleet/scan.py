@@ -16,9 +16,9 @@ import pyarrow.dataset as ds
 from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError, first_line
 from aaco.fleet import facts
-from aaco.fleet.catalog import Catalog, LakeState
+from aaco.fleet.catalog import Catalog, LakeState, landing_file
 from aaco.fleet.compaction import FIX, LakeManifest, read_manifest
-from aaco.fleet.ingest import landing_file
+from aaco.tracelake.history.replicates import LATENCY
 
 MEMORY = "500MB"
 Answer = TypeVar("Answer")
@@ -44,37 +44,38 @@ class Scan:
         self._connection = connection
 
     def run(self, name: str) -> pa.Table:
-        """Return the answer of queries/NAME.sql; `levels` is there as a view."""
+        """Return the answer of queries/NAME.sql; `facts`, `measured` and `levels` are there."""
         return self._connection.sql(_text(name)).to_arrow_table()
 
 
-def ask(lake: Path, question: Callable[[Scan], Answer], choice: FleetFilter) -> Answer:
-    """Return what a question finds in the present state of a lake.
+def ask(lake: Path, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str = LATENCY) -> Answer:
+    """Return what a question about a metric finds in the present state of a lake.
 
     If a compaction removes files during the query, the new state is read. Raise AacoError.
     """
     with Catalog.open(lake) as catalog:
         state = catalog.state()
         try:
-            return _ask(lake, state, question, choice)
+            return _ask(lake, state, question, choice, metric)
         except (BadBundle, StorageError):
             after = catalog.state()
             if after == state:
                 raise
-            return _ask(lake, after, question, choice)
+            return _ask(lake, after, question, choice, metric)
 
 
-def _ask(lake: Path, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter) -> Answer:
+def _ask(lake: Path, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter,
+         metric: str) -> Answer:
     manifest = read_manifest(lake, state.manifest)
     try:
-        with _opened(_dataset(lake, state, manifest, choice), state, choice) as connection:
+        with _opened(_dataset(lake, state, manifest, choice), state, choice, metric) as connection:
             return question(Scan(connection))
     except (OSError, pa.ArrowException, duckdb.IOException, duckdb.InvalidInputException) as error:
         raise BadBundle(f"{lake}: {first_line(error)}", FIX) from error
 
 
 @contextmanager
-def _opened(lake: ds.Dataset, state: LakeState, choice: FleetFilter) -> Iterator[Any]:
+def _opened(lake: ds.Dataset, state: LakeState, choice: FleetFilter, metric: str) -> Iterator[Any]:
     connection: Any = duckdb.connect(config={
         "memory_limit": MEMORY, "threads": 2, "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "python_enable_replacements": False})
@@ -84,6 +85,8 @@ def _opened(lake: ds.Dataset, state: LakeState, choice: FleetFilter) -> Iterator
         terms = "".join(f" AND {name} = {_quoted(value)}" for name, value in choice.terms.items())
         connection.execute(f"CREATE VIEW facts AS SELECT * FROM lake WHERE session_id NOT IN "
                            f"(SELECT session_id FROM retired){terms}")
+        connection.execute(f"SET VARIABLE metric = {_quoted(metric)}")
+        connection.execute(f"CREATE TEMP TABLE measured AS {_text('measured')}")  # once: it is what takes the time
         connection.execute(f"CREATE VIEW levels AS {_text('levels')}")
         yield connection
     finally:

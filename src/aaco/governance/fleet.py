@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Reals
-from aaco.governance.interleaved.duet import LEAST_RUNS, prior_of_variances
 from aaco.governance.multiplicity import benjamini_hochberg
+from aaco.governance.prior import LEAST_RUNS, prior_of_variances
 
 FEWEST = 8  # sessions that a base and its scatter are read from
 FEWEST_OF_NODE = 5  # sessions of a node that is judged

@@ -1,13 +1,9 @@
--- Map and reduce: how far each process is from the others of its session, by the median latency, on the log scale;
--- positive is slower. Of two processes nothing says which one is off.
-WITH measured AS (
-    SELECT session_id, model, device, backend, fingerprint, node, unnest(samples) AS sample
-    FROM facts
-), processes AS (
-    SELECT * EXCLUDE (sample), sample.process AS process, ln(sample.value) AS log_value,
+-- Map and reduce: how far each process is from the others of its session, in a time, on the log scale; positive is
+-- slower. Of two processes nothing says which one is off.
+WITH processes AS (
+    SELECT session_id, model, device, backend, fingerprint, node, process, ln(value) AS log_value,
            count(*) OVER (PARTITION BY session_id) AS processes
     FROM measured
-    WHERE sample.metric = 'latency_ms' AND sample.value > 0
 ), apart AS (
     SELECT own.session_id, own.model, own.device, own.backend, own.fingerprint, own.node, own.process, own.processes,
            own.log_value - median(others.log_value) AS residual
