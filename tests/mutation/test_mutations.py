@@ -22,6 +22,8 @@ EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_
 SPLIT = "tests/system/test_counted_executions.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("fleet/ingest.py", "        list(threads.map(write, rows))", "        threads.map(write, rows)",
+     "tests/unit/test_fleet.py::test_a_full_disk_is_named_and_the_next_ingest_ends_with_the_same_files"),
     ("fleet/answers.py", "if present or (not table.num_rows and metric not in MEASURES):", "if metric not in MEASURES:",
      "tests/unit/test_fleet.py::test_a_metric_without_a_base_is_refused_by_name"),
     ("fleet/queries/measured.sql", "sample.metric = getvariable('metric') AND ", "",

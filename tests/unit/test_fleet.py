@@ -18,12 +18,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aaco.cli import app
-from aaco.core.errors import BadBundle, NoBaseline, UsageError
+from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
 from aaco.fleet import answers, compaction, facts, reading, scan
 from aaco.fleet.catalog import Catalog, landing_file
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.scan import FleetFilter
 from aaco.governance import fleet
+from benchmarks.fleet import durability
 from benchmarks.fleet._bundles import FleetPlan, sessions, write, write_session
 
 PLAN = FleetPlan(60, models=2, devices=1, nodes=4, days=100, iterations=20, regressions=2, regression=1.25,
@@ -141,12 +142,10 @@ def test_a_lake_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_ingest_killed_at_many_points_ends_with_the_same_files(folder: Path, compacted: Path, tmp_path: Path) -> None:
-    code = ("import sys; from pathlib import Path; from aaco.fleet import ingest, compaction; ingest.BATCH = 7; "
-            "print('ready', flush=True); ingest.ingest(Path(sys.argv[1]), ingest.bundles([Path(sys.argv[2])])); "
-            "compaction.compact(Path(sys.argv[1]))")
     lake, codes = tmp_path / "lake", []
     for delay_s in (0.0, 0.05, 0.1, 0.2, 0.3, 0.4):
-        process = subprocess.Popen([sys.executable, "-c", code, str(lake), str(folder)], stdout=subprocess.PIPE)
+        command = [sys.executable, "-c", durability.BOTH, str(lake), str(folder)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout and process.stdout.readline() == b"ready\n"
         time.sleep(delay_s)
         process.send_signal(signal.SIGKILL)
@@ -154,9 +153,27 @@ def test_ingest_killed_at_many_points_ends_with_the_same_files(folder: Path, com
     ingest(lake, bundles([folder]))
     compaction.compact(lake)
     assert codes[0] == -signal.SIGKILL
-    assert {name: content for name, content in data_of(lake).items() if name.startswith("data/")} == \
-        {name: content for name, content in data_of(compacted).items() if name.startswith("data/")}
+    assert durability.data(lake) == durability.data(compacted)
     assert session_ids(lake) == session_ids(compacted)
+
+
+def test_a_full_disk_is_named_and_the_next_ingest_ends_with_the_same_files(folder: Path, compacted: Path,
+                                                                          tmp_path: Path) -> None:
+    """Mutation: what could not be written is called written."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", lake], capture_output=True).returncode:
+        pytest.skip("cannot mount a tmpfs")
+    try:
+        full = run("ingest", str(folder), "--lake", str(lake))
+        assert full.exit_code == 1 or isinstance(full.exception, StorageError), full.output
+        assert answers.status(lake)["sessions"] == 0
+        subprocess.run(["mount", "-o", "remount,size=16m", lake], check=True)
+        assert len(ingest(lake, bundles([folder])).added) == 60
+        compaction.compact(lake)
+        assert data_of(lake) == data_of(compacted)
+    finally:
+        subprocess.run(["umount", lake], check=True)
 
 
 def test_two_ingests_at_once_lose_and_double_nothing(folder: Path, compacted: Path, tmp_path: Path) -> None:
@@ -183,8 +200,7 @@ def test_what_comes_later_is_compacted_into_the_same_files(folder: Path, compact
     for part in (paths[::2], paths[1::2]):
         ingest(tmp_path, part)
         compaction.compact(tmp_path)
-    assert {name: content for name, content in data_of(tmp_path).items() if name.startswith("data/")} == \
-        {name: content for name, content in data_of(compacted).items() if name.startswith("data/")}
+    assert durability.data(tmp_path) == durability.data(compacted)
 
 
 def test_a_compaction_that_would_lose_a_session_changes_nothing(folder: Path, tmp_path: Path,

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -92,11 +93,13 @@ VERBS = {
         "completion": ("aaco.cli.completion:completion", "Complete verbs and options in bash, zsh or fish."),
     },
 }
+UNBROKEN = "\N{NO-BREAK SPACE}"
 # another name -> (module:function, the verb that it stands for)
 ALIASES = {
     "regression": ("aaco.cli.diff:diff", "diff"),
     "capsule": ("aaco.cli.lab:enter", "lab enter"),
     "uncapsule": ("aaco.cli.lab:exit_", "lab exit"),
+    "warehouse": ("aaco.cli.fleet:fleet", "fleet"),
 }
 
 
@@ -138,7 +141,8 @@ class LazyGroup(manual.Group):
             formatter.write(f"{question.upper()}\n")
             formatter.write("".join(f"  {name:<{width}}{text}\n" for name, (_, text) in verbs.items()))
         if self.aliases:
-            formatter.write(f"aliases: {', '.join(f'{name} = {verb}' for name, (_, verb) in self.aliases.items())}\n")
+            pairs = ", ".join(f"{name} = {verb}".replace(" ", UNBROKEN) for name, (_, verb) in self.aliases.items())
+            formatter.write(fill(f"aliases: {pairs}", 80).replace(UNBROKEN, " ") + "\n")
         formatter.write(f"options: -h, --help; -V, --version; {say.ASKED}={'|'.join(say.LEVELS)}\n")
         formatter.write_text(f"exit status: {manual.EXIT}")
 
