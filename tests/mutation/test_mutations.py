@@ -23,7 +23,7 @@ SPLIT = "tests/system/test_counted_executions.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
     ("fleet/ingest.py", "        list(threads.map(write, rows))", "        threads.map(write, rows)",
-     "tests/unit/test_fleet.py::test_a_full_disk_is_named_and_the_next_ingest_ends_with_the_same_files"),
+     "tests/unit/test_fleet.py::test_facts_that_could_not_be_written_are_not_in_the_catalog"),
     ("fleet/answers.py", "if present or (not table.num_rows and metric not in MEASURES):", "if metric not in MEASURES:",
      "tests/unit/test_fleet.py::test_a_metric_without_a_base_is_refused_by_name"),
     ("fleet/queries/measured.sql", "sample.metric = getvariable('metric') AND ", "",

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aaco.cli import app
+from aaco.core import files
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
 from aaco.fleet import answers, compaction, facts, reading, scan
 from aaco.fleet.catalog import Catalog, landing_file
@@ -159,7 +160,6 @@ def test_ingest_killed_at_many_points_ends_with_the_same_files(folder: Path, com
 
 def test_a_full_disk_is_named_and_the_next_ingest_ends_with_the_same_files(folder: Path, compacted: Path,
                                                                           tmp_path: Path) -> None:
-    """Mutation: what could not be written is called written."""
     lake = tmp_path / "lake"
     lake.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", lake], capture_output=True).returncode:
@@ -174,6 +174,18 @@ def test_a_full_disk_is_named_and_the_next_ingest_ends_with_the_same_files(folde
         assert data_of(lake) == data_of(compacted)
     finally:
         subprocess.run(["umount", lake], check=True)
+
+
+def test_facts_that_could_not_be_written_are_not_in_the_catalog(folder: Path, tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: what could not be written is called written."""
+    def full(path: Path, write: object) -> None:
+        raise StorageError(f"{path}: no space left on device")
+
+    monkeypatch.setattr(files, "write_atomically", full)
+    with pytest.raises(StorageError, match="no space left"):
+        ingest(tmp_path, bundles([folder]))
+    assert answers.status(tmp_path)["sessions"] == 0
 
 
 def test_two_ingests_at_once_lose_and_double_nothing(folder: Path, compacted: Path, tmp_path: Path) -> None:
