@@ -25,6 +25,8 @@ ONLY_PARSED = {
         "history accept",
         "history branch", "history sessions", "sla check"},
     "need a machine card": {"what-if"},
+    "need bundles, which docs/guides/fleet.md has": {
+        name for name in EXAMPLES if name.startswith(("fleet", "warehouse"))},
 }
 
 

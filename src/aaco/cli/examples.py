@@ -23,6 +23,15 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "sweep": _of("which batch gives the most within 20 ms?", "aaco sweep resnet50 --batches 1,2,4,8 --slo 20",
                  "how does the latency grow with the length of the text?",
                  "aaco sweep bert-tiny --over sequence=32,64,128 --batches 4"),
+    "fleet ingest": _of("take in every bundle below a folder; the same twice is once", "aaco fleet ingest bundles/"),
+    "fleet compact": _of("put small files together after an ingest", "aaco fleet compact"),
+    "fleet status": _of("what does the lake hold?", "aaco fleet status"),
+    "fleet regressions": _of("which sessions are off that of comparable ones?", "aaco fleet regressions",
+                             "those of one model", "aaco fleet regressions --model bert"),
+    "fleet top": _of("slow nodes, stragglers, the longest kernels", "aaco fleet top"),
+    "fleet trend": _of("where is each group heading?", "aaco fleet trend --json"),
+    "fleet heatmap": _of("share of worse sessions for each model and device", "aaco fleet heatmap"),
+    "fleet retire": _of("leave out what is old", "aaco fleet retire --before 2026-01-01 --author ann --reason old"),
     "steps": _of("which steps did the engine make, and how long did the device work on each?", "aaco steps",
                  "the decode steps alone, for a script", "aaco steps --phase decode --json"),
     "try": _of("does the advice help? put it to the test, and keep what is proved", "aaco try",
@@ -131,3 +140,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                       "aaco completion bash > ~/.local/share/bash-completion/completions/aaco",
                       "the same in fish", "aaco completion fish > ~/.config/fish/completions/aaco.fish"),
 }
+# The mission's name of the group has the examples of the verb that it stands for.
+EXAMPLES |= {name.replace("fleet", "warehouse"): tuple(Example(why, line.replace("aaco fleet", "aaco warehouse"))
+                                                       for why, line in examples)
+             for name, examples in EXAMPLES.items() if name.startswith("fleet ")}

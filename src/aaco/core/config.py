@@ -76,6 +76,7 @@ class Storage(_Section):
 
     sessions_dir: Path = Field(default=Path("sessions"), description="session bundles")
     baselines_dir: Path = Field(default=Path("baselines"), description="saved baselines")
+    fleet_dir: Path = Field(default=Path("fleet"), description="the lake of `aaco fleet`")
     cache_dir: Path = Field(default=Path("~/.cache/aaco"), description="built zoo models, measured ceilings")
     lab_dir: Path | None = Field(default=None, description="journals of laboratories; empty: /run/aaco/lab for root, "
                                  "else lab in cache_dir")
@@ -111,6 +112,7 @@ class Config(_Section):
 ENVIRONMENT = {
     "AACO_SESSION_DIR": ("storage", "sessions_dir"),
     "AACO_BASELINE_DIR": ("storage", "baselines_dir"),
+    "AACO_FLEET_DIR": ("storage", "fleet_dir"),
     "AACO_CACHE_DIR": ("storage", "cache_dir"),
     "AACO_LAB_DIR": ("storage", "lab_dir"),
     "AACO_LAB_MODE": ("profiling", "lab"),

@@ -20,8 +20,9 @@ from aaco.core.readings import Absent
 from aaco.governance import compare, metrics, verdict
 from aaco.governance.compare import Comparison, Difference
 from aaco.governance.interleaved import duet
-from aaco.governance.interleaved.duet import Fit, Look, Prior
+from aaco.governance.interleaved.duet import Fit, Look
 from aaco.governance.metrics import Judged
+from aaco.governance.prior import Prior
 from aaco.governance.verdict import Counts, EnvironmentDifference, MetricVerdict, RegressionVerdict
 from aaco.tracelake.history.replicates import LATENCY
 
