@@ -43,7 +43,8 @@ class Kind(IntEnum):
     on CLOCK_MONOTONIC, user_ns when the client began. SENT: the whole request was handed to the kernel. HEAD: the read
     that completed the answer's header; its bytes are a JSON object of what the header says. FIRST: the read with the
     answer's first byte. BODY: a read with content. AGAIN: sent once more on a new connection. END: the bytes are empty
-    where the answer was complete, else why it ended.
+    where the answer was complete, else why it ended. Of a target in this process, in place of reads: PROMPT has the
+    number of the prompt's tokens as bytes, TOKEN is one token of the answer, which was on the host at user_ns.
 
     since_ns, of reads: what was read came after it, for nothing was there to read then (CLOCK_MONOTONIC).
     """
@@ -56,6 +57,8 @@ class Kind(IntEnum):
     BODY = 5
     AGAIN = 6
     END = 7
+    PROMPT = 8
+    TOKEN = 9
 
 
 class Recorded(NamedTuple):

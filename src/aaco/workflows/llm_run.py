@@ -99,7 +99,7 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     show.step(f"looking for {to.url}")
     server = target.reach(to, request.certificates)
     bodies = [_encoded(request, to, ask, key) for ask in asks]
-    session = _begin(load, settings, tag)
+    session = begin(load, settings, tag)
     with outcome(session):
         show.step(f"asking {request.model} at {to.url} {len(asks):,} times")
         client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s), server,
@@ -176,13 +176,14 @@ def _encoded(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
     return target.encode(to, body | dict(request.body), key)
 
 
-def _begin(load: EndpointLoad, settings: Settings, tag: str) -> Session:
+def begin(load: EndpointLoad, settings: Settings, tag: str) -> Session:
     """Return a session with the first facts. Raise StorageError."""
-    plan = {"model": load.model, "backend": "endpoint", "endpoint": load.url, "processes": 1, "profile": False}
+    backend = load.process.backend or "genai" if load.process else "endpoint"
+    plan = {"model": load.model, "backend": backend, "endpoint": load.url, "processes": 1, "profile": False}
     session = Session.create(settings.config.storage.sessions_dir, plan, tag, __version__)
     host = machine.identify()
-    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, backend_asked="endpoint",
-                  backend_ran="endpoint")
+    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, backend_asked=backend,
+                  backend_ran=backend)
     session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": asdict(host) | {"card": None}})
     session.write_json(layout.LOAD, encode(load))
     return session

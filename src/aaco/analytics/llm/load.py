@@ -9,7 +9,21 @@ from typing import Any, Literal
 from aaco.core import documents
 from aaco.tracelake import layout
 
+PROCESS = "process:"  # before the name of a model that answered in a process of its own, in place of a URL
 Arrivals = Literal["closed", "constant", "poisson", "trace"]
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """What answered in a process of its own, in place of a server. batch: requests that it answered at once, at most.
+
+    identity: SHA-256 of the model's files. backend: its name here; empty where the model itself says it.
+    """
+
+    engine: str
+    backend: str
+    identity: str
+    batch: int
 
 
 @documents.document(layout.LOAD)
@@ -20,7 +34,7 @@ class EndpointLoad:
     arrivals: closed: a request when one of `concurrency` is done; else when the clock says so. concurrency: requests
     open at once, also of a load with times; null: no limit. prompts: where they come from. terms: service levels, ms,
     by name: ttft, tpot, latency. answers_as: names of the model that are taken in answers. clock_steps: how often the
-    wall clock was set during the load; null: the record was not read yet.
+    wall clock was set during the load; null: the record was not read yet. process: null: a server answered.
     """
 
     url: str
@@ -41,6 +55,7 @@ class EndpointLoad:
     timeout_s: float
     terms: dict[str, float]
     clock_steps: int | None = None
+    process: InProcess | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:
