@@ -220,6 +220,21 @@ def test_options_of_the_other_kind_are_refused(settings: Settings, capfd: pytest
         assert cli.outcome(cli.app, "aaco", ["llm", *words]) == 2 and said in capfd.readouterr().err
 
 
+def test_objectives_decide_the_exit_status(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """Goodput's levels alone decide nothing. Mutation: a missed objective ends with 0."""
+    words = ["llm", "llama-tiny", "-n", "12", "--prompt-tokens", "8", "--max-tokens", "6", "--slo", "ttft=1us",
+             "--sessions-dir", str(settings.config.storage.sessions_dir)]
+    policy = tmp_path / "policy.yaml"
+    for objectives, strict, code in (
+            ("{metric: prefill_tokens_per_s, min: '1'}, {metric: decode_tokens_per_s, min: '1'}", True, 0),
+            ("{metric: decode_tokens_per_s, min: '1e9'}", False, 3), ("{metric: tpot_p99_ms, max: 1 s}", False, 0),
+            ("{metric: tpot_p99_ms, max: 1 s}", True, 4), ("{metric: speed, max: 1 s}", False, 2)):
+        policy.write_text(f"objectives: [{objectives}]")
+        given = [*words, "--policy", str(policy), *(["--strict"] if strict else [])]
+        assert cli.outcome(cli.app, "aaco", given) == code, capfd.readouterr()
+    assert cli.outcome(cli.app, "aaco", words) == 0
+
+
 def test_a_kill_keeps_whole_batches(settings: Settings):
     """Mutation: the record is written at the end."""
     folder = settings.config.storage.sessions_dir

@@ -20,11 +20,14 @@ BLOCKS = 32  # of the time in which tokens come
 LEAST_BLOCKS = 8  # with tokens: fewer leave an interval without meaning
 LEAST_GAPS = 100
 SLOPE, PREFILL_SHARE, STABILITY = "decode_slope", "prefill_share", "decode_stability"
+PREFILL_RATE, DECODE_RATE = "prefill_tokens_per_s", "decode_tokens_per_s"
 LARGE_PCT = 40.0  # of the time: from it on a part is what bounds
 NO_PROMPT_LENGTHS = "the server does not say how many tokens the prompts have"
 NO_COUNTS = "the server does not say with each chunk how many tokens it has (--count-chunks)"
 ONE_CONTEXT = "all tokens have nearly the same context: answers of more tokens, or prompts of a range (--prompt-tokens)"
 NO_PREFILL = "the server does not say how long it takes for prompts: the time to the first token holds its queue, too"
+NO_RATE = "the server does not say when it reads prompts and when it decodes"
+NOBODY = "no request was answered"
 NO_DEVICE = "whether memory or launches do needs a trace of the device (aaco trace -- aaco llm MODEL)"
 LEAST_SPREAD = 8.0  # tokens of context, standard deviation
 
@@ -131,9 +134,23 @@ def prefill_share(points: Points, included: Flags, in_process: bool) -> DecodeFi
     """Return how much of the time of requests passes until the first token, %, where nothing else does until then."""
     members = included & (points.last > points.send)
     if not in_process or not members.any():
-        return DecodeFigure(PREFILL_SHARE, None, None, None, "no request was answered" if in_process else NO_PREFILL)
+        return DecodeFigure(PREFILL_SHARE, None, None, None, NOBODY if in_process else NO_PREFILL)
     whole = (points.last - points.send)[members].sum()
     return DecodeFigure(PREFILL_SHARE, float(100 * (points.first - points.send)[members].sum() / whole), None, None, "")
+
+
+def phase_rates(points: Points, included: Flags, in_process: bool) -> Iterator[DecodeFigure]:
+    """Yield the tokens of prompts, and of answers after their first, per second of the phase; a batch has it once."""
+    members = included & (points.prompt != UNKNOWN)
+    begins, batch = np.unique(points.send[members], return_inverse=True)
+    first, last = np.zeros((2, len(begins)), np.int64)
+    np.maximum.at(first, batch, points.first[members])
+    np.maximum.at(last, batch, points.last[members])
+    phases = ((PREFILL_RATE, points.prompt[members].sum(), (first - begins).sum()),
+              (DECODE_RATE, (points.tokens[members] - 1).sum(), (last - first).sum()))
+    for name, tokens, ns in phases:
+        why = NO_RATE if not in_process else NOBODY if not len(begins) else "answers have one token" if not ns else ""
+        yield DecodeFigure(name, None if why else float(tokens / ns * 1e9), None, None, why)
 
 
 def bound_of(points: Points, included: Flags, is_timed: bool, may_wait: bool, prefill: DecodeFigure) -> LoadBound:
@@ -142,7 +159,7 @@ def bound_of(points: Points, included: Flags, is_timed: bool, may_wait: bool, pr
     is_timed: whether requests were due by a clock; may_wait: whether they then wait until others have ended.
     """
     if not included.any():
-        return LoadBound(None, None, "no request was answered")
+        return LoadBound(None, None, NOBODY)
     waited = float((points.send - points.intended)[included].sum())
     share = 100 * waited / float((points.last - points.intended)[included].sum())
     if is_timed and share >= LARGE_PCT:
@@ -160,4 +177,5 @@ def figures(points: Points, included: Flags, sums: ContextSums, is_counted: bool
     """Yield every figure."""
     yield sums.slope(is_counted)
     yield sums.stability(is_counted)
+    yield from phase_rates(points, included, in_process)
     yield prefill_share(points, included, in_process)

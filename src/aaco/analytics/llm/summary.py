@@ -97,7 +97,8 @@ class Endpoint:
     """metrics/endpoint.json: how fast an endpoint of a language model answered a load.
 
     process: null: a server answered. decoding: decode_slope (ms that 1,000 tokens of context add to a token),
-    decode_stability (1 - standard deviation / mean of the time per token) and prefill_share (% of the time).
+    decode_stability (1 - standard deviation / mean of the time per token), prefill_tokens_per_s, decode_tokens_per_s
+    and prefill_share (% of the time).
     """
 
     model: str

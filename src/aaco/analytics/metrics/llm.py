@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aaco.analytics.llm.decoding import PREFILL_SHARE, SLOPE, STABILITY
+from aaco.analytics.llm.decoding import DECODE_RATE, PREFILL_RATE, PREFILL_SHARE, SLOPE, STABILITY
 from aaco.analytics.llm.summary import Endpoint
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
@@ -173,3 +173,17 @@ def decode_stability(endpoint: Endpoint) -> float:
 def prefill_share_pct(endpoint: Endpoint) -> float:
     """How much of the time of requests their prompts take."""
     return endpoint.decode_figure(PREFILL_SHARE).value
+
+
+@metric(unit="1/s", better="higher", formula="tokens of prompts / time from the dispatch to the first token, once for "
+        "a batch; of a decoder in a process of its own", source=METHODS)
+def prefill_tokens_per_s(endpoint: Endpoint) -> float:
+    """How fast prompts are read."""
+    return endpoint.decode_figure(PREFILL_RATE).value
+
+
+@metric(unit="1/s", better="higher", formula="tokens after the first of each answer / time from the first token to the "
+        "last, once for a batch; of a decoder in a process of its own", source=METHODS)
+def decode_tokens_per_s(endpoint: Endpoint) -> float:
+    """How fast answers are written, all of a batch together."""
+    return endpoint.decode_figure(DECODE_RATE).value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aaco.analytics.llm.decoding import PREFILL_SHARE, SLOPE, STABILITY
+from aaco.analytics.llm.decoding import DECODE_RATE, PREFILL_RATE, PREFILL_SHARE, SLOPE, STABILITY
 from aaco.analytics.llm.summary import ALL, NAME, Endpoint, LatencyQuantiles, QuantileEstimate
 from aaco.report import format
 from aaco.report.finding_view import finding_view
@@ -14,6 +14,7 @@ from aaco.report.rows import Row
 LABELS = {"ttft": "TTFT", "ttft_dispatched": "TTFT from dispatch", "latency": "Request latency",
           "latency_dispatched": "Latency from dispatch", "tpot": "TPOT", "itl": "ITL", "icl": "ICL (between chunks)"}
 FIGURES = {SLOPE: ("1,000 tokens of context add", "ms"), STABILITY: ("Stability (1 - CoV)", "ratio"),
+           PREFILL_RATE: ("Prefill, tokens", "1/s"), DECODE_RATE: ("Decoding, tokens", "1/s"),
            PREFILL_SHARE: ("Share of prefill", "pct")}
 RATES = {"requests": "Answered", "goodput": "Goodput", "output_tokens": "Output tokens"}
 SOURCES = {"continuous_usage": "the usage of each chunk", "timings": "the timings of each chunk",
