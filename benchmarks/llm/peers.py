@@ -40,7 +40,7 @@ NAMES = ("TTFT", "latency", "TPOT", "ICL", "tokens")
 def claims(captures: Path) -> Iterator[Claim]:
     """For each schedule the truth beside what each client says; only ours has a bar."""
     peers = {name: (os.environ.get(variable), asked) for name, (variable, asked) in PEERS.items()}
-    with _loads.running(cpu=1) as server, tempfile.TemporaryDirectory() as folder:
+    with _loads.running() as server, tempfile.TemporaryDirectory() as folder:
         tokenizer = _tokenizer(Path(folder))
         for case, (words, chunks, tokens, reasoning) in CASES.items():
             schedule = f"ttft={TTFT_MS * 1e3:.0f} period={PERIOD_MS * 1e3:.0f} {words}"
@@ -67,7 +67,7 @@ def _told(case: str, name: str, figures: Figures, truth: Figures, bar: bool) -> 
 
 
 def _ours(server: Running, schedule: str) -> Figures:
-    load = _loads.asked(server, [schedule] * REQUESTS, most_open=OPEN, cpu=0)
+    load = _loads.asked(server, [schedule] * REQUESTS, most_open=OPEN)
     points = points_of(load.requests)
     tally = EventTally(points, points.is_ok, (0, 0))
     tally.feed(load.events)

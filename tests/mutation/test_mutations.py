@@ -66,6 +66,8 @@ MUTATIONS = [
      "tests/system/test_llm_in_process.py::test_every_token_is_counted_where_it_was_made"),
     ("llm/decode_worker.py", "done, free = members.stop, stamps.now()", "done = members.stop",
      "tests/system/test_llm_in_process.py::test_every_token_is_counted_where_it_was_made"),
+    ("workflows/decode_sweep.py", "batch=batch, prompt_tokens=length)", "batch=batch)",
+     "tests/system/test_llm_in_process.py::test_a_sweep_is_a_session_for_each_pair"),
     ("cli/llm.py", "is ParameterSource.COMMANDLINE", "is None",
      "tests/system/test_llm_in_process.py::test_options_of_the_other_kind_are_refused"),
     ("analytics/llm/decoding.py", "np.repeat(base, lengths) + self._tokens[request]", "np.repeat(base, lengths)",

@@ -27,7 +27,8 @@ from aaco.runner import ort as passes
 from aaco.runner import registry, zoo
 from aaco.runner.job import Job
 from aaco.runner.ort import Workload
-from aaco.tracelake import store
+from aaco.steps import readings
+from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import decode_run
 from aaco.workflows.decode_run import DecodeRequest
@@ -233,6 +234,26 @@ def test_objectives_decide_the_exit_status(settings: Settings, tmp_path: Path, c
         given = [*words, "--policy", str(policy), *(["--strict"] if strict else [])]
         assert cli.outcome(cli.app, "aaco", given) == code, capfd.readouterr()
     assert cli.outcome(cli.app, "aaco", words) == 0
+
+
+def test_a_sweep_is_a_session_for_each_pair(settings: Settings, capfd: pytest.CaptureFixture[str]):
+    """Its figures are those of the sessions, whatever the order; a model or a batch twice is refused."""
+    words = ["llm", "llama-tiny", "-n", "12", "--max-tokens", "4", "--batches", "2,1,2", "--prompt-tokens", "8,16",
+             "--sessions-dir", str(settings.config.storage.sessions_dir)]
+    assert cli.outcome(cli.app, "aaco", [*words, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    points, made = document["points"], {each.id: each for each in sessions(settings.config.storage.sessions_dir)}
+    assert [(point["prompt_tokens"], point["batch"]) for point in points] == [("8", 1), ("8", 2), ("16", 1), ("16", 2)]
+    assert {point["session_id"] for point in points} == set(made) and document["curves"].keys() == {"8", "16"}
+    for point in points:
+        session = made[point["session_id"]]
+        load = documents.require(session, layout.LOAD)
+        assert (load["prompt_tokens"], load["process"]["batch"]) == (point["prompt_tokens"], point["batch"])
+        stored = readings.stored(session)["tpot_p50_ms"]
+        assert point["tpot_p50_ms"]["value"] == pytest.approx(stored.value)
+    for more in (["--batch", "2"], ["--preset", "llm-server"], ["--batches", "1,x"]):
+        assert cli.outcome(cli.app, "aaco", [*words, *more]) == 2
+    assert cli.outcome(cli.app, "aaco", ["llm", "http://127.0.0.1:9", "--model", "m", "--batches", "1,2"]) == 2
 
 
 def test_a_kill_keeps_whole_batches(settings: Settings):

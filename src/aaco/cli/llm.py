@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aaco.core.show import Show
     from aaco.governance.sla import Policy
     from aaco.pipeline import Run
+    from aaco.workflows.decode_run import DecodeRequest
 
 PRESETS = ("llm-server", "llm-interactive")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -38,6 +39,8 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--batch", type=options.COUNT, help="Requests that MODEL answers at once.  [default: 1]")
 @click.option("--api", type=click.Choice(["chat", "completions"]), default="chat", show_default=True,
               help="Interface, where the URL does not name it.")
+@click.option("--batches", metavar="N,N", help="A session for each of these batches, and for each of several "
+              "--prompt-tokens (64,512), and a table of them.")
 @click.option("--requests", "-n", type=options.COUNT, help="Requests.  [default: 100, or those of the trace]")
 @click.option("--concurrency", "-c", type=options.COUNT, help="Requests open at once.  [default: 1; no limit with "
               "--rate, --poisson and --trace]")
@@ -73,7 +76,7 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @options.as_json
 @options.full
 def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_file: Path | None, strict: bool,
-        tag: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool, full: bool,
+        batches: str | None, tag: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool, full: bool,
         **load_fields: Any) -> None:
     """Ask an OpenAI-compatible server at URL, or a decoder in a process of its own, and say how fast its tokens come.
 
@@ -90,6 +93,11 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
 
     policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
     load_fields["terms"] = dict(map(_term, slo))
+    if batches:
+        if policy:
+            raise UsageError("--batches: objectives are of one session", "aaco sla check SESSION for each")
+        _sweep(target, batches, load_fields, settings, tag, as_json)
+        return
     with talk() as show:
         run = _ask(target, load_fields, settings, tag, show)
     print_report(run.explanation, as_json, full)
@@ -108,9 +116,7 @@ def _ask(target: str | None, load_fields: dict[str, Any], settings: Settings, ta
     from aaco.workflows import decode_run
 
     if load_fields["genai"] or (target and decode_run.is_model(target, settings)):
-        fields = _without(load_fields, OF_SERVERS, "a decoder in a process of its own")
-        request = decode_run.DecodeRequest(target or "", **fields | {"batch": fields["batch"] or 1})
-        return decode_run.ask_decoder(request, settings, tag, show)
+        return decode_run.ask_decoder(_of_decoder(target, load_fields), settings, tag, show)
     from aaco.workflows import llm_run
 
     fields = _without(load_fields, OF_DECODERS, "a server")
@@ -120,6 +126,34 @@ def _ask(target: str | None, load_fields: dict[str, Any], settings: Settings, ta
     certificates = str(fields["certificates"]) if fields["certificates"] else None
     return llm_run.ask_endpoint(llm_run.LoadRequest(
         target, **fields | {"body": _body(fields["body"]), "certificates": certificates}), settings, tag, show)
+
+
+def _of_decoder(target: str | None, load_fields: dict[str, Any]) -> DecodeRequest:
+    """Return what to ask of a decoder. Raise UsageError for an option of servers."""
+    from aaco.workflows.decode_run import DecodeRequest
+
+    fields = _without(load_fields, OF_SERVERS, "a decoder in a process of its own")
+    return DecodeRequest(target or "", **fields | {"batch": fields["batch"] or 1})
+
+
+def _sweep(target: str | None, batches: str, load_fields: dict[str, Any], settings: Settings, tag: str, as_json: bool
+           ) -> None:
+    """Measure a decoder at these batches, and print a table. Raise UsageError for a server, AacoError."""
+    from aaco.cli import llm_sweep
+    from aaco.workflows import decode_run, decode_sweep
+
+    if load_fields["batch"] or not (load_fields["genai"] or (target and decode_run.is_model(target, settings))):
+        raise UsageError("--batches: of a decoder in a process of its own, and in place of --batch",
+                         "aaco llm MODEL --batches 1,2,4")
+    prompts = load_fields.pop("prompt_tokens").split(",")
+    request = _of_decoder(target, load_fields)
+    with talk() as show:
+        swept = decode_sweep.sweep(request, options.whole_numbers("--batches", batches), prompts, settings, tag, show)
+    if as_json:
+        say.document(swept.document())
+        return
+    for line in llm_sweep.lines(swept):
+        say.line(line)
 
 
 def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from aaco.steps import choose_backend
 from aaco.steps.run import complete_plan, registry_files
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
-from aaco.workflows.llm_run import REQUESTS, begin
+from aaco.workflows.llm_session import REQUESTS, begin
 
 GENAI_CONFIG = "genai_config.json"
 

@@ -6,20 +6,16 @@ import json
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aaco import __version__
 from aaco.analytics.llm.load import Arrivals, EndpointLoad
-from aaco.collectors.inventory import environment, machine
-from aaco.core import clocks, files
+from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
-from aaco.core.documents import encode
 from aaco.core.errors import UsageError
 from aaco.core.redaction import redact
-from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.llm import arrivals, client, prompts, target
 from aaco.llm.prompts import Ask, Lengths
@@ -27,8 +23,8 @@ from aaco.llm.target import Api, Target
 from aaco.pipeline import Run
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
+from aaco.workflows.llm_session import REQUESTS, begin
 
-REQUESTS = 100
 SPARE = 64  # descriptors of this process that are no connections
 LONGEST_KEY = 1 << 16
 TERMS = ("ttft", "tpot", "latency")
@@ -174,16 +170,3 @@ def _encoded(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
         options["continuous_usage_stats"] = True  # vLLM
     body = {"model": request.model, **ask.body(to.api), "stream": True, "stream_options": options, **counting}
     return target.encode(to, body | dict(request.body), key)
-
-
-def begin(load: EndpointLoad, settings: Settings, tag: str) -> Session:
-    """Return a session with the first facts. Raise StorageError."""
-    backend = load.process.backend or "genai" if load.process else "endpoint"
-    plan = {"model": load.model, "backend": backend, "endpoint": load.url, "processes": 1, "profile": False}
-    session = Session.create(settings.config.storage.sessions_dir, plan, tag, __version__)
-    host = machine.identify()
-    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, backend_asked=backend,
-                  backend_ran=backend)
-    session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": asdict(host) | {"card": None}})
-    session.write_json(layout.LOAD, encode(load))
-    return session
