@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -176,7 +178,8 @@ def test_genai_answers_as_the_same_model_does_here(genai_folder: Path, tmp_path:
     from aaco.llm.decoders import GenaiDecoder
 
     theirs, (ours, _) = GenaiDecoder(genai_folder), decoder("llama-tiny", tmp_path)
-    prompts = np.random.default_rng(1).integers(0, 4096, (2, 9))
+    assert theirs.padding == 0
+    prompts = np.random.default_rng(1).integers(1, 4096, (2, 9))
     theirs.start(prompts, np.ones_like(prompts), 6)
     ours.start(prompts, np.ones_like(prompts), 6)
     for _ in range(5):
@@ -201,6 +204,33 @@ def test_a_folder_without_a_configuration_is_refused(settings: Settings, tmp_pat
     pytest.importorskip("onnxruntime_genai", reason="the extra genai is not installed")
     with pytest.raises(UsageError, match="it has no genai_config"):
         decode_run.ask_decoder(DecodeRequest(genai=tmp_path), settings)
+
+
+def changed(model: Path, to: Path, change: Callable[[onnx.ModelProto], None]) -> str:
+    """The path of a model that was changed."""
+    proto = onnx.load(model)
+    change(proto)
+    onnx.save(proto, to)
+    return str(to)
+
+
+def test_a_decoder_without_its_whole_interface_is_refused(settings: Settings, tmp_path: Path):
+    """A cache that is not given back, an input that nobody feeds, a vocabulary of any size."""
+    model = zoo.build("gpt2-tiny", CACHE)
+
+    def more(proto: onnx.ModelProto) -> None:
+        proto.graph.input.append(onnx.helper.make_tensor_value_info("bias", onnx.TensorProto.FLOAT, [1]))
+        proto.graph.node.append(onnx.helper.make_node("Identity", ["bias"], ["bias_out"], name="more"))
+        proto.graph.output.append(onnx.helper.make_tensor_value_info("bias_out", onnx.TensorProto.FLOAT, [1]))
+
+    def less(proto: onnx.ModelProto) -> None:
+        kept = [output for output in proto.graph.output if output.name != "present.1.value"]
+        del proto.graph.output[:]
+        proto.graph.output.extend(kept)
+
+    for change, said in ((more, "its input bias"), (less, "is not given back")):
+        with pytest.raises(ModelError, match=said):
+            asked(settings, changed(model, tmp_path / f"{change.__name__}.onnx", change))
 
 
 @pytest.mark.parametrize(("given", "error", "said"), [
@@ -228,8 +258,7 @@ def test_objectives_decide_the_exit_status(settings: Settings, tmp_path: Path, c
     policy = tmp_path / "policy.yaml"
     for objectives, strict, code in (
             ("{metric: prefill_tokens_per_s, min: '1'}, {metric: decode_tokens_per_s, min: '1'}", True, 0),
-            ("{metric: decode_tokens_per_s, min: '1e9'}", False, 3), ("{metric: tpot_p99_ms, max: 1 s}", False, 0),
-            ("{metric: tpot_p99_ms, max: 1 s}", True, 4), ("{metric: speed, max: 1 s}", False, 2)):
+            ("{metric: decode_tokens_per_s, min: '1e9'}", False, 3), ("{metric: tpot_p99_ms, max: 1 s}", True, 4)):
         policy.write_text(f"objectives: [{objectives}]")
         given = [*words, "--policy", str(policy), *(["--strict"] if strict else [])]
         assert cli.outcome(cli.app, "aaco", given) == code, capfd.readouterr()
@@ -264,7 +293,7 @@ def test_a_kill_keeps_whole_batches(settings: Settings):
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 40
     while time.monotonic() < deadline and not any(
-            path.stat().st_size > 4000 for path in folder.glob("*/runtime/load.reads")):
+            path.stat().st_size > 4000 for path in folder.glob("*/*/runtime/load.reads")):
         time.sleep(0.1)
     program.send_signal(signal.SIGKILL)
     program.wait()

@@ -157,13 +157,13 @@ def _sweep(target: str | None, batches: str, load_fields: dict[str, Any], settin
 
 
 def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> dict[str, Any]:
-    """Return the options without those of the other kind of target. Raise UsageError if one of them was given."""
+    """Return the options without those of the other kind of target. Raise UsageError where the user named one."""
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
             raise UsageError(f"{option} is not for {of}", "aaco llm --help")
-    return {name: given for name, given in load_fields.items() if name not in names}
+    return {name: setting for name, setting in load_fields.items() if name not in names}
 
 
 def _policy(preset: str | None, policy_file: Path | None) -> Policy | None:

@@ -30,5 +30,5 @@ def _row(point: DecodePoint) -> str:
     ttft, tpot, prefill, decode, _ = point.readings
     rates = "".join(f"{format.NA if rate.value is None else format.number(rate.value):>10}"
                     for rate in (prefill, decode))
-    shown = "".join(f"{format.NA if each.value is None else format.reading(each):<23}" for each in (ttft, tpot))
+    shown = "".join(f"{format.NA if time.value is None else format.reading(time):<23}" for time in (ttft, tpot))
     return f"{point.prompt_tokens:>9} {point.batch:>5}  {shown}{rates}  {point.session_id}"

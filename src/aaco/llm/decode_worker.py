@@ -62,7 +62,8 @@ def run(job: DecodeJob) -> dict[str, Any]:
     if not decoder.pads and job.batch > 1 and len(set(job.prompts)) > 1:
         raise UsageError("prompts of different lengths in a batch of onnxruntime-genai", "--prompt-tokens N")
     drawn = np.random.default_rng(job.seed)
-    prompts = [drawn.integers(0, decoder.vocabulary, length) for length in job.prompts]
+    tokens = np.setdiff1d(np.arange(decoder.vocabulary), decoder.padding)
+    prompts = [drawn.choice(tokens, length) for length in job.prompts]
     with markers.phase("warmup"):
         first = range(min(job.batch, len(prompts)))
         for _ in _tokens(decoder, [prompts[number] for number in first], [WARMUP_TOKENS] * len(first)):

@@ -30,6 +30,7 @@ class Decoder(Protocol):
     engine: str
     vocabulary: int
     pads: bool  # whether the prompts of a batch may have different lengths
+    padding: int  # a token that is none of a prompt, -1: every token may be
 
     def start(self, prompts: Ints, mask: Ints, tokens: int) -> None:
         """Read prompts, [batch, length], and choose the first token of each. mask: 0 where there is none, left of it.
@@ -48,7 +49,7 @@ class Decoder(Protocol):
 class OnnxDecoder:
     """A decoder that takes its cache as past_key_values.* and gives it back as present.*, as exporters name them."""
 
-    pads = True
+    pads, padding = True, -1
 
     def __init__(self, job: Job) -> None:
         """Raise ModelError for a model without a cache, Missing, UsageError."""
@@ -106,9 +107,9 @@ def _refuse(model: str, inputs: dict[str, Any], outputs: dict[str, Any], past: d
     if not past or lacks:
         raise ModelError(f"{model}: no decoder with a key-value cache: it has no {lacks or PAST + '*'}",
                          "export it with its cache as past_key_values.* and present.*; aaco models has some")
-    for name, item in (inputs | outputs).items():
-        if name not in (IDS, MASK, POSITIONS, LOGITS) and name not in past and name in inputs:
-            raise ModelError(f"{model}: its input {name} is none that a decoder is given here", "export it without")
+    for name, item in inputs.items():
+        if name not in (IDS, MASK, POSITIONS, *past):
+            raise ModelError(f"{model}: its input {name} is none that a decoder is fed here", "export it without")
         if name in past and (name.replace(PAST, PRESENT) not in outputs or item.type not in TYPES
                              or [type(size) for size in item.shape] != [str, int, str, int]):
             raise ModelError(f"{model}: its cache {name} is {item.type} {item.shape}, or is not given back",
@@ -127,7 +128,8 @@ class GenaiDecoder:
         import onnxruntime_genai as og
 
         try:
-            self.vocabulary = int(json.loads((folder / "genai_config.json").read_bytes())["model"]["vocab_size"])
+            model = json.loads((folder / "genai_config.json").read_bytes())["model"]
+            self.vocabulary, self.padding = int(model["vocab_size"]), int(model["pad_token_id"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{folder}: no model of onnxruntime-genai: {error!r}", "a folder with genai_config.json"
                              ) from error

@@ -43,17 +43,17 @@ class DecodeSweep(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return the sweep as JSON."""
         return {"schema_version": 1, "points": [point.document() for point in self.points],
-                "curves": {prompts: {"saturation_batch": described(each.saturation_batch),
-                                     "transition_batch": described(each.transition_batch)}
-                           for prompts, each in self.curves.items()}}
+                "curves": {prompts: {"saturation_batch": described(by_batch.saturation_batch),
+                                     "transition_batch": described(by_batch.transition_batch)}
+                           for prompts, by_batch in self.curves.items()}}
 
 
 def sweep(request: DecodeRequest, batches: Sequence[int], prompts: Sequence[str], settings: Settings, tag: str = "",
           show: Show = SILENT) -> DecodeSweep:
     """Measure every pair; the order is shuffled by the seed of the request, so that a machine that slows down does not
     look like an effect. Raise AacoError."""
-    for each in prompts:
-        Lengths.parse(each, "--prompt-tokens")
+    for length in prompts:
+        Lengths.parse(length, "--prompt-tokens")
     pairs = list(product(dict.fromkeys(prompts), sorted(set(batches))))
     order = random.Random(request.seed).sample(pairs, len(pairs))
     points = {}
