@@ -4,4 +4,5 @@
 
 accuracy and open_loop are about times: the machine must be quiet and have two CPUs. size writes about 400 MB.
 llama needs a server of llama.cpp on PATH, or named by AACO_LLAMA_SERVER.
+peers asks other clients, too, where variables name their programs.
 """

@@ -125,7 +125,10 @@ def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, setting
     Coordinated omission: what was due meanwhile waits in the client. Mutation: latencies from the dispatch.
     """
     begun = time.monotonic_ns()
-    stop = subprocess.Popen([sys.executable, "-c", "import os, signal, time\ntime.sleep(0.6)\n"
+    folder = settings.config.storage.sessions_dir
+    stop = subprocess.Popen([sys.executable, "-c", "import os, pathlib, signal, time\n"
+                             f"while not list(pathlib.Path({str(folder)!r}).rglob('load.reads')): time.sleep(0.01)\n"
+                             "time.sleep(0.3)\n"
                              f"os.kill({server.process.pid}, signal.SIGSTOP)\ntime.sleep(0.4)\n"
                              f"os.kill({server.process.pid}, signal.SIGCONT)"])
     run = asked(server.url, settings, "ttft=5000 period=5000 chunks=2", requests=120, rate_per_s=100, concurrency=4)
@@ -421,17 +424,21 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     """Its JSON reads back, and its exit code is that of its claims. Which are met decides a quiet machine."""
     from benchmarks import claims
     from benchmarks import llm as package
-    from benchmarks.llm import accuracy, definitions, llama, open_loop, size, tails
+    from benchmarks.llm import accuracy, definitions, llama, open_loop, peers, size, tails
 
     for module, smaller in ((accuracy, {"STREAMS": 5, "CHUNKS": 5, "HOGS": 1}), (tails, {"RUNS": 50, "REQUESTS": 500}),
                             (definitions, {"REQUESTS": 4, "CASES": {"one": "chunks=4 continuous=1"}}),
                             (open_loop, {"SECONDS": 1, "STOP_S": 0.3, "PAUSE_S": 0.2}), (size, {"TOKENS": 20_000}),
-                            (llama, {"REQUESTS": 4, "TOKENS": 20})):
+                            (llama, {"REQUESTS": 4, "TOKENS": 20}),
+                            (peers, {"REQUESTS": 4, "CASES": {"one": ("chunks=20", 20, 1, 0)}})):
         for name, number in smaller.items():
             monkeypatch.setattr(module, name, number)
+    for variable, _ in peers.PEERS.values():
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(sys, "argv", ["benchmarks.llm", "--json", str(tmp_path / "claims.json")])
     code = claims.main(package)
     parts = json.loads((tmp_path / "claims.json").read_text())["parts"]
-    assert set(parts) == {"accuracy", "definitions", "llama", "open_loop", "size", "tails"} and all(parts.values())
+    assert set(parts) == {"accuracy", "definitions", "llama", "open_loop", "peers", "size", "tails"}
+    assert all(parts.values())
     assert code == int(any(claim["met"] is False for part in parts.values() for claim in part))
     assert parts["size"][0]["met"]  # of the disk; memory is that of a process of its own only outside of tests

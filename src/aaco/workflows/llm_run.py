@@ -6,20 +6,16 @@ import json
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aaco import __version__
 from aaco.analytics.llm.load import Arrivals, EndpointLoad
-from aaco.collectors.inventory import environment, machine
-from aaco.core import clocks, files
+from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
-from aaco.core.documents import encode
 from aaco.core.errors import UsageError
 from aaco.core.redaction import redact
-from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.llm import arrivals, client, own_thread, prompts, target
 from aaco.llm.packets import PacketTap
@@ -28,8 +24,8 @@ from aaco.llm.target import Api, Target
 from aaco.pipeline import Run
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
+from aaco.workflows.llm_session import REQUESTS, begin
 
-REQUESTS = 100
 SPARE = 64  # descriptors of this process that are no connections
 LONGEST_KEY = 1 << 16
 TERMS = ("ttft", "tpot", "latency")
@@ -106,7 +102,7 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     if request.packet_stamps:
         PacketTap(server.family, *server.address[:2]).close()  # refused before there is a session
     bodies = [_encoded(request, to, ask, key) for ask in asks]
-    session = _begin(load, settings, tag)
+    session = begin(load, settings, tag)
     with outcome(session):
         show.step(f"asking {request.model} at {to.url} {len(asks):,} times")
         client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
@@ -182,15 +178,3 @@ def _encoded(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
         options["continuous_usage_stats"] = True  # vLLM
     body = {"model": request.model, **ask.body(to.api), "stream": True, "stream_options": options, **counting}
     return target.encode(to, body | dict(request.body), key)
-
-
-def _begin(load: EndpointLoad, settings: Settings, tag: str) -> Session:
-    """Return a session with the first facts. Raise StorageError."""
-    plan = {"model": load.model, "backend": "endpoint", "endpoint": load.url, "processes": 1, "profile": False}
-    session = Session.create(settings.config.storage.sessions_dir, plan, tag, __version__)
-    host = machine.identify()
-    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, backend_asked="endpoint",
-                  backend_ran="endpoint")
-    session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": asdict(host) | {"card": None}})
-    session.write_json(layout.LOAD, encode(load))
-    return session

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aaco.analytics.llm.decoding import DecodeFigure, LoadBound, bound_of, figures
 from aaco.analytics.llm.gaps import EventTally
-from aaco.analytics.llm.load import EndpointLoad
+from aaco.analytics.llm.load import EndpointLoad, InProcess
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
 from aaco.analytics.llm.window import SteadyWindow, steady_window
 from aaco.core import documents, statistics
@@ -100,7 +101,12 @@ class ClientAccuracy:
 @documents.document(layout.finding(NAME))
 @dataclass(frozen=True)
 class Endpoint:
-    """metrics/endpoint.json: how fast an endpoint of a language model answered a load."""
+    """metrics/endpoint.json: how fast an endpoint of a language model answered a load.
+
+    process: null: a server answered. decoding: decode_slope (ms that 1,000 tokens of context add to a token),
+    decode_stability (1 - standard deviation / mean of the time per token), prefill_tokens_per_s, decode_tokens_per_s
+    and prefill_share (% of the time).
+    """
 
     model: str
     requests: int
@@ -118,6 +124,9 @@ class Endpoint:
     prompt_tokens: int | None
     cached_tokens: int | None
     client: ClientAccuracy
+    process: InProcess | None
+    decoding: list[DecodeFigure]
+    bound: LoadBound
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Endpoint:
@@ -133,6 +142,13 @@ class Endpoint:
         if estimate.value is None:
             raise Absent(estimate.why_absent)
         return Estimate(estimate.value, estimate.low, estimate.high)
+
+    def decode_figure(self, name: str) -> Estimate:
+        """Return a figure of decoding. Raise Absent."""
+        figure = next(figure for figure in self.decoding if figure.name == name)
+        if figure.value is None:
+            raise Absent(figure.why_absent)
+        return Estimate(figure.value, figure.low, figure.high)
 
     def rate(self, name: str) -> float:
         """Return a rate. Raise Absent."""
@@ -150,13 +166,16 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
     tally = EventTally(points, inside, (window.begin_ns, window.end_ns))
     for piece in events:
         tally.feed(piece)
+    timed, in_process = load.arrivals != "closed", load.process is not None
+    decoding = list(figures(points, inside, tally.contexts, tally.is_counted, in_process))
     sources = Counter(source for source in requests["tokens_source"].cast(pa.string()).to_pylist() if source)
     return Endpoint(
         load.model, len(points.send), int(points.is_ok.sum()), _failures(requests), window.begin_ns, window.seconds,
         window.why, int(inside.sum()), list(_latencies(points, inside, tally)),
         list(_rates(points, window, tally, load.terms)), load.terms, dict(sources),
         int(points.tokens[points.is_ok & (points.tokens > 0)].sum()), _sum(points.prompt[points.is_ok]),
-        _sum(points.cached[points.is_ok]), _accuracy(points, tally, load, requests))
+        _sum(points.cached[points.is_ok]), _accuracy(points, tally, load, requests), load.process, decoding,
+        bound_of(points, inside, timed, load.concurrency is not None, decoding[-1]))
 
 
 def _failures(requests: pa.Table) -> list[FailureClass]:

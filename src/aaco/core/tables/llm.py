@@ -23,7 +23,8 @@ REQUESTS = TableSpec(
         "prompt_tokens": (INT, "tokens of the prompt, as the server counts them"),
         "cached_tokens": (INT, "of them those that it had computed before; null where it does not say"),
         "output_tokens": (INT, "tokens of the content, as the server counts them; null where it does not say"),
-        "tokens_source": (NAME, "where output_tokens comes from: continuous_usage, timings or usage"),
+        "tokens_source": (NAME, "where output_tokens comes from: continuous_usage, timings or usage; counted in "
+                                 "the process that made them"),
         "reasoning_tokens": (INT, "tokens of reasoning, which are not among output_tokens; null where it does not say"),
         "accepted_draft_tokens": (INT, "tokens of a draft model that were accepted; null where it does not say"),
         "chunks": (INT, "events with content"),
