@@ -39,6 +39,8 @@ MUTATIONS = [
      "tests/unit/test_serving_results.py::test_gaps_between_chunks_are_no_itl_unless_counts_prove_it"),
     ("profiler/formats/serving/bench_serving.py", "(bad == 0) & (sums < LONGEST_S)", "(sums < LONGEST_S)",
      "tests/unit/test_serving_results.py::test_times_that_are_none_are_a_failure_and_in_no_latency"),
+    ("analytics/llm/other_names.py", "if figure.differs:", "if False:",
+     "tests/unit/test_llm_other_names.py::test_only_equal_figures_have_the_names_of_others"),
     ("profiler/formats/serving/bench_serving.py", "len(documents) != 1", "not documents",
      "tests/unit/test_serving_results.py::test_several_runs_in_a_file_are_refused"),
     ("analytics/llm/points.py", " and not pc.any(requests[\"from_send\"]).as_py()", "",

@@ -74,7 +74,7 @@ def test_spans_are_the_servers_times_and_none_of_the_client(tmp_path):
 
 
 def test_a_span_of_something_else_is_left_out(tmp_path):
-    _, _, facts = read(tmp_path, serving.spans(3), gen_ai_spans)
+    *_, facts = read(tmp_path, serving.spans(3), gen_ai_spans)
     assert facts.records == {"span": 4} and facts.left_out[gen_ai_spans.OTHER].count == 1
 
 

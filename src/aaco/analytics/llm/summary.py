@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.llm import other_names
 from aaco.analytics.llm.gaps import EventTally
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
@@ -104,6 +105,7 @@ class Endpoint:
     """metrics/endpoint.json: how fast an endpoint of a language model answered a load.
 
     latencies: those that begin with server_ were measured by the server. client: null where another tool measured.
+    other_names: by tool the figures that mean the same there, under its names.
     """
 
     model: str
@@ -122,6 +124,7 @@ class Endpoint:
     prompt_tokens: int | None
     cached_tokens: int | None
     client: ClientAccuracy | None
+    other_names: dict[str, dict[str, Any]]
 
     @property
     def accuracy(self) -> ClientAccuracy:
@@ -163,13 +166,22 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
     for piece in events:
         tally.feed(piece)
     sources = Counter(source for source in requests["tokens_source"].cast(pa.string()).to_pylist() if source)
+    latencies = [*_latencies(points, inside, tally), *_by_server(requests, inside)]
+    ok, prompt = int(points.is_ok.sum()), _sum(points.prompt[points.is_ok])
+    output = int(points.tokens[points.is_ok & (points.tokens > 0)].sum())
     return Endpoint(
-        load.model if load else _models(requests), len(points.send), int(points.is_ok.sum()), _failures(requests),
-        window.begin_ns, window.seconds, window.why, int(inside.sum()),
-        [*_latencies(points, inside, tally), *_by_server(requests, inside)],
-        list(_rates(points, window, tally, terms)), terms, dict(sources),
-        int(points.tokens[points.is_ok & (points.tokens > 0)].sum()), _sum(points.prompt[points.is_ok]),
-        _sum(points.cached[points.is_ok]), _accuracy(points, tally, load, requests) if load else None)
+        load.model if load else _models(requests), len(points.send), ok, _failures(requests), window.begin_ns,
+        window.seconds, window.why, int(inside.sum()), latencies, list(_rates(points, window, tally, terms)), terms,
+        dict(sources), output, prompt, _sum(points.cached[points.is_ok]),
+        _accuracy(points, tally, load, requests) if load else None,
+        _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
+                                 "output_tokens": _sum(points.tokens[points.is_ok])}))
+
+
+def _other_names(latencies: Iterable[LatencyQuantiles], counts: Mapping[str, int | None]) -> dict[str, dict[str, Any]]:
+    quantiles = {latency.name: {estimate.q: estimate.value for estimate in latency.quantiles}
+                 for latency in latencies if latency.group == ALL}
+    return other_names.equal(quantiles, counts)
 
 
 def _models(requests: pa.Table) -> str:
